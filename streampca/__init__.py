@@ -1,0 +1,66 @@
+"""streampca: principal components of image collections that do not fit in memory.
+
+Public names are listed here by hand and loaded on first use (PEP 562): importing costs numpy and little more.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# public name -> the module that holds it
+_HOME = {
+    "Collection": ".readers",
+    "open_collection": ".readers",
+    "Preparation": ".prepare",
+    "Plan": ".planning",
+    "Request": ".request",
+    "plan": ".fitting",
+    "fit": ".fitting",
+    "PCAModel": ".model",
+    "load_model": ".model",
+    "StreamingPCA": ".estimator",
+    "StreampcaError": ".errors",
+}
+_MODULES = ("errors", "events", "plot", "testing")
+
+__all__ = [
+    "Collection",
+    "PCAModel",
+    "Plan",
+    "Preparation",
+    "Request",
+    "StreamingPCA",
+    "StreampcaError",
+    "fit",
+    "load_model",
+    "open_collection",
+    "plan",
+]
+
+if TYPE_CHECKING:
+    from .errors import StreampcaError
+    from .estimator import StreamingPCA
+    from .fitting import fit, plan
+    from .model import PCAModel, load_model
+    from .planning import Plan
+    from .prepare import Preparation
+    from .readers import Collection, open_collection
+    from .request import Request
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(import_module(_HOME[name], __name__), name)
+    elif name in _MODULES:
+        value = import_module(f".{name}", __name__)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_MODULES, "__version__"])

@@ -1,0 +1,154 @@
+"""`Collection`, n samples that can be read in pieces: the one protocol between storage and everything else."""
+
+from __future__ import annotations
+
+import abc
+import hashlib
+import math
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import RequestError, SourceError
+
+Array = npt.NDArray[Any]
+
+
+class Chunks(NamedTuple):
+    """How storage cuts a collection: samples and features to a chunk. A read touching a chunk decodes all of it."""
+
+    samples: int
+    features: int
+
+
+class Collection(abc.ABC):
+    r"""n samples, each an array of `sample_shape`, read as rows of p = prod(sample_shape) features.
+
+    A collection holds a path, not a handle: it pickles small, and works in any process and thread. Handles and
+    caches are opened on first use and dropped by pickling. Subclasses set `source`, `shape`, `dtype`, and where they
+    know better `axes` and `chunks`, and define `read`.
+
+    Attributes
+    ----------
+    source : str
+        What the user would call it: a path, or ``"numpy array"``.
+    shape : tuple of int
+        (n, \*sample_shape).
+    dtype : numpy.dtype
+        As stored; what `read` returns. Always one of bool, integer, or real floating.
+    axes : tuple of str or None
+        Names of the sample's axes where the format has them.
+    """
+
+    source: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    axes: tuple[str, ...] | None = None
+
+    @property
+    def n_samples(self) -> int:
+        """Number of samples, n."""
+        return self.shape[0]
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Shape of one sample."""
+        return self.shape[1:]
+
+    @property
+    def n_features(self) -> int:
+        """Number of features, p."""
+        return math.prod(self.shape[1:])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all samples, decoded."""
+        return self.n_samples * self.n_features * self.dtype.itemsize
+
+    @property
+    def chunks(self) -> Chunks:
+        """How storage cuts samples and features; one sample and all features unless the format says otherwise."""
+        return Chunks(1, self.n_features)
+
+    @property
+    def decode_bytes(self) -> int:
+        """Most bytes `read` holds at any time beside the block it returns: chunks being decoded, scratch buffers."""
+        return 0
+
+    @abc.abstractmethod
+    def read(self, rows: slice, features: slice | None = None) -> Array:
+        """Read samples ``rows.start`` to ``rows.stop`` (step 1, within range).
+
+        Parameters
+        ----------
+        rows : slice
+            Which samples; both ends given, ``0 <= start <= stop <= n``.
+        features : slice, optional
+            Which features of the flattened (C order) sample; all by default.
+
+        Returns
+        -------
+        ndarray of shape (rows, features)
+            Values as stored, C-contiguous, of dtype `dtype`. The caller never writes to it.
+
+        Raises
+        ------
+        SourceError
+            If they cannot be read; the message names the file.
+        """
+
+    def where(self, index: int) -> str:
+        """Say where sample `index` (from 0) comes from, e.g. ``"scans/b.tif, page 12"``."""
+        return f"sample {index} of {self.source}"
+
+    def sample_names(self) -> Sequence[str] | None:
+        """Return the samples' own names (file names, say), or None where they are only numbered."""
+        return None
+
+    def fingerprint(self) -> str:
+        """Return a short text that changes when the source does, for files by their sizes and times."""
+        return digest(self.source, self.shape, self.dtype.str)
+
+
+def digest(*parts: object) -> str:
+    """Hash a few plain values into 16 hexadecimal digits."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def file_state(path: str) -> tuple[int, int]:
+    """Size in bytes and time of last change in nanoseconds: what tells one state of a file from another, cheaply."""
+    try:
+        state = os.stat(path)
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror}; check that it is still there.") from error
+    return state.st_size, state.st_mtime_ns
+
+
+def refuse_key(key: str | None, subject: str) -> None:
+    """Refuse a key for a source that holds one thing only: ignoring it could read something else than was meant."""
+    if key is not None:
+        raise RequestError(f"key {key!r} was given, but {subject} holds a single array; leave key out.")
+
+
+def check_dtype(dtype: np.dtype[Any], subject: str) -> np.dtype[Any]:
+    """Return `dtype` if its values are real numbers, else refuse it by name."""
+    if dtype.kind in "biuf" and dtype.itemsize <= 8:
+        return dtype
+    remedy = {
+        "c": "analyse its real part, or its magnitude, saved as a float array",
+        "O": "save it again with a numeric dtype; objects are never unpickled",
+        "f": "save it again as float64",
+    }.get(dtype.kind, "save it again with a numeric dtype such as uint8 or float32")
+    raise SourceError(f"{subject} has dtype {dtype}, which is not a real number of up to 8 bytes; {remedy}.")
+
+
+def check_shape(shape: tuple[int, ...], subject: str) -> tuple[int, ...]:
+    """Return `shape` if it is samples by at least one feature, else say what is missing."""
+    if len(shape) < 2:
+        raise SourceError(f"{subject} has shape {shape}; PCA needs an axis of samples and at least one of features.")
+    if 0 in shape:
+        raise SourceError(f"{subject} has shape {shape} and so no values; give a collection with samples in it.")
+    return shape

@@ -1,0 +1,64 @@
+"""Everything streampca raises on purpose: one tree, each message giving subject, value, limit and a remedy that works.
+
+A message is one line. The command line prints it as it is and ends with the exit code of its class, so nothing here
+needs a traceback to be understood.
+"""
+
+from __future__ import annotations
+
+
+class StreampcaError(Exception):
+    """Base of every error raised on purpose; `exit_code` is what the command line ends with."""
+
+    exit_code = 1
+
+
+class SourceError(StreampcaError, ValueError):
+    """A path, URL or object that cannot be read as a collection: missing, broken, ambiguous or of an unknown format."""
+
+
+class DataError(StreampcaError, ValueError):
+    """Values no analysis can use: NaN or infinity, one sample only, no variance at all."""
+
+
+class RequestError(StreampcaError, ValueError):
+    """An option that is wrong by itself or wrong for this collection."""
+
+    exit_code = 2
+
+
+class ConfigError(RequestError):
+    """A run file that cannot be understood: unknown or doubled keys, a value of the wrong type."""
+
+
+class BudgetError(StreampcaError, MemoryError):
+    """What was asked for does not fit the memory allowed; raised while planning, before any data is read."""
+
+
+class ModelError(StreampcaError, ValueError):
+    """A stored model that is incomplete, of a newer format, or does not fit the collection it is applied to."""
+
+
+class OutputError(StreampcaError, OSError):
+    """An output that exists already, cannot be written, or ran out of disk."""
+
+    # OSError with one argument prints it unchanged; this keeps that true if a caller passes more.
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class StreampcaWarning(UserWarning):
+    """Something the user should know that does not stop the run."""
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """Return ``" Did you mean 'x'?"`` for the known name closest to `name`, or an empty string when none is close."""
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, without a final full stop."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,0 +1,81 @@
+"""What happens during a run, as plain values handed to listeners: progress bars, logs, notebooks and services.
+
+The engine emits events and knows no listener; a listener must be quick and must not raise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan was made; `plan` is a `streampca.planning.Plan`."""
+
+    plan: Any
+
+
+@dataclass(frozen=True, slots=True)
+class PassStarted:
+    """A pass over the data begins: `number` (from 1) of `of` (None when unknown), `samples` and `bytes` to come."""
+
+    label: str
+    number: int
+    of: int | None
+    samples: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockDone:
+    """A block of `samples` samples and `bytes` stored bytes was absorbed or written."""
+
+    samples: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PassFinished:
+    """The pass last started is over after `seconds` seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Solving:
+    """The small problem is being solved; `what` says which, in words."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """State was saved at `path` after `samples` samples of the current pass."""
+
+    path: str
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Something the user should know; `message` is one line."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A piece of work is complete: `what` in words, after `seconds` seconds."""
+
+    what: str
+    seconds: float
+
+
+Event: TypeAlias = Planned | PassStarted | BlockDone | PassFinished | Solving | Checkpoint | Warned | Finished
+Listener: TypeAlias = Callable[[Event], None]
+
+
+def silent(event: Event) -> None:
+    """Ignore every event: the listener of those who asked for none."""

@@ -1,0 +1,80 @@
+"""What this process may use and has used: cores, memory, peak. Read from the system, never guessed."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+from pathlib import Path
+
+import psutil
+
+
+def cores() -> int:
+    """Cores this process may run on: its affinity and the control group's quota, whichever is less."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota, _, period = _text("/sys/fs/cgroup/cpu.max").partition(" ")
+    if quota.isdecimal() and period.strip().isdecimal():
+        count = min(count, max(1, int(quota) // int(period)))
+    return count
+
+
+def memory_limit() -> tuple[int, str]:
+    """Return the bytes this process could have at most, and what sets that limit.
+
+    The least of physical memory, the control group's limit (v2 or v1) and SLURM's allotment.
+    """
+    limits = [(psutil.virtual_memory().total, "physical memory")]
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        text = _text(path).strip()
+        if text.isdecimal():
+            limits.append((int(text), "the control group's limit"))
+    slurm = _slurm_bytes()
+    if slurm:
+        limits.append((slurm, "SLURM's allotment"))
+    return min(limits)
+
+
+def _slurm_bytes() -> int:
+    per_node = os.environ.get("SLURM_MEM_PER_NODE", "")
+    per_cpu = os.environ.get("SLURM_MEM_PER_CPU", "")
+    if per_node.isdecimal():  # both are in MiB
+        return int(per_node) * 2**20
+    if per_cpu.isdecimal():
+        return int(per_cpu) * int(os.environ.get("SLURM_CPUS_PER_TASK", "1")) * 2**20
+    return 0
+
+
+class PeakMeter:
+    """Measures the most memory this process held above what it held when the meter was made.
+
+    On Linux the kernel's high-water mark is reset, after handing freed memory back so that it cannot hide what is
+    used next; elsewhere the peak since the process started is all there is, and `peak` then says at most that.
+    """
+
+    def __init__(self) -> None:
+        self._resets = False
+        with contextlib.suppress(OSError, AttributeError):  # not glibc: nothing to hand back
+            ctypes.CDLL(None).malloc_trim(0)
+        self._start = _status_bytes("VmRSS") or psutil.Process().memory_info().rss
+        with contextlib.suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
+            self._resets = True
+
+    def peak(self) -> int | None:
+        """Bytes above the start at the highest point since, or None where the system cannot tell."""
+        high = _status_bytes("VmHWM")
+        return max(0, high - self._start) if high and self._resets else None
+
+
+def _status_bytes(key: str) -> int:
+    found = re.search(rf"^{key}:\s+(\d+) kB", _text("/proc/self/status"), flags=re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""

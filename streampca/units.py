@@ -1,0 +1,84 @@
+"""Bytes, times and counts as people write and read them."""
+
+from __future__ import annotations
+
+import re
+
+from .errors import RequestError
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+
+_FACTORS = {
+    "": 1, "b": 1,
+    "k": KIB, "kib": KIB, "kb": 10**3,
+    "m": MIB, "mib": MIB, "mb": 10**6,
+    "g": GIB, "gib": GIB, "gb": 10**9,
+    "t": 2**40, "tib": 2**40, "tb": 10**12,
+}  # fmt: skip
+
+
+def parse_bytes(text: str | int) -> int:
+    """Read a number of bytes such as ``"2 GiB"``, ``"512MiB"``, ``"1.5 GB"`` or ``4096``.
+
+    Parameters
+    ----------
+    text : str or int
+        Binary units (KiB, MiB, GiB, TiB, also K, M, G, T) are powers of 1024; decimal ones (kB, MB, GB, TB) of 1000.
+
+    Returns
+    -------
+    int
+        Bytes, at least 1.
+
+    Raises
+    ------
+    RequestError
+        If it is not a positive number with one of these units.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*", str(text))
+    factor = _FACTORS.get(match[2].lower()) if match else None
+    if match is None or factor is None or float(match[1]) * factor < 1:
+        raise RequestError(f"memory size {text!r} is not understood; write a positive size such as 512MiB or 2GiB.")
+    return int(float(match[1]) * factor)
+
+
+def format_bytes(count: float) -> str:
+    """Write bytes in the largest binary unit that keeps the number at 1 or more, e.g. ``"1.5 GiB"``."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(value) < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Write a duration in seconds: ``"0.4 s"``, ``"12 s"``, ``"3 min 20 s"``, ``"2 h 05 min"``."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def format_shape(shape: tuple[int, ...]) -> str:
+    """Write a shape as people say it: ``"60000 x 28 x 28"``."""
+    return " x ".join(str(length) for length in shape)
+
+
+def parse_shape(text: str) -> tuple[int, ...]:
+    """Read a shape such as ``"60000x28x28"`` or ``"60000 x 28 x 28"``.
+
+    Raises
+    ------
+    RequestError
+        If it is not two or more positive whole numbers joined by ``x``.
+    """
+    parts = [part.strip() for part in re.split(r"[x,]", text.lower())]
+    if len(parts) < 2 or not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise RequestError(f"shape {text!r} is not understood; write samples and image lengths, such as 60000x28x28.")
+    return tuple(int(part) for part in parts)
