@@ -1,0 +1,269 @@
+"""N-d arrays as collections: objects held by the caller (numpy, dask, zarr, h5py, xarray) and `StoredArray` files.
+
+The axes that make one sample may lie anywhere; the others are flattened into samples in order (`readers.axes`).
+Readers of files describe theirs as a `StoredArray`, which fills boxes of a buffer, and get `sample_axes`, `select`
+and partial reads from `ArrayCollection`.
+"""
+
+from __future__ import annotations
+
+import abc
+import hashlib
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..collection import Array, Chunks, Collection, check_dtype, check_shape, digest, refuse_key
+from ..errors import SourceError, StreampcaError
+from .axes import Axis, Box, Layout, Selection, boxes_of, covering_box, layout_of, lengths
+
+# A partial read of a contiguous array fetches whole pages of this many bytes from the disk or memory behind it.
+PAGE = 4096
+
+
+class ArrayLike(Protocol):
+    """What an object must offer to be read."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the axes."""
+
+    @property
+    def dtype(self) -> Any:
+        """A numpy dtype."""
+
+    def __getitem__(self, key: Any) -> Any:
+        """Slice by a tuple of slices and integers."""
+
+
+class StoredArray(abc.ABC):
+    """An N-d array in files, read box by box into the caller's buffer: no copy of a block is made on the way.
+
+    Holds paths, not handles; what it opens is dropped by pickling.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Lengths of the axes.
+    dtype : numpy.dtype
+        As stored.
+    chunk_shape : tuple of int
+        What one access decodes at least.
+    decode_bytes : int
+        Most bytes `read_into` holds beside its target.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    chunk_shape: tuple[int, ...]
+    decode_bytes: int = 0
+
+    @abc.abstractmethod
+    def read_into(self, box: Box, out: Array) -> None:
+        """Read a box (a slice with start and stop for every axis, none empty) into `out`, of the box's shape.
+
+        `out` may have any strides.
+
+        Raises
+        ------
+        SourceError
+            If it cannot be read; the message names the file.
+        """
+
+    @abc.abstractmethod
+    def fingerprint(self) -> str:
+        """Text that changes when the files do."""
+
+
+class ArrayCollection(Collection):
+    """An N-d array seen as samples.
+
+    Parameters
+    ----------
+    array : array-like or StoredArray
+        An array-like has `shape`, `dtype` and basic slicing.
+    source : str
+        What messages call it.
+    dims : sequence of str, optional
+        Names of all its axes, where it has names.
+    sample_axes, select : optional
+        As for `open_collection`. A slice narrows an axis, inside or outside the sample; an integer drops it.
+
+    Raises
+    ------
+    RequestError
+        If an axis is unknown, out of range, or dropped and part of the sample.
+    SourceError
+        If the array has no samples or its values are not real numbers.
+    """
+
+    def __init__(
+        self,
+        array: ArrayLike | StoredArray,
+        *,
+        source: str,
+        dims: Sequence[str] | None = None,
+        sample_axes: Sequence[Axis] | None = None,
+        select: Selection | None = None,
+    ) -> None:
+        self.source = source
+        self.dtype = check_dtype(np.dtype(array.dtype), source)
+        shape = check_shape(tuple(int(length) for length in array.shape), source)
+        self._array = array
+        self._dims = tuple(dims or ())
+        self._layout = layout_of(shape, source=source, dims=self._dims or None, sample_axes=sample_axes, select=select)
+        self.shape = check_shape((math.prod(self._layout.outer_shape), *self._layout.inner_shape), source)
+        self.axes = tuple(self._dims[axis] for axis in self._layout.inner) if self._dims else None
+
+    @property
+    def array(self) -> ArrayLike | StoredArray:
+        """The array that is read."""
+        return self._array
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of all the array's axes, empty where it has none."""
+        return self._dims
+
+    @property
+    def layout(self) -> Layout:
+        """How the array's axes make samples and features."""
+        return self._layout
+
+    @property
+    def chunks(self) -> Chunks:
+        """Storage chunks seen as samples and features; arrays without chunks count as cut by samples."""
+        sizes = _chunk_shape(self._array)
+        return Chunks(1, self.n_features) if sizes is None else self._layout.chunks(sizes)
+
+    @property
+    def decode_bytes(self) -> int:
+        """Bytes held beside the block while reading it."""
+        return self._array.decode_bytes if isinstance(self._array, StoredArray) else 0
+
+    def read(self, rows: slice, features: slice | None = None) -> Array:
+        """Read samples as boxes of the array, axes transposed to the sample's order; see `Collection.read`."""
+        features = features or slice(0, self.n_features)
+        shape = (rows.stop - rows.start, features.stop - features.start)
+        if 0 in shape:
+            return np.empty(shape, self.dtype)
+        inner, cut = covering_box(features.start, features.stop, self.sample_shape)
+        boxes = [(*box, *inner) for box in boxes_of(rows.start, rows.stop, self._layout.outer_shape)]
+        if len(boxes) == 1 and not isinstance(self._array, StoredArray):
+            return np.ascontiguousarray(self._piece(boxes[0]).reshape(shape[0], -1)[:, cut])
+        out = np.empty((shape[0], math.prod(lengths(inner))), self.dtype)
+        done = 0
+        for box in boxes:
+            count = math.prod(lengths(box[: len(self._layout.outer)]))
+            self._fill(box, out[done : done + count])
+            done += count
+        return np.ascontiguousarray(out[:, cut])
+
+    def _piece(self, box: Box) -> Array:
+        """Slice an array-like; axes come in the order (outer, inner)."""
+        assert not isinstance(self._array, StoredArray)  # noqa: S101 - those fill buffers
+        try:
+            piece = np.asarray(self._array[self._layout.key(box)])
+        except (StreampcaError, MemoryError):
+            raise
+        except Exception as error:  # whatever the library behind the array raises for a chunk it cannot decode
+            reason = f"{type(error).__name__}: {error}".replace("\n", " ")
+            raise SourceError(f"{self.source} cannot be read ({reason}); check what lies behind it.") from error
+        kept = self._layout.kept
+        piece = piece.transpose([kept.index(axis) for axis in (*self._layout.outer, *self._layout.inner)])
+        if piece.shape != lengths(box) or piece.dtype != self.dtype:
+            raise SourceError(
+                f"{self.source} gave {piece.dtype} values of shape {piece.shape} for a slice of {self.dtype} values of "
+                f"shape {lengths(box)}; give an array whose slices have its own dtype."
+            )
+        return piece
+
+    def _fill(self, box: Box, rows: Array) -> None:
+        """Read one box into its rows of the block, shape (samples, features)."""
+        target = rows.reshape(lengths(box))
+        if not isinstance(self._array, StoredArray):
+            target[...] = self._piece(box)
+            return
+        order = (*self._layout.outer, *self._layout.inner)
+        target = target.transpose([order.index(axis) for axis in self._layout.kept])
+        dropped = [axis for axis, item in enumerate(self._layout.index) if not isinstance(item, slice)]
+        key = (item if isinstance(item, slice) else slice(item, item + 1) for item in self._layout.key(box))
+        self._array.read_into(tuple(key), np.expand_dims(target, tuple(dropped)))
+
+    def where(self, index: int) -> str:
+        """Name the sample, by its place on every axis where several make the samples."""
+        plain = f"sample {index} of {self.source}"
+        if len(self._layout.outer) == 1 and self._layout.place(0) == {self._layout.outer[0]: 0}:
+            return plain
+        names = self._dims or [f"axis {axis}" for axis in range(len(self._layout.index))]
+        return f"{plain} ({', '.join(f'{names[axis]} {entry}' for axis, entry in self._layout.place(index).items())})"
+
+    def fingerprint(self) -> str:
+        """Digest of the layout and of the array behind it: files by size and time, numpy arrays by some values."""
+        behind = self._array.fingerprint() if isinstance(self._array, StoredArray) else _object_state(self._array)
+        return digest(self.source, self.shape, self.dtype.str, repr(self._layout), behind)
+
+
+def open_array(
+    source: Any,
+    *,
+    key: str | None = None,
+    sample_axes: Sequence[Axis] | None = None,
+    select: Selection | None = None,
+) -> Collection:
+    """Open an object with shape, dtype and slicing."""
+    name = f"{type(source).__module__.partition('.')[0]} array"
+    refuse_key(key, f"a {name}")
+    _check_object(source, name)
+    if type(source).__module__.startswith("h5py."):
+        from .hdf5 import HeldDataset
+
+        source = HeldDataset(source)
+    return ArrayCollection(source, source=name, dims=dims_of(source), sample_axes=sample_axes, select=select)
+
+
+def _check_object(source: Any, name: str) -> None:
+    """Refuse objects that look like arrays and would be read wrongly."""
+    if any(not isinstance(length, (int, np.integer)) for length in source.shape):
+        raise SourceError(
+            f"{name} has shape {tuple(source.shape)}, which is not known yet; call its compute_chunk_sizes() first."
+        )
+    if hasattr(source, "tocsr"):
+        raise SourceError(f"{name} is a sparse matrix, which is not read; give source.toarray(), or a Zarr array.")
+    if isinstance(source, np.ma.MaskedArray) and np.ma.is_masked(source):
+        raise SourceError(f"{name} has masked values; fill them first, as by source.filled(0), or leave them out.")
+    try:
+        np.dtype(source.dtype)
+    except TypeError:
+        raise SourceError(f"{name} has dtype {source.dtype}, unknown to numpy; convert it to a numpy array.") from None
+
+
+def dims_of(array: Any) -> tuple[str, ...] | None:
+    """Axis names as xarray, Zarr 3 and Zarr 2 keep them."""
+    for dims in (
+        getattr(array, "dims", None),
+        getattr(getattr(array, "metadata", None), "dimension_names", None),
+        dict(getattr(array, "attrs", {})).get("_ARRAY_DIMENSIONS"),
+    ):
+        if isinstance(dims, (list, tuple)) and dims and all(isinstance(name, str) for name in dims):
+            return tuple(dims)
+    return None
+
+
+def _chunk_shape(array: ArrayLike | StoredArray) -> tuple[int, ...] | None:
+    if isinstance(array, StoredArray):
+        return array.chunk_shape
+    chunks = getattr(array, "chunks", None)
+    if not chunks:
+        return None
+    return tuple(max(size) if isinstance(size, tuple) else int(size) for size in chunks)
+
+
+def _object_state(array: Any) -> str:
+    """Tell one array from another of its shape: by some rows of one in memory, by the name of one elsewhere."""
+    if not isinstance(array, np.ndarray):
+        return str(getattr(array, "name", ""))
+    some = array[:: max(1, len(array) // 32)]
+    return hashlib.sha256(np.ascontiguousarray(some).tobytes()).hexdigest()

@@ -1,0 +1,224 @@
+"""Which axes of an N-d array make one sample, and how ranges of flattened samples and features are boxes of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import index as as_index
+
+from ..collection import Chunks
+from ..errors import RequestError, nearest
+
+Axis = int | str
+Selection = Mapping[Axis, int | slice]
+Box = tuple[slice, ...]
+
+# Names under which formats store the axes of a picture (tifffile, xarray, climate data), in lower case.
+_VERTICAL = {"y", "lat", "latitude", "row", "rows", "height"}
+_HORIZONTAL = {"x", "lon", "longitude", "column", "columns", "col", "width"}
+_COLOUR = {"c", "s", "channel", "channels", "colour", "color", "rgb"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """An N-d array seen as samples.
+
+    Attributes
+    ----------
+    index : tuple of int or slice
+        What is taken on every axis of the array; an integer drops its axis.
+    outer, inner : tuple of int
+        Axes flattened into samples, in order; axes that make one sample, in the sample's own order.
+    """
+
+    index: tuple[int | slice, ...]
+    outer: tuple[int, ...]
+    inner: tuple[int, ...]
+
+    @property
+    def outer_shape(self) -> tuple[int, ...]:
+        """Lengths of the axes flattened into samples."""
+        return tuple(self._taken(axis).stop - self._taken(axis).start for axis in self.outer)
+
+    @property
+    def inner_shape(self) -> tuple[int, ...]:
+        """Shape of one sample."""
+        return tuple(self._taken(axis).stop - self._taken(axis).start for axis in self.inner)
+
+    @property
+    def kept(self) -> list[int]:
+        """Axes of the array that remain, in its own order."""
+        return sorted((*self.outer, *self.inner))
+
+    def key(self, box: Box) -> tuple[int | slice, ...]:
+        """Where in the array a box over (outer, inner) axes lies."""
+        key = list(self.index)
+        for axis, part in zip((*self.outer, *self.inner), box, strict=True):
+            start = self._taken(axis).start
+            key[axis] = slice(start + part.start, start + part.stop)
+        return tuple(key)
+
+    def place(self, sample: int) -> dict[int, int]:
+        """Return the entry of each outer axis of the array that flattened sample `sample` comes from."""
+        entries = {}
+        for axis, length in zip(reversed(self.outer), reversed(self.outer_shape), strict=True):
+            sample, entry = divmod(sample, length)
+            entries[axis] = self._taken(axis).start + entry
+        return dict(sorted(entries.items()))
+
+    def chunks(self, sizes: Sequence[int]) -> Chunks:
+        """Storage chunks of `sizes` (one an axis) as runs of flattened samples and features."""
+        outer = [sizes[axis] for axis in self.outer]
+        inner = [sizes[axis] for axis in self.inner]
+        return Chunks(_flat_chunk(outer, self.outer_shape), _flat_chunk(inner, self.inner_shape))
+
+    def _taken(self, axis: int) -> slice:
+        item = self.index[axis]
+        assert isinstance(item, slice)  # noqa: S101 - axes dropped by an integer are neither outer nor inner
+        return item
+
+
+def layout_of(
+    shape: tuple[int, ...],
+    *,
+    source: str,
+    dims: Sequence[str] | None,
+    sample_axes: Sequence[Axis] | None,
+    select: Selection | None,
+) -> Layout:
+    """Lay out an array of `shape`, whose axes are called `dims`, as the caller asked; see `open_collection`.
+
+    Raises
+    ------
+    RequestError
+        If an axis is unknown, named twice, out of range, or dropped by `select` and part of the sample.
+    """
+    index = _selection(shape, dims, select or {}, source)
+    kept = [axis for axis, item in enumerate(index) if isinstance(item, slice)]
+    if sample_axes is None:
+        inner = _default_axes(kept, dims or (), source)
+    else:
+        inner = _asked_axes(sample_axes, kept, len(shape), dims, source)
+    return Layout(tuple(index), tuple(axis for axis in kept if axis not in inner), tuple(inner))
+
+
+def boxes_of(start: int, stop: int, shape: tuple[int, ...]) -> Iterator[Box]:
+    """Cover flat indices `start` to `stop` of a C-ordered grid by boxes, in order, none overlapping."""
+    if len(shape) == 1:
+        if stop > start:
+            yield (slice(start, stop),)
+        return
+    inner = math.prod(shape[1:])
+    while start < stop:
+        first, rest = divmod(start, inner)
+        if rest == 0 and stop - start >= inner:
+            last = stop // inner
+            yield (slice(first, last), *(slice(0, length) for length in shape[1:]))
+            start = last * inner
+        else:
+            end = min(stop, (first + 1) * inner)
+            for box in boxes_of(rest, end - first * inner, shape[1:]):
+                yield (slice(first, first + 1), *box)
+            start = end
+
+
+def covering_box(start: int, stop: int, shape: tuple[int, ...]) -> tuple[Box, slice]:
+    """Return the least box of whole rows of a C-ordered grid holding flat indices `start` to `stop`, and where in it.
+
+    One box rather than the exact three or more of `boxes_of`: each would decode the same storage chunks again.
+    """
+    box: list[slice] = []
+    for axis in range(len(shape)):
+        inner = math.prod(shape[axis + 1 :])
+        first, last = start // inner, -(-stop // inner)
+        box.append(slice(first, last))
+        start, stop = start - first * inner, stop - first * inner
+        if last - first > 1:
+            break
+    box += [slice(0, length) for length in shape[len(box) :]]
+    return tuple(box), slice(start, stop)
+
+
+def lengths(box: Box) -> tuple[int, ...]:
+    """Lengths of a box's sides."""
+    return tuple(part.stop - part.start for part in box)
+
+
+def _flat_chunk(sizes: list[int], shape: tuple[int, ...]) -> int:
+    """Flat length over which a C-ordered grid cut into boxes of `sizes` decodes each box once."""
+    for axis, (size, length) in enumerate(zip(sizes, shape, strict=True)):
+        if min(size, length) > 1 or axis == len(shape) - 1:
+            return int(min(size, length) * math.prod(shape[axis + 1 :]))
+    return 1
+
+
+def _selection(shape: tuple[int, ...], dims: Sequence[str] | None, select: Selection, source: str) -> list[int | slice]:
+    index: list[int | slice] = [slice(0, length) for length in shape]
+    seen: set[int] = set()
+    for axis, item in select.items():
+        number = _axis_number(axis, len(shape), dims, source)
+        if number in seen:
+            raise RequestError(f"select names axis {axis!r} of {source} twice, by name and by number; name it once.")
+        seen.add(number)
+        index[number] = _taken_part(item, shape[number], f"select of axis {axis!r} of {source}")
+    return index
+
+
+def _taken_part(item: int | slice, length: int, subject: str) -> int | slice:
+    if isinstance(item, slice):
+        start, stop, step = item.indices(length)
+        if step != 1 or stop <= start:
+            raise RequestError(
+                f"{subject} takes {item}, which is not a range with step 1 inside its {length} entries; give start "
+                "and stop."
+            )
+        return slice(start, stop)
+    try:
+        entry = as_index(item)
+    except TypeError:
+        raise RequestError(f"{subject} takes {item!r}; give one whole number or a slice.") from None
+    if not -length <= entry < length:
+        raise RequestError(f"{subject} takes entry {entry}; it has {length} entries, numbered 0 to {length - 1}.")
+    return entry % length
+
+
+def _default_axes(kept: list[int], dims: Sequence[str], source: str) -> list[int]:
+    """y, x and colour where the axes have such names, else all but the first."""
+    names = {axis: dims[axis].lower() for axis in kept} if dims else {}
+    if not (_VERTICAL & set(names.values()) and _HORIZONTAL & set(names.values())):
+        return kept[1:]
+    inner = [axis for axis in kept if names[axis] in _VERTICAL | _HORIZONTAL | _COLOUR]
+    if len(inner) == len(kept):
+        raise RequestError(
+            f"{source} is a single image (axes {', '.join(dims[axis] for axis in kept)}); give a collection of images, "
+            f"or make samples of its parts by naming fewer axes, such as sample_axes=({dims[kept[-1]]!r},)."
+        )
+    return inner
+
+
+def _asked_axes(
+    asked: Sequence[Axis], kept: list[int], ndim: int, dims: Sequence[str] | None, source: str
+) -> list[int]:
+    asked = (asked,) if isinstance(asked, (str, int)) else tuple(asked)
+    inner = [_axis_number(axis, ndim, dims, source) for axis in asked]
+    if len(set(inner)) < len(inner) or not inner:
+        raise RequestError(f"sample_axes {asked} must name at least one axis of {source}, each once.")
+    for axis, number in zip(asked, inner, strict=True):
+        if number not in kept:
+            raise RequestError(f"axis {axis!r} of {source} is in sample_axes and in select; name it in one of them.")
+    if len(inner) == len(kept):
+        raise RequestError(f"sample_axes {asked} takes every axis of {source}; leave one to count samples.")
+    return inner
+
+
+def _axis_number(axis: Axis, ndim: int, dims: Sequence[str] | None, source: str) -> int:
+    if dims is not None and axis in dims:
+        return list(dims).index(str(axis))
+    if isinstance(axis, str) and not axis.lstrip("-").isdecimal():
+        known = f"its axes are {', '.join(dims)}" if dims else f"its axes have no names; number them 0 to {ndim - 1}"
+        raise RequestError(f"{source} has no axis {axis!r}; {known}.{nearest(axis, list(dims or ()))}")
+    number = int(axis)
+    if not -ndim <= number < ndim:
+        raise RequestError(f"{source} has no axis {number}; its axes are numbered 0 to {ndim - 1}.")
+    return number % ndim

@@ -1,0 +1,226 @@
+"""Bytes by position, from a plain file or from a stream that only runs forward: what flat arrays are read from.
+
+Positioned reads into the caller's buffer rather than a memory map: mapped pages count against a memory budget, and a
+file that shrinks under a map kills the process.
+"""
+
+from __future__ import annotations
+
+import abc
+import os
+import threading
+import zipfile
+import zlib
+from collections.abc import Callable
+from typing import IO, Any
+
+import numpy as np
+
+from ..collection import Array
+from ..errors import SourceError
+
+# Linux moves at most 2^31 - 4096 bytes in one call; ask for less than that on every system.
+_MOST_AT_ONCE = 2**30
+# Streams hand out copies of what they decode; this bounds them. Larger pieces were not faster.
+_STREAM_PIECE = 2**18
+# Readers working at this many places of one stream each keep their own handle; more of them share.
+_CURSORS = 4
+
+
+class ByteSource(abc.ABC):
+    """Bytes that can be read by position from any thread; opened on first use, closed by pickling.
+
+    Attributes
+    ----------
+    path, label : str
+        The file, and what messages call the part of it that is read.
+    """
+
+    def __init__(self, path: str, label: str | None = None) -> None:
+        self.path, self.label = path, label or path
+
+    @abc.abstractmethod
+    def pread(self, offset: int, buffer: Array) -> None:
+        """Fill `buffer` (C-contiguous) with the bytes that begin at `offset`.
+
+        Raises
+        ------
+        SourceError
+            If the source ends before the buffer is full or cannot be decoded.
+        """
+
+
+class PlainFile(ByteSource):
+    """A file from byte `offset` on.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    offset : int
+        Where position 0 lies in it.
+    label : str, optional
+        What messages call it, if not by its path.
+    """
+
+    def __init__(self, path: str, offset: int = 0, label: str | None = None) -> None:
+        super().__init__(path, label)
+        self._offset = offset
+        self._forget()
+
+    def _forget(self) -> None:
+        self._descriptor = -1
+        self._lock = threading.Lock()
+
+    def pread(self, offset: int, buffer: Array) -> None:
+        """Read by `os.preadv`, straight into the buffer."""
+        left = _as_bytes(buffer)
+        position = self._offset + offset
+        descriptor = self._open()
+        while left:
+            try:
+                count = self._read_at(descriptor, left[:_MOST_AT_ONCE], position)
+            except OSError as error:
+                raise SourceError(
+                    f"{self.label} cannot be read at byte {position}: {error.strerror}; check the disk it lies on."
+                ) from error
+            if count == 0:
+                raise SourceError(
+                    f"{self.label} ends at byte {position}, {len(left)} bytes short of what was there when it was "
+                    "opened; leave it alone while it is read."
+                )
+            left, position = left[count:], position + count
+
+    def _open(self) -> int:
+        with self._lock:
+            if self._descriptor < 0:
+                try:
+                    self._descriptor = os.open(self.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+                except OSError as error:
+                    raise SourceError(f"{self.label} cannot be opened: {error.strerror}; check the path.") from error
+            return self._descriptor
+
+    def _read_at(self, descriptor: int, view: memoryview, position: int) -> int:
+        if hasattr(os, "preadv"):
+            return os.preadv(descriptor, [view], position)
+        with self._lock:  # Windows has no positioned reads
+            os.lseek(descriptor, position, os.SEEK_SET)
+            data = os.read(descriptor, len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_descriptor", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+    def __del__(self) -> None:
+        if getattr(self, "_descriptor", -1) >= 0:
+            os.close(self._descriptor)
+
+
+class StreamFile(ByteSource):
+    """A compressed file or member of an archive, decoded forwards.
+
+    Reading on decodes every byte once; reading back begins again at the start. A few places are kept at a time, so
+    that tasks that each walk through their own part do not throw each other back.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    opener : callable
+        ``opener() -> binary file at position 0``; picklable.
+    size : int
+        Bytes of decoded data; a read that gets there goes on to the end, where checksums are compared.
+    label : str, optional
+        What messages call it, if not by its path.
+    """
+
+    def __init__(self, path: str, opener: Callable[[], IO[bytes]], size: int, label: str | None = None) -> None:
+        super().__init__(path, label)
+        self._opener, self._size = opener, size
+        self._forget()
+
+    def _forget(self) -> None:
+        self._cursors: list[_Cursor] = []
+        self._lock = threading.Lock()
+
+    def pread(self, offset: int, buffer: Array) -> None:
+        """Decode on from the nearest place before `offset`."""
+        try:
+            cursor = self._take(offset)
+            try:
+                cursor.skip_to(offset)
+                cursor.fill(_as_bytes(buffer))
+                if cursor.position >= self._size:
+                    cursor.handle.read(1)
+            except BaseException:
+                cursor.handle.close()
+                raise
+        except EOFError as error:
+            raise SourceError(
+                f"{self.label} ends before byte {offset + buffer.nbytes} of its decoded data; it was cut short, copy "
+                "it again."
+            ) from error
+        except (OSError, zlib.error, zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError) as error:
+            raise SourceError(f"{self.label} cannot be decoded ({error}); it is damaged, copy it again.") from error
+        self._give(cursor)
+
+    def _take(self, offset: int) -> _Cursor:
+        with self._lock:
+            before = [cursor for cursor in self._cursors if cursor.position <= offset]
+            if before:
+                cursor = max(before, key=lambda cursor: cursor.position)
+                self._cursors.remove(cursor)
+                return cursor
+        return _Cursor(self._opener())
+
+    def _give(self, cursor: _Cursor) -> None:
+        with self._lock:
+            self._cursors.append(cursor)
+            dropped = self._cursors.pop(0) if len(self._cursors) > _CURSORS else None
+        if dropped:
+            dropped.handle.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_cursors", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+    def __del__(self) -> None:
+        for cursor in getattr(self, "_cursors", ()):
+            cursor.handle.close()
+
+
+class _Cursor:
+    """A place in a stream."""
+
+    def __init__(self, handle: IO[bytes]) -> None:
+        self.handle = handle
+        self.position = 0
+
+    def skip_to(self, offset: int) -> None:
+        while self.position < offset:
+            data = self.handle.read(min(_STREAM_PIECE, offset - self.position))
+            if not data:
+                raise EOFError
+            self.position += len(data)
+
+    def fill(self, view: memoryview) -> None:
+        while view:
+            data = self.handle.read(min(_STREAM_PIECE, len(view)))
+            if not data:
+                raise EOFError
+            view[: len(data)] = data
+            view = view[len(data) :]
+            self.position += len(data)
+
+
+def _as_bytes(buffer: Array) -> memoryview:
+    # Not memoryview.cast: it refuses big-endian numbers.
+    return buffer.reshape(-1).view(np.uint8).data

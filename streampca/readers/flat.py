@@ -1,0 +1,125 @@
+"""An array laid out in one run of bytes, C or Fortran order, as `.npy`, IDX and plain TIFF stacks are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from ..collection import Array, digest, file_state
+from .array import PAGE, StoredArray
+from .axes import Box, lengths
+from .bytes import ByteSource, StreamFile
+
+# Scratch for pieces whose bytes must be cut or transposed; fits the second-level cache of common processors.
+_SCRATCH = 2**20
+# Pieces of less than a page, no further apart than this, are read together with what lies between them.
+_GAP = 16 * PAGE
+
+
+class FlatArray(StoredArray):
+    """An N-d array stored in order at the start of a byte source.
+
+    Parameters
+    ----------
+    source : ByteSource
+        Where its first byte is byte `offset`.
+    shape : tuple of int
+        Lengths of the axes.
+    dtype : numpy.dtype
+        As stored, byte order included.
+    offset : int
+        Bytes before the first value.
+    fortran : bool
+        Whether the first axis is the fastest.
+    """
+
+    def __init__(
+        self,
+        source: ByteSource,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        *,
+        offset: int = 0,
+        fortran: bool = False,
+    ) -> None:
+        self.shape, self.dtype = shape, dtype
+        self.decode_bytes = 2 * _SCRATCH
+        self._source, self._offset, self._fortran = source, offset, fortran
+        self.chunk_shape = self._runs()
+
+    def _runs(self) -> tuple[int, ...]:
+        """Return the box one access costs: all of a stream's sample, whole columns in Fortran order, else a page."""
+        if self._fortran:
+            return (self.shape[0], *(1 for _ in self.shape[1:]))
+        if isinstance(self._source, StreamFile):
+            return (1, *self.shape[1:])
+        left = max(1, PAGE // self.dtype.itemsize)
+        sizes = []
+        for length in reversed(self.shape):
+            sizes.append(min(length, left))
+            left = max(1, left // max(1, length))
+        return (1, *reversed(sizes[:-1]))
+
+    def read_into(self, box: Box, out: Array) -> None:
+        """Read each contiguous run of the box at once, straight into `out` where its layout allows."""
+        if self._fortran:
+            self._fill(self.shape[::-1], box[::-1], out.T)
+        else:
+            self._fill(self.shape, box, out)
+
+    def _fill(self, shape: tuple[int, ...], box: Box, out: Array) -> None:
+        """Fill a target of any strides, through scratch in halves that fit it where it is not contiguous."""
+        if out.flags.c_contiguous:
+            self._fill_contiguous(shape, box, out)
+        elif out.nbytes <= _SCRATCH:
+            scratch = np.empty(out.shape, self.dtype)
+            self._fill_contiguous(shape, box, scratch)
+            out[...] = scratch
+        else:
+            for part, half in _halves(box):
+                self._fill(shape, part, out[half])
+
+    def _fill_contiguous(self, shape: tuple[int, ...], box: Box, out: Array) -> None:
+        """Read run by run; runs of less than a page lying close together are read with their gaps, then cut."""
+        strides = [math.prod(shape[axis + 1 :]) * self.dtype.itemsize for axis in range(len(shape))]
+        axis = len(shape) - 1
+        while axis > 0 and lengths(box)[axis] == shape[axis]:
+            axis -= 1
+        whole = True
+        while axis > 0 and lengths(box)[axis] * strides[axis] < PAGE and strides[axis - 1] <= _GAP:
+            axis, whole = axis - 1, False
+        for place in product(*(range(part.start, part.stop) for part in box[:axis])):
+            start = sum(entry * stride for entry, stride in zip(place, strides, strict=False))
+            target = out[tuple(entry - part.start for entry, part in zip(place, box, strict=False))]
+            if whole:
+                self._source.pread(self._offset + start + box[axis].start * strides[axis], target)
+                continue
+            for part, scratch in self._pieces(box[axis], start, strides[axis], shape[axis + 1 :]):
+                target[part] = scratch[(slice(None), *box[axis + 1 :])]
+
+    def _pieces(self, part: slice, start: int, stride: int, shape: tuple[int, ...]) -> Iterator[tuple[slice, Array]]:
+        """Whole rows of an axis, as many at a time as scratch holds, and which of the asked-for rows they are."""
+        step = max(1, _SCRATCH // stride)
+        scratch = np.empty((min(step, part.stop - part.start), *shape), self.dtype)
+        for first in range(part.start, part.stop, step):
+            piece = scratch[: min(step, part.stop - first)]
+            self._source.pread(self._offset + start + first * stride, piece)
+            yield slice(first - part.start, first - part.start + len(piece)), piece
+
+    def fingerprint(self) -> str:
+        """Digest of path, size and time of the file."""
+        return digest(self._source.label, file_state(self._source.path))
+
+
+def _halves(box: Box) -> Iterator[tuple[Box, tuple[slice, ...]]]:
+    """Cut a box in two across its first axis longer than 1, with where each half lies in it."""
+    axis = next(axis for axis, length in enumerate(lengths(box)) if length > 1)
+    start, stop = box[axis].start, box[axis].stop
+    middle = (start + stop) // 2
+    for first, last in ((start, middle), (middle, stop)):
+        inside = (*(slice(None) for _ in range(axis)), slice(first - start, last - start))
+        yield (*box[:axis], slice(first, last), *box[axis + 1 :]), inside

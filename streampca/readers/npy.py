@@ -1,0 +1,190 @@
+"""NumPy's `.npy` and `.npz` files.
+
+The headers are NumPy's own (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html); nothing is ever
+unpickled. Stored members of an archive are read by position like plain files, compressed ones as streams.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+import zipfile
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.lib import format as npy_format
+
+from ..collection import Collection, check_dtype, refuse_key
+from ..errors import RequestError, SourceError, nearest
+from ..units import format_shape
+from .array import ArrayCollection
+from .axes import Axis, Selection
+from .bytes import ByteSource, PlainFile, StreamFile
+from .flat import FlatArray
+
+# A zip entry's local header: 26 bytes, then the lengths of the name and of the extra field (APPNOTE.TXT, 4.3.7).
+_LOCAL_HEADER = struct.Struct("<4s22xHH")
+
+
+class Header(NamedTuple):
+    """What a `.npy` header says: `offset` is where its values begin."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran: bool
+    offset: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of header and values."""
+        return self.offset + math.prod(self.shape) * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{format_shape(self.shape) or 'one value'} {self.dtype}"
+
+
+def open_npy(
+    source: str,
+    *,
+    key: str | None = None,
+    sample_axes: Sequence[Axis] | None = None,
+    select: Selection | None = None,
+) -> Collection:
+    """Open a `.npy` file of any version, byte order and axis order."""
+    refuse_key(key, source)
+    with _opened(source) as file:
+        header = read_header(file, source)
+    _check_length(header, os.path.getsize(source), source)
+    array = _flat(header, PlainFile(source))
+    return ArrayCollection(array, source=source, sample_axes=sample_axes, select=select)
+
+
+def open_npz(
+    source: str,
+    *,
+    key: str | None = None,
+    sample_axes: Sequence[Axis] | None = None,
+    select: Selection | None = None,
+) -> Collection:
+    """Open one array of a `.npz` archive: the one called `key`, or the only one of two axes or more."""
+    try:
+        with zipfile.ZipFile(source) as archive:
+            name = _chosen(_headers(archive, source), key, source)
+            member = archive.getinfo(f"{name}.npy")
+            label = f"{source}, array {name!r}"
+            header = _member_header(archive, member, label)
+    except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
+        raise SourceError(
+            f"{source} is not a whole .npz archive ({error}); it was cut short, copy it again."
+        ) from error
+    _check_length(header, member.file_size, label)
+    array = _flat(header, _member_bytes(source, member, label))
+    return ArrayCollection(array, source=label, sample_axes=sample_axes, select=select)
+
+
+def read_header(file: IO[bytes], subject: str) -> Header:
+    """Read the header at the start of a `.npy` stream.
+
+    Raises
+    ------
+    SourceError
+        If it is not one, or announces values that are not real numbers.
+    """
+    try:
+        version = npy_format.read_magic(file)
+        # Version 3 differs from 2 in the encoding of field names only, and arrays with fields are refused below.
+        read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+        if version not in ((1, 0), (2, 0), (3, 0)):
+            raise ValueError(f"format version {version}")
+        shape, fortran, dtype = read(file)
+    except (ValueError, EOFError, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise SourceError(f"{subject} has a broken .npy header ({reason}); save the array again.") from error
+    if any(length < 0 for length in shape):
+        raise SourceError(f"{subject} has shape {shape} in its header, a negative length; save the array again.")
+    return Header(shape, dtype, fortran and len(shape) > 1, file.tell())
+
+
+def _opened(path: str) -> IO[bytes]:
+    try:
+        return open(path, "rb")
+    except OSError as error:
+        raise SourceError(f"{path} cannot be opened: {error.strerror}; check its permissions.") from error
+
+
+def _check_length(header: Header, size: int, subject: str) -> None:
+    check_dtype(header.dtype, subject)
+    if size < header.nbytes:
+        raise SourceError(
+            f"{subject} has {size} bytes and its header ({header}) announces {header.nbytes}; it was cut short, copy "
+            "it again."
+        )
+
+
+def _flat(header: Header, source: ByteSource) -> FlatArray:
+    return FlatArray(source, header.shape, header.dtype, offset=header.offset, fortran=header.fortran)
+
+
+def _headers(archive: zipfile.ZipFile, source: str) -> dict[str, Header]:
+    members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
+    if not members:
+        raise SourceError(f"{source} holds no arrays; give a .npz file written by numpy.savez.")
+    return {
+        member.filename.removesuffix(".npy"): _member_header(archive, member, f"{source}, member {member.filename}")
+        for member in members
+    }
+
+
+def _member_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, label: str) -> Header:
+    if member.flag_bits & 0x1:
+        raise SourceError(f"{label} is encrypted; save the arrays again without a password.")
+    with archive.open(member) as file:
+        return read_header(file, label)
+
+
+def _chosen(headers: Mapping[str, Header], key: str | None, source: str) -> str:
+    listing = ", ".join(f"{name} ({header})" for name, header in headers.items())
+    if key is not None:
+        name = key.removesuffix(".npy") if key not in headers else key
+        if name not in headers:
+            raise RequestError(f"{source} has no array {key!r}; it holds {listing}.{nearest(key, list(headers))}")
+        return name
+    images = [name for name, header in headers.items() if len(header.shape) >= 2]
+    if len(images) == 1 or len(headers) == 1:
+        return (images or list(headers))[0]
+    raise SourceError(
+        f"{source} holds {len(headers)} arrays, {listing}; say which with key={(images or list(headers))[0]!r}."
+    )
+
+
+def _member_bytes(path: str, member: zipfile.ZipInfo, label: str) -> ByteSource:
+    if member.compress_type != zipfile.ZIP_STORED:
+        return StreamFile(path, partial(_open_member, path, member.filename), member.file_size, label)
+    with open(path, "rb") as file:
+        file.seek(member.header_offset)
+        signature, name_length, extra_length = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
+    if signature != b"PK\x03\x04":
+        raise SourceError(f"{label} does not begin where the archive says; the file is damaged, copy it again.")
+    return PlainFile(path, member.header_offset + _LOCAL_HEADER.size + name_length + extra_length, label)
+
+
+def _open_member(path: str, name: str) -> IO[bytes]:
+    return _Member(path, name)  # type: ignore[return-value]
+
+
+class _Member:
+    """A member of an archive that closes the archive with itself."""
+
+    def __init__(self, path: str, name: str) -> None:
+        self._archive = zipfile.ZipFile(path)
+        self._file = self._archive.open(name)
+
+    def read(self, size: int) -> bytes:
+        return self._file.read(size)
+
+    def close(self) -> None:
+        self._file.close()
+        self._archive.close()

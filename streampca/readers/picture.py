@@ -1,0 +1,61 @@
+"""An image file as the readers of each format hand it over, and the two guards they share.
+
+Decoders meet broken files with any error, warnings, log lines, or by asking for all memory; past these guards there is
+one line that names the file.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..collection import Array
+from ..errors import SourceError
+from ..units import MIB, format_bytes, format_shape
+from .quiet import quiet
+
+# No common codec packs real pixels tighter: deflate reaches 1032 (https://zlib.net/zlib_tech.html), JPEG and LZW of an
+# empty picture about as much. Small pictures may claim what they like.
+_MOST_PACKED = 1500
+_SMALL = 16 * MIB
+
+
+class Picture(NamedTuple):
+    """An opened image file: `load` decodes it."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    load: Callable[[], Array]
+
+
+def check_size(path: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Refuse an image before memory is taken for it if its file is too small to hold what its header claims."""
+    stored, decoded = os.path.getsize(path), math.prod(map(int, shape)) * dtype.itemsize
+    if decoded > _SMALL and decoded > _MOST_PACKED * stored:
+        raise SourceError(
+            f"{path} claims {format_shape(shape)} {dtype} values ({format_bytes(decoded)}) in a file of "
+            f"{format_bytes(stored)}, more than {_MOST_PACKED} times its size; it is damaged or made to exhaust "
+            "memory, leave it out."
+        )
+
+
+@contextmanager
+def decoding(path: str) -> Iterator[None]:
+    """Turn whatever a decoder raises into one line that names the file."""
+    try:
+        with quiet():
+            yield
+    except SourceError:
+        raise
+    except MemoryError as error:
+        raise SourceError(f"{path} needs more memory to decode than there is; leave it out.") from error
+    except Exception as error:  # decoders of broken files raise anything: struct.error, KeyError, ZeroDivisionError
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise SourceError(
+            f"{path} cannot be decoded ({reason}); it is damaged, save it again or leave it out."
+        ) from error

@@ -1,0 +1,63 @@
+"""Keeps decoding libraries from talking over our own one-line errors.
+
+Pillow warns and tifffile logs a line for every odd tag of a broken file, over a hundred for some; Zarr warns of files
+in a group that are not Zarr's. What matters of it reaches the user as a `SourceError` naming the file.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# Warnings given at these modules only; everyone else's pass.
+_MODULES = (r"PIL\.", r"tifffile\.", r"zarr\.core\.group")
+_LOGGERS = ("tifffile", "PIL")
+
+_lock = threading.Lock()
+_users = 0
+_caught: warnings.catch_warnings[None] | None = None
+
+
+def _drop(record: logging.LogRecord) -> bool:
+    return False
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence those libraries until the last thread inside has left.
+
+    Counted, not nested: warning filters are one list for all threads, and two threads that restored it in the wrong
+    order would leave it changed for good.
+    """
+    _enter()
+    try:
+        yield
+    finally:
+        _leave()
+
+
+def _enter() -> None:
+    global _users, _caught
+    with _lock:
+        _users += 1
+        if _users == 1:
+            _caught = warnings.catch_warnings()
+            _caught.__enter__()
+            for module in _MODULES:
+                warnings.filterwarnings("ignore", module=module)
+            for name in _LOGGERS:
+                logging.getLogger(name).addFilter(_drop)
+
+
+def _leave() -> None:
+    global _users, _caught
+    with _lock:
+        _users -= 1
+        if _users == 0 and _caught is not None:
+            for name in _LOGGERS:
+                logging.getLogger(name).removeFilter(_drop)
+            _caught.__exit__(None, None, None)
+            _caught = None

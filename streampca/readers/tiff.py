@@ -1,0 +1,249 @@
+"""TIFF files: a file given alone is a collection of its pages; in a folder each file is one image.
+
+Pages are decoded by tifffile, which keeps values as stored: 16-bit colour, floats, LZW, deflate and zstd.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import product
+from typing import Any
+
+import numpy as np
+import tifffile
+
+from .. import machine
+from ..collection import Array, Collection, check_dtype, digest, file_state, refuse_key
+from ..errors import SourceError
+from ..units import format_shape
+from .array import ArrayCollection, StoredArray
+from .axes import Axis, Box, Selection
+from .bytes import PlainFile
+from .flat import FlatArray
+from .picture import Picture, check_size, decoding
+from .threads import for_each
+
+# Pages looked at on opening; the others are checked when they are decoded.
+_LOOKED_AT = 64
+_COLOURS = {"MINISWHITE", "MINISBLACK", "RGB", "PALETTE"}
+_NAMES = {"Y": "y", "X": "x", "S": "channel", "T": "t", "Z": "z", "C": "c"}
+
+
+def open_tiff(
+    source: str,
+    *,
+    key: str | None = None,
+    sample_axes: Sequence[Axis] | None = None,
+    select: Selection | None = None,
+) -> Collection:
+    """Open the pages of one TIFF file; ImageJ and OME files keep the names of their axes."""
+    refuse_key(key, source)
+    with _opened(source) as tiff:
+        leading, names = _leading_axes(tiff, source)
+        first = _picture(tiff.pages[0], source)
+        array: StoredArray
+        flat = _flat(tiff, first, leading, source)
+        if flat is None:
+            count = len(tiff.pages)
+            for page in sorted({at * (count - 1) // _LOOKED_AT for at in range(_LOOKED_AT + 1)}):
+                _check_alike(_picture(tiff.pages[page], source), first, source, page)
+            array = TiffPages(source, leading, first)
+        else:
+            array = flat
+    dims = (*names, "y", "x", "channel")[: len(names) + len(first.shape)]
+    return TiffCollection(array, source=source, dims=dims, sample_axes=sample_axes, select=select)
+
+
+class TiffCollection(ArrayCollection):
+    """The pages of a TIFF file as samples."""
+
+    def where(self, index: int) -> str:
+        """Name the page, counted from 1 as viewers do."""
+        leading = self.array.shape[: self.dims.index("y")]
+        place: dict[int, Any] = dict(enumerate(self.layout.index)) | self.layout.place(index)
+        if any(isinstance(place[axis], slice) for axis in range(len(leading))):
+            return super().where(index)  # some axis that counts pages is part of the sample
+        return f"{self.source}, page {_page(tuple(place[axis] for axis in range(len(leading))), leading) + 1}"
+
+
+class TiffPages(StoredArray):
+    r"""The pages of a TIFF file, decoded on demand, as an array of shape (\*leading, height, width[, channels])."""
+
+    _tiff: Any  # opened on first use
+    _lock: threading.Lock
+
+    def __init__(self, path: str, leading: tuple[int, ...], page: Picture) -> None:
+        self._path, self._leading = path, leading
+        self._page, self.dtype = page._replace(load=_nothing), page.dtype
+        self.shape = (*leading, *page.shape)
+        self.chunk_shape = (*(1 for _ in leading), *page.shape)
+        # Each thread: the page as stored, decoded, and converted.
+        self.decode_bytes = 3 * math.prod(page.shape) * page.dtype.itemsize * machine.cores()
+        self._forget()
+
+    def read_into(self, box: Box, out: Array) -> None:
+        """Decode each page of the box, some at a time."""
+        places = list(product(*(range(part.start, part.stop) for part in box[: len(self._leading)])))
+        starts = [part.start for part in box[: len(self._leading)]]
+
+        def read_one(at: int) -> None:
+            page = _page(places[at], self._leading)
+            target = tuple(entry - start for entry, start in zip(places[at], starts, strict=True))
+            out[target] = self._decode(page)[box[len(self._leading) :]]
+
+        with decoding(self._path):
+            for_each(read_one, len(places), math.prod(self._page.shape) * self.dtype.itemsize)
+
+    def _decode(self, number: int) -> Array:
+        with decoding(f"{self._path}, page {number + 1}"):
+            tiff = self._open()
+            with tiff.filehandle.lock:  # decoding threads read under it too: they all move one file position
+                picture = _picture(tiff.pages[number], self._path)
+            _check_alike(picture, self._page, self._path, number)
+            return picture.load()
+
+    def _open(self) -> Any:
+        with self._lock:
+            if self._tiff is None:
+                self._tiff = tifffile.TiffFile(self._path)
+                self._tiff.filehandle.set_lock(True)
+            return self._tiff
+
+    def fingerprint(self) -> str:
+        """Digest of path, size and time of the file."""
+        return digest(self._path, file_state(self._path))
+
+    def _forget(self) -> None:
+        self._tiff, self._lock = None, threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_tiff", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+    def __del__(self) -> None:
+        if getattr(self, "_tiff", None) is not None:
+            self._tiff.close()
+
+
+@contextmanager
+def opened_page(path: str) -> Iterator[Picture]:
+    """Open a TIFF file that is one image."""
+    with _opened(path) as tiff:
+        leading, _ = _leading_axes(tiff, path)
+        if math.prod(leading) > 1:
+            raise SourceError(
+                f"{path} has {math.prod(leading)} pages, and a file of a folder, glob or list is one image; give it "
+                "alone to make each page a sample, or leave it out."
+            )
+        yield _picture(tiff.pages[0], path)
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[Any]:
+    tiff: Any  # tifffile's own types say None for what is set once pages are counted
+    with decoding(path), tifffile.TiffFile(path) as tiff:
+        if len(tiff.pages) == 0:
+            raise SourceError(f"{path} is a TIFF file without a readable page; it is damaged, copy it again.")
+        tiff.filehandle.seek(tiff.pages.next_page_offset)
+        if any(tiff.filehandle.read(tiff.tiff.offsetsize)):
+            raise SourceError(
+                f"{path} breaks off after page {len(tiff.pages)}: what it says comes next is not there; it was cut "
+                "short or damaged, copy it again."
+            )
+        yield tiff
+
+
+def _leading_axes(tiff: Any, path: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Lengths and names of the axes that count pages."""
+    pages = len(tiff.pages)
+    if tiff.is_imagej or tiff.is_ome or tiff.is_shaped:
+        series = tiff.series[0]
+        own = len(tiff.pages[0].shape)
+        leading, letters = tuple(series.shape[:-own]), series.axes[:-own]
+        if math.prod(leading) > pages and series.dataoffset is None:
+            raise SourceError(
+                f"{path} announces {math.prod(leading)} pages and holds {pages}; it was cut short, copy it again."
+            )
+        known = all(letter in _NAMES for letter in letters)
+        if leading and len(tiff.series) == 1 and known and series.axes[-own:] == tiff.pages[0].axes:
+            return leading, tuple(_NAMES[letter] for letter in letters)
+        if math.prod(leading) > pages:
+            return (math.prod(leading),), ("page",)
+    return (pages,), ("page",)
+
+
+def _flat(tiff: Any, first: Picture, leading: tuple[int, ...], path: str) -> FlatArray | None:
+    """Return the whole file as one run of plain values, where it is one."""
+    page = tiff.pages[0]
+    series = tiff.series[0] if tiff.is_imagej or tiff.is_shaped else None
+    if series is None or series.dataoffset is None or series.size != math.prod((*leading, *first.shape)):
+        return None
+    if page.dtype.kind not in "iuf" or page.photometric.name == "PALETTE" or tuple(page.shape) != first.shape:
+        return None
+    dtype = first.dtype.newbyteorder(tiff.byteorder)
+    size, needed = os.path.getsize(path), series.dataoffset + series.size * dtype.itemsize
+    if size < needed:
+        raise SourceError(
+            f"{path} has {size} bytes and its {math.prod(leading)} pages need {needed}; it was cut short, copy "
+            "it again."
+        )
+    return FlatArray(PlainFile(path), (*leading, *first.shape), dtype, offset=series.dataoffset)
+
+
+def _picture(page: Any, path: str) -> Picture:
+    """Describe a page, with how to decode it."""
+    if isinstance(page, tifffile.TiffFrame):  # tifffile's short form of a page that should be like the first
+        page = page.aspage()
+    colour, compression = getattr(page.photometric, "name", page.photometric), getattr(page.compression, "name", "")
+    if colour not in _COLOURS and not (colour == "YCBCR" and "JPEG" in compression):
+        raise SourceError(f"{path} has colours stored as {colour}, not grey or RGB; convert it to RGB.")
+    if page.axes not in ("YX", "YXS", "SYX"):
+        raise SourceError(f"{path} has a page with axes {page.axes}; save it as pages of height by width.")
+    check_dtype(page.dtype, path)
+    check_size(path, page.shape, page.dtype)
+    if colour == "PALETTE" and page.colormap is not None:
+        table = _palette(page.colormap)
+        return Picture((*page.shape, *table.shape[1:]), table.dtype, lambda: table[_values(page).astype(np.intp)])
+    if page.dtype.kind == "b":
+        black = colour == "MINISWHITE"  # what a 1 means; as in every format here, black comes out as 0
+        return Picture(page.shape, np.dtype("u1"), lambda: (_values(page) != black) * np.uint8(255))
+    native = page.dtype.newbyteorder("=")
+    if page.axes == "SYX":
+        channels, height, width = page.shape
+        return Picture((height, width, channels), native, lambda: np.moveaxis(_values(page), 0, -1).astype(native))
+    return Picture(page.shape, native, lambda: _values(page).astype(native, copy=False))
+
+
+def _page(place: tuple[int, ...], leading: tuple[int, ...]) -> int:
+    """Return the number of the page at a place on the axes that count pages."""
+    return int(np.ravel_multi_index(place, leading))
+
+
+def _values(page: Any) -> Array:
+    values: Array = page.asarray(maxworkers=1, lock=page.parent.filehandle.lock)
+    return values
+
+
+def _palette(colormap: Array) -> Array:
+    """Return a table of 8-bit colours, (entries,) where all are grey, else (entries, 3); TIFF keeps 16 bits of each."""
+    table = (np.asarray(colormap).T >> 8).astype("u1")
+    return np.ascontiguousarray(table[:, 0] if (table[:, :1] == table).all() else table)
+
+
+def _nothing() -> Array:
+    raise NotImplementedError  # stands for the decoder where only shape and dtype of a page are kept
+
+
+def _check_alike(page: Picture, first: Picture, path: str, number: int) -> None:
+    if (page.shape, page.dtype) != (first.shape, first.dtype):
+        raise SourceError(
+            f"{path}, page {number + 1} is {format_shape(page.shape)} {page.dtype}, unlike its first page "
+            f"({format_shape(first.shape)} {first.dtype}); split the file, so that all images have one size."
+        )
