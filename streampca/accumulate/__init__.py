@@ -1,0 +1,12 @@
+"""Statistics that can be split and merged: one a file, one protocol.
+
+The idea: whatever a method needs from the data is a small sum that can be built from any cutting of the data, in any
+process, and merged. The laws (identity, symmetry, associativity, any cutting gives the same, state round-trips,
+inputs are never written to) are run for every accumulator by `streampca.testing.AccumulatorLaws`. `methods` decides
+what is accumulated and when; nothing here knows storage, executors or the budget.
+"""
+
+from .protocol import Accumulator, NotFiniteError
+from .scatter import Scatter
+
+__all__ = ["Accumulator", "NotFiniteError", "Scatter"]

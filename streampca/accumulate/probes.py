@@ -1,0 +1,93 @@
+"""Products S W with a few random directions, beside a statistic S and separate from it: what error bounds are made of.
+
+For a claimed eigenpair (v, theta) of S the numbers Y^T v - theta W^T v, with Y = S W, sketch its true residual,
+whatever went wrong on the way to it (`streampca.solve.certificate`). The sketch is only as good as Y, so the rounding
+of its own float32 products is measured in float64 on a sample of the rows and handed on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import blas
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+COUNT = 8  # columns of W: bounds about 12 times the truth at a failure probability of 1e-6
+CHECK_ROWS = 128  # rows of a piece whose products are repeated in float64 ...
+CHECK_EVERY = 16  # ... in one piece of so many: about 1 % of the flops
+_STREAM = 0x9E3779B9  # keeps these directions apart from any start block drawn with the same seed
+
+
+def probe_directions(n_features: int, seed: int) -> Float64:
+    """Return W, (n_features, 8) Gaussian, rounded to float32 so that both precisions multiply the same numbers."""
+    normal = np.random.default_rng([_STREAM, seed]).standard_normal((n_features, COUNT), dtype=np.float32)
+    return normal.astype(np.float64)
+
+
+class Probes:
+    """The running sum of x (x^T W) over centred rows x, and the rounding error of it.
+
+    Attributes
+    ----------
+    products : ndarray of shape (n_features, 8)
+        Y about the centre the rows were given with.
+    rounding : ndarray of shape (n_features, 8)
+        Sum of (float32 product - float64 product) over the `checked` rows.
+    """
+
+    def __init__(self, n_features: int, seed: int, precision: str) -> None:
+        self.directions = np.asfortranarray(probe_directions(n_features, seed))
+        self._working = self.directions if precision == "double" else self.directions.astype(np.float32)
+        self.products: Float64 = np.zeros((n_features, COUNT))
+        self.rounding: Float64 = np.zeros((n_features, COUNT))
+        self.checked = 0
+        self._pieces = 0
+
+    def update(self, centred: Array, stored: Array, centre: Float64) -> None:
+        """Absorb a piece: its centred rows in the working precision, the same rows as stored, and their centre."""
+        self.products += self._multiply(centred)
+        if centred.dtype != np.float64 and self._pieces % CHECK_EVERY == 0:
+            self._check(centred[:CHECK_ROWS], stored[:CHECK_ROWS], centre)
+        self._pieces += 1
+
+    def _check(self, centred: Array, stored: Array, centre: Float64) -> None:
+        self.rounding += self._multiply(centred) - self._multiply(stored - centre)
+        self.checked += len(stored)
+
+    def _multiply(self, rows: Array) -> Array:
+        """X^T (X W) in the precision of the rows.
+
+        By scipy's BLAS, as every product beside a symmetric update: numpy brings a second BLAS, and threads of the two
+        spinning for each other's cores made this loop 3 times slower (benchmarks/limits.py).
+        """
+        gemm = blas.dgemm if rows.dtype == np.float64 else blas.sgemm
+        directions = self.directions if rows.dtype == np.float64 else self._working
+        along = gemm(1.0, directions, rows.T, trans_a=1)
+        return gemm(1.0, rows.T, along, trans_b=1)  # type: ignore[no-any-return]
+
+    def recentre(self, n: int, total: Float64, shift: Float64) -> None:
+        """Move the centre by `shift`, given the number and the sum of the centred rows."""
+        along_shift = shift @ self.directions
+        self.products -= np.outer(total - n * shift, along_shift) + np.outer(shift, total @ self.directions)
+
+    def absorb(self, other: Probes) -> None:
+        """Add the sums of another set of rows about the same centre."""
+        self.products += other.products
+        self.rounding += other.rounding
+        self.checked += other.checked
+        self._pieces += other._pieces
+
+    def state(self) -> dict[str, Array]:
+        """Plain arrays; the directions are made again from the seed."""
+        counts = np.array([self.checked, self._pieces])
+        return {"probe_products": self.products.copy(), "probe_rounding": self.rounding.copy(), "probe_counts": counts}
+
+    def restore(self, state: dict[str, Array]) -> None:
+        """Take over what `state` wrote."""
+        self.products = np.array(state["probe_products"], dtype=np.float64)
+        self.rounding = np.array(state["probe_rounding"], dtype=np.float64)
+        self.checked, self._pieces = (int(count) for count in state["probe_counts"])

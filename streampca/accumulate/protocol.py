@@ -1,0 +1,59 @@
+"""What every accumulator offers."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import DataError
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+
+class NotFiniteError(DataError):
+    """A block holds NaN or infinity, or values whose products overflow.
+
+    Attributes
+    ----------
+    sample : int
+        Position of the first such sample in the collection.
+    problem : str
+        What is wrong with it, in words, e.g. ``"holds NaN or infinity in 3 of 784 features"``.
+    """
+
+    def __init__(self, sample: int, problem: str) -> None:
+        super().__init__(f"sample {sample} {problem}")
+        self.sample = sample
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.sample, self.problem)
+
+
+class Accumulator(Protocol):
+    """A statistic built up from pieces of a collection.
+
+    `axis` says along which axis the pieces are cut. `update` and `absorb` mutate only the accumulator itself;
+    nothing writes to an argument, and nothing returned shares memory with the accumulator.
+    """
+
+    axis: Literal["samples", "features"]
+
+    def update(self, block: Array, *, at: int = 0) -> None:
+        """Absorb a piece of shape (rows, features) whose first row (or feature) has position `at`."""
+
+    def merge(self, other: Self) -> Self:
+        """Return the statistic of both pieces together as a new value."""
+
+    def absorb(self, other: Self) -> None:
+        """Do what `merge` does, in place: afterwards this is the statistic of both."""
+
+    def state(self) -> dict[str, Array]:
+        """Return everything there is to know as plain arrays; `from_state` is its exact inverse."""
+
+    @classmethod
+    def from_state(cls, state: dict[str, Array]) -> Self:
+        """Return the accumulator whose `state` this is."""

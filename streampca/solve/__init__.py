@@ -1,0 +1,25 @@
+"""From small matrices, or from products asked for, to eigenpairs with error bounds: one solver a file.
+
+`dense` hands a matrix to LAPACK; `lanczos` asks its caller for products and so works on anything that can multiply;
+`certificate` bounds the error of pairs however they were found; `choose` turns what was asked for into a number of
+components. Plain arrays in and out: nothing here knows a reader, an executor or the budget.
+"""
+
+from .certificate import Certificate, certify
+from .choose import count_components
+from .dense import dense_bytes, dense_flops, solve_dense
+from .lanczos import Lanczos, lanczos_bytes, start_lanczos
+from .protocol import Solution
+
+__all__ = [
+    "Certificate",
+    "Lanczos",
+    "Solution",
+    "certify",
+    "count_components",
+    "dense_bytes",
+    "dense_flops",
+    "lanczos_bytes",
+    "solve_dense",
+    "start_lanczos",
+]

@@ -1,0 +1,43 @@
+"""What every solver returns, and the rule that fixes the signs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Float64 = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Leading eigenpairs of a symmetric matrix.
+
+    Attributes
+    ----------
+    values : ndarray of shape (k,)
+        Eigenvalues, descending.
+    vectors : ndarray of shape (p, k)
+        Orthonormal eigenvectors as columns; signs by `fix_signs`.
+    residuals : ndarray of shape (k,)
+        The solver's own estimate of |S v - value v|.
+    spectrum : ndarray of shape (p,) or None
+        All eigenvalues, descending, where the solver knows them.
+    passes : int
+        Products with the matrix; 0 for a factorization.
+    """
+
+    values: Float64
+    vectors: Float64
+    residuals: Float64
+    spectrum: Float64 | None = None
+    passes: int = 0
+
+
+def fix_signs(vectors: Float64) -> Float64:
+    """Turn columns, in place, so that the entry of largest magnitude is positive (scikit-learn's rule); return them."""
+    for column in vectors.T:  # a column at a time: no copy of what may be as large as the matrix
+        if column[np.argmax(np.abs(column))] < 0:
+            np.negative(column, out=column)
+    return vectors
