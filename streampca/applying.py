@@ -1,0 +1,194 @@
+"""A model's numbers applied to a collection: as a lazy dask array, or block by block into an output.
+
+The graph of a lazy result is small and holds the collection's path, not its data; each chunk reads its own samples.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+
+from .blocks import Span, blocks_of
+from .errors import DataError
+from .events import BlockDone, Listener, PassFinished, PassStarted, silent
+from .outputs import Table, open_sink
+from .prepare import Preparation, unflatten
+from .readers import Collection
+from .subspace import Subspace
+
+Array = npt.NDArray[Any]
+RowMap = Callable[[Array], Array]
+
+LAZY_BLOCK_BYTES = 64 * 2**20  # stored bytes to a chunk of a lazy result
+
+
+class _Rows:
+    """A collection as an (n, p) array that can be sliced, for `dask.array.from_array`."""
+
+    ndim = 2
+
+    def __init__(self, collection: Collection) -> None:
+        self._collection = collection
+        self.shape = (collection.n_samples, collection.n_features)
+        self.dtype = collection.dtype
+
+    def __getitem__(self, key: tuple[slice, slice]) -> Array:
+        rows, features = key
+        start, stop, _ = rows.indices(self.shape[0])
+        left, right, _ = features.indices(self.shape[1])
+        every = (left, right) == (0, self.shape[1])
+        return self._collection.read(slice(start, stop), None if every else slice(left, right))
+
+
+def lazy_rows(collection: Collection, block_rows: int | None = None) -> da.Array:
+    """A collection as a lazy (n, p) dask array, chunked by samples."""
+    row_bytes = max(1, collection.n_features * collection.dtype.itemsize)
+    rows = block_rows or max(1, LAZY_BLOCK_BYTES // row_bytes)
+    whole = rows // collection.chunks.samples * collection.chunks.samples
+    rows = min(whole or rows, collection.n_samples)
+    source = _Rows(collection)
+    name = f"collection-{collection.fingerprint()}-{rows}"
+    return da.from_array(source, chunks=(rows, -1), name=name, asarray=False, meta=np.empty((0, 0), collection.dtype))
+
+
+def flat_rows(samples: da.Array, sample_ndim: int) -> da.Array:
+    """A dask array of samples (n, *sample_shape) as (n, p) rows whose chunks hold whole samples."""
+    if sample_ndim > 1:
+        samples = samples.rechunk(dict.fromkeys(range(1, samples.ndim), -1))
+        samples = samples.reshape(samples.shape[0], -1)
+    return samples.rechunk({1: -1})
+
+
+def map_rows(rows: da.Array, function: RowMap, *, shape: tuple[int, ...], dtype: npt.DTypeLike) -> da.Array:
+    """Apply a map of rows, (m, p) to (m, *shape), to every chunk of a lazy array of rows."""
+    dtype = np.dtype(dtype)
+    return rows.map_blocks(
+        function,
+        dtype=dtype,
+        chunks=(rows.chunks[0], *((length,) for length in shape)),
+        drop_axis=1 if not shape else None,
+        new_axis=list(range(2, 1 + len(shape))) if len(shape) > 1 else None,
+        meta=np.empty((0,) * (1 + len(shape)), dtype),
+    )
+
+
+def mapped_blocks(collection: Collection, function: RowMap, block_rows: int) -> Iterator[tuple[Span, Array, int]]:
+    """Read a collection block by block and map each; yields (which samples, result, bytes read).
+
+    Raises
+    ------
+    DataError
+        If a result is not finite because a sample is not; names the sample.
+    """
+    for block in blocks_of(Span(0, collection.n_samples), block_rows):
+        rows = collection.read(slice(*block))
+        result = function(rows)
+        if rows.dtype.kind == "f":
+            _check_finite(collection, rows, result, block)
+        yield block, result, rows.nbytes
+
+
+def _check_finite(collection: Collection, rows: Array, result: Array, block: Span) -> None:
+    if np.isfinite(np.sum(result, dtype=np.float64)):
+        return
+    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if len(bad):
+        index = block.start + int(bad[0])
+        raise DataError(
+            f"{collection.where(index)} (sample {index}) holds NaN or infinity, which has no scores; leave the sample "
+            "out or fill the values in."
+        )
+
+
+def write_mapped(
+    collection: Collection,
+    function: RowMap,
+    path: str,
+    table: Table,
+    *,
+    block_rows: int,
+    overwrite: bool = False,
+    listener: Listener = silent,
+) -> None:
+    """Map a collection block by block into an output, in memory for one block at a time."""
+    began = time.perf_counter()
+    with open_sink(path, table, overwrite=overwrite) as sink:
+        listener(PassStarted(table.name, 1, 1, collection.n_samples, collection.nbytes))
+        for block, result, read in mapped_blocks(collection, function, block_rows):
+            sink.write(block.start, result)
+            listener(BlockDone(block.size, read))
+    listener(PassFinished(time.perf_counter() - began))
+
+
+@dataclass(frozen=True)
+class Frame:
+    """How images become rows of features and rows images: a model's preparation and shapes. Pickles small.
+
+    Attributes
+    ----------
+    preparation : Preparation
+        Applied to raw samples.
+    raw_shape, sample_shape : tuple of int
+        Of a raw and of a prepared sample.
+    mask : ndarray of bool or None
+        Over the prepared sample.
+    """
+
+    preparation: Preparation
+    raw_shape: tuple[int, ...]
+    sample_shape: tuple[int, ...]
+    mask: npt.NDArray[np.bool_] | None
+
+    def rows(self, raw: Array) -> Array:
+        """Raw rows, (m, prod(raw_shape)), as rows of features, (m, p)."""
+        if self.preparation.is_identity:
+            return raw
+        images = self.preparation.apply(raw.reshape(len(raw), *self.raw_shape))
+        return self.features(images)
+
+    def features(self, images: Array) -> Array:
+        """Prepared images, (m, *sample_shape), as rows of features, (m, p)."""
+        return images.reshape(len(images), -1) if self.mask is None else images[:, self.mask]
+
+    def images(self, rows: Array) -> Array:
+        """Rows of features as images; NaN outside the mask."""
+        return unflatten(rows, self.sample_shape, self.mask)
+
+    def row_dtype(self, raw: npt.DTypeLike) -> np.dtype[Any]:
+        """The dtype `rows` gives for raw samples of a dtype."""
+        return self.rows(np.zeros((1, math.prod(self.raw_shape)), raw)).dtype
+
+
+# What is done to rows of features; plain functions of a subspace first, so that `functools.partial` of them pickles.
+
+
+def scores_of(subspace: Subspace, rows: Array, *, whiten: bool = False) -> Array:
+    """Scores, (m, k)."""
+    return subspace.project(rows, whiten=whiten)
+
+
+def images_of(subspace: Subspace, scores: Array, *, frame: Frame, whiten: bool = False) -> Array:
+    """Images from scores; scores beyond the subspace's components are left out."""
+    return frame.images(subspace.reconstruct(scores[:, : len(subspace.components)], whiten=whiten))
+
+
+def reconstructions_of(subspace: Subspace, rows: Array, *, frame: Frame) -> Array:
+    """Images from rows: projected and back."""
+    return frame.images(subspace.reconstruct(subspace.project(rows)))
+
+
+def errors_of(subspace: Subspace, rows: Array) -> Array:
+    """Squared distance of each row from the subspace, (m,)."""
+    return subspace.squared_error(rows)
+
+
+def prepared_first(raw: Array, *, frame: Frame, function: RowMap) -> Array:
+    """Apply a map of features to raw rows."""
+    return function(frame.rows(raw))

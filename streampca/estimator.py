@@ -1,0 +1,207 @@
+"""`StreamingPCA`: the scikit-learn face of the engine."""
+
+from __future__ import annotations
+
+import os
+from numbers import Integral, Real
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .fitting import fit_collection, prepared
+from .model import PCAModel
+from .prepare import Preparation
+from .readers import Collection, open_collection
+from .request import Request
+from .units import parse_bytes
+
+Array = npt.NDArray[Any]
+
+
+class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Principal component analysis of collections that need not fit in memory, with scikit-learn's names.
+
+    Parameters
+    ----------
+    n_components : int, float or None, default=None
+        A number of components; a fraction of the variance, between 0 and 1; or None for min(n_samples - 1,
+        n_features).
+    whiten : bool, default=False
+        Divide scores by the standard deviation along each component.
+    method : {"auto", "covariance"}, default="auto"
+        How; "auto" lets the plan choose.
+    memory : int or str, optional
+        Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
+    precision : {"auto", "single", "double"}, default="auto"
+        Of products; sums are always double.
+    preparation : Preparation, optional
+        Done to every sample first.
+    random_state : int, RandomState or None, default=0
+        Seeds the probes that bound the error; the components do not depend on it.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components_, n_features_in_)
+        Orthonormal, by descending variance.
+    explained_variance_, explained_variance_ratio_, singular_values_ : ndarray of shape (n_components_,)
+        As in scikit-learn's PCA; ratios are of the exact total variance.
+    error_bound_, angle_bound_ : ndarray of shape (n_components_,)
+        See `PCAModel`.
+    mean_ : ndarray of shape (n_features_in_,)
+    n_components_, n_samples_, n_features_in_ : int
+    noise_variance_ : float
+        Mean variance of the directions left out.
+    model_ : PCAModel
+        The same with images, names, saving and lazy application.
+
+    Notes
+    -----
+    `fit` and `transform` take what scikit-learn takes, and also images (n, h, w), dask and zarr arrays, paths, globs
+    and collections. For these `transform` returns a lazy dask array (numpy for numpy).
+
+    Examples
+    --------
+    >>> import numpy as np, streampca
+    >>> images = np.random.default_rng(0).random((100, 8, 8))
+    >>> pca = streampca.StreamingPCA(n_components=5).fit(images)
+    >>> pca.transform(images).shape
+    (100, 5)
+    """
+
+    def __init__(
+        self,
+        n_components: int | float | None = None,
+        *,
+        whiten: bool = False,
+        method: str = "auto",
+        memory: int | str | None = None,
+        precision: str = "auto",
+        preparation: Preparation | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.whiten = whiten
+        self.method = method
+        self.memory = memory
+        self.precision = precision
+        self.preparation = preparation
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the components of a collection.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p), images (n, *sample_shape), path, glob or Collection
+        y : ignored
+        """
+        collection = prepared(self._opened(X), self.preparation)
+        wanted = self.n_components
+        if isinstance(wanted, Integral) and not isinstance(wanted, bool):
+            wanted = int(wanted)
+        elif isinstance(wanted, Real):
+            wanted = float(wanted)
+        memory = None if self.memory is None else parse_bytes(self.memory)
+        state = self.random_state
+        seed = int(state) if isinstance(state, Integral) else int(check_random_state(state).randint(2**31 - 1))
+        self.model_: PCAModel = fit_collection(collection, Request(wanted, self.method, memory, self.precision, seed))
+        self.n_features_in_ = collection.raw.n_features
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Scores of samples, (n, n_components_); whitened if the estimator says so."""
+        check_is_fitted(self)
+        return self.model_.transform(self._values(X), whiten=self.whiten)
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        """Fit and return the scores of the samples fitted."""
+        return self.fit(X, y).transform(X)
+
+    def inverse_transform(self, X: Any) -> Any:
+        """Samples from scores, in the shape of the samples fitted: (n, p) or images."""
+        check_is_fitted(self)
+        return self.model_.inverse_transform(X if hasattr(X, "shape") else np.asarray(X), whiten=self.whiten)
+
+    def _values(self, X: Any) -> Any:
+        """What the model's `transform` takes: tables validated as scikit-learn does, everything else as it is."""
+        images = isinstance(X, np.ndarray) and self.model_.raw_shape != (self.n_features_in_,)
+        if not _is_table(X) or images:
+            return X
+        return validate_data(self, X, reset=False, dtype=None)
+
+    def _opened(self, X: Any) -> Collection:
+        if not _is_table(X):
+            return open_collection(X)
+        return open_collection(validate_data(self, X, dtype="numeric", ensure_min_samples=2))
+
+    @property
+    def components_(self) -> Array:
+        """Components as rows of features."""
+        return self.model_.subspace.components
+
+    @property
+    def mean_(self) -> Array:
+        """Mean as a row of features."""
+        return self.model_.subspace.mean
+
+    @property
+    def explained_variance_(self) -> Array:
+        """Variance along each component."""
+        return self.model_.explained_variance
+
+    @property
+    def explained_variance_ratio_(self) -> Array:
+        """Share of the total variance along each component."""
+        return self.model_.explained_variance_ratio
+
+    @property
+    def singular_values_(self) -> Array:
+        """Singular values of the centred data."""
+        return self.model_.singular_values
+
+    @property
+    def error_bound_(self) -> Array:
+        """Bound on each pair's relative residual."""
+        return self.model_.error_bound
+
+    @property
+    def angle_bound_(self) -> Array:
+        """Bound on each direction's angle, radians."""
+        return self.model_.angle_bound
+
+    @property
+    def n_components_(self) -> int:
+        """Number of components found."""
+        return self.model_.n_components
+
+    @property
+    def n_samples_(self) -> int:
+        """Number of samples fitted."""
+        return self.model_.n_samples
+
+    @property
+    def noise_variance_(self) -> float:
+        """Mean variance of the directions left out."""
+        model = self.model_
+        left = min(model.n_features, model.n_samples) - model.n_components
+        rest = model.total_variance - float(model.explained_variance.sum())
+        return max(0.0, rest) / left if left > 0 else 0.0
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.model_.n_components
+
+
+def _is_table(X: Any) -> bool:
+    """Whether `X` is what scikit-learn takes: a two-dimensional array or data frame in memory, a list, a sparse matrix.
+
+    Sparse ones are then refused in scikit-learn's own words.
+    """
+    if isinstance(X, (str, os.PathLike, Collection)) or getattr(X, "ndim", 2) > 2:
+        return False
+    return isinstance(X, (np.ndarray, list, tuple)) or issparse(X) or hasattr(X, "iloc") or not hasattr(X, "dtype")

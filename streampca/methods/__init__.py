@@ -1,0 +1,14 @@
+"""One file a method: its statistic, its schedule, its solver, and what comes out.
+
+A method is a function of a collection, a plan, an executor and a listener that returns a `Decomposition`; `fitting`
+picks it from the table below and makes a model of what it returns.
+"""
+
+from collections.abc import Callable
+
+from .covariance import fit_covariance
+from .protocol import Decomposition
+
+__all__ = ["METHODS", "Decomposition"]
+
+METHODS: dict[str, Callable[..., Decomposition]] = {"covariance": fit_covariance}

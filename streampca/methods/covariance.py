@@ -1,0 +1,167 @@
+"""The exact method when p x p fits: one pass for the scatter matrix, then its leading eigenpairs.
+
+Cost: n p^2 flops for the pass; 8/3 p^3 for a dense solve, about 2 p^2 times a few hundred columns for Lanczos.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import blas
+
+from ..accumulate import NotFiniteError, Scatter
+from ..blocks import Span, blocks_of
+from ..errors import DataError
+from ..events import Listener, PassFinished, PassStarted, Solving, Warned
+from ..execute import Executor
+from ..execute.protocol import Offer
+from ..planning import Plan
+from ..readers import Collection
+from ..solve import Solution, certify, dense_flops, solve_dense, start_lanczos
+from .protocol import Decomposition, Float64
+
+DOUBLE_BELOW = 1e-3  # components with less of the first variance are stored as float64, whatever the products were
+
+
+@dataclass(frozen=True)
+class ScatterTask:
+    """Fold spans of a collection into a `Scatter`."""
+
+    collection: Collection
+    precision: str
+    product_rows: int
+    block_rows: int
+    seed: int
+
+    def start(self) -> Scatter:
+        """Return an empty scatter of the collection's width."""
+        return Scatter(
+            self.collection.n_features, precision=self.precision, product_rows=self.product_rows, seed=self.seed
+        )
+
+    def blocks(self, span: Span) -> Iterable[Span]:
+        """Blocks that end at multiples of the plan's block length."""
+        return blocks_of(span, self.block_rows)
+
+    def feed(self, accumulator: Scatter, block: Span) -> int:
+        """Read and absorb a block; name the sample and its file when it holds no number."""
+        rows = self.collection.read(slice(*block))
+        try:
+            accumulator.update(rows, at=block.start)
+        except NotFiniteError as error:
+            where = self.collection.where(error.sample)
+            raise DataError(f"{where} (sample {error.sample}) {error.problem}. {_remedy(error)}") from None
+        return rows.nbytes
+
+
+def _remedy(error: NotFiniteError) -> str:
+    if "overflow" in error.problem:
+        return "The values are finite; only their squares are not."
+    return "Leave the sample out, fill the values in, or mask the pixels."
+
+
+def fit_covariance(
+    collection: Collection, plan: Plan, executor: Executor, *, listener: Listener, offer: Offer | None = None
+) -> Decomposition:
+    """Carry out a plan of method 'covariance'.
+
+    Raises
+    ------
+    DataError
+        If a sample holds NaN or infinity, or all samples are equal.
+    """
+    scatter = _accumulate(collection, plan, executor, listener, offer)
+    scatter.settle()
+    trace = scatter.trace
+    if trace <= 0 or not np.isfinite(trace):
+        raise DataError(
+            f"{collection.source} has no variance: all {scatter.n_samples} samples are equal; give samples that differ."
+        )
+    return _decomposed(scatter, _solve(scatter, plan, listener), plan, trace)
+
+
+def _accumulate(
+    collection: Collection, plan: Plan, executor: Executor, listener: Listener, offer: Offer | None
+) -> Scatter:
+    began = time.perf_counter()
+    listener(PassStarted("scatter matrix", 1, 1, collection.n_samples, plan.bytes_read))
+    task = ScatterTask(collection, plan.precision, plan.product_rows, plan.block_rows, plan.request.seed)
+    scatter = executor.fold(task, plan.spans, Scatter.absorb, listener=listener, offer=offer)
+    scatter.release()
+    listener(PassFinished(time.perf_counter() - began))
+    return scatter
+
+
+def _solve(scatter: Scatter, plan: Plan, listener: Listener) -> Solution:
+    p, wanted = scatter.n_features, plan.request.n_components
+    listener(Solving(f"eigenvectors of a {p} x {p} matrix"))
+    solution = _lanczos(scatter, wanted, plan) if plan.solver == "lanczos" else None
+    if solution is None:
+        solution = solve_dense(scatter.matrix, wanted, most=plan.problem.most_components, room=plan.room)
+    reached = len(solution.values)
+    if isinstance(wanted, float) and np.sum(solution.values) < wanted * scatter.trace * (1 - 1e-12):
+        listener(Warned(_too_many(reached, wanted, float(np.sum(solution.values)) / scatter.trace)))
+    return solution
+
+
+def _too_many(reached: int, wanted: float, share: float) -> str:
+    return (
+        f"the budget holds {reached} components, {share:.2%} of the variance, and {wanted:.2%} were asked for; these "
+        "were kept. Give more memory for the rest."
+    )
+
+
+def _lanczos(scatter: Scatter, wanted: int | float | None, plan: Plan) -> Solution | None:
+    """Leading pairs by products with the matrix in memory, or None once a dense solve would have cost less."""
+    state = start_lanczos(scatter.n_features, wanted=wanted, total=scatter.trace, seed=plan.request.seed)
+    upper, offset, n = scatter.upper, scatter.offset, float(scatter.n_samples)
+    spent, allowed = 0.0, dense_flops(scatter.n_features)
+    while state.solution is None:
+        spent += state.flops
+        if spent > allowed:
+            return None
+        block = state.wants
+        product = blas.dsymm(1.0, upper, block)
+        along = blas.dgemv(1.0, block, offset, trans=1)
+        state = state.step(blas.dger(-n, offset, along, a=product, overwrite_a=1))
+    return state.solution if len(state.solution.values) <= plan.room else None
+
+
+def _decomposed(scatter: Scatter, solution: Solution, plan: Plan, trace: float) -> Decomposition:
+    divisor = max(1, scatter.n_samples - 1)
+    values, k = solution.values, len(solution.values)
+    narrow = plan.precision == "single" and values[-1] >= DOUBLE_BELOW * values[0]
+    components = np.ascontiguousarray(solution.vectors.T, dtype=np.float32 if narrow else np.float64)
+    spectrum = solution.spectrum
+    certificate = certify(
+        values,
+        components.T,
+        directions=scatter.probe_directions,
+        products=scatter.probe_products,
+        rounding=scatter.probe_rounding,
+        next_value=_next(spectrum, k, scatter.n_features),
+    )
+    return Decomposition(
+        mean=scatter.mean,
+        components=components,
+        explained_variance=values / divisor,
+        error_bound=certificate.relative,
+        angle_bound=certificate.angle,
+        eigenvalues=None if spectrum is None else spectrum / divisor,
+        total_variance=trace / divisor,
+        n_samples=scatter.n_samples,
+        exact=scatter.exact,
+        statistic=scatter,
+    )
+
+
+def _next(spectrum: Float64 | None, k: int, p: int) -> float | None:
+    """Eigenvalue k + 1 where it is known; minus infinity where there is none, since nothing then is near."""
+    if k == p:
+        return -np.inf
+    if spectrum is None:
+        return None
+    return float(spectrum[k]) if k < len(spectrum) else 0.0

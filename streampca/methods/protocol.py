@@ -1,0 +1,51 @@
+"""What every method returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..accumulate import Accumulator
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    r"""Components of a collection, in the features the analysis saw.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (p,)
+    components : ndarray of shape (k, p)
+        Orthonormal rows, by descending variance.
+    explained_variance : ndarray of shape (k,)
+        Divided by n - 1.
+    error_bound, angle_bound : ndarray of shape (k,)
+        Bound on |C v - lambda v| / lambda; bound on the direction's angle in radians, NaN where unresolved.
+    eigenvalues : ndarray or None
+        All variances, descending, where known.
+    total_variance : float
+        Trace of the covariance.
+    n_samples : int
+        n.
+    exact : bool
+        Whether the scatter was summed without any rounding.
+    statistic : Accumulator
+        What was accumulated; mergeable.
+    """
+
+    mean: Float64
+    components: Array
+    explained_variance: Float64
+    error_bound: Float64
+    angle_bound: Float64
+    eigenvalues: Float64 | None
+    total_variance: float
+    n_samples: int
+    exact: bool
+    statistic: Accumulator

@@ -1,0 +1,433 @@
+"""`PCAModel`: what people hold. Saves, loads, transforms and reconstructs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+
+from .accumulate import Accumulator, Scatter
+from .applying import (
+    Frame,
+    RowMap,
+    errors_of,
+    flat_rows,
+    images_of,
+    lazy_rows,
+    map_rows,
+    prepared_first,
+    reconstructions_of,
+    scores_of,
+    write_mapped,
+)
+from .errors import ModelError, RequestError
+from .events import Listener, silent
+from .outputs import Table
+from .planning import plan_application, problem_of
+from .prepare import Preparation, Prepared, check_raw
+from .readers import Collection, open_collection
+from .store import PER_COMPONENT, pca_arrays, read_pca, read_state, write_model
+from .subspace import Subspace, working_dtype
+from .units import GIB, format_shape, parse_bytes
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+STATE_LIMIT = 1 * GIB  # a larger statistic is not kept with a model unless asked for
+
+
+@dataclass(frozen=True, eq=False)
+class PCAModel:
+    """Principal components of a collection, with what is needed to apply them to raw images.
+
+    Attributes
+    ----------
+    components : ndarray of shape (k, *sample_shape)
+        Orthonormal, by descending variance; NaN outside the mask.
+    mean : ndarray of shape sample_shape
+        NaN outside the mask.
+    explained_variance, explained_variance_ratio, singular_values : ndarray of shape (k,)
+        As in scikit-learn: variances divide by n - 1, ratios are of the exact total, singular values are of the
+        centred data.
+    error_bound : ndarray of shape (k,)
+        |C v - lambda v| / lambda is at most this, for the stored component v and variance lambda, except with a
+        probability of 1e-6 over all components. NaN where unknown.
+    angle_bound : ndarray of shape (k,)
+        The component is within this angle (radians) of the true one; NaN where neighbouring variances lie too close.
+    eigenvalues : ndarray or None
+        All variances of the collection, descending, where known.
+    total_variance : float
+        Sum of the variances of all features.
+    n_samples : int
+        Samples fitted.
+    sample_dims : tuple of str
+        Names of the sample's axes.
+    mask : ndarray of bool or None
+        Pixels that are features.
+    preparation : Preparation
+        Applied to every raw collection first.
+    raw_shape, raw_kind : tuple of int, str
+        Shape of a raw sample and numpy's kind of its dtype.
+    provenance : mapping
+        Plain data: source, request, plan, versions.
+    statistic : Accumulator or None
+        The mergeable statistic, where kept.
+    """
+
+    components: Array
+    mean: Float64
+    explained_variance: Float64
+    error_bound: Float64
+    angle_bound: Float64
+    total_variance: float
+    n_samples: int
+    sample_dims: tuple[str, ...]
+    raw_shape: tuple[int, ...]
+    raw_kind: str
+    eigenvalues: Float64 | None = None
+    mask: npt.NDArray[np.bool_] | None = None
+    preparation: Preparation = field(default_factory=Preparation)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    statistic: Accumulator | None = None
+    name: str = "the model"
+
+    # -- what it is
+
+    @property
+    def n_components(self) -> int:
+        """Number of components, k."""
+        return len(self.components)
+
+    @property
+    def n_features(self) -> int:
+        """Pixels analysed, p."""
+        return int(self.mask.sum()) if self.mask is not None else int(np.prod(self.sample_shape))
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Shape of a prepared sample."""
+        return self.mean.shape
+
+    @property
+    def explained_variance_ratio(self) -> Float64:
+        """Share of the total variance along each component."""
+        return self.explained_variance / self.total_variance
+
+    @property
+    def singular_values(self) -> Float64:
+        """Of the centred data: sqrt((n - 1) variance)."""
+        return np.sqrt((self.n_samples - 1) * self.explained_variance)
+
+    @property
+    def subspace(self) -> Subspace:
+        """Mean and components as plain rows of features, without names."""
+        frame = self.frame
+        return Subspace(frame.features(self.mean[None])[0], frame.features(self.components), self.explained_variance)
+
+    @property
+    def frame(self) -> Frame:
+        """How raw images become rows of features, and back."""
+        return Frame(self.preparation, self.raw_shape, self.sample_shape, self.mask)
+
+    def __repr__(self) -> str:
+        ratio = float(self.explained_variance_ratio.sum())
+        return (
+            f"PCAModel({self.n_components} components of {format_shape(self.sample_shape)} samples, {ratio:.1%} of the "
+            f"variance of {self.n_samples} samples)"
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers as plain data; None for what is not finite."""
+        table = {name: [_finite(value) for value in getattr(self, name)] for name in PER_COMPONENT}
+        return {
+            "n_components": self.n_components,
+            "n_samples": self.n_samples,
+            "n_features": self.n_features,
+            "sample_shape": list(self.sample_shape),
+            "sample_dims": list(self.sample_dims),
+            "total_variance": self.total_variance,
+            **table,
+            "preparation": self.preparation.to_json(),
+            "provenance": dict(self.provenance),
+        }
+
+    # -- what it does
+
+    def transform(self, samples: Any, *, whiten: bool = False) -> Any:
+        """Scores of samples along the components.
+
+        Parameters
+        ----------
+        samples : ndarray of shape (n, *raw_shape) or (n, p), dask array, collection, or what `open_collection` takes
+            Raw samples: the model's preparation is applied to them. Arrays are taken at their values; a collection
+            must be of the dtype kind the model was fitted on.
+        whiten : bool, default=False
+            Divide by the standard deviation along each component.
+
+        Returns
+        -------
+        ndarray or dask array of shape (n, k)
+            numpy for numpy, else lazy. float32 for integers of up to 16 bits and float32, else float64.
+
+        Raises
+        ------
+        ModelError
+            If the samples are not of the raw shape or kind the model was fitted on.
+        """
+        return self._mapped(samples, partial(scores_of, self.subspace, whiten=whiten), (self.n_components,))
+
+    def inverse_transform(self, scores: Any, *, whiten: bool = False) -> Any:
+        """Images from scores: ``mean + scores @ components``.
+
+        Parameters
+        ----------
+        scores : ndarray or dask array of shape (n, j)
+            Scores along the first j components, j <= k.
+        whiten : bool
+            Whether the scores were whitened.
+
+        Returns
+        -------
+        ndarray or dask array of shape (n, *sample_shape)
+            Prepared images; NaN outside the mask.
+        """
+        if scores.ndim != 2 or not 1 <= scores.shape[1] <= self.n_components:
+            raise RequestError(
+                f"scores have shape {tuple(scores.shape)}; give n rows of 1 to {self.n_components} components."
+            )
+        function = partial(images_of, self.subspace, frame=self.frame, whiten=whiten)
+        if isinstance(scores, da.Array):
+            dtype = np.float32 if scores.dtype == np.float32 else np.float64
+            return map_rows(scores.rechunk({1: -1}), function, shape=self.sample_shape, dtype=dtype)
+        return function(np.asarray(scores))
+
+    def reconstruct(self, samples: Any, n_components: int | None = None) -> Any:
+        """Samples projected on the first components and back: what the model keeps of them.
+
+        Parameters
+        ----------
+        samples
+            As for `transform`.
+        n_components : int, optional
+            How many components to use; all by default.
+
+        Returns
+        -------
+        ndarray or dask array of shape (n, *sample_shape)
+            Prepared images; NaN outside the mask.
+        """
+        function = partial(reconstructions_of, self._first(n_components), frame=self.frame)
+        return self._mapped(samples, function, self.sample_shape)
+
+    def reconstruction_error(self, samples: Any, n_components: int | None = None) -> Any:
+        """Squared distance of each prepared sample from its reconstruction, shape (n,), float64.
+
+        Over the samples fitted it averages to (n - 1)/n times the sum of the variances left out.
+        """
+        return self._mapped(samples, partial(errors_of, self._first(n_components)), (), np.float64)
+
+    def _first(self, asked: int | None) -> Subspace:
+        if asked is None:
+            return self.subspace
+        if not 1 <= asked <= self.n_components:
+            raise RequestError(f"n_components={asked} is not between 1 and {self.n_components}, what {self.name} has.")
+        return self.subspace.first(asked)
+
+    def _mapped(
+        self, samples: Any, function: RowMap, shape: tuple[int, ...], dtype: npt.DTypeLike | None = None
+    ) -> Any:
+        """Map prepared rows of whatever was given: numpy at once, the rest lazily."""
+        frame = self.frame
+        if isinstance(samples, np.ndarray):
+            return function(frame.rows(self._raw_rows(samples)))
+        if isinstance(samples, da.Array):
+            rows = self._raw_rows(samples)
+            whole = partial(prepared_first, frame=frame, function=function)
+            return map_rows(rows, whole, shape=shape, dtype=dtype or self._dtype(frame.row_dtype(rows.dtype)))
+        collection = self.prepared(samples)
+        return map_rows(lazy_rows(collection), function, shape=shape, dtype=dtype or self._dtype(collection.dtype))
+
+    def _dtype(self, rows: npt.DTypeLike) -> np.dtype[Any]:
+        return working_dtype(rows, self.components.dtype)
+
+    def _raw_rows(self, samples: Any) -> Any:
+        flat = int(np.prod(self.raw_shape))
+        if tuple(samples.shape[1:]) not in (self.raw_shape, (flat,)) or samples.ndim < 2:
+            raise ModelError(
+                f"samples have shape {format_shape(samples.shape)} and {self.name} was fitted on samples of "
+                f"{format_shape(self.raw_shape)}; give n samples of that shape, or of {flat} features."
+            )
+        if isinstance(samples, da.Array):
+            return flat_rows(samples, samples.ndim - 1)
+        return samples.reshape(len(samples), flat)
+
+    def prepared(self, source: Any) -> Prepared:
+        """Open a raw collection as this model sees it; see `open_collection` for what can be opened.
+
+        Raises
+        ------
+        ModelError
+            If it is not of the raw shape and kind the model was fitted on.
+        """
+        raw: Collection = open_collection(source)
+        check_raw(raw, self.raw_shape, self.raw_kind, self.name)
+        return Prepared(raw, self.preparation)
+
+    # -- writing
+
+    def write_scores(
+        self,
+        source: Any,
+        path: str | os.PathLike[str],
+        *,
+        whiten: bool = False,
+        memory: int | str | None = None,
+        overwrite: bool = False,
+        listener: Listener = silent,
+    ) -> None:
+        """Write the scores of a collection to ``.zarr``, ``.npy`` or ``.csv`` within a memory budget.
+
+        Rows are in the collection's order; Zarr and csv carry the samples' names where they have any.
+
+        Raises
+        ------
+        OutputError
+            If the output exists (and `overwrite` is false) or cannot be written.
+        BudgetError
+            If components and one sample do not fit the budget.
+        """
+        collection = self.prepared(source)
+        function: RowMap = partial(scores_of, self.subspace, whiten=whiten)
+        table = Table(
+            "scores",
+            (collection.n_samples, self.n_components),
+            ("sample", "component"),
+            self._dtype(collection.dtype),
+            names=collection.sample_names(),
+            attributes={"source": collection.source, "model": self.name},
+            coordinates={"component": np.arange(1, self.n_components + 1)},
+        )
+        self._write(collection, function, path, table, memory, overwrite, listener)
+
+    def write_reconstruction(
+        self,
+        source: Any,
+        path: str | os.PathLike[str],
+        *,
+        n_components: int | None = None,
+        memory: int | str | None = None,
+        overwrite: bool = False,
+        listener: Listener = silent,
+    ) -> None:
+        """Write images reconstructed from a collection, or from its scores, to ``.zarr`` or ``.npy`` within a budget.
+
+        A collection of k features each, k components, is taken for scores; images are read and projected first.
+        """
+        raw, subspace, frame = open_collection(source), self._first(n_components), self.frame
+        from_scores = raw.sample_shape == (self.n_components,) != self.raw_shape
+        collection: Collection = raw if from_scores else self.prepared(raw)
+        function = images_of if from_scores else reconstructions_of
+        table = Table(
+            "images",
+            (collection.n_samples, *self.sample_shape),
+            ("sample", *self.sample_dims),
+            self._dtype(collection.dtype),
+            names=collection.sample_names(),
+            attributes={"source": collection.source, "model": self.name, "n_components": len(subspace.components)},
+        )
+        mapped: RowMap = partial(function, subspace, frame=frame)
+        self._write(collection, mapped, path, table, memory, overwrite, listener)
+
+    def _write(
+        self,
+        collection: Collection,
+        function: RowMap,
+        path: str | os.PathLike[str],
+        table: Table,
+        memory: int | str | None,
+        overwrite: bool,
+        listener: Listener,
+    ) -> None:
+        plan = plan_application(
+            problem=problem_of(collection),
+            n_components=self.n_components,
+            n_features=self.n_features,
+            component_itemsize=self.components.dtype.itemsize,
+            out_bytes=int(np.prod(table.shape[1:])) * table.dtype.itemsize,
+            memory=None if memory is None else parse_bytes(memory),
+        )
+        write_mapped(
+            collection,
+            function,
+            os.fspath(path),
+            replace(table, chunk_rows=plan.chunk_rows),
+            block_rows=plan.block_rows,
+            overwrite=overwrite,
+            listener=listener,
+        )
+
+    # -- saving
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False, keep_state: bool | None = None) -> None:
+        """Write the model to a folder in Zarr, format 1: one xarray Dataset.
+
+        Parameters
+        ----------
+        path : path
+            Folder to make; complete only when the call returns.
+        overwrite : bool, default=False
+            Replace a model already there.
+        keep_state : bool, optional
+            Whether to keep the mergeable statistic (8 p^2 bytes before compression); by default up to 1 GiB.
+
+        Raises
+        ------
+        OutputError
+            If something is there already, or it cannot be written.
+        """
+        if keep_state is None:
+            keep_state = 8 * self.n_features**2 <= STATE_LIMIT
+        state = self.statistic.state() if self.statistic is not None and keep_state else None
+        about = {
+            "provenance": dict(self.provenance),
+            "preparation": {
+                **self.preparation.to_json(),
+                "raw_shape": list(self.raw_shape),
+                "raw_kind": self.raw_kind,
+                "has_mask": self.mask is not None,
+            },
+        }
+        write_model(
+            os.fspath(path), kind="pca", arrays=pca_arrays(self), state=state, attributes=about, overwrite=overwrite
+        )
+
+    def without_statistic(self) -> PCAModel:
+        """The same model without the p x p statistic, which gives its memory back."""
+        return replace(self, statistic=None)
+
+
+def load_model(path: str | os.PathLike[str]) -> PCAModel:
+    """Load a model written by `PCAModel.save` or ``streampca fit``; the mergeable statistic is left on disk.
+
+    Raises
+    ------
+    ModelError
+        If there is none, or it is incomplete, damaged, or of a newer format.
+    """
+    return PCAModel(**read_pca(os.fspath(path)))
+
+
+def load_statistic(path: str | os.PathLike[str]) -> Scatter | None:
+    """Load the mergeable statistic a model was saved with, or None where none was kept."""
+    state = read_state(os.fspath(path))
+    return Scatter.from_state(state) if state else None
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,230 @@
+"""Where results go: Zarr, ``.npy`` or ``.csv``, block by block in bounded memory, complete or visibly not.
+
+Rows are written beside the output, under a name ending in ``.partial``, which takes the output's name when the last
+row is there.
+"""
+
+from __future__ import annotations
+
+import csv
+import errno
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+
+from .errors import OutputError, RequestError
+from .units import MIB
+
+Array = npt.NDArray[Any]
+
+ATTRIBUTE = "streampca"  # root attribute of every store of ours
+SUFFIXES = (".zarr", ".npy", ".csv")
+NAMES_AT_A_TIME = 100_000
+
+
+@dataclass(frozen=True)
+class Table:
+    """What will be written: one array of n rows.
+
+    Attributes
+    ----------
+    name : str
+        Of the array: ``"scores"`` or ``"images"``.
+    shape, dims, dtype
+        Of the array, samples first.
+    names : sequence of str or None
+        The samples' own names.
+    chunk_rows : int
+        Rows written at a time are whole multiples of this.
+    attributes : mapping
+        Plain data kept with the output, where the format has room.
+    coordinates : mapping of str to ndarray
+        One-dimensional coordinates by dimension, where the format has room.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dims: tuple[str, ...]
+    dtype: np.dtype[Any]
+    names: Sequence[str] | None = None
+    chunk_rows: int = 1
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    coordinates: Mapping[str, Array] = field(default_factory=dict)
+
+
+class Sink(Protocol):
+    """Takes rows in order."""
+
+    def write(self, start: int, rows: Array) -> None:
+        """Write rows `start` onwards."""
+
+
+@contextmanager
+def open_sink(path: str, table: Table, *, overwrite: bool = False) -> Iterator[Sink]:
+    """Open an output for writing by the ending of its name; complete it when the block ends well.
+
+    Raises
+    ------
+    OutputError
+        If it exists already and `overwrite` is false.
+    RequestError
+        If the ending is none of .zarr, .npy, .csv, or the format cannot hold the array.
+    """
+    suffix = check_output(path, overwrite=overwrite)
+    if suffix == ".csv" and len(table.shape) > 2:
+        raise RequestError(f"{path}: images do not fit a csv table; write them to .zarr or .npy.")
+    partial = path.rstrip("/") + ".partial"
+    _remove(partial)
+    with writing(path):
+        sink = _SINKS[suffix](partial, table)
+        try:
+            yield sink
+            sink.close()
+            if overwrite:
+                _remove(path)
+            os.replace(partial, path)
+        except BaseException:
+            sink.abandon()
+            _remove(partial)
+            raise
+
+
+def check_output(path: str, *, overwrite: bool) -> str:
+    """Return the ending of an output's name, or say why nothing can be written there."""
+    suffix = os.path.splitext(path.rstrip("/"))[1].lower()
+    if suffix not in SUFFIXES:
+        raise RequestError(f"output {path} ends in none of {', '.join(SUFFIXES)}; choose one of these formats.")
+    if os.path.lexists(path):
+        ours = os.path.isfile(path) or os.path.isfile(os.path.join(path, "zarr.json"))
+        if not (overwrite and ours):
+            raise OutputError(
+                f"{path} exists already; choose another output, or replace it with --overwrite (overwrite=True)."
+            )
+    return suffix
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    elif os.path.lexists(path):
+        os.remove(path)
+
+
+class _NpySink:
+    def __init__(self, path: str, table: Table) -> None:
+        self._file = open(path, "wb")  # noqa: SIM115 - closed by `close` or `abandon`
+        header = {"descr": np.lib.format.dtype_to_descr(table.dtype), "fortran_order": False, "shape": table.shape}
+        np.lib.format.write_array_header_1_0(self._file, header)
+        self._dtype = table.dtype
+
+    def write(self, start: int, rows: Array) -> None:
+        self._file.write(np.ascontiguousarray(rows, self._dtype).data)
+
+    def close(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def abandon(self) -> None:
+        with suppress(OSError):  # what cannot be flushed is thrown away anyway
+            self._file.close()
+
+
+class _CsvSink:
+    def __init__(self, path: str, table: Table) -> None:
+        self._file = open(path, "w", newline="", encoding="utf-8")  # noqa: SIM115 - closed by `close` or `abandon`
+        self._writer = csv.writer(self._file)
+        self._names = table.names
+        self._writer.writerow(["sample", *(f"{table.dims[1]}_{j + 1}" for j in range(table.shape[1]))])
+
+    def write(self, start: int, rows: Array) -> None:
+        digits = ".9g" if rows.dtype == np.float32 else ".17g"
+        for number, row in enumerate(rows, start):
+            name = self._names[number] if self._names is not None else number
+            self._writer.writerow([name, *(format(value, digits) for value in row.tolist())])
+
+    def close(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def abandon(self) -> None:
+        with suppress(OSError):  # what cannot be flushed is thrown away anyway
+            self._file.close()
+
+
+class _ZarrSink:
+    def __init__(self, path: str, table: Table) -> None:
+        self._path, self._table = path, table
+        self._group = zarr.create_group(path, zarr_format=3)
+        chunks = (min(table.chunk_rows, table.shape[0]), *table.shape[1:])
+        self._array = self._group.create_array(
+            table.name, shape=table.shape, dtype=table.dtype, chunks=chunks, dimension_names=table.dims
+        )
+
+    def write(self, start: int, rows: Array) -> None:
+        self._array[start : start + len(rows)] = rows
+
+    def close(self) -> None:
+        table = self._table
+        for dim, values in table.coordinates.items():
+            made = self._group.create_array(dim, shape=values.shape, dtype=values.dtype, dimension_names=(dim,))
+            made[...] = values
+        if table.names is not None:
+            n = len(table.names)
+            made = self._group.create_array(
+                "sample", shape=(n,), dtype="string", chunks=(min(n, NAMES_AT_A_TIME),), dimension_names=("sample",)
+            )
+            for start in range(0, n, NAMES_AT_A_TIME):
+                part = table.names[start : start + NAMES_AT_A_TIME]
+                made[start : start + len(part)] = np.array(part, dtype=object)
+        self._group.attrs.put({ATTRIBUTE: {"kind": table.name, "complete": True, **table.attributes}})
+        consolidate(self._path)
+
+    def abandon(self) -> None:
+        """Nothing is held open."""
+
+
+_SINKS: dict[str, Callable[[str, Table], _ZarrSink | _NpySink | _CsvSink]] = {
+    ".zarr": _ZarrSink,
+    ".npy": _NpySink,
+    ".csv": _CsvSink,
+}
+
+
+def consolidate(path: str) -> None:
+    """Gather all metadata of a group into its root, so that opening it reads one file."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Consolidated metadata", category=UserWarning)
+        zarr.consolidate_metadata(path)
+
+
+@contextmanager
+def writing(path: str) -> Iterator[None]:
+    """Turn what the system says about a failed write into one line that helps."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, OutputError):
+            raise
+        raise OutputError(output_problem(path, error)) from error
+
+
+def output_problem(path: str, error: OSError) -> str:
+    """One line about a failed write, with the remedy."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        folder = os.path.dirname(os.path.abspath(path))
+        free = shutil.disk_usage(folder).free if os.path.isdir(folder) else 0
+        return (
+            f"{path} could not be written: {os.strerror(error.errno)} ({free // MIB} MiB free in {folder}). "
+            "Free some space or choose another place, then run the same command again."
+        )
+    return f"{path} could not be written: {error.strerror or error}; check the folder and its permissions."

@@ -1,0 +1,412 @@
+"""Integers in; method, blocks, spans, passes and memory bill out. Never touches data.
+
+A `Problem` (how large, how stored) and a `Request` (what the user asked) give a `Plan`, a frozen value: the same
+request on the same kind of problem gives the same plan everywhere. What does not fit the budget is refused here, before
+anything is read, naming the largest share and a remedy that works.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, cast
+
+from . import machine
+from .accumulate import Scatter
+from .blocks import Span, block_rows, spans_of
+from .errors import BudgetError, RequestError
+from .prepare import Prepared
+from .readers import Collection
+from .request import Problem, Request
+from .solve import dense_bytes, lanczos_bytes
+from .units import MIB, format_bytes, format_shape
+
+LEAST_CHUNK, MOST_BLOCK = 4 * MIB, 256 * MIB  # of an output; below, calls cost more than work; above, nothing is gained
+DECODE_LEAST = 6 * MIB  # memory pools of decoding threads
+BLOCK_SHARES = (8, 16, 32, 64, 128)  # a block takes at most this fraction of the budget: the first that fits ...
+CHUNK_SHARE = 4  # ... or this one, when that saves decoding a storage chunk several times
+MOST_PRODUCT_ROWS = 2048  # adding up the p x p product then costs about 1/16 of making it (benchmarks/limits.py)
+LEAST_PRODUCT_ROWS = 64
+DENSE_FEATURES = 2048  # below, LAPACK's whole spectrum costs less than a second (benchmarks/limits.py)
+COMPONENT_COPIES = 3  # the solver's vectors, the components as stored, and the model's as float64 for its certificate
+RUNTIME_BYTES = 6 * MIB  # BLAS packing buffers of two threads, thread stacks, small things of Python
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What is in memory together during one part of a run: items as (name, bytes)."""
+
+    name: str
+    items: tuple[tuple[str, int], ...]
+
+    @property
+    def total(self) -> int:
+        """Bytes of all items."""
+        return sum(count for _, count in self.items)
+
+
+@dataclass(frozen=True)
+class Bill:
+    """Memory computed beforehand, phase by phase; the largest phase is what is needed."""
+
+    phases: tuple[Phase, ...]
+
+    @property
+    def largest(self) -> Phase:
+        """The phase that needs most."""
+        return max(self.phases, key=lambda phase: phase.total)
+
+    @property
+    def total(self) -> int:
+        """Bytes of the largest phase."""
+        return self.largest.total
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be done; printable, comparable, storable.
+
+    Attributes
+    ----------
+    method, why : str
+        The method and the reason for it.
+    rejected : tuple of (method, reason)
+        Why not the others.
+    precision : {"single", "double"}
+        Of products.
+    solver : {"dense", "lanczos"}
+        For the p x p problem.
+    room : int
+        Most components there is memory for.
+    block_rows, product_rows : int
+        Samples in memory at once; samples multiplied at a time.
+    spans : tuple of Span
+        What each task folds.
+    passes : int
+        Reads of all the data.
+    bytes_read : int
+        Decoded bytes over all passes, chunks decoded more than once counted so.
+    bytes_written : int
+        Of scratch copies; the model itself is not counted.
+    bill : Bill
+        Memory.
+    memory : int
+        Budget, bytes.
+    budget_source : str
+        Where the budget comes from.
+    cores : int
+        Cores used.
+    """
+
+    problem: Problem
+    request: Request
+    method: str
+    why: str
+    rejected: tuple[tuple[str, str], ...]
+    precision: str
+    solver: str
+    room: int
+    block_rows: int
+    product_rows: int
+    spans: tuple[Span, ...]
+    passes: int
+    bytes_read: int
+    bytes_written: int
+    bill: Bill
+    memory: int
+    budget_source: str = field(compare=False)
+    cores: int = field(compare=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain data."""
+        data = asdict(self)
+        data["bill"] = {phase.name: dict(phase.items) for phase in self.bill.phases}
+        data["bill_total"] = self.bill.total
+        data["spans"] = [list(span) for span in self.spans]
+        return data
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<12}{text}" if name else f"{'':<12}{text}" for name, text in self.lines())
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """The plan in words, as (heading, text) pairs."""
+        p = self.problem
+        size = p.n_samples * p.n_features * p.itemsize
+        yield "collection", f"{p.n_samples} samples of {format_shape(p.sample_shape)}, {format_bytes(size)}"
+        yield "method", f"{self.method}: {self.why}"
+        for name, reason in self.rejected:
+            yield "", f"not {name}: {reason}"
+        passes = "1 pass" if self.passes == 1 else f"{self.passes} passes"
+        yield "reading", f"{passes}, {format_bytes(self.bytes_read)} in blocks of {self.block_rows} samples"
+        if self.bytes_read > 1.5 * self.passes * size:
+            again = self.bytes_read / (self.passes * size)
+            yield "", f"storage chunks do not fit a block: each is decoded about {again:.0f} times"
+        yield "computing", f"{self.precision} precision products on {self.cores} cores, {self.solver} eigensolver"
+        yield "memory", f"{format_bytes(self.bill.total)} of {format_bytes(self.memory)} allowed ({self.budget_source})"
+        for name, count in self.bill.largest.items:
+            yield "", f"{format_bytes(count):>9}  {name}"
+
+
+def problem_of(collection: Collection) -> Problem:
+    """What planning needs to know of a collection."""
+    raw = collection.raw if isinstance(collection, Prepared) else collection
+    raw_bytes = raw.n_features * raw.dtype.itemsize
+    same = collection is raw or collection.preparation.is_identity  # type: ignore[attr-defined]
+    return Problem(
+        n_samples=collection.n_samples,
+        n_features=collection.n_features,
+        sample_shape=collection.sample_shape,
+        row_bytes=raw_bytes if same else raw_bytes + 2 * collection.n_features * collection.dtype.itemsize,
+        itemsize=collection.dtype.itemsize,
+        kind=collection.dtype.kind,
+        chunk_samples=raw.chunks.samples,
+        decode_bytes=raw.decode_bytes,
+    )
+
+
+def make_plan(problem: Problem, request: Request) -> Plan:
+    """Decide how a request is carried out on a problem.
+
+    Parameters
+    ----------
+    problem : Problem
+        The collection's size and storage.
+    request : Request
+        What was asked.
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    RequestError
+        If the request cannot be met on a collection of this size by any budget.
+    BudgetError
+        If nothing fits the budget; the message says which memory would do.
+    """
+    if request.method in ("dual", "randomized"):
+        raise RequestError(f"method {request.method!r} is not part of this version; use 'covariance' or 'auto'.")
+    if isinstance(request.n_components, int) and request.n_components > problem.most_components:
+        raise RequestError(
+            f"n_components={request.n_components} exceeds {problem.most_components}, the most that {problem.n_samples} "
+            f"samples of {problem.n_features} features have (min(n_samples - 1, n_features)); ask for at most that."
+        )
+    memory, source = _budget(request.memory)
+    plan = _first_that_fits(problem, request, memory, source)
+    if plan.bill.total > memory:
+        raise BudgetError(_refusal(plan, _least_memory(problem, request)))
+    return plan
+
+
+def _budget(asked: int | None) -> tuple[int, str]:
+    if asked is not None:
+        return asked, "as asked"
+    limit, what = machine.memory_limit()
+    return limit // 2, f"half of {what}"
+
+
+def _first_that_fits(problem: Problem, request: Request, memory: int, source: str) -> Plan:
+    """The plan with the largest blocks that keep within the budget, else the one with the smallest."""
+    plans = (_covariance_plan(problem, request, memory, source, share) for share in BLOCK_SHARES)
+    last = None
+    for last in plans:
+        if last.bill.total <= memory:
+            break
+    return cast("Plan", last)
+
+
+def _covariance_plan(problem: Problem, request: Request, memory: int, source: str, share: int) -> Plan:
+    n, p = problem.n_samples, problem.n_features
+    precision = _precision(problem, request)
+    rows = _rows_in_memory(problem, memory, share)
+    product_rows = _product_rows(p, 8 if precision == "double" else 4, rows, memory // share)
+    solver = _solver(p, request.n_components)
+    decoded_again = max(1.0, problem.chunk_samples / rows) if rows < n else 1.0
+    room = _room(problem, request, solver, memory)
+    bill = Bill((_pass_bill(problem, precision, rows, product_rows), _solve_bill(problem, request, solver, room)))
+    side = format_shape((p, p))
+    why = f"the {side} scatter matrix fits the budget; exact, in one pass"
+    return Plan(
+        problem=problem,
+        request=request,
+        method="covariance",
+        why=why,
+        rejected=_rejected(problem),
+        precision=precision,
+        solver=solver,
+        room=room,
+        block_rows=rows,
+        product_rows=product_rows,
+        spans=spans_of(n, 1, rows),
+        passes=1,
+        bytes_read=int(n * problem.row_bytes * decoded_again),
+        bytes_written=0,
+        bill=bill,
+        memory=memory,
+        budget_source=source,
+        cores=machine.cores(),
+    )
+
+
+def _precision(problem: Problem, request: Request) -> str:
+    if request.precision != "auto":
+        return request.precision
+    narrow = problem.itemsize <= (4 if problem.kind == "f" else 2)
+    return "single" if narrow else "double"
+
+
+def _rows_in_memory(problem: Problem, memory: int, share: int) -> int:
+    """Samples to a block: within its share of the budget, whole storage chunks where that is affordable."""
+    rows = block_rows(problem.row_bytes, problem.chunk_samples, min(memory // share, MOST_BLOCK))
+    affordable = memory // max(share // 2, CHUNK_SHARE)
+    if rows < problem.chunk_samples and problem.chunk_samples * problem.row_bytes <= affordable:
+        rows = problem.chunk_samples
+    return min(rows, problem.n_samples)
+
+
+def _product_rows(p: int, itemsize: int, rows: int, share_bytes: int) -> int:
+    most = max(LEAST_PRODUCT_ROWS, share_bytes // (p * itemsize))
+    return max(1, min(MOST_PRODUCT_ROWS, most, max(rows, LEAST_PRODUCT_ROWS)))
+
+
+def _solver(p: int, wanted: int | float | None) -> str:
+    if p <= DENSE_FEATURES or wanted is None:
+        return "dense"
+    return "lanczos" if isinstance(wanted, float) or wanted <= p // 8 else "dense"
+
+
+def _pass_bill(problem: Problem, precision: str, rows: int, product_rows: int) -> Phase:
+    items = Scatter.bill(problem.n_features, precision, product_rows)
+    items[f"block of {rows} samples as read"] = rows * problem.row_bytes
+    if problem.decode_bytes:
+        items["storage being decoded"] = _decoding(problem, rows)
+    items["BLAS and Python"] = RUNTIME_BYTES
+    return Phase("pass", tuple(items.items()))
+
+
+def _decoding(problem: Problem, rows: int) -> int:
+    """Bytes held while a block is read: what the reader says, or less where a block is small."""
+    return min(problem.decode_bytes, DECODE_LEAST + 3 * max(rows, problem.chunk_samples) * problem.row_bytes)
+
+
+def _room(problem: Problem, request: Request, solver: str, memory: int) -> int:
+    """Most components there is memory for: all that were asked for, or for a fraction what the budget leaves."""
+    most = problem.most_components
+    if not isinstance(request.n_components, float):
+        return request.n_components or most
+    left = memory - _solve_bill(problem, request, solver, 0).total
+    return max(1, min(most, left // (COMPONENT_COPIES * 8 * problem.n_features)))
+
+
+def _solve_bill(problem: Problem, request: Request, solver: str, room: int) -> Phase:
+    """Memory while the small problem is solved; for a fraction of the variance, up to a quarter of p components."""
+    p, wanted = problem.n_features, request.n_components
+    k = min(room, p // 4) if isinstance(wanted, float) else room
+    items = {f"scatter matrix, {format_shape((p, p))} float64": 8 * p * p}
+    if solver == "dense":
+        items["LAPACK eigensolver"] = dense_bytes(p, k)
+    else:
+        items["Lanczos basis and blocks"] = lanczos_bytes(p, wanted)
+    items[f"{k} components"] = (COMPONENT_COPIES - 1) * 8 * p * k
+    items["BLAS and Python"] = RUNTIME_BYTES
+    return Phase("solve", tuple(items.items()))
+
+
+def _rejected(problem: Problem) -> tuple[tuple[str, str], ...]:
+    n, p = problem.n_samples, problem.n_features
+    dual = f"{n} samples exceed {p} features, so n x n is the larger matrix" if n >= p else "not part of this version"
+    return (("dual", dual), ("randomized", "approximate and several passes, where one exact pass fits"))
+
+
+def _least_memory(problem: Problem, request: Request) -> int:
+    """Smallest budget, in whole MiB, that `make_plan` accepts."""
+    return MIB * _smallest(
+        lambda mib: _first_that_fits(problem, request, mib * MIB, "").bill.total <= mib * MIB,
+    )
+
+
+def _smallest(accepts: Callable[[int], bool]) -> int:
+    low, high = 0, 1
+    while not accepts(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if accepts(middle) else (middle, high)
+    return high
+
+
+def _refusal(plan: Plan, least: int) -> str:
+    name, share = max(plan.bill.largest.items, key=lambda item: item[1])
+    smaller = " or make p smaller (bin, crop or mask)" if plan.problem.n_features > 64 else ""
+    return (
+        f"method 'covariance' needs {format_bytes(plan.bill.total)} and memory allows {format_bytes(plan.memory)} "
+        f"({plan.budget_source}); the largest share is the {name} ({format_bytes(share)}). "
+        f"Set memory to at least {least // MIB}MiB{smaller}."
+    )
+
+
+@dataclass(frozen=True)
+class Application:
+    """How a model is applied to a collection block by block.
+
+    Attributes
+    ----------
+    block_rows : int
+        Samples in memory at once, a whole multiple of `chunk_rows`.
+    chunk_rows : int
+        Rows to a chunk of the output.
+    bill : Phase
+        Memory.
+    """
+
+    block_rows: int
+    chunk_rows: int
+    bill: Phase
+
+
+def plan_application(
+    *,
+    problem: Problem,
+    n_features: int,
+    n_components: int,
+    component_itemsize: int,
+    out_bytes: int,
+    memory: int | None,
+) -> Application:
+    """Choose the blocks in which a model is applied.
+
+    Parameters
+    ----------
+    problem : Problem
+        The collection, of images or of scores.
+    n_features, n_components, component_itemsize : int
+        p and k of the model, and bytes of one value of a component.
+    out_bytes : int
+        Bytes of one sample's result.
+    memory : int or None
+        Budget in bytes; the default as for `Request`.
+
+    Raises
+    ------
+    BudgetError
+        If not even single samples fit.
+    """
+    budget, source = _budget(memory)
+    p = n_features
+    model = 3 * p * n_components * component_itemsize + 4 * 8 * p  # as loaded, as rows, and turned for the product
+    row = 2 * problem.row_bytes + 2 * p * max(4, component_itemsize) + 2 * out_bytes
+    left = budget - model - RUNTIME_BYTES - problem.decode_bytes
+    rows = min(left // row, MOST_BLOCK // row, problem.n_samples)
+    if rows < 1:
+        least = math.ceil((budget - left + row) / MIB)
+        raise BudgetError(
+            f"applying {n_components} components of {p} features needs {format_bytes(budget - left + row)} and memory "
+            f"allows {format_bytes(budget)} ({source}). Set memory to at least {least}MiB."
+        )
+    chunk_rows = max(1, min(rows, LEAST_CHUNK // max(1, out_bytes)))
+    rows = rows // chunk_rows * chunk_rows
+    items = (("components and mean", model), (f"block of {rows} samples, stored to result", rows * row))
+    rest = (("storage being decoded", problem.decode_bytes), ("BLAS and Python", RUNTIME_BYTES))
+    return Application(rows, chunk_rows, Phase("apply", items + rest))

@@ -1,0 +1,105 @@
+"""What planning starts from: a `Problem`, how large a collection is and how stored, and a `Request`, what is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Integral
+
+from .errors import RequestError, nearest
+
+METHODS = ("auto", "covariance", "dual", "randomized")
+PRECISIONS = ("auto", "single", "double")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """How large a collection is and how it is stored: all that planning needs to know.
+
+    Attributes
+    ----------
+    n_samples, n_features : int
+        n and p, after preparation.
+    sample_shape : tuple of int
+        Of one prepared sample.
+    row_bytes : int
+        Bytes of one sample as read, before or after preparation, whichever is more.
+    itemsize : int
+        Bytes of one prepared value.
+    kind : str
+        numpy's dtype kind of the prepared values: ``"b"``, ``"i"``, ``"u"`` or ``"f"``.
+    chunk_samples : int
+        Samples to a storage chunk.
+    decode_bytes : int
+        Most bytes reading holds beside the block it returns.
+    """
+
+    n_samples: int
+    n_features: int
+    sample_shape: tuple[int, ...]
+    row_bytes: int
+    itemsize: int
+    kind: str
+    chunk_samples: int = 1
+    decode_bytes: int = 0
+
+    @property
+    def most_components(self) -> int:
+        """Components there can be: min(n - 1, p)."""
+        return min(self.n_samples - 1, self.n_features)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked.
+
+    Parameters
+    ----------
+    n_components : int, float or None, default=0.95
+        A number of components; a fraction of the variance, between 0 and 1; or None for all.
+    method : {"auto", "covariance"}
+        How; "auto" lets the plan choose.
+    memory : int, optional
+        Budget in bytes; half of what the machine allows by default.
+    precision : {"auto", "single", "double"}
+        Of products; "auto" takes single for integers of up to 16 bits and float32, double for wider ones. Sums are
+        always double.
+    seed : int, default=0
+        Of everything random.
+
+    Raises
+    ------
+    RequestError
+        If a value is out of range by itself.
+    """
+
+    n_components: int | float | None = 0.95
+    method: str = "auto"
+    memory: int | None = None
+    precision: str = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, known in (("method", METHODS), ("precision", PRECISIONS)):
+            value = getattr(self, name)
+            if value not in known:
+                raise RequestError(
+                    f"{name} {value!r} is not one of {', '.join(known)}.{nearest(str(value), list(known))}"
+                )
+        if isinstance(self.n_components, Integral) and not isinstance(self.n_components, bool):
+            object.__setattr__(self, "n_components", int(self.n_components))  # numpy's whole numbers too
+        _check_components(self.n_components)
+        if self.seed < 0:
+            raise RequestError(f"seed {self.seed} is negative; use a whole number of at least 0.")
+
+
+def _check_components(wanted: int | float | None) -> None:
+    if wanted is None or (isinstance(wanted, int) and not isinstance(wanted, bool) and wanted >= 1):
+        return
+    if isinstance(wanted, float) and 0 < wanted < 1:
+        return
+    if wanted == 1.0 and isinstance(wanted, float):
+        raise RequestError("n_components=1.0 is ambiguous; write 1 for one component or None for all of the variance.")
+    raise RequestError(
+        f"n_components={wanted!r} is neither a whole number of at least 1 nor a fraction between 0 and 1; "
+        "use for example 50, or 0.95 for 95 % of the variance."
+    )

@@ -1,0 +1,235 @@
+"""Models in Zarr: format 1, one group that is one xarray Dataset, complete or visibly not.
+
+Arrays are written first; the root attribute ``streampca`` with ``complete: true`` last, then the metadata are
+consolidated. A group without that attribute is what an interrupted run left, and is replaced by the next.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+
+from .errors import ModelError, OutputError, first_line
+from .outputs import ATTRIBUTE, consolidate, writing
+from .prepare import Preparation
+from .units import MIB
+
+Array = npt.NDArray[Any]
+
+FORMAT = 1
+PER_COMPONENT = ("explained_variance", "explained_variance_ratio", "singular_values", "error_bound", "angle_bound")
+CHUNK_BYTES = 4 * MIB  # of one chunk: small enough to read a component alone, large enough for a disk
+SHARD_BYTES = 64 * MIB  # of one file, so that large arrays do not become a million of them
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An array and the names of its dimensions."""
+
+    dims: tuple[str, ...]
+    values: Array
+    attributes: Mapping[str, Any] | None = None
+
+
+def write_model(
+    path: str,
+    *,
+    kind: str,
+    arrays: Mapping[str, Stored],
+    state: Mapping[str, Array] | None,
+    attributes: Mapping[str, Any],
+    overwrite: bool = False,
+) -> None:
+    """Write a model of format 1.
+
+    Parameters
+    ----------
+    path : str
+        A folder to make.
+    kind : str
+        Of model, e.g. ``"pca"``.
+    arrays : mapping of str to Stored
+        The root Dataset.
+    state : mapping of str to ndarray, optional
+        Sub-group ``state``: the mergeable statistic.
+    attributes : mapping
+        Plain data beside format and kind: provenance, preparation.
+    overwrite : bool
+        Replace a model already there.
+
+    Raises
+    ------
+    OutputError
+        If something is there already, or it cannot be written.
+    """
+    clear_output(path, overwrite=overwrite)
+    with writing(path):
+        root = zarr.create_group(path, zarr_format=3, attributes={ATTRIBUTE: {"kind": kind, "complete": False}})
+        for name, array in arrays.items():
+            _write_array(root, name, array)
+        if state:
+            group = root.create_group("state")
+            for name, values in state.items():
+                dims = tuple(f"{name}_{axis}" for axis in range(values.ndim))
+                _write_array(group, name, Stored(dims, values))
+        root.attrs.put({ATTRIBUTE: {"format": FORMAT, "kind": kind, "complete": True, **attributes}})
+        consolidate(path)
+
+
+def _write_array(group: zarr.Group, name: str, array: Stored) -> None:
+    values = np.asarray(array.values)
+    chunks, shards = _cut(values.shape, values.dtype.itemsize)
+    made = group.create_array(
+        name,
+        shape=values.shape,
+        dtype=values.dtype,
+        chunks=chunks,
+        shards=shards,
+        dimension_names=array.dims,
+        attributes=dict(array.attributes or {}),
+        fill_value=np.nan if values.dtype.kind == "f" else None,
+    )
+    made[...] = values
+
+
+def _cut(shape: tuple[int, ...], itemsize: int) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    """Chunks of about `CHUNK_BYTES` along the first axis, gathered in shards where there would be many."""
+    if not shape or 0 in shape:
+        return tuple(max(1, length) for length in shape), None
+    row = max(1, itemsize * int(np.prod(shape[1:], dtype=np.int64)))
+    rows = min(shape[0], max(1, CHUNK_BYTES // row))
+    many = min(-(-shape[0] // rows), max(1, SHARD_BYTES // (rows * row)))
+    return (rows, *shape[1:]), ((many * rows, *shape[1:]) if many > 1 else None)
+
+
+def read_model(path: str) -> tuple[zarr.Group, dict[str, Any]]:
+    """Open a model's group for reading and return it with its attribute.
+
+    Raises
+    ------
+    ModelError
+        If there is none, or it is incomplete, or of a newer format.
+    """
+    if not os.path.exists(path):
+        raise ModelError(f"{path} does not exist; give the folder of a model, as written by 'streampca fit -o'.")
+    try:
+        group = zarr.open_group(path, mode="r")
+        about = dict(group.attrs).get(ATTRIBUTE)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(
+            f"{path} is not a model: {first_line(error)}. Give a folder written by 'streampca fit'."
+        ) from None
+    if not isinstance(about, dict) or about.get("complete") is not True:
+        raise ModelError(f"{path} is not a complete model; the fit that wrote it did not finish. Run it again.")
+    if about.get("format", 0) > FORMAT:
+        raise ModelError(
+            f"{path} is a model of format {about['format']} and this version reads up to {FORMAT}; upgrade streampca."
+        )
+    if about.get("kind") != "pca":
+        raise ModelError(f"{path} holds a {about.get('kind')!r}, not a model of kind 'pca'; give a fitted model.")
+    return group, about
+
+
+def read_arrays(group: zarr.Group) -> dict[str, Array]:
+    """All arrays of a group, in memory."""
+    found = {}
+    for name, array in group.arrays():
+        try:
+            found[name] = np.asarray(array[...])
+        except (OSError, ValueError, RuntimeError) as error:
+            raise ModelError(f"{group.store_path} is damaged in {name}: {first_line(error)}. Fit it again.") from None
+    return found
+
+
+def read_state(path: str) -> dict[str, Array]:
+    """Arrays of the mergeable statistic; empty where the model keeps none."""
+    group = zarr.open_group(path, mode="r")
+    state = group.get("state")
+    return read_arrays(state) if isinstance(state, zarr.Group) else {}
+
+
+def pca_arrays(model: Any) -> dict[str, Stored]:
+    """The root Dataset of a `PCAModel`."""
+    dims = model.sample_dims
+    arrays = {
+        "component": Stored(("component",), np.arange(1, len(model.components) + 1)),
+        "components": Stored(("component", *dims), model.components),
+        "mean": Stored(dims, model.mean),
+        **{name: Stored(("component",), getattr(model, name)) for name in PER_COMPONENT},
+        "n_samples": Stored((), np.array(model.n_samples)),
+        "total_variance": Stored((), np.array(model.total_variance)),
+    }
+    if model.eigenvalues is not None:
+        arrays["eigenvalues"] = Stored(("eigenvalue",), model.eigenvalues)
+    if model.mask is not None:
+        arrays["mask"] = Stored(dims, np.asarray(model.mask))
+    return arrays
+
+
+def read_pca(path: str) -> dict[str, Any]:
+    """The fields of the `PCAModel` at a path; raises as `read_model`."""
+    group, about = read_model(path)
+    arrays, prepared = read_arrays(group), about["preparation"]
+    mask = arrays["mask"].astype(bool) if "mask" in arrays else None
+    dims = group["mean"].metadata.dimension_names or ()  # type: ignore[union-attr]
+    fields = ("components", "mean", "explained_variance", "error_bound", "angle_bound")
+    return {
+        **{field: arrays[field] for field in fields},
+        "eigenvalues": arrays.get("eigenvalues"),
+        "total_variance": float(arrays["total_variance"]),
+        "n_samples": int(arrays["n_samples"]),
+        "sample_dims": tuple(str(dim) for dim in dims),
+        "raw_shape": tuple(prepared["raw_shape"]),
+        "raw_kind": prepared["raw_kind"],
+        "mask": mask,
+        "preparation": Preparation.from_json(prepared, mask),
+        "provenance": about["provenance"],
+        "name": path,
+    }
+
+
+def check_model_output(path: str, *, overwrite: bool) -> None:
+    """Say whether a model may be written at a path.
+
+    Raises
+    ------
+    OutputError
+        If a complete model is there and `overwrite` is false, or something that is not ours is.
+    """
+    if not os.path.lexists(path):
+        return
+    ours, complete = _is_ours(path)
+    if not ours:
+        raise OutputError(f"{path} exists and is not a model of streampca; choose another output.")
+    if complete and not overwrite:
+        raise OutputError(
+            f"{path} exists already; choose another output, or replace it with --overwrite (overwrite=True)."
+        )
+
+
+def clear_output(path: str, *, overwrite: bool) -> None:
+    """Make room for a model: remove what an interrupted run left, and a complete model if told to."""
+    check_model_output(path, overwrite=overwrite)
+    if os.path.lexists(path):
+        shutil.rmtree(path)
+
+
+def _is_ours(path: str) -> tuple[bool, bool]:
+    """Whether a path is a group of ours or the beginning of one, and whether it is complete."""
+    if not os.path.isdir(path):
+        return False, False
+    if not os.listdir(path):
+        return True, False
+    try:
+        group = zarr.open_group(path, mode="r")
+    except Exception:
+        return False, False
+    about = dict(group.attrs).get(ATTRIBUTE)
+    return isinstance(about, dict), bool(isinstance(about, dict) and about.get("complete"))
