@@ -1,0 +1,5 @@
+"""``python -m streampca`` is the ``streampca`` command."""
+
+from .cli import main
+
+main()

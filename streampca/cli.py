@@ -1,0 +1,382 @@
+"""The commands: each builds a `Run` and hands it to `pipeline`; draws progress; prints, nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from . import __version__
+from .errors import ConfigError, RequestError, StreampcaError, first_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .config import Run
+    from .model import PCAModel
+    from .pipeline import Result
+
+STOPPED = 75  # stopped, and the same command may be run again
+SHOWN = 10  # components listed
+
+
+class _Commands(click.Group):
+    """Lists commands in the order people need them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return ["demo", "info", "plan", "fit", "transform", "reconstruct", "inspect", "run"]
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="streampca")
+def cli() -> None:
+    """Principal components of image collections that do not fit in memory.
+
+    SOURCE is a folder or glob of images, a .npy, .npz, TIFF, HDF5 or IDX file, or a Zarr array.
+    Start with: streampca demo
+    """
+
+
+def main() -> NoReturn:
+    """Run the command line; errors made on purpose are one line, with the exit code of their kind."""
+    try:
+        sys.exit(cli.main(standalone_mode=False))
+    except click.exceptions.Abort:
+        _fail("stopped; outputs not finished were removed. Run the same command again.", STOPPED)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except StreampcaError as error:
+        _fail(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        _fail("stopped; outputs not finished were removed. Run the same command again.", STOPPED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone; nothing is left to say
+        sys.exit(1)
+    except MemoryError as error:
+        _fail(f"out of memory: {first_line(error)}. Give a smaller --memory.", 1)
+    except OSError as error:
+        _fail(f"{error.filename or 'a file'}: {error.strerror or error}; check the path, the disk and permissions.", 1)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    click.echo(f"streampca: {message}", err=True)
+    sys.exit(code)
+
+
+# -- options shared by commands
+
+
+def _components(context: click.Context, option: click.Parameter, text: str | None) -> int | float | str | None:
+    """Read -k: 50, 0.95 or all."""
+    if text is None:
+        return text
+    if text == "all":
+        return "all"
+    try:
+        return float(text) if "." in text or "e" in text.lower() else int(text)
+    except ValueError:
+        raise RequestError(f"-k {text!r} is not a number; give a count (50), a fraction (0.95), or all.") from None
+
+
+def _options(*options: Callable[..., Any]) -> Callable[[Any], Any]:
+    def add(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+opening = _options(
+    click.option("--key", help="Which array, where the source holds several."),
+    click.option(
+        "--sample-axes", metavar="AXES", help="Axes of one image, e.g. 1,2 or y,x [default: all but the first]."
+    ),
+    click.option(
+        "--select", metavar="AXIS=WHAT", multiple=True, help="Entry (c=0) or range (z=10:20) of another axis."
+    ),
+)
+preparing = _options(
+    click.option("--crop", metavar="RANGES", help="Keep these pixels, e.g. 10:100,20:200."),
+    click.option("--grey", is_flag=True, help="Turn colours into grey."),
+    click.option("--bin", type=click.IntRange(1), default=1, metavar="Q", help="Average squares of Q x Q pixels."),
+    click.option("--mask", metavar="FILE", help="A .npy of True at the pixels to keep."),
+)
+asking = _options(
+    click.option(
+        "-k",
+        "--n-components",
+        callback=_components,
+        metavar="K",
+        help="Count (50), share of the variance (0.95) or all [default: 0.95].",
+    ),
+    click.option("--memory", metavar="SIZE", help="Budget, e.g. 2GiB [default: half of the machine's]."),
+    click.option("--method", default="auto", show_default=True, help="auto or covariance."),
+    click.option("--precision", default="auto", show_default=True, help="Of products: auto, single or double."),
+)
+budgeting = click.option(
+    "--memory", metavar="SIZE", help="Budget, e.g. 512MiB or 2GiB [default: half of the machine's]."
+)
+writing = _options(
+    click.option("--overwrite", is_flag=True, help="Replace the output if it exists."),
+    click.option("-q", "--quiet", is_flag=True, help="No progress."),
+    click.option("--print-config", is_flag=True, help="Print the run as a run file and stop."),
+)
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def _make_run(source: str | tuple[str, ...], **given: Any) -> Run:
+    """Build the run that a command's options stand for; options at their defaults are left out."""
+    from .config import make_run
+
+    wanted = given.get("n_components")
+    fit = {key: given[key] for key in ("memory", "method", "precision", "seed") if given.get(key) is not None}
+    if wanted is not None:
+        fit["n_components"] = None if wanted == "all" else wanted
+    axes, crop = given.get("sample_axes"), given.get("crop")
+    collection = {
+        "source": source if isinstance(source, str) else source[0] if len(source) == 1 else list(source),
+        "key": given.get("key"),
+        "sample_axes": None if axes is None else [_axis(name) for name in axes.split(",")],
+        "select": dict(_selected(text) for text in given.get("select") or ()) or None,
+    }
+    prepare = {
+        "crop": None if crop is None else [_range(text, "--crop") for text in crop.split(",")],
+        "grey": given.get("grey", False),
+        "bin": given.get("bin", 1),
+        "mask": given.get("mask"),
+    }
+    output = {key: value for key, value in given.get("output", {}).items() if value is not None}
+    data = {"collection": collection, "prepare": prepare, "fit": fit, "output": output, "model": given.get("model")}
+    return make_run(data, "the command")
+
+
+def _axis(name: str) -> int | str:
+    name = name.strip()
+    return int(name) if name.lstrip("-").isdecimal() else name
+
+
+def _range(text: str, option: str) -> list[int]:
+    start, colon, stop = text.partition(":")
+    if not (colon and start.strip().isdecimal() and stop.strip().isdecimal()):
+        raise RequestError(f"{option} {text!r} is not START:STOP; write for example 10:100.")
+    return [int(start), int(stop)]
+
+
+def _selected(text: str) -> tuple[int | str, int | list[int]]:
+    axis, equals, what = text.partition("=")
+    if not equals:
+        raise RequestError(f"--select {text!r} is not AXIS=WHAT; write for example c=0 or z=10:20.")
+    if what.strip().lstrip("-").isdecimal():
+        return _axis(axis), int(what)
+    return _axis(axis), _range(what, "--select")
+
+
+def _carry_out(run: Run, given: dict[str, Any]) -> Result | None:
+    """Hand a run to the pipeline, with progress; or print it as a run file."""
+    if given.get("print_config"):
+        click.echo(run.to_yaml(), nl=False)
+        return None
+    from .pipeline import execute
+    from .terminal import Progress
+
+    with Progress(quiet=given.get("quiet", False)) as listener:
+        return execute(run, listener)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+# -- the commands
+
+
+@cli.command()
+@click.option("-o", "--output", default="streampca-demo", show_default=True, help="Folder for data, models, pictures.")
+@click.option("--memory", default="32MiB", show_default=True, metavar="SIZE", help="Budget of each fit.")
+def demo(output: str, memory: str) -> None:
+    """Analyse two real collections under a tiny memory budget, and show what comes out."""
+    from .tour import guided_tour
+
+    guided_tour(_console(), output, memory)
+
+
+@cli.command()
+@click.argument("source", nargs=-1, required=True)
+@opening
+@as_json
+def info(source: tuple[str, ...], as_json: bool, **given: Any) -> None:
+    """Say what a collection is: samples, shape, dtype, storage."""
+    from .pipeline import open_run
+    from .units import format_bytes, format_shape
+
+    found = open_run(_make_run(source, **given).collection)
+    facts: dict[str, Any] = {
+        "source": found.source,
+        "samples": found.n_samples,
+        "sample_shape": list(found.sample_shape),
+        "axes": None if found.axes is None else list(found.axes),
+        "features": found.n_features,
+        "dtype": found.dtype.str,
+        "bytes": found.nbytes,
+        "chunks": {"samples": found.chunks.samples, "features": found.chunks.features},
+        "first": found.where(0),
+        "last": found.where(found.n_samples - 1),
+    }
+    if as_json:
+        click.echo(json.dumps(facts, indent=1))
+        return
+    axes = f" ({', '.join(found.axes)})" if found.axes else ""
+    click.echo(f"{'source':<12}{found.source}")
+    click.echo(f"{'samples':<12}{found.n_samples} of {format_shape(found.sample_shape)}{axes}")
+    click.echo(
+        f"{'values':<12}{found.dtype}, {found.n_features} features a sample, {format_bytes(found.nbytes)} in all"
+    )
+    click.echo(f"{'storage':<12}chunks of {found.chunks.samples} samples x {found.chunks.features} features")
+    click.echo(f"{'first':<12}{found.where(0)}")
+    click.echo(f"{'last':<12}{found.where(found.n_samples - 1)}")
+
+
+@cli.command()
+@click.argument("source", nargs=-1)
+@opening
+@preparing
+@asking
+@click.option("--shape", metavar="SHAPE", help="Plan for data that are not here yet, e.g. 60000x28x28.")
+@click.option("--dtype", default="uint8", show_default=True, help="Of data given by --shape.")
+@as_json
+def plan(source: tuple[str, ...], shape: str | None, dtype: str, as_json: bool, **given: Any) -> None:
+    """Say how a fit would be done: method, passes, memory; and why not otherwise."""
+    from .pipeline import plan_run, request_of
+
+    if bool(source) == bool(shape):
+        raise click.UsageError("give either SOURCE or --shape.")
+    run = _make_run(source or (str(shape),), **given)
+    if shape:
+        from .fitting import plan_shape
+
+        chosen = plan_shape(shape, dtype, request_of(run))
+    else:
+        chosen = plan_run(run)
+    click.echo(json.dumps(chosen.to_json(), indent=1) if as_json else str(chosen))
+
+
+@cli.command()
+@click.argument("source", nargs=-1, required=True)
+@click.option("-o", "--output", required=True, metavar="MODEL", help="Folder for the model, e.g. model.zarr.")
+@opening
+@preparing
+@asking
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the error bounds' probes.")
+@writing
+def fit(source: tuple[str, ...], output: str, overwrite: bool, **given: Any) -> None:
+    """Learn the components of a collection and write them as a model."""
+    run = _make_run(source, output={"model": output, "overwrite": overwrite}, **given)
+    result = _carry_out(run, given)
+    if result is None:
+        return
+    _report_fit(_console(), result)
+    click.echo(f"next: {_command('transform', output, *source, '-o', 'scores.zarr')}")
+
+
+@cli.command()
+@click.argument("model")
+@click.argument("source", nargs=-1, required=True)
+@click.option("-o", "--output", required=True, metavar="SCORES", help="Scores: .zarr, .npy or .csv.")
+@click.option("--whiten", is_flag=True, help="Divide by the deviation along each component.")
+@opening
+@budgeting
+@writing
+def transform(model: str, source: tuple[str, ...], output: str, whiten: bool, overwrite: bool, **given: Any) -> None:
+    """Project a collection on a model's components and write the scores."""
+    outputs = {"scores": output, "whiten": whiten, "overwrite": overwrite}
+    if _carry_out(_make_run(source, model=model, output=outputs, **given), given):
+        click.echo(f"wrote {output}")
+
+
+@cli.command()
+@click.argument("model")
+@click.argument("source", nargs=-1, required=True)
+@click.option("-o", "--output", required=True, metavar="IMAGES", help="Images: .zarr or .npy.")
+@click.option("-k", "--n-components", "count", type=click.IntRange(1), help="Components to use [default: all].")
+@opening
+@budgeting
+@writing
+def reconstruct(
+    model: str, source: tuple[str, ...], output: str, count: int | None, overwrite: bool, **given: Any
+) -> None:
+    """Rebuild images from scores, or from images: what the components keep of them."""
+    outputs = {"images": output, "n_components": count, "overwrite": overwrite}
+    if _carry_out(_make_run(source, model=model, output=outputs, **given), given):
+        click.echo(f"wrote {output}")
+
+
+@cli.command()
+@click.argument("model")
+@click.option("-n", "--count", default=SHOWN, show_default=True, type=click.IntRange(1), help="Components to list.")
+@as_json
+def inspect(model: str, count: int, as_json: bool) -> None:
+    """Show a model: its components, how far they can be trusted, and where it comes from."""
+    from .model import load_model
+
+    found = load_model(model)
+    if as_json:
+        click.echo(json.dumps(found.summary(), indent=1))
+        return
+    _show_model(_console(), found, count)
+    about = found.provenance
+    click.echo(f"\nfitted {about.get('created')} from {about.get('source')} by streampca {about.get('streampca')}")
+
+
+@cli.command("run")
+@click.argument("config")
+@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Change a key, e.g. fit.n_components=20.")
+@writing
+def run_command(config: str, overrides: tuple[str, ...], overwrite: bool, **given: Any) -> None:
+    """Carry out a run file: fit, scores, pictures, log, in one directory."""
+    from .config import load_run
+
+    run = load_run(config, [*overrides, *(["output.overwrite=true"] if overwrite else [])])
+    result = _carry_out(run, given)
+    if result is None:
+        return
+    _report_fit(_console(), result)
+
+
+# -- what is printed
+
+
+def _report_fit(console: Console, result: Result) -> None:
+    """Components, memory against the budget, and what was written."""
+    from .units import format_bytes
+
+    _show_model(console, result.model, SHOWN)
+    peak = result.model.provenance.get("peak_bytes")
+    if result.plan is not None and peak is not None:
+        console.print(f"peak {format_bytes(peak)} of {format_bytes(result.plan.memory)} allowed")
+    for path in result.written:
+        console.print(f"wrote {path}", soft_wrap=True)
+
+
+def _show_model(console: Console, model: PCAModel, count: int) -> None:
+    from .terminal import components_table
+
+    console.print(repr(model), soft_wrap=True)
+    console.print(components_table(model, count))
+    if model.n_components > count:
+        console.print(f"... and {model.n_components - count} more")
+
+
+def _command(*words: str) -> str:
+    return shlex.join(("streampca", *words))
+
+
+__all__ = ["ConfigError", "cli", "main"]

@@ -1,0 +1,192 @@
+"""The run file's schema: what every command and every run file is turned into before anything happens.
+
+YAML is read by the safe loader only; unknown and doubled keys are refused, with the nearest known name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from .errors import ConfigError, first_line, nearest
+
+
+class Section(BaseModel):
+    """A part of a run: unknown keys are refused, values are frozen."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class CollectionConfig(Section):
+    """Where samples come from; see `streampca.open_collection`."""
+
+    source: str | list[str] = Field(description="path, glob, or list of image files")
+    key: str | None = Field(None, description="which array, where the source holds several")
+    sample_axes: list[int | str] | None = Field(None, description="axes that make one image; all but the first")
+    select: dict[int | str, int | list[int]] | None = Field(
+        None, description="what to take on other axes: an entry, or [start, stop]"
+    )
+
+
+class PrepareConfig(Section):
+    """What is done to every sample first; see `streampca.Preparation`."""
+
+    crop: list[tuple[int, int]] | None = Field(None, description="[start, stop] kept of each axis")
+    grey: bool = Field(False, description="weigh colours into one grey value")
+    bin: int = Field(1, description="mean of squares of so many pixels a side")
+    mask: str | None = Field(None, description=".npy file, True at the pixels to keep")
+
+
+class FitConfig(Section):
+    """What is asked of the fit; see `streampca.fit`."""
+
+    n_components: int | float | None = Field(0.95, description="a number, a fraction of the variance, or null for all")
+    method: str = "auto"
+    memory: int | str | None = Field(None, description="budget, such as 2 GiB; half of the machine's by default")
+    precision: str = "auto"
+    seed: int = 0
+
+
+class OutputConfig(Section):
+    """What is written, and where."""
+
+    directory: str | None = Field(None, description="a run directory: model, scores, config, log, pictures")
+    model: str | None = Field(None, description="where the model goes; DIRECTORY/model.zarr in a run directory")
+    scores: str | None = Field(None, description="where scores go (.zarr, .npy, .csv)")
+    images: str | None = Field(None, description="where reconstructed images go (.zarr, .npy)")
+    transform: bool = Field(False, description="write DIRECTORY/scores.zarr")
+    report: bool = Field(False, description="write pictures to DIRECTORY/pictures")
+    whiten: bool = Field(False, description="divide scores by the deviation along each component")
+    n_components: int | None = Field(None, description="components used in reconstruction; all by default")
+    overwrite: bool = Field(False, description="replace outputs that exist")
+
+
+class ExecutionConfig(Section):
+    """Who runs the tasks."""
+
+    kind: Literal["local"] = "local"
+
+
+class Run(Section):
+    """One run: a collection, and either a fit or a model to apply."""
+
+    collection: CollectionConfig
+    model: str | None = Field(None, description="a fitted model to apply; none means fit")
+    prepare: PrepareConfig = PrepareConfig()
+    fit: FitConfig = FitConfig()
+    output: OutputConfig = OutputConfig()
+    execution: ExecutionConfig = ExecutionConfig()
+
+    def to_yaml(self) -> str:
+        """The run as a run file; keys at their defaults are left out."""
+        data = self.model_dump(mode="json", exclude_defaults=True)
+        return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+
+
+def load_run(path: str, overrides: Iterable[str] = ()) -> Run:
+    """Read a run file.
+
+    Parameters
+    ----------
+    path : str
+        A YAML file.
+    overrides : iterable of str
+        ``"fit.n_components=20"``: a dotted key and a YAML value, applied in order.
+
+    Raises
+    ------
+    ConfigError
+        If it is missing, not YAML, or has unknown or doubled keys or wrong values.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"run file {path} does not exist; check the path.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"run file {path} cannot be read: {first_line(error)}; give a text file in YAML.") from None
+    data = _parsed(text, f"run file {path}")
+    if not isinstance(data, dict):
+        raise ConfigError(f"run file {path} holds no keys; it needs at least 'collection: {{source: PATH}}'.")
+    for override in overrides:
+        _apply_override(data, override)
+    return make_run(data, f"run file {path}")
+
+
+def make_run(data: Mapping[str, Any], subject: str = "the run") -> Run:
+    """Validate plain data as a run; errors name the key."""
+    try:
+        return Run.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(f"{subject}: {_explain(error)}") from None
+
+
+def _apply_override(data: dict[str, Any], override: str) -> None:
+    key, equals, value = override.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--set {override!r} is not KEY=VALUE; write for example fit.n_components=20.")
+    *sections, last = key.strip().split(".")
+    place = data
+    for section in sections:
+        place = place.setdefault(section, {})
+        if not isinstance(place, dict):
+            raise ConfigError(f"--set {override!r}: {section} is a value, not a section; check the key.")
+    place[last] = _parsed(value, f"--set {override!r}")
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader, refusing doubled keys, which YAML forbids and PyYAML lets the last win."""
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen: set[Any] = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node)
+        if key in seen:
+            raise ConfigError(
+                f"key {key!r} stands twice, the second time in line {key_node.start_mark.line + 1}; keep one."
+            )
+        seen.add(key)
+    return loader.construct_mapping(node)
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def _parsed(text: str, subject: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a subclass of the safe loader
+    except ConfigError as error:
+        raise ConfigError(f"{subject}: {error}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" in line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or first_line(error)
+        raise ConfigError(f"{subject} is not YAML: {problem}{line}; mend that line.") from None
+
+
+def _explain(error: ValidationError) -> str:
+    """Say the first thing that is wrong, by its dotted key."""
+    first = error.errors(include_url=False)[0]
+    place = [str(part) for part in first["loc"] if not str(part).startswith(("function-", "str", "list["))]
+    key = ".".join(place)
+    if first["type"] == "extra_forbidden":
+        known = _known_keys(place[:-1])
+        hint = nearest(place[-1], known) or f" Known here: {', '.join(known)}."
+        return f"key {key!r} is not known.{hint}"
+    if first["type"] == "missing":
+        return f"key {key!r} is missing; add it."
+    return f"{key} = {first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}; correct it."
+
+
+def _known_keys(place: list[str]) -> list[str]:
+    section: type[BaseModel] = Run
+    for name in place:
+        annotation = section.model_fields[name].annotation
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return []
+        section = annotation
+    return list(section.model_fields)

@@ -1,0 +1,73 @@
+"""The demo, told step by step: two real collections, a tiny budget, and what comes out."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from . import plot
+from .demo import make_digits, make_patches
+from .fitting import fit_collection, plan, prepared
+from .model import PCAModel
+from .pipeline import overview
+from .readers import open_collection
+from .request import Request
+from .terminal import Progress, components_table, draw_images
+from .units import format_bytes, format_seconds, parse_bytes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+COMPONENTS = 16
+DRAWN = 7  # components drawn beside the mean: two rows of four on 80 columns
+LISTED = 6
+
+
+def guided_tour(console: Console, folder: str, memory: str) -> None:
+    """Make the two collections, fit each within `memory`, and show the results.
+
+    Parameters
+    ----------
+    console : rich.console.Console
+        Where to print.
+    folder : str
+        For data, models and pictures; data made before are used again.
+    memory : str
+        Budget of each fit.
+    """
+    began = time.perf_counter()
+    os.makedirs(folder, exist_ok=True)
+    console.print(f"[bold]Making two collections of 60000 images[/bold] in {folder} ...")
+    digits = make_digits(os.path.join(folder, "digits.zarr"))
+    patches = make_patches(os.path.join(folder, "patches.zarr"))
+    _show(console, "Handwritten digits, shifted and turned", str(digits), memory)
+    _show(console, "Patches of two photographs", str(patches), memory)
+    console.print(f"\nAll in {format_seconds(time.perf_counter() - began)}. Now your own pictures:")
+    console.print("  streampca fit path/to/images -k 50 --memory 2GiB -o model.zarr", style="bold")
+
+
+def _show(console: Console, title: str, source: str, memory: str) -> None:
+    console.rule(f"[bold]{title}")
+    console.print(str(plan(source, n_components=COMPONENTS, memory=memory)), soft_wrap=True)
+    with Progress() as listener:
+        collection = prepared(open_collection(source), None)
+        model = fit_collection(collection, Request(COMPONENTS, memory=parse_bytes(memory)), listener=listener)
+    peak = model.provenance["peak_bytes"]
+    if peak is not None:
+        console.print(
+            f"peak memory {format_bytes(peak)} of {memory} allowed, for {format_bytes(collection.nbytes)} of data"
+        )
+    console.print(components_table(model, LISTED))
+    _draw(console, model)
+    stem = source.removesuffix(".zarr")
+    model.save(f"{stem}-model.zarr", overwrite=True)
+    plot.save(overview(model, collection.raw), f"{stem}.png")
+    console.print(f"wrote {stem}-model.zarr and {stem}.png", soft_wrap=True)
+
+
+def _draw(console: Console, model: PCAModel) -> None:
+    images = [model.mean, *model.components[:DRAWN]]
+    ratios = model.explained_variance_ratio
+    titles = ["mean", *(f"{j + 1}: {100 * ratios[j]:.3g} %" for j in range(DRAWN))]
+    draw_images(console, images, titles, signed=[False] + [True] * DRAWN)

@@ -1,0 +1,357 @@
+"""The pictures: readable by themselves, for samples of every shape, and leaving nothing behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import combinations
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from sklearn.datasets import load_digits
+
+from streampca import plot
+from streampca.errors import OutputError, RequestError
+from streampca.model import PCAModel
+from streampca.prepare import Preparation
+
+
+def fitted(raw, k, preparation=Preparation(), error_bound=3e-7):  # noqa: B008 - frozen
+    """Fit a model by an SVD in memory."""
+    x = preparation.apply(raw)
+    mask = preparation.full_mask(x.shape[1:])
+    inside = np.ones(x.shape[1:], bool) if mask is None else mask
+    rows = x[:, inside].astype(float)
+    mean, components = (np.full((*lead, *x.shape[1:]), np.nan) for lead in ((), (k,)))
+    mean[inside] = rows.mean(axis=0)
+    _, sigma, vt = np.linalg.svd(rows - mean[inside], full_matrices=False)
+    components[:, inside] = vt[:k]
+    variances = sigma**2 / (len(x) - 1)
+    return PCAModel(
+        components=components,
+        mean=mean,
+        explained_variance=variances[:k],
+        error_bound=np.full(k, error_bound),
+        angle_bound=np.full(k, np.nan),
+        total_variance=variances.sum(),
+        n_samples=len(x),
+        sample_dims=("y", "x", "channel")[: x.ndim - 1],
+        raw_shape=raw.shape[1:],
+        raw_kind=raw.dtype.kind,
+        mask=mask,
+        preparation=preparation,
+    )
+
+
+def drawn(axes):
+    """Lay out and draw the whole figure that these axes are on."""
+    figure = np.ravel(axes)[0].figure.canvas.figure
+    FigureCanvasAgg(figure).draw()  # the canvas of a bare figure draws nothing
+    return figure
+
+
+def hidden_labels(figure):
+    """Labels of ticks outside the range of their axis, which exist but are not drawn."""
+    hidden = set()
+    for ax in figure.findobj(Axes):
+        for axis in (ax.xaxis, ax.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks()):
+                if not low <= tick.get_loc() <= high:
+                    hidden |= {id(tick.label1), id(tick.label2)}
+    return hidden
+
+
+def assert_readable(axes):
+    """Assert that no two texts overlap and that none is cut by the figure's edge."""
+    figure = drawn(axes)
+    hidden = hidden_labels(figure)
+    boxes = [
+        (text.get_text(), Text.get_window_extent(text))  # an annotation's own box would include its arrow
+        for text in figure.findobj(Text)
+        if text.get_visible() and text.get_text().strip() and id(text) not in hidden
+    ]
+    assert boxes
+    edge = figure.bbox.padded(1)
+    for name, box in boxes:
+        assert edge.x0 <= box.x0, name
+        assert box.x1 <= edge.x1, name
+        assert edge.y0 <= box.y0, name
+        assert box.y1 <= edge.y1, name
+    for (a, first), (b, second) in combinations(boxes, 2):
+        width = min(first.x1, second.x1) - max(first.x0, second.x0)
+        height = min(first.y1, second.y1) - max(first.y0, second.y0)
+        assert width <= 1 or height <= 1, f"{a!r} covers {b!r}"
+
+
+def assert_pictured(ax):
+    """Assert that the panel shows an image or line that is not all one value."""
+    values = np.ma.compressed(ax.images[0].get_array()) if ax.images else ax.lines[-1].get_ydata()
+    assert np.ptp(values) > 0
+
+
+@pytest.fixture(scope="module")
+def digits():
+    bunch = load_digits()
+    return bunch.images, bunch.target
+
+
+@pytest.fixture(scope="module")
+def model(digits):
+    return fitted(digits[0], 30)
+
+
+def samples_like(shape, seed=0):
+    rng = np.random.default_rng(seed)
+    factors = rng.standard_normal((60, 5)) * [9, 5, 3, 2, 1]
+    return 100 + (factors @ rng.standard_normal((5, int(np.prod(shape))))).reshape(60, *shape)
+
+
+SHAPES = {
+    "grey": (20, 14),
+    "tall": (60, 8),
+    "colour": (12, 12, 3),
+    "alpha": (12, 12, 4),
+    "one-channel": (12, 12, 1),
+    "volume": (5, 9, 11),
+    "profile": (40,),
+}
+
+
+def test_scree_marks_the_components_that_reach_a_share(model):
+    ax = plot.scree(model)
+    assert_readable(ax)
+    assert ax.get_xlabel() == "component"
+    assert "each (%)" in ax.get_ylabel()
+    sums = np.cumsum(model.explained_variance_ratio)
+    right = next(other for other in ax.figure.axes if other is not ax)
+    assert "together (%)" in right.get_ylabel()
+    expected = {f"{mark:.0f} % by {np.flatnonzero(sums >= mark / 100)[0] + 1}" for mark in (80, 90, 95)}
+    assert {text.get_text() for text in right.texts} == expected
+    assert ax.get_title() == f"30 components hold {100 * sums[-1]:.3g} % of the variance"
+
+
+@pytest.mark.parametrize(
+    "ratios",
+    [
+        [0.2],
+        [1.0],
+        [0.5, 0.5],
+        [0.85, 0.08, 0.04, 0.03],
+        [0.999, 1e-3, 0, 0],
+        [0.01] * 100,
+        [0.8, 0.1, 0.05, 0.045, *[1e-5] * 100],
+    ],
+    ids=["one", "all-in-one", "two", "four", "zeros", "flat", "marks-close"],
+)
+def test_scree_is_readable_for_any_spectrum(ratios):
+    ratios = np.array(ratios)
+    ax = plot.scree(SimpleNamespace(explained_variance_ratio=ratios, n_components=len(ratios)))
+    assert_readable(ax)
+    assert len(ax.lines[0].get_xdata()) == len(ratios)
+
+
+def test_scree_is_readable_when_small():
+    ratios = np.array([0.8, 0.1, 0.05, 0.045, *[1e-5] * 100])
+    ax = Figure(figsize=(5, 3), layout="constrained").add_subplot()
+    assert_readable(plot.scree(SimpleNamespace(explained_variance_ratio=ratios, n_components=104), ax))
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_samples_of_every_shape_are_drawn(shape):
+    x = samples_like(shape)
+    model = fitted(x, 5)
+    axes = plot.mean_and_components(model)
+    assert axes.shape == (6,)
+    assert axes[0].get_title() == "mean"
+    assert axes[1].get_title() == f"1: {100 * model.explained_variance_ratio[0]:.3g} %\ngood to 6 digits"
+    grid = plot.reconstructions(model, x, ladder=[1, 3, 5], count=2)
+    assert grid.shape == (2, 4)
+    for panels in (axes, grid):
+        assert_readable(panels)
+        for ax in panels.ravel():
+            assert_pictured(ax)
+
+
+def test_components_are_symmetric_about_zero_and_the_mean_is_grey(model):
+    axes = plot.mean_and_components(model, count=3)
+    assert axes[0].images[0].get_cmap().name == "gray"
+    for index, ax in enumerate(axes[1:]):
+        low, high = ax.images[0].get_clim()
+        assert -low == high == np.abs(model.components[index]).max()
+        np.testing.assert_array_equal(ax.images[0].get_array(), model.components[index])
+
+
+def test_unknown_bounds_are_not_shown(digits):
+    unknown = fitted(digits[0], 3, error_bound=np.nan)
+    assert plot.mean_and_components(unknown)[1].get_title() == "1: 14.9 %"
+
+
+@pytest.mark.parametrize(
+    ("bound", "words"),
+    [(3e-7, "6 digits"), (0.05, "1 digit"), (0.5, "no digits"), (7.0, "no digits"), (0.0, "15 digits"), (np.nan, "")],
+)
+def test_bounds_are_said_in_digits(bound, words):
+    assert plot.digits_trusted(bound) == words
+
+
+@pytest.mark.parametrize("shape", [(20, 14), (20, 14, 3)], ids=["grey", "colour"])
+def test_outside_the_mask_is_blank(shape):
+    mask = np.ones(shape, bool)
+    mask[:5] = False
+    x = samples_like(shape)
+    model = fitted(x, 3, Preparation(mask=mask))
+    panels = [*plot.mean_and_components(model), *plot.reconstructions(model, x, count=1).ravel()]
+    for ax in panels:
+        image = ax.images[0]
+        opacity = image.to_rgba(image.get_array())[..., 3]
+        assert not opacity[:5].any()
+        assert opacity[5:].all()
+
+
+def test_an_even_mean_looks_even():
+    x = np.random.default_rng(0).integers(0, 256, (500, 8, 8)).astype(float)
+    image = plot.mean_and_components(fitted(x, 2))[0].images[0]
+    assert np.ptp(image.norm(image.get_array())) < 0.5
+    faces = x + 1000 * np.eye(8)
+    assert plot.mean_and_components(fitted(faces, 2))[0].images[0].get_clim() == (
+        faces.mean(axis=0).min(),
+        faces.mean(axis=0).max(),
+    )
+
+
+def test_hues_survive():
+    # An even orange stretched from its own least to its greatest value would be drawn in any colour at all.
+    x = np.full((10, 6, 6, 3), (250.0, 120.0, 20.0)) + np.random.default_rng(0).random((10, 6, 6, 3))
+    mean = plot.mean_and_components(fitted(x, 2))[0].images[0].get_array()
+    np.testing.assert_allclose(mean[..., :3].mean(axis=(0, 1)), np.array([250, 120, 20]) / 255, atol=0.02)
+
+
+def test_errors_under_reconstructions_are_what_is_left_of_the_distance_from_the_mean(model, digits):
+    sample = digits[0][:1]
+    axes = plot.reconstructions(model, sample, ladder=[4, 30])
+    for ax, k in zip(axes[0, 1:], (4, 30), strict=True):
+        left = np.linalg.norm(model.reconstruct(sample, k) - sample) / np.linalg.norm(sample - model.mean)
+        assert ax.get_xlabel() == f"error {100 * left:.3g} %"
+        assert ax.get_title() == f"{k} components"
+
+
+def test_originals_are_shown_as_prepared():
+    x = samples_like((20, 14))
+    prepared = Preparation(crop=((2, 18), (1, 13)), bin=2)
+    axes = plot.reconstructions(fitted(x, 4, prepared), x, ladder=[4], count=1)
+    np.testing.assert_allclose(axes[0, 0].images[0].get_array(), prepared.apply(x)[0])
+    assert axes[0, 1].images[0].get_array().shape == (8, 6)
+    assert_readable(axes)
+
+
+def test_perfect_reconstructions_show_no_rounding():
+    x = samples_like((6, 6))
+    assert plot.reconstructions(fitted(x, 5), x, ladder=[5])[0, 1].get_xlabel() == "error < 0.001 %"
+
+
+def test_scores_are_scattered_by_label(model, digits):
+    x, target = digits
+    ax = plot.scores(model, model.transform(x), target)
+    assert_readable(ax)
+    assert ax.get_xlabel() == "component 1 (14.9 %)"
+    assert ax.get_ylabel() == "component 2 (13.6 %)"
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [str(digit) for digit in range(10)]
+    assert len({line.get_color() for line in ax.lines}) == len({line.get_marker() for line in ax.lines}) == 10
+    np.testing.assert_array_equal(ax.lines[3].get_xydata(), model.transform(x)[target == 3][:, :2])
+
+
+def test_many_labels_share_one_colour(model, digits):
+    ax = plot.scores(model, model.transform(digits[0]), np.arange(1797) % 40)
+    assert_readable(ax)
+    names = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert names == ["31 others", *map(str, range(9))]
+    assert sum(len(line.get_xdata()) for line in ax.lines) == 1797
+
+
+def test_crowds_are_shown_by_density_and_labelled_crowds_thinned(model):
+    crowd = np.random.default_rng(0).standard_normal((30_000, 30))
+    ax = plot.scores(model, crowd)
+    assert_readable(ax)
+    assert ax.collections[0].get_array().sum() == 30_000
+    assert not ax.lines
+    thinned = plot.scores(model, crowd, np.arange(30_000) % 2)
+    assert thinned.get_title() == "15000 of 30000 samples"
+    assert_readable(plot.scores(model, crowd, np.linspace(0, 1, 30_000), axes=(2, 5)))
+
+
+def test_overview_is_readable(model, digits):
+    x, target = digits
+    figure = plot.overview(model, model.transform(x), x[:5], target)
+    assert_readable(figure.axes)
+    panels = [ax for ax in figure.axes if ax.images]
+    assert len(panels) == 9 + 3 * 5
+    for ax in panels:
+        assert_pictured(ax)
+
+
+def test_a_single_component_has_an_overview_too(digits):
+    model = fitted(digits[0], 1)
+    figure = plot.overview(model, model.transform(digits[0]), digits[0][:3])
+    assert_readable(figure.axes)
+
+
+def test_given_axes_are_drawn_into(model):
+    ax = Figure().add_subplot()
+    assert plot.scree(model, ax) is ax
+    assert plot.scores(model, np.zeros((3, 30)), ax=ax) is ax
+
+
+@pytest.mark.parametrize("ending", ["png", "pdf", "svg"])
+def test_save_writes_figures_and_axes(model, tmp_path, ending):
+    path = tmp_path / f"picture.{ending}"
+    axes = plot.mean_and_components(model)
+    for what in (axes, axes[0], axes[0].figure):
+        plot.save(what, path)
+        assert path.stat().st_size > 1000
+        path.unlink()
+
+
+def test_save_says_what_is_wrong(model, tmp_path):
+    ax = plot.scree(model)
+    with pytest.raises(OutputError, match=r"picture\.doc has no ending .* call it \.png"):
+        plot.save(ax, tmp_path / "picture.doc")
+    with pytest.raises(OutputError, match="cannot be written"):
+        plot.save(ax, tmp_path / "missing" / "picture.png")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m, x: plot.scores(m, x, axes=(1, 31)), r"axes are \(1, 31\) .* 1 to 30"),
+        (lambda m, x: plot.scores(m, x, labels=[1]), "1 labels for 4 samples"),
+        (lambda m, x: plot.reconstructions(m, np.zeros((2, 8, 8)), ladder=[31]), "has 30 components"),
+        (lambda m, x: plot.reconstructions(m, np.zeros((2, 9, 9))), r"of shape \(8, 8\)"),
+        (lambda m, x: plot.reconstructions(m, np.zeros((0, 8, 8))), "give 1 or more"),
+        (lambda m, x: plot.mean_and_components(m, count=0), "at least 1 component"),
+    ],
+)
+def test_wrong_requests_are_refused_by_name(model, call, message):
+    with pytest.raises(RequestError, match=message):
+        call(model, np.zeros((4, 30)))
+
+
+def test_matplotlib_is_loaded_on_use_and_pyplot_never(tmp_path):
+    script = """if True:
+        import sys
+        from types import SimpleNamespace
+
+        import numpy as np
+        from streampca import plot
+
+        assert "matplotlib" not in sys.modules
+        ax = plot.scree(SimpleNamespace(explained_variance_ratio=np.array([0.5, 0.3]), n_components=2))
+        plot.save(ax, sys.argv[1])
+        assert "matplotlib.pyplot" not in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "scree.png")], check=True)

@@ -1,0 +1,269 @@
+"""What a terminal and a log show: progress, small pictures, the table of components."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from streampca.events import BlockDone, Checkpoint, PassFinished, PassStarted, Planned, Solving, Warned
+from streampca.terminal import Progress, components_table, draw_images
+
+
+class Clock:
+    """Seconds that pass only when told to."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def log(width=80):
+    return Console(file=io.StringIO(), width=width)
+
+
+def screen(width=80, **options):
+    return Console(file=Utf8(), width=width, force_terminal=True, color_system="truecolor", _environ={}, **options)
+
+
+class Utf8(io.StringIO):
+    """A text stream that says how it is encoded, as terminals do."""
+
+    encoding = "utf-8"
+
+
+def lines(console):
+    return console.file.getvalue().splitlines()
+
+
+def plain(console):
+    """The characters on the screen, without colours."""
+    return [Text.from_ansi(line).plain for line in lines(console)]
+
+
+def a_pass(listener, clock, blocks=60, seconds=1.0, of=2):
+    listener(PassStarted("scatter", 1, of, samples=100 * blocks, bytes=2**20 * blocks))
+    for _ in range(blocks):
+        clock.now += seconds
+        listener(BlockDone(100, 2**20))
+    listener(PassFinished(blocks * seconds))
+
+
+def test_a_log_gets_a_first_line_after_2_s_and_one_every_10_s():
+    clock, console = Clock(), log()
+    with Progress(console, clock=clock) as listener:
+        a_pass(listener, clock, blocks=30)
+    assert lines(console) == [
+        "scatter, pass 1 of 2: 3000 samples, 30.0 MiB",
+        "scatter, pass 1 of 2: 7 %, 100 samples/s, 1.0 MiB/s, 28 s left",
+        "scatter, pass 1 of 2: 40 %, 100 samples/s, 1.0 MiB/s, 18 s left",
+        "scatter, pass 1 of 2: 73 %, 100 samples/s, 1.0 MiB/s, 8.0 s left",
+        "scatter, pass 1 of 2: 30 s, 100 samples/s, 1.0 MiB/s",
+    ]
+
+
+def test_a_short_pass_takes_two_lines():
+    clock, console = Clock(), log()
+    with Progress(console, clock=clock) as listener:
+        a_pass(listener, clock, seconds=0.01, of=1)
+    assert lines(console) == ["scatter: 6000 samples, 60.0 MiB", "scatter: 0.6 s, 10000 samples/s, 100 MiB/s"]
+
+
+@pytest.mark.parametrize(("of", "name"), [(1, "scatter"), (3, "scatter, pass 1 of 3"), (None, "scatter, pass 1")])
+def test_a_pass_is_numbered_where_there_may_be_several(of, name):
+    console = log()
+    with Progress(console) as listener:
+        listener(PassStarted("scatter", 1, of, samples=1, bytes=1))
+    assert lines(console) == [f"{name}: 1 samples, 1 B"]
+
+
+def test_warnings_take_one_line_however_narrow_the_log_and_whatever_they_hold():
+    console = log(width=20)
+    message = "block 3 of [bold]scans.zarr[/bold] differed from its probes and was read again; " * 2
+    with Progress(console) as listener:
+        listener(Warned(message))
+    assert console.file.getvalue() == f"warning: {message}\n"
+
+
+def test_a_log_says_what_is_being_solved_and_skips_the_rest():
+    console = log()
+    with Progress(console) as listener:
+        listener(Solving("784 x 784 eigenproblem"))
+        listener(Planned(plan=None))
+        listener(Checkpoint("model.zarr", 100))
+        listener(BlockDone(1, 1))
+        listener(PassFinished(1.0))
+    assert lines(console) == ["solving: 784 x 784 eigenproblem"]
+
+
+@pytest.mark.parametrize("console", [log(), screen()], ids=["log", "terminal"])
+def test_quiet_prints_nothing(console):
+    clock = Clock()
+    with Progress(console, quiet=True, clock=clock) as listener:
+        a_pass(listener, clock)
+        listener(Warned("unheard"))
+        listener(Solving("unseen"))
+    assert console.file.getvalue() == ""
+
+
+def test_standard_error_is_the_default(capsys):
+    with Progress() as listener:
+        listener(Warned("careful"))
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "warning: careful\n"
+
+
+def test_a_terminal_shows_a_bar_in_80_columns():
+    console = screen()
+    now = iter(np.arange(0, 1e4, 0.25))
+    with Progress(console) as listener:
+        bars = listener._view._bars
+        bars.get_time = lambda: float(next(now))
+        bars.live.auto_refresh = False
+        listener(PassStarted("scatter", 2, 12, samples=60_000, bytes=60 * 2**30))
+        for _ in range(30):
+            listener(BlockDone(1000, 2**30))
+        console.print(bars.get_renderable())
+    bar = next(line for line in plain(console) if "50 %" in line)
+    assert bar.startswith("scatter, pass 2 of 12 ━━")
+    assert "samples/s" in bar
+    assert "GiB/s" in bar
+    assert "…" not in bar
+    assert len(bar) <= 80
+
+
+def test_a_terminal_keeps_one_line_of_each_finished_pass():
+    clock, console = Clock(), screen()
+    with Progress(console, clock=clock) as listener:
+        a_pass(listener, clock)
+        listener(Warned("careful"))
+        listener(Solving("784 x 784 eigenproblem"))
+    shown = plain(console)
+    assert "scatter, pass 1 of 2: 1 min 00 s, 100 samples/s, 1.0 MiB/s" in shown
+    assert "warning: careful" in shown
+
+
+def test_an_error_inside_leaves_the_cursor_shown():
+    console = screen()
+    listener = Progress(console)
+
+    def fail():
+        with listener:
+            listener(PassStarted("scatter", 1, 1, samples=10, bytes=10))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert console.file.getvalue().rindex("\x1b[?25h") > console.file.getvalue().rindex("\x1b[?25l")
+
+
+RAMP = np.outer(np.ones(32), np.arange(32.0))
+
+
+def test_without_colour_a_mean_is_a_ramp_of_characters():
+    console = log()
+    draw_images(console, [RAMP], ["mean"], width=10)
+    assert lines(console) == [" .:-=+*#%@"] * 5 + ["   mean"]
+
+
+def test_without_colour_components_have_signs():
+    console = log()
+    draw_images(console, [RAMP - 15.5], ["1: 20 %"], width=12)
+    assert lines(console) == ["Oo=-'  .+*#@"] * 6 + ["  1: 20 %", "above zero .+*#@   below zero '-=oO"]
+
+
+def test_with_colour_a_cell_is_two_pixels():
+    console = screen()
+    draw_images(console, [np.array([[0.0, 1.0], [1.0, 0.0]])], ["mean"], width=2)
+    black, white = "0;0;0", "255;255;255"
+    first = lines(console)[0]
+    assert first == f"\x1b[38;2;{black};48;2;{white}m▀\x1b[0m\x1b[38;2;{white};48;2;{black}m▀\x1b[0m"
+
+
+def test_components_go_from_blue_through_white_to_red():
+    console = screen()
+    draw_images(console, [np.array([[-2.0, 0.0, 1.0]] * 2)], ["1"], width=3)
+    blue, white, half_red = "33;102;172", "255;255;255", "216;140;149"
+    assert lines(console)[0] == "".join(f"\x1b[38;2;{c};48;2;{c}m▀\x1b[0m" for c in (blue, white, half_red))
+
+
+@pytest.mark.parametrize(
+    "console",
+    [log(), screen(no_color=True), Console(file=Utf8(), width=80, force_terminal=True, color_system="standard")],
+    ids=["log", "NO_COLOR", "16 colours"],
+)
+def test_consoles_without_colour_get_characters(console):
+    draw_images(console, [RAMP, RAMP - 9], ["mean", "1"])
+    assert "".join(plain(console)).isascii()
+
+
+@pytest.mark.parametrize("new", [log, screen], ids=["log", "terminal"])
+@pytest.mark.parametrize("width", [80, 40, 10])
+def test_rows_fit_the_console(new, width):
+    console = new(width)
+    titles = [f"component {number}: 12.3 % of the variance" for number in range(1, 9)]
+    draw_images(console, [RAMP - number for number in range(8)], titles)
+    shown = plain(console)
+    assert all(len(line.rstrip()) <= width for line in shown[:-1])
+    to_row = {80: 4, 40: 2, 10: 1}[width]
+    joined = "\n".join(shown)
+    assert joined.count("variance") == 8
+    assert max(line.count("variance") for line in shown) == to_row
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows"),
+    [((28, 28), 9), ((8, 8), 9), ((112, 92), 11), ((1000, 10), 24), ((10, 1000), 1), ((50,), 1), ((5, 9, 9), 9),
+     ((20, 20, 3), 9), ((1, 1), 9)],
+)  # fmt: skip
+@pytest.mark.parametrize("new", [log, screen], ids=["log", "terminal"])
+def test_samples_of_every_shape_keep_their_aspect(shape, rows, new):
+    console = new()
+    draw_images(console, [np.random.default_rng(0).random(shape)], ["mean"])
+    assert len(lines(console)) == rows + 1
+    assert max(map(len, plain(console)[:-1])) <= 18
+
+
+@pytest.mark.parametrize("new", [log, screen], ids=["log", "terminal"])
+@pytest.mark.parametrize("shape", [(36, 36), (36, 36, 3)], ids=["grey", "colour"])
+def test_outside_the_mask_is_blank(new, shape):
+    image = np.ones(shape)
+    image[::2] = 2
+    image[:18, :18] = np.nan
+    console = new()
+    draw_images(console, [image, np.full((36, 36), np.nan)], ["mean", "nothing"], signed=[True, False])
+    shown = plain(console)
+    assert all(not line[:9].strip() for line in shown[:4])
+    assert all(line[9:18].strip() for line in shown[:4])
+    assert all(not line[18:].strip() for line in shown[:9])
+
+
+def test_shrinking_averages():
+    console = log()
+    # A checkerboard of single pixels is the same grey everywhere once several fall into a character.
+    board = np.indices((40, 40)).sum(axis=0) % 2.0
+    draw_images(console, [np.hstack([np.zeros((40, 40)), board, np.ones((40, 40))])], ["mean"], width=12)
+    assert set(lines(console)[:-1]) == {"    ++++@@@@"}
+
+
+def test_the_table_of_components_says_what_is_trusted():
+    model = SimpleNamespace(
+        explained_variance_ratio=np.array([0.5, 0.25, 0.125]),
+        error_bound=np.array([1e-6, 2e-3, np.nan]),
+        angle_bound=np.array([1e-9, np.radians(2), np.nan]),
+    )
+    console = log()
+    console.print(components_table(model))
+    assert [line.split() for line in lines(console)[1:]] == [
+        ["1", "50", "%", "50", "%", "6", "digits", "0.001°"],
+        ["2", "25", "%", "75", "%", "2", "digits", "2°"],
+        ["3", "12.5", "%", "87.5", "%", "not", "measured", "unresolved"],
+    ]
+    assert components_table(model, count=2).row_count == 2
