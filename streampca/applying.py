@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import dask.array as da
@@ -17,11 +18,14 @@ import numpy.typing as npt
 
 from .blocks import Span, blocks_of
 from .errors import DataError
-from .events import BlockDone, Listener, PassFinished, PassStarted, silent
+from .events import BlockDone, Listener, PassFinished, PassStarted
+from .machine import share_pools
 from .outputs import Table, open_sink
+from .planning import plan_application, problem_of
 from .prepare import Preparation, unflatten
 from .readers import Collection
-from .subspace import Subspace
+from .subspace import Subspace, working_dtype
+from .units import parse_bytes
 
 Array = npt.NDArray[Any]
 RowMap = Callable[[Array], Array]
@@ -89,9 +93,10 @@ def mapped_blocks(collection: Collection, function: RowMap, block_rows: int) -> 
     """
     for block in blocks_of(Span(0, collection.n_samples), block_rows):
         rows = collection.read(slice(*block))
-        result = function(rows)
-        if rows.dtype.kind == "f":
-            _check_finite(collection, rows, result, block)
+        with np.errstate(invalid="ignore"):  # infinity less infinity; the sample is named instead
+            result = function(rows)
+            if rows.dtype.kind == "f":
+                _check_finite(collection, rows, result, block)
         yield block, result, rows.nbytes
 
 
@@ -102,29 +107,9 @@ def _check_finite(collection: Collection, rows: Array, result: Array, block: Spa
     if len(bad):
         index = block.start + int(bad[0])
         raise DataError(
-            f"{collection.where(index)} (sample {index}) holds NaN or infinity, which has no scores; leave the sample "
+            f"{collection.named(index)} holds NaN or infinity, which has no scores; leave the sample "
             "out or fill the values in."
         )
-
-
-def write_mapped(
-    collection: Collection,
-    function: RowMap,
-    path: str,
-    table: Table,
-    *,
-    block_rows: int,
-    overwrite: bool = False,
-    listener: Listener = silent,
-) -> None:
-    """Map a collection block by block into an output, in memory for one block at a time."""
-    began = time.perf_counter()
-    with open_sink(path, table, overwrite=overwrite) as sink:
-        listener(PassStarted(table.name, 1, 1, collection.n_samples, collection.nbytes))
-        for block, result, read in mapped_blocks(collection, function, block_rows):
-            sink.write(block.start, result)
-            listener(BlockDone(block.size, read))
-    listener(PassFinished(time.perf_counter() - began))
 
 
 @dataclass(frozen=True)
@@ -192,3 +177,73 @@ def errors_of(subspace: Subspace, rows: Array) -> Array:
 def prepared_first(raw: Array, *, frame: Frame, function: RowMap) -> Array:
     """Apply a map of features to raw rows."""
     return function(frame.rows(raw))
+
+
+def write_scores(
+    subspace: Subspace, collection: Collection, path: str, *, model: str, whiten: bool, **how: Any
+) -> None:
+    """Write the scores of a prepared collection; see `PCAModel.write_scores`."""
+    k = len(subspace.components)
+    table = Table(
+        "scores",
+        (collection.n_samples, k),
+        ("sample", "component"),
+        working_dtype(collection.dtype, subspace.components.dtype),
+        names=collection.sample_names(),
+        attributes={"source": collection.source, "model": model, "whiten": whiten},
+        coordinates={"component": np.arange(1, k + 1)},
+    )
+    _write_mapped(subspace, collection, partial(scores_of, subspace, whiten=whiten), path, table, **how)
+
+
+def write_images(
+    subspace: Subspace,
+    frame: Frame,
+    function: Callable[..., Array],
+    collection: Collection,
+    path: str,
+    *,
+    model: str,
+    dims: tuple[str, ...],
+    **how: Any,
+) -> None:
+    """Write the images that a function makes of a collection's rows; see `PCAModel.write_reconstruction`."""
+    table = Table(
+        "images",
+        (collection.n_samples, *frame.sample_shape),
+        ("sample", *dims),
+        working_dtype(collection.dtype, subspace.components.dtype),
+        names=collection.sample_names(),
+        attributes={"source": collection.source, "model": model, "n_components": len(subspace.components)},
+    )
+    _write_mapped(subspace, collection, partial(function, subspace, frame=frame), path, table, **how)
+
+
+def _write_mapped(
+    subspace: Subspace,
+    collection: Collection,
+    function: RowMap,
+    path: str,
+    table: Table,
+    *,
+    memory: int | str | None,
+    overwrite: bool,
+    listener: Listener,
+) -> None:
+    """Map a collection block by block into an output, in memory for one block at a time."""
+    plan = plan_application(
+        problem=problem_of(collection),
+        n_components=len(subspace.components),
+        n_features=subspace.n_features,
+        component_itemsize=subspace.components.dtype.itemsize,
+        out_bytes=math.prod(table.shape[1:]) * table.dtype.itemsize,
+        memory=None if memory is None else parse_bytes(memory),
+    )
+    share_pools()
+    began = time.perf_counter()
+    with open_sink(path, replace(table, chunk_rows=plan.chunk_rows), overwrite=overwrite) as sink:
+        listener(PassStarted(table.name, 1, 1, collection.n_samples, collection.nbytes))
+        for block, result, read in mapped_blocks(collection, function, plan.block_rows):
+            sink.write(block.start, result)
+            listener(BlockDone(block.size, read))
+    listener(PassFinished(time.perf_counter() - began))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shlex
@@ -32,29 +33,38 @@ class _Commands(click.Group):
         return ["demo", "info", "plan", "fit", "transform", "reconstruct", "inspect", "run"]
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=_Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="streampca")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Principal components of image collections that do not fit in memory.
 
-    SOURCE is a folder or glob of images, a .npy, .npz, TIFF, HDF5 or IDX file, or a Zarr array.
+    SOURCE is a folder or glob of images, a .npy, .npz, TIFF or IDX file, or a Zarr array.
+
     Start with: streampca demo
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 def main() -> NoReturn:
     """Run the command line; errors made on purpose are one line, with the exit code of their kind."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # file names may be any bytes
     try:
         sys.exit(cli.main(standalone_mode=False))
-    except click.exceptions.Abort:
-        _fail("stopped; outputs not finished were removed. Run the same command again.", STOPPED)
     except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
+        context = getattr(error, "ctx", None)
+        remedy = f" See: {context.command_path} --help" if context else ""
+        _fail(error.format_message().replace("\n", " ") + remedy, error.exit_code)
     except StreampcaError as error:
         _fail(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        _fail("stopped; outputs not finished were removed. Run the same command again.", STOPPED)
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        _fail("stopped; what was not finished is removed, or marked so. Run the same command again.", STOPPED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone; nothing is left to say
         sys.exit(1)
@@ -193,7 +203,7 @@ def _carry_out(run: Run, given: dict[str, Any]) -> Result | None:
 def _console() -> Console:
     from rich.console import Console
 
-    return Console(highlight=False)
+    return Console(highlight=False, emoji=False)  # paths are printed as they are
 
 
 # -- the commands
@@ -203,7 +213,7 @@ def _console() -> Console:
 @click.option("-o", "--output", default="streampca-demo", show_default=True, help="Folder for data, models, pictures.")
 @click.option("--memory", default="32MiB", show_default=True, metavar="SIZE", help="Budget of each fit.")
 def demo(output: str, memory: str) -> None:
-    """Analyse two real collections under a tiny memory budget, and show what comes out."""
+    """Analyse two real collections within a tiny memory budget."""
     from .tour import guided_tour
 
     guided_tour(_console(), output, memory)
@@ -254,18 +264,12 @@ def info(source: tuple[str, ...], as_json: bool, **given: Any) -> None:
 @click.option("--dtype", default="uint8", show_default=True, help="Of data given by --shape.")
 @as_json
 def plan(source: tuple[str, ...], shape: str | None, dtype: str, as_json: bool, **given: Any) -> None:
-    """Say how a fit would be done: method, passes, memory; and why not otherwise."""
-    from .pipeline import plan_run, request_of
+    """Say how a fit would be done, and why not otherwise."""
+    from .pipeline import plan_run
 
     if bool(source) == bool(shape):
         raise click.UsageError("give either SOURCE or --shape.")
-    run = _make_run(source or (str(shape),), **given)
-    if shape:
-        from .fitting import plan_shape
-
-        chosen = plan_shape(shape, dtype, request_of(run))
-    else:
-        chosen = plan_run(run)
+    chosen = plan_run(_make_run(source or "", **given), shape=shape, dtype=dtype)
     click.echo(json.dumps(chosen.to_json(), indent=1) if as_json else str(chosen))
 
 
@@ -278,7 +282,7 @@ def plan(source: tuple[str, ...], shape: str | None, dtype: str, as_json: bool, 
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the error bounds' probes.")
 @writing
 def fit(source: tuple[str, ...], output: str, overwrite: bool, **given: Any) -> None:
-    """Learn the components of a collection and write them as a model."""
+    """Learn the components of a collection: write a model."""
     run = _make_run(source, output={"model": output, "overwrite": overwrite}, **given)
     result = _carry_out(run, given)
     if result is None:
@@ -296,7 +300,7 @@ def fit(source: tuple[str, ...], output: str, overwrite: bool, **given: Any) -> 
 @budgeting
 @writing
 def transform(model: str, source: tuple[str, ...], output: str, whiten: bool, overwrite: bool, **given: Any) -> None:
-    """Project a collection on a model's components and write the scores."""
+    """Project a collection on a model's components: write scores."""
     outputs = {"scores": output, "whiten": whiten, "overwrite": overwrite}
     if _carry_out(_make_run(source, model=model, output=outputs, **given), given):
         click.echo(f"wrote {output}")
@@ -307,14 +311,15 @@ def transform(model: str, source: tuple[str, ...], output: str, whiten: bool, ov
 @click.argument("source", nargs=-1, required=True)
 @click.option("-o", "--output", required=True, metavar="IMAGES", help="Images: .zarr or .npy.")
 @click.option("-k", "--n-components", "count", type=click.IntRange(1), help="Components to use [default: all].")
+@click.option("--whiten", is_flag=True, help="Scores are whitened (those in .zarr say so themselves).")
 @opening
 @budgeting
 @writing
 def reconstruct(
-    model: str, source: tuple[str, ...], output: str, count: int | None, overwrite: bool, **given: Any
+    model: str, source: tuple[str, ...], output: str, count: int | None, whiten: bool, overwrite: bool, **given: Any
 ) -> None:
-    """Rebuild images from scores, or from images: what the components keep of them."""
-    outputs = {"images": output, "n_components": count, "overwrite": overwrite}
+    """Rebuild images from their scores, or from themselves."""
+    outputs = {"images": output, "n_components": count, "whiten": whiten, "overwrite": overwrite}
     if _carry_out(_make_run(source, model=model, output=outputs, **given), given):
         click.echo(f"wrote {output}")
 
@@ -324,7 +329,7 @@ def reconstruct(
 @click.option("-n", "--count", default=SHOWN, show_default=True, type=click.IntRange(1), help="Components to list.")
 @as_json
 def inspect(model: str, count: int, as_json: bool) -> None:
-    """Show a model: its components, how far they can be trusted, and where it comes from."""
+    """Show a model: its components and how far to trust them."""
     from .model import load_model
 
     found = load_model(model)
@@ -341,7 +346,7 @@ def inspect(model: str, count: int, as_json: bool) -> None:
 @click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Change a key, e.g. fit.n_components=20.")
 @writing
 def run_command(config: str, overrides: tuple[str, ...], overwrite: bool, **given: Any) -> None:
-    """Carry out a run file: fit, scores, pictures, log, in one directory."""
+    """Carry out a run file: model, scores, pictures in a directory."""
     from .config import load_run
 
     run = load_run(config, [*overrides, *(["output.overwrite=true"] if overwrite else [])])
@@ -361,18 +366,18 @@ def _report_fit(console: Console, result: Result) -> None:
     _show_model(console, result.model, SHOWN)
     peak = result.model.provenance.get("peak_bytes")
     if result.plan is not None and peak is not None:
-        console.print(f"peak {format_bytes(peak)} of {format_bytes(result.plan.memory)} allowed")
+        click.echo(f"peak {format_bytes(peak)} of {format_bytes(result.plan.memory)} allowed")
     for path in result.written:
-        console.print(f"wrote {path}", soft_wrap=True)
+        click.echo(f"wrote {path}")
 
 
 def _show_model(console: Console, model: PCAModel, count: int) -> None:
     from .terminal import components_table
 
-    console.print(repr(model), soft_wrap=True)
+    click.echo(repr(model))
     console.print(components_table(model, count))
     if model.n_components > count:
-        console.print(f"... and {model.n_components - count} more")
+        click.echo(f"... and {model.n_components - count} more")
 
 
 def _command(*words: str) -> str:

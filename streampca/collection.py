@@ -6,7 +6,7 @@ import abc
 import hashlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,6 +78,11 @@ class Collection(abc.ABC):
         """Most bytes `read` holds at any time beside the block it returns: chunks being decoded, scratch buffers."""
         return 0
 
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """Plain data the format keeps with the array."""
+        return {}
+
     @abc.abstractmethod
     def read(self, rows: slice, features: slice | None = None) -> Array:
         """Read samples ``rows.start`` to ``rows.stop`` (step 1, within range).
@@ -107,6 +112,11 @@ class Collection(abc.ABC):
     def sample_names(self) -> Sequence[str] | None:
         """Return the samples' own names (file names, say), or None where they are only numbered."""
         return None
+
+    def named(self, index: int) -> str:
+        """Say which sample it is and where it comes from, e.g. ``"scans/b.tif, page 12 (sample 40)"``."""
+        where = self.where(index)
+        return where if where.startswith("sample ") else f"{where} (sample {index})"
 
     def fingerprint(self) -> str:
         """Return a short text that changes when the source does, for files by their sizes and times."""

@@ -5,20 +5,33 @@ YAML is read by the safe loader only; unknown and doubled keys are refused, with
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import reprlib
+from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from .errors import ConfigError, first_line, nearest
+
+MERGE_TAG = "tag:yaml.org,2002:merge"  # of the key <<, which may stand in a mapping as often as one likes
+
+
+def _not_yes_or_no(value: Any) -> Any:
+    """Refuse what YAML reads from yes, no, on and off where a number is meant: True would pass for 1."""
+    if isinstance(value, bool):
+        raise ValueError("input should be a number, not yes or no")
+    return value
+
+
+_Int = Annotated[int, BeforeValidator(_not_yes_or_no)]
 
 
 class Section(BaseModel):
     """A part of a run: unknown keys are refused, values are frozen."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class CollectionConfig(Section):
@@ -27,7 +40,7 @@ class CollectionConfig(Section):
     source: str | list[str] = Field(description="path, glob, or list of image files")
     key: str | None = Field(None, description="which array, where the source holds several")
     sample_axes: list[int | str] | None = Field(None, description="axes that make one image; all but the first")
-    select: dict[int | str, int | list[int]] | None = Field(
+    select: dict[int | str, _Int | tuple[_Int, _Int]] | None = Field(
         None, description="what to take on other axes: an entry, or [start, stop]"
     )
 
@@ -35,20 +48,24 @@ class CollectionConfig(Section):
 class PrepareConfig(Section):
     """What is done to every sample first; see `streampca.Preparation`."""
 
-    crop: list[tuple[int, int]] | None = Field(None, description="[start, stop] kept of each axis")
+    crop: list[tuple[_Int, _Int]] | None = Field(None, description="[start, stop] kept of each axis")
     grey: bool = Field(False, description="weigh colours into one grey value")
-    bin: int = Field(1, description="mean of squares of so many pixels a side")
+    bin: _Int = Field(1, description="mean of squares of so many pixels a side")
     mask: str | None = Field(None, description=".npy file, True at the pixels to keep")
 
 
 class FitConfig(Section):
     """What is asked of the fit; see `streampca.fit`."""
 
-    n_components: int | float | None = Field(0.95, description="a number, a fraction of the variance, or null for all")
+    n_components: Annotated[int | float | None, BeforeValidator(_not_yes_or_no)] = Field(
+        0.95, description="a number, a fraction of the variance, or null for all"
+    )
     method: str = "auto"
-    memory: int | str | None = Field(None, description="budget, such as 2 GiB; half of the machine's by default")
+    memory: Annotated[int | str | None, BeforeValidator(_not_yes_or_no)] = Field(
+        None, description="budget, such as 2 GiB; half of the machine's by default"
+    )
     precision: str = "auto"
-    seed: int = 0
+    seed: _Int = 0
 
 
 class OutputConfig(Section):
@@ -61,7 +78,7 @@ class OutputConfig(Section):
     transform: bool = Field(False, description="write DIRECTORY/scores.zarr")
     report: bool = Field(False, description="write pictures to DIRECTORY/pictures")
     whiten: bool = Field(False, description="divide scores by the deviation along each component")
-    n_components: int | None = Field(None, description="components used in reconstruction; all by default")
+    n_components: _Int | None = Field(None, description="components used in reconstruction; all by default")
     overwrite: bool = Field(False, description="replace outputs that exist")
 
 
@@ -83,7 +100,7 @@ class Run(Section):
 
     def to_yaml(self) -> str:
         """The run as a run file; keys at their defaults are left out."""
-        data = self.model_dump(mode="json", exclude_defaults=True)
+        data = self.model_dump(exclude_defaults=True)  # not mode="json": its keys are text, and axis 0 is not axis "0"
         return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
 
 
@@ -131,7 +148,9 @@ def _apply_override(data: dict[str, Any], override: str) -> None:
     *sections, last = key.strip().split(".")
     place = data
     for section in sections:
-        place = place.setdefault(section, {})
+        if place.get(section) is None:
+            place[section] = {}
+        place = place[section]
         if not isinstance(place, dict):
             raise ConfigError(f"--set {override!r}: {section} is a value, not a section; check the key.")
     place[last] = _parsed(value, f"--set {override!r}")
@@ -144,7 +163,11 @@ class _Loader(yaml.SafeLoader):
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[Any] = set()
     for key_node, _ in node.value:
+        if key_node.tag == MERGE_TAG:
+            continue
         key = loader.construct_object(key_node)
+        if not isinstance(key, Hashable):
+            break  # construct_mapping says so, and where
         if key in seen:
             raise ConfigError(
                 f"key {key!r} stands twice, the second time in line {key_node.start_mark.line + 1}; keep one."
@@ -169,24 +192,48 @@ def _parsed(text: str, subject: str) -> Any:
 
 
 def _explain(error: ValidationError) -> str:
-    """Say the first thing that is wrong, by its dotted key."""
-    first = error.errors(include_url=False)[0]
-    place = [str(part) for part in first["loc"] if not str(part).startswith(("function-", "str", "list["))]
+    """Say what is wrong first, by its dotted key; a misspelt key comes before the one it leaves missing."""
+    errors = error.errors(include_url=False)
+    first = next((item for item in errors if item["type"] == "extra_forbidden"), errors[0])
+    place, given = _place(first["loc"]), reprlib.repr(first["input"])
     key = ".".join(place)
-    if first["type"] == "extra_forbidden":
-        known = _known_keys(place[:-1])
-        hint = nearest(place[-1], known) or f" Known here: {', '.join(known)}."
-        return f"key {key!r} is not known.{hint}"
-    if first["type"] == "missing":
-        return f"key {key!r} is missing; add it."
-    return f"{key} = {first['input']!r}: {first['msg'][0].lower()}{first['msg'][1:]}; correct it."
+    match first["type"]:
+        case "extra_forbidden":
+            known = list(_section(place[:-1]).model_fields)
+            hint = nearest(place[-1], known) or f" Known here: {', '.join(known)}."
+            return f"key {key!r} is not known.{hint}"
+        case "missing":
+            return f"key {key!r} is missing; add it."
+        case "model_type":
+            known = list(_section(place).model_fields)
+            return f"{key} = {given} is not a section; give keys under it ({', '.join(known)}), or leave it out."
+        case "invalid_key":
+            return f"key {given} is not a name; correct it."
+    message = first["msg"].removeprefix("Value error, ")
+    meaning = _section(place[:-1]).model_fields[place[-1]].description
+    return f"{key} = {given}: {message[0].lower()}{message[1:]}; correct it{f' ({meaning})' if meaning else ''}."
 
 
-def _known_keys(place: list[str]) -> list[str]:
+def _place(loc: tuple[int | str, ...]) -> list[str]:
+    """The part of pydantic's location that people typed: sections and a key, without the branches of a union."""
+    place: list[str] = []
+    for part in loc:
+        place.append(str(part))
+        if not _is_section(place):
+            break
+    return place
+
+
+def _is_section(place: list[str]) -> bool:
+    *sections, last = place
+    field = _section(sections).model_fields.get(last)
+    return field is not None and isinstance(field.annotation, type) and issubclass(field.annotation, Section)
+
+
+def _section(place: list[str]) -> type[BaseModel]:
     section: type[BaseModel] = Run
     for name in place:
         annotation = section.model_fields[name].annotation
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-            return []
+        assert isinstance(annotation, type)  # noqa: S101 - `_place` ends at what is no section
         section = annotation
-    return list(section.model_fields)
+    return section

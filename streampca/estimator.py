@@ -97,15 +97,13 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
         Parameters
         ----------
-        X : array-like of shape (n, p), images (n, *sample_shape), path, glob or Collection
+        X : array-like of shape (n, p), images (n, *sample_shape), path, glob, list of paths or Collection
         y : ignored
         """
         collection = prepared(self._opened(X), self.preparation)
         wanted = self.n_components
-        if isinstance(wanted, Integral) and not isinstance(wanted, bool):
-            wanted = int(wanted)
-        elif isinstance(wanted, Real):
-            wanted = float(wanted)
+        if isinstance(wanted, Real) and not isinstance(wanted, (bool, Integral)):
+            wanted = float(wanted)  # numpy's fractions too; whole numbers are the request's business
         memory = None if self.memory is None else parse_bytes(self.memory)
         state = self.random_state
         seed = int(state) if isinstance(state, Integral) else int(check_random_state(state).randint(2**31 - 1))
@@ -204,4 +202,6 @@ def _is_table(X: Any) -> bool:
     """
     if isinstance(X, (str, os.PathLike, Collection)) or getattr(X, "ndim", 2) > 2:
         return False
+    if isinstance(X, (list, tuple)) and X and all(isinstance(item, (str, os.PathLike)) for item in X):
+        return False  # image files
     return isinstance(X, (np.ndarray, list, tuple)) or issparse(X) or hasattr(X, "iloc") or not hasattr(X, "dtype")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import platform
 import time
 from collections.abc import Mapping, Sequence
@@ -14,16 +13,16 @@ import numpy as np
 
 from . import __version__
 from .collection import check_dtype
-from .errors import DataError, RequestError
+from .errors import DataError, RequestError, SourceError
 from .events import Finished, Listener, Planned, silent
 from .execute import Executor, SerialExecutor
-from .machine import PeakMeter
+from .machine import PeakMeter, share_pools
 from .methods import METHODS, Decomposition
 from .model import PCAModel
 from .planning import Plan, make_plan, problem_of
 from .prepare import Preparation, Prepared, unflatten
 from .readers import Collection, open_collection
-from .request import Problem, Request
+from .request import Request
 from .solve.certificate import FAILURE
 from .units import parse_bytes, parse_shape
 
@@ -69,25 +68,35 @@ def plan(
         As `fit`.
     """
     request = Request(n_components, method, None if memory is None else parse_bytes(memory), precision)
-    if shape is not None:
-        return plan_shape(shape, dtype, request)
-    collection = _opened(source, preparation, key=key, sample_axes=sample_axes, select=select)
-    return make_plan(problem_of(collection), request)
+    found = source if shape is None else declared(shape, dtype)
+    return plan_collection(_opened(found, preparation, key=key, sample_axes=sample_axes, select=select), request)
 
 
-def plan_shape(shape: Sequence[int] | str, dtype: Any, request: Request) -> Plan:
-    """Plan for data that are not here yet, stored a sample at a time; see `plan`."""
+def declared(shape: Sequence[int] | str, dtype: Any) -> Any:
+    """An array of zeros that takes no memory, for planning for data that are not here yet.
+
+    Raises
+    ------
+    RequestError
+        If the shape or dtype makes no sense.
+    """
     lengths = parse_shape(shape if isinstance(shape, str) else "x".join(str(length) for length in shape))
-    kind = _number_dtype(dtype)
-    p = math.prod(lengths[1:])
-    return make_plan(Problem(lengths[0], p, lengths[1:], p * kind.itemsize, kind.itemsize, kind.kind), request)
-
-
-def _number_dtype(dtype: Any) -> np.dtype[Any]:
     try:
-        return check_dtype(np.dtype(dtype), "the declared collection")
-    except TypeError:
-        raise RequestError(f"dtype {dtype!r} is not a number's; give one such as uint8 or float32.") from None
+        return np.broadcast_to(np.zeros((), check_dtype(np.dtype(dtype), "the declared collection")), lengths)
+    except (TypeError, SourceError):
+        raise RequestError(f"dtype {dtype!r} is not a real number's; give one such as uint8 or float32.") from None
+    except ValueError:
+        raise RequestError(f"shape {shape!r} is more than 2^63 bytes; give the shape of a part.") from None
+
+
+def plan_collection(collection: Prepared, request: Request) -> Plan:
+    """Plan a request on an opened collection; see `plan`."""
+    if collection.n_samples < 2:
+        raise DataError(
+            f"{collection.source} has one sample, and variance needs at least two; give more images, or name the axes "
+            "that make one image with sample_axes."
+        )
+    return make_plan(problem_of(collection), request)
 
 
 def fit(
@@ -153,9 +162,9 @@ def fit_collection(
 ) -> PCAModel:
     """Plan and run a request on an opened collection; see `fit`."""
     began = time.perf_counter()
-    _check_samples(collection)
-    chosen = make_plan(problem_of(collection), request)
+    chosen = plan_collection(collection, request)
     listener(Planned(chosen))
+    share_pools()
     meter = PeakMeter()
     found = METHODS[chosen.method](collection, chosen, executor or SerialExecutor(), listener=listener)
     seconds = time.perf_counter() - began
@@ -171,14 +180,6 @@ def _opened(source: Any, preparation: Preparation | None, **options: Any) -> Pre
 def prepared(raw: Collection, preparation: Preparation | None) -> Prepared:
     """A raw collection seen through a preparation, or through none."""
     return raw if isinstance(raw, Prepared) else Prepared(raw, preparation or Preparation())
-
-
-def _check_samples(collection: Collection) -> None:
-    if collection.n_samples < 2:
-        raise DataError(
-            f"{collection.source} has one sample, and variance needs at least two; give more images, or name the axes "
-            "that make one image with sample_axes."
-        )
 
 
 def _model(collection: Prepared, found: Decomposition, provenance: dict[str, Any]) -> PCAModel:

@@ -12,7 +12,7 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
-from .accumulate import Accumulator, Scatter
+from .accumulate import ACCUMULATORS, Accumulator
 from .applying import (
     Frame,
     RowMap,
@@ -24,17 +24,16 @@ from .applying import (
     prepared_first,
     reconstructions_of,
     scores_of,
-    write_mapped,
+    write_images,
+    write_scores,
 )
 from .errors import ModelError, RequestError
 from .events import Listener, silent
-from .outputs import Table
-from .planning import plan_application, problem_of
 from .prepare import Preparation, Prepared, check_raw
 from .readers import Collection, open_collection
 from .store import PER_COMPONENT, pca_arrays, read_pca, read_state, write_model
 from .subspace import Subspace, working_dtype
-from .units import GIB, format_shape, parse_bytes
+from .units import GIB, format_shape
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -302,18 +301,8 @@ class PCAModel:
         BudgetError
             If components and one sample do not fit the budget.
         """
-        collection = self.prepared(source)
-        function: RowMap = partial(scores_of, self.subspace, whiten=whiten)
-        table = Table(
-            "scores",
-            (collection.n_samples, self.n_components),
-            ("sample", "component"),
-            self._dtype(collection.dtype),
-            names=collection.sample_names(),
-            attributes={"source": collection.source, "model": self.name},
-            coordinates={"component": np.arange(1, self.n_components + 1)},
-        )
-        self._write(collection, function, path, table, memory, overwrite, listener)
+        how: dict[str, Any] = {"whiten": whiten, "memory": memory, "overwrite": overwrite, "listener": listener}
+        write_scores(self.subspace, self.prepared(source), os.fspath(path), model=self.name, **how)
 
     def write_reconstruction(
         self,
@@ -321,6 +310,7 @@ class PCAModel:
         path: str | os.PathLike[str],
         *,
         n_components: int | None = None,
+        whiten: bool = False,
         memory: int | str | None = None,
         overwrite: bool = False,
         listener: Listener = silent,
@@ -328,49 +318,15 @@ class PCAModel:
         """Write images reconstructed from a collection, or from its scores, to ``.zarr`` or ``.npy`` within a budget.
 
         A collection of k features each, k components, is taken for scores; images are read and projected first.
+        Scores in Zarr say themselves whether they are whitened; of others `whiten` says so.
         """
-        raw, subspace, frame = open_collection(source), self._first(n_components), self.frame
+        raw, subspace = open_collection(source), self._first(n_components)
         from_scores = raw.sample_shape == (self.n_components,) != self.raw_shape
-        collection: Collection = raw if from_scores else self.prepared(raw)
-        function = images_of if from_scores else reconstructions_of
-        table = Table(
-            "images",
-            (collection.n_samples, *self.sample_shape),
-            ("sample", *self.sample_dims),
-            self._dtype(collection.dtype),
-            names=collection.sample_names(),
-            attributes={"source": collection.source, "model": self.name, "n_components": len(subspace.components)},
-        )
-        mapped: RowMap = partial(function, subspace, frame=frame)
-        self._write(collection, mapped, path, table, memory, overwrite, listener)
-
-    def _write(
-        self,
-        collection: Collection,
-        function: RowMap,
-        path: str | os.PathLike[str],
-        table: Table,
-        memory: int | str | None,
-        overwrite: bool,
-        listener: Listener,
-    ) -> None:
-        plan = plan_application(
-            problem=problem_of(collection),
-            n_components=self.n_components,
-            n_features=self.n_features,
-            component_itemsize=self.components.dtype.itemsize,
-            out_bytes=int(np.prod(table.shape[1:])) * table.dtype.itemsize,
-            memory=None if memory is None else parse_bytes(memory),
-        )
-        write_mapped(
-            collection,
-            function,
-            os.fspath(path),
-            replace(table, chunk_rows=plan.chunk_rows),
-            block_rows=plan.block_rows,
-            overwrite=overwrite,
-            listener=listener,
-        )
+        collection = raw if from_scores else self.prepared(raw)
+        how: dict[str, Any] = {"dims": self.sample_dims, "memory": memory, "overwrite": overwrite, "listener": listener}
+        whitened = bool(raw.attributes.get("whiten", whiten))
+        function: Any = partial(images_of, whiten=whitened) if from_scores else reconstructions_of
+        write_images(subspace, self.frame, function, collection, os.fspath(path), model=self.name, **how)
 
     # -- saving
 
@@ -400,11 +356,16 @@ class PCAModel:
                 **self.preparation.to_json(),
                 "raw_shape": list(self.raw_shape),
                 "raw_kind": self.raw_kind,
-                "has_mask": self.mask is not None,
             },
         }
         write_model(
-            os.fspath(path), kind="pca", arrays=pca_arrays(self), state=state, attributes=about, overwrite=overwrite
+            os.fspath(path),
+            kind="pca",
+            arrays=pca_arrays(self),
+            state=state,
+            state_kind=self.statistic.kind if self.statistic is not None else "",
+            attributes=about,
+            overwrite=overwrite,
         )
 
     def without_statistic(self) -> PCAModel:
@@ -412,21 +373,24 @@ class PCAModel:
         return replace(self, statistic=None)
 
 
-def load_model(path: str | os.PathLike[str]) -> PCAModel:
-    """Load a model written by `PCAModel.save` or ``streampca fit``; the mergeable statistic is left on disk.
+def load_model(path: str | os.PathLike[str], *, statistic: bool = False) -> PCAModel:
+    """Load a model written by `PCAModel.save` or ``streampca fit``.
+
+    Parameters
+    ----------
+    path : path
+        The model's folder.
+    statistic : bool, default=False
+        Load the mergeable statistic too, 8 p^2 bytes, where the model keeps one.
 
     Raises
     ------
     ModelError
         If there is none, or it is incomplete, damaged, or of a newer format.
     """
-    return PCAModel(**read_pca(os.fspath(path)))
-
-
-def load_statistic(path: str | os.PathLike[str]) -> Scatter | None:
-    """Load the mergeable statistic a model was saved with, or None where none was kept."""
-    state = read_state(os.fspath(path))
-    return Scatter.from_state(state) if state else None
+    fields = read_pca(os.fspath(path))
+    kept = read_state(os.fspath(path)) if statistic else None
+    return PCAModel(**fields, statistic=ACCUMULATORS[kept[0]].from_state(kept[1]) if kept else None)
 
 
 def _finite(value: float) -> float | None:

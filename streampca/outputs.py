@@ -1,20 +1,21 @@
 """Where results go: Zarr, ``.npy`` or ``.csv``, block by block in bounded memory, complete or visibly not.
 
 Rows are written beside the output, under a name ending in ``.partial``, which takes the output's name when the last
-row is there.
+row is there; until then, what is to be replaced stays.
 """
 
 from __future__ import annotations
 
 import csv
 import errno
+import json
 import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -74,51 +75,132 @@ def open_sink(path: str, table: Table, *, overwrite: bool = False) -> Iterator[S
     Raises
     ------
     OutputError
-        If it exists already and `overwrite` is false.
+        If it exists already and `overwrite` is false, or cannot be written.
     RequestError
         If the ending is none of .zarr, .npy, .csv, or the format cannot hold the array.
     """
-    suffix = check_output(path, overwrite=overwrite)
+    suffix = check_output(path, table.name, overwrite=overwrite)
     if suffix == ".csv" and len(table.shape) > 2:
         raise RequestError(f"{path}: images do not fit a csv table; write them to .zarr or .npy.")
-    partial = path.rstrip("/") + ".partial"
-    _remove(partial)
-    with writing(path):
+    with staged(path) as partial:
         sink = _SINKS[suffix](partial, table)
         try:
             yield sink
             sink.close()
-            if overwrite:
-                _remove(path)
-            os.replace(partial, path)
         except BaseException:
             sink.abandon()
-            _remove(partial)
             raise
 
 
-def check_output(path: str, *, overwrite: bool) -> str:
-    """Return the ending of an output's name, or say why nothing can be written there."""
-    suffix = os.path.splitext(path.rstrip("/"))[1].lower()
+@contextmanager
+def staged(path: str) -> Iterator[str]:
+    """Give the name to write an output under; it takes the output's name when the block ends well, else it is removed.
+
+    What has the output's name already stays until then. Folders above it are made.
+
+    Raises
+    ------
+    OutputError
+        If something cannot be written.
+    """
+    path = path.rstrip("/")
+    partial = path + ".partial"
+    with writing(path):
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        discard(partial)
+        try:
+            yield partial
+            _take_place(partial, path)
+        except BaseException:
+            discard(partial)
+            raise
+
+
+def _take_place(partial: str, path: str) -> None:
+    """Give a finished output its name; what has it stays whole until then, beside it if it is a folder."""
+    aside = path + ".replaced"
+    discard(aside)
+    if os.path.isdir(path) or (os.path.isdir(partial) and os.path.lexists(path)):
+        os.rename(path, aside)
+    os.replace(partial, path)
+    discard(aside)
+
+
+def check_output(path: str, kind: str, *, overwrite: bool) -> str:
+    """Return the ending of an output's name, or say why nothing of a kind can be written there."""
+    bare = path.rstrip("/")
+    suffix = os.path.splitext(bare)[1].lower()
     if suffix not in SUFFIXES:
         raise RequestError(f"output {path} ends in none of {', '.join(SUFFIXES)}; choose one of these formats.")
-    if os.path.lexists(path):
-        ours = os.path.isfile(path) or os.path.isfile(os.path.join(path, "zarr.json"))
-        if not (overwrite and ours):
+    if os.path.lexists(bare):
+        if not _is_ours(bare, kind):
+            raise OutputError(f"{path} exists and is not {kind} written by streampca; choose another output.")
+        if not overwrite:
             raise OutputError(
                 f"{path} exists already; choose another output, or replace it with --overwrite (overwrite=True)."
             )
+    check_place(bare)
     return suffix
 
 
-def _remove(path: str) -> None:
+def check_place(path: str) -> None:
+    """Refuse a place where no file can be made, before anything is computed.
+
+    Raises
+    ------
+    OutputError
+        If the nearest folder above that exists is none, or may not be written to.
+    """
+    above = os.path.dirname(os.path.abspath(path))
+    while not os.path.lexists(above):
+        above = os.path.dirname(above)
+    if not os.path.isdir(above):
+        raise OutputError(f"{path} cannot be written: {above} is not a folder; choose another output.")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise OutputError(f"{path} cannot be written: no permission to write in {above}; choose another output.")
+
+
+def _is_ours(path: str, kind: str) -> bool:
+    """Whether what exists may be replaced if asked: a file, or a Zarr group of our own of the same kind."""
+    if not os.path.isdir(path):
+        return True
+    try:
+        with open(os.path.join(path, "zarr.json"), encoding="utf-8") as file:
+            about = json.load(file)["attributes"][ATTRIBUTE]
+        return bool(about["kind"] == kind)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def discard(path: str) -> None:
+    """Remove a file or folder, if it is there."""
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path)
     elif os.path.lexists(path):
         os.remove(path)
 
 
-class _NpySink:
+def _text(name: str) -> str:
+    """A file's name as text that can be written: bytes that are no UTF-8 become escapes."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+class _FileSink:
+    """What outputs in one file have in common: how they end."""
+
+    _file: IO[Any]
+
+    def close(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def abandon(self) -> None:
+        with suppress(OSError):  # what cannot be flushed is thrown away anyway
+            self._file.close()
+
+
+class _NpySink(_FileSink):
     def __init__(self, path: str, table: Table) -> None:
         self._file = open(path, "wb")  # noqa: SIM115 - closed by `close` or `abandon`
         header = {"descr": np.lib.format.dtype_to_descr(table.dtype), "fortran_order": False, "shape": table.shape}
@@ -128,17 +210,8 @@ class _NpySink:
     def write(self, start: int, rows: Array) -> None:
         self._file.write(np.ascontiguousarray(rows, self._dtype).data)
 
-    def close(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
 
-    def abandon(self) -> None:
-        with suppress(OSError):  # what cannot be flushed is thrown away anyway
-            self._file.close()
-
-
-class _CsvSink:
+class _CsvSink(_FileSink):
     def __init__(self, path: str, table: Table) -> None:
         self._file = open(path, "w", newline="", encoding="utf-8")  # noqa: SIM115 - closed by `close` or `abandon`
         self._writer = csv.writer(self._file)
@@ -148,17 +221,8 @@ class _CsvSink:
     def write(self, start: int, rows: Array) -> None:
         digits = ".9g" if rows.dtype == np.float32 else ".17g"
         for number, row in enumerate(rows, start):
-            name = self._names[number] if self._names is not None else number
+            name = _text(self._names[number]) if self._names is not None else number
             self._writer.writerow([name, *(format(value, digits) for value in row.tolist())])
-
-    def close(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-
-    def abandon(self) -> None:
-        with suppress(OSError):  # what cannot be flushed is thrown away anyway
-            self._file.close()
 
 
 class _ZarrSink:
@@ -167,7 +231,12 @@ class _ZarrSink:
         self._group = zarr.create_group(path, zarr_format=3)
         chunks = (min(table.chunk_rows, table.shape[0]), *table.shape[1:])
         self._array = self._group.create_array(
-            table.name, shape=table.shape, dtype=table.dtype, chunks=chunks, dimension_names=table.dims
+            table.name,
+            shape=table.shape,
+            dtype=table.dtype,
+            chunks=chunks,
+            dimension_names=table.dims,
+            attributes=dict(table.attributes),
         )
 
     def write(self, start: int, rows: Array) -> None:
@@ -185,8 +254,8 @@ class _ZarrSink:
             )
             for start in range(0, n, NAMES_AT_A_TIME):
                 part = table.names[start : start + NAMES_AT_A_TIME]
-                made[start : start + len(part)] = np.array(part, dtype=object)
-        self._group.attrs.put({ATTRIBUTE: {"kind": table.name, "complete": True, **table.attributes}})
+                made[start : start + len(part)] = np.array([_text(name) for name in part], dtype=object)
+        self._group.attrs.put({ATTRIBUTE: {"kind": table.name, "complete": True}})
         consolidate(self._path)
 
     def abandon(self) -> None:

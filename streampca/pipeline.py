@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Set
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +13,17 @@ import numpy as np
 
 from .config import CollectionConfig, PrepareConfig, Run
 from .errors import ModelError, OutputError, RequestError, SourceError, first_line
-from .events import Event, Finished, Listener, PassFinished, PassStarted, Planned, Warned, silent
-from .fitting import fit_collection, prepared
+from .events import Event, Listener, Planned, Warned, silent
+from .fitting import declared, fit_collection, plan_collection, prepared
 from .model import PCAModel, load_model
-from .outputs import check_output, output_problem
-from .planning import Plan, make_plan, problem_of
-from .prepare import Preparation, Prepared
+from .outputs import check_output, check_place, discard, writing
+from .planning import Plan
+from .prepare import Preparation
 from .readers import Collection, open_collection
+from .record import PICTURES, check_directory, recorded, recorded_run, write_summary
 from .request import Request
 from .store import check_model_output
-from .units import MIB, format_bytes, format_seconds, parse_bytes
+from .units import MIB, parse_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
 PICTURED_SAMPLES = 4  # shown beside their reconstructions
 PICTURED_SCORES = 20_000  # dots in a scatter of scores
 PICTURED_BYTES = 32 * MIB  # raw samples read for pictures
-
-log = logging.getLogger("streampca")
 
 
 @dataclass
@@ -48,8 +44,12 @@ class Result:
 
 def open_run(config: CollectionConfig) -> Collection:
     """Open the collection a run names."""
-    select = {axis: slice(*item) if isinstance(item, list) else item for axis, item in (config.select or {}).items()}
-    return open_collection(config.source, key=config.key, sample_axes=config.sample_axes, select=select or None)
+    return _opened(config.source, config)
+
+
+def _opened(source: Any, config: CollectionConfig) -> Collection:
+    select = {axis: slice(*item) if isinstance(item, tuple) else item for axis, item in (config.select or {}).items()}
+    return open_collection(source, key=config.key, sample_axes=config.sample_axes, select=select or None)
 
 
 def preparation_of(config: PrepareConfig) -> Preparation:
@@ -65,9 +65,18 @@ def request_of(run: Run) -> Request:
     return Request(run.fit.n_components, run.fit.method, memory, run.fit.precision, run.fit.seed)
 
 
-def plan_run(run: Run) -> Plan:
-    """Say what a run's fit would do, reading no more than headers."""
-    return make_plan(problem_of(prepared(open_run(run.collection), preparation_of(run.prepare))), request_of(run))
+def plan_run(run: Run, *, shape: str | None = None, dtype: str = "uint8") -> Plan:
+    """Say what a run's fit would do, reading no more than headers.
+
+    Parameters
+    ----------
+    run : Run
+        Its collection, preparation and fit count.
+    shape, dtype : str, optional
+        Of data that are not here yet, e.g. ``"60000x28x28"``; taken instead of the run's collection.
+    """
+    raw = open_run(run.collection) if shape is None else _opened(declared(shape, dtype), run.collection)
+    return plan_collection(prepared(raw, preparation_of(run.prepare)), request_of(run))
 
 
 def execute(run: Run, listener: Listener = silent) -> Result:
@@ -76,7 +85,8 @@ def execute(run: Run, listener: Listener = silent) -> Result:
     Parameters
     ----------
     run : Run
-        What to do; outputs that exist are refused before anything is computed.
+        What to do; outputs that exist are refused before anything is computed, but for those that the same run left
+        in its directory: they are used again.
     listener : callable
         Told what happens.
 
@@ -89,14 +99,23 @@ def execute(run: Run, listener: Listener = silent) -> Result:
     StreampcaError
         One line saying what is wrong; outputs finished before are kept.
     """
-    outputs = _outputs(run)
-    for path in filter(None, (outputs.scores, outputs.images)):
-        check_output(path, overwrite=run.output.overwrite)
-    with _recorded(run, outputs, listener) as told:
-        result = _applied_model(run, told) if run.model else _fitted_model(run, outputs, told)
-        _apply(run, result, outputs, told)
+    outputs, raw = _outputs(run), open_run(run.collection)
+    _check_apart(run, outputs)
+    earlier = _earlier_model(run, outputs, raw)
+    kept = _kept(run, outputs) if earlier else set()
+    _check_outputs(run, outputs, {*kept, outputs.model or ""} if earlier else kept)
+    if outputs.directory and run.output.overwrite:
+        for path in filter(None, (outputs.scores, outputs.images)):
+            discard(path)  # were this run stopped, those of the replaced one could be taken for its own
+    with recorded(outputs.directory, run, listener) if outputs.directory else nullcontext(listener) as told:
+        if earlier:
+            told(Warned(f"{outputs.model} is there from an earlier run of the same request; it is used again."))
+        result = Result(earlier) if earlier else _made(run, outputs, raw, told)
+        _apply(run, result, raw, outputs, kept, told)
         if outputs.pictures:
-            result.written += _draw(run, result.model, outputs)
+            result.written += _draw(result.model, raw, outputs.pictures)
+        if outputs.directory:
+            result.written.append(write_summary(outputs.directory, result.model.provenance))
         return result
 
 
@@ -122,7 +141,7 @@ def _outputs(run: Run) -> _Outputs:
         None if run.model else asked.model or inside("model.zarr"),
         asked.scores or inside("scores.zarr", asked.transform),
         asked.images,
-        inside("pictures", asked.report),
+        inside(PICTURES, asked.report),
     )
     if not any((found.model, found.scores, found.images, found.pictures)):
         raise RequestError(
@@ -133,67 +152,38 @@ def _outputs(run: Run) -> _Outputs:
     return found
 
 
-@contextmanager
-def _recorded(run: Run, outputs: _Outputs, listener: Listener) -> Iterator[Listener]:
-    """Keep the run directory's record: its resolved config before, its log during, what it was after."""
-    if not outputs.directory:
-        yield listener
-        return
-    folder = Path(outputs.directory)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.yaml").write_text(run.to_yaml(), encoding="utf-8")
-        with open(folder / "run.log", "a", encoding="utf-8") as file:
-
-            def told(event: Event) -> None:
-                line = describe(event)
-                if line:
-                    file.write(f"{datetime.now().isoformat(timespec='seconds')} {line}\n")
-                    file.flush()
-                listener(event)
-
-            try:
-                yield told
-            except Exception as error:
-                file.write(f"{datetime.now().isoformat(timespec='seconds')} failed: {first_line(error)}\n")
-                raise
-    except OutputError:
-        raise
-    except OSError as error:
-        raise OutputError(output_problem(str(folder), error)) from error
+def _check_apart(run: Run, outputs: _Outputs) -> None:
+    """Refuse outputs that would replace what the run reads, or become part of it."""
+    source = run.collection.source
+    sources = {os.path.realpath(path) for path in ([source] if isinstance(source, str) else source)}
+    read = sources | {os.path.realpath(run.model)} if run.model else sources
+    for path in filter(None, (outputs.model, outputs.scores, outputs.images)):
+        if os.path.realpath(path) in read:
+            raise RequestError(f"output {path} is what the run reads; choose another output.")
+    if outputs.pictures and sources & {str(folder) for folder in Path(os.path.realpath(outputs.pictures)).parents}:
+        raise RequestError(
+            f"pictures in {outputs.pictures} would become part of the collection; choose an output.directory outside "
+            "the source."
+        )
 
 
-def describe(event: Event) -> str | None:
-    """One line for a log, or None for events too frequent for one."""
-    match event:
-        case Planned(plan):
-            return f"plan: {plan.method}, {plan.passes} pass, {format_bytes(plan.bill.total)} of {format_bytes(plan.memory)}"
-        case PassStarted(label, samples=samples, bytes=count):
-            return f"{label}: started, {samples} samples, {format_bytes(count)}"
-        case PassFinished(seconds):
-            return f"pass finished after {format_seconds(seconds)}"
-        case Finished(what, seconds):
-            return f"{what} finished after {format_seconds(seconds)}"
-        case Warned(message):
-            return f"warning: {message}"
-    return None
+def _check_outputs(run: Run, outputs: _Outputs, kept: Set[str]) -> None:
+    """Refuse what is in the way, before anything is computed."""
+    overwrite, folder = run.output.overwrite, outputs.directory
+    for path, kind in ((outputs.scores, "scores"), (outputs.images, "images")):
+        if path and path not in kept:
+            check_output(path, kind, overwrite=overwrite)
+    if outputs.model and outputs.model not in kept:
+        check_model_output(outputs.model, overwrite=overwrite)
+        check_place(outputs.model)
+    if folder:
+        check_directory(folder, overwrite=overwrite)
 
 
-def _applied_model(run: Run, listener: Listener) -> Result:
-    return Result(load_model(run.model or ""))
-
-
-def _fitted_model(run: Run, outputs: _Outputs, listener: Listener) -> Result:
-    """Fit, or take the model a run like this one left in its directory."""
-    collection = prepared(open_run(run.collection), preparation_of(run.prepare))
-    request, path = request_of(run), outputs.model
-    if path and outputs.directory and not run.output.overwrite:
-        found = _finished_before(path, collection, request)
-        if found:
-            listener(Warned(f"{path} is there from an earlier run of the same request and source; it is used again."))
-            return Result(found)
-    if path:
-        check_model_output(path, overwrite=run.output.overwrite)
+def _made(run: Run, outputs: _Outputs, raw: Collection, listener: Listener) -> Result:
+    """Load the run's model, or fit it and save it."""
+    if run.model:
+        return Result(load_model(run.model))
     plans: list[Plan] = []
 
     def told(event: Event) -> None:
@@ -201,69 +191,79 @@ def _fitted_model(run: Run, outputs: _Outputs, listener: Listener) -> Result:
             plans.append(event.plan)
         listener(event)
 
-    model = fit_collection(collection, request, listener=told)
-    result = Result(model, plans[0])
-    if path:
-        model.save(path, overwrite=run.output.overwrite)
-        result.written.append(path)
-    result.model = model.without_statistic()
+    model = fit_collection(prepared(raw, preparation_of(run.prepare)), request_of(run), listener=told)
+    result = Result(model.without_statistic(), plans[0])
+    if outputs.model:
+        model.save(outputs.model, overwrite=run.output.overwrite)
+        result.written.append(outputs.model)
     return result
 
 
-def _finished_before(path: str, collection: Prepared, request: Request) -> PCAModel | None:
-    """The model at `path` if it is complete; refuse it by key where it answers another request."""
+def _earlier_model(run: Run, outputs: _Outputs, raw: Collection) -> PCAModel | None:
+    """The model that an earlier run left in the directory; refuse it by key where it answers another request."""
+    if run.model or not outputs.model or not outputs.directory or run.output.overwrite:
+        return None
     try:
-        model = load_model(path)
+        model = load_model(outputs.model)
     except ModelError:
         return None
-    plan = model.provenance.get("plan", {})
-    before = dict(plan.get("request", {})) | {"source": model.provenance.get("fingerprint")}
-    now = dict(vars(request)) | {"source": collection.fingerprint()}
-    for key, value in now.items():
-        if key != "memory" and before.get(key) != value:
-            raise OutputError(
-                f"{path} was fitted with {key} {before.get(key)!r} and this run has {value!r}; choose another "
-                "directory, or replace it with --overwrite (output.overwrite: true)."
-            )
+    changed = _change(run, model, raw)
+    if changed:
+        raise OutputError(
+            f"{outputs.model} was fitted with {changed}; choose another directory, or replace it with --overwrite "
+            "(output.overwrite: true)."
+        )
     return model
 
 
-def _apply(run: Run, result: Result, outputs: _Outputs, listener: Listener) -> None:
-    """Write scores and images of the run's collection."""
-    if not (outputs.scores or outputs.images):
-        return
-    raw, model = open_run(run.collection), result.model
-    if outputs.scores:
-        model.write_scores(
-            raw,
-            outputs.scores,
-            whiten=run.output.whiten,
-            memory=run.fit.memory,
-            overwrite=run.output.overwrite,
-            listener=listener,
-        )
+def _change(run: Run, model: PCAModel, raw: Collection) -> str | None:
+    """The first thing a run asks that is not what a model was fitted with, in words."""
+    collection = prepared(raw, preparation_of(run.prepare))
+    fitted = model.provenance
+    before = {**fitted.get("plan", {}).get("request", {}), **model.preparation.to_json()}
+    now = {**vars(request_of(run)), **collection.preparation.to_json()}
+    for key, value in now.items():
+        if key != "memory" and before.get(key) != value:
+            return f"{key} {before.get(key)!r} and this run has {value!r}"
+    if not np.array_equal(_mask(model.mask), _mask(collection.mask)):
+        return "another mask"
+    if fitted.get("source") != raw.source:
+        return f"source {fitted.get('source')!r} and this run has {raw.source!r}"
+    if fitted.get("fingerprint") != collection.fingerprint():
+        return f"other data: {raw.source} has changed since, or is read by another key, sample_axes or select"
+    return None
+
+
+def _mask(mask: Any) -> Any:
+    return np.array(True) if mask is None else mask
+
+
+def _kept(run: Run, outputs: _Outputs) -> set[str]:
+    """Scores and images there already from the same run, by its record; each is whole, or would not have its name."""
+    before = recorded_run(outputs.directory or "")
+    if before is None or before.output.model_copy(update={"overwrite": False}) != run.output:
+        return set()
+    return {path for path in (outputs.scores, outputs.images) if path and os.path.lexists(path)}
+
+
+def _apply(run: Run, result: Result, raw: Collection, outputs: _Outputs, kept: Set[str], listener: Listener) -> None:
+    """Write scores and images of the run's collection, but for those there already."""
+    model, asked = result.model, run.output
+    how: dict[str, Any] = {"memory": run.fit.memory, "overwrite": asked.overwrite, "listener": listener}
+    if outputs.scores and outputs.scores not in kept:
+        model.write_scores(raw, outputs.scores, whiten=asked.whiten, **how)
         result.written.append(outputs.scores)
-    if outputs.images:
-        model.write_reconstruction(
-            raw,
-            outputs.images,
-            n_components=run.output.n_components,
-            memory=run.fit.memory,
-            overwrite=run.output.overwrite,
-            listener=listener,
-        )
+    if outputs.images and outputs.images not in kept:
+        model.write_reconstruction(raw, outputs.images, n_components=asked.n_components, whiten=asked.whiten, **how)
         result.written.append(outputs.images)
 
 
-def _draw(run: Run, model: PCAModel, outputs: _Outputs) -> list[str]:
-    """Write the run's pictures and its summary; returns their paths."""
+def _draw(model: PCAModel, raw: Collection, folder: str) -> list[str]:
+    """Write the run's pictures; returns their paths."""
     from . import plot
 
-    raw = open_run(run.collection)
     samples = picked(raw, PICTURED_SAMPLES)
     scores = np.asarray(model.transform(picked(raw, min(PICTURED_SCORES, raw.n_samples))))
-    folder = outputs.pictures or ""
-    os.makedirs(folder, exist_ok=True)
     drawn: dict[str, Any] = {
         "overview": plot.overview(model, scores, samples),
         "scree": plot.scree(model),
@@ -271,13 +271,18 @@ def _draw(run: Run, model: PCAModel, outputs: _Outputs) -> list[str]:
         "reconstructions": plot.reconstructions(model, samples),
         "scores": plot.scores(model, scores),
     }
+    with writing(folder):
+        os.makedirs(folder, exist_ok=True)
     written = []
     for name, picture in drawn.items():
-        plot.save(picture, os.path.join(folder, f"{name}.png"))
-        written.append(os.path.join(folder, f"{name}.png"))
-    summary = os.path.join(outputs.directory or "", "run.json")
-    Path(summary).write_text(json.dumps(dict(model.provenance), indent=1), encoding="utf-8")
-    return [*written, summary]
+        path = os.path.join(folder, f"{name}.png")
+        try:
+            plot.save(picture, path)
+        except BaseException:
+            discard(path)  # a picture that breaks off
+            raise
+        written.append(path)
+    return written
 
 
 def overview(model: PCAModel, raw: Collection) -> Figure:

@@ -13,54 +13,21 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
 from . import machine
-from .accumulate import Scatter
+from .bill import RUNTIME_BYTES, Bill, Phase, component_room, pass_bill, solve_bill
 from .blocks import Span, block_rows, spans_of
 from .errors import BudgetError, RequestError
 from .prepare import Prepared
 from .readers import Collection
 from .request import Problem, Request
-from .solve import dense_bytes, lanczos_bytes
 from .units import MIB, format_bytes, format_shape
 
-LEAST_CHUNK, MOST_BLOCK = 4 * MIB, 256 * MIB  # of an output; below, calls cost more than work; above, nothing is gained
-DECODE_LEAST = 6 * MIB  # memory pools of decoding threads
+MOST_BLOCK = 24 * MIB  # of a block: below glibc's 32 MiB bound for memory it gives back, so that pages are used again
+LEAST_CHUNK = 4 * MIB  # of an output
 BLOCK_SHARES = (8, 16, 32, 64, 128)  # a block takes at most this fraction of the budget: the first that fits ...
 CHUNK_SHARE = 4  # ... or this one, when that saves decoding a storage chunk several times
 MOST_PRODUCT_ROWS = 2048  # adding up the p x p product then costs about 1/16 of making it (benchmarks/limits.py)
 LEAST_PRODUCT_ROWS = 64
 DENSE_FEATURES = 2048  # below, LAPACK's whole spectrum costs less than a second (benchmarks/limits.py)
-COMPONENT_COPIES = 3  # the solver's vectors, the components as stored, and the model's as float64 for its certificate
-RUNTIME_BYTES = 6 * MIB  # BLAS packing buffers of two threads, thread stacks, small things of Python
-
-
-@dataclass(frozen=True)
-class Phase:
-    """What is in memory together during one part of a run: items as (name, bytes)."""
-
-    name: str
-    items: tuple[tuple[str, int], ...]
-
-    @property
-    def total(self) -> int:
-        """Bytes of all items."""
-        return sum(count for _, count in self.items)
-
-
-@dataclass(frozen=True)
-class Bill:
-    """Memory computed beforehand, phase by phase; the largest phase is what is needed."""
-
-    phases: tuple[Phase, ...]
-
-    @property
-    def largest(self) -> Phase:
-        """The phase that needs most."""
-        return max(self.phases, key=lambda phase: phase.total)
-
-    @property
-    def total(self) -> int:
-        """Bytes of the largest phase."""
-        return self.largest.total
 
 
 @dataclass(frozen=True)
@@ -119,8 +86,10 @@ class Plan:
     cores: int = field(compare=False)
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as plain data."""
+        """The plan as plain data, equal to itself when read back from JSON: lists, not tuples."""
         data = asdict(self)
+        data["problem"]["sample_shape"] = list(self.problem.sample_shape)
+        data["rejected"] = [list(pair) for pair in self.rejected]
         data["bill"] = {phase.name: dict(phase.items) for phase in self.bill.phases}
         data["bill_total"] = self.bill.total
         data["spans"] = [list(span) for span in self.spans]
@@ -224,8 +193,8 @@ def _covariance_plan(problem: Problem, request: Request, memory: int, source: st
     product_rows = _product_rows(p, 8 if precision == "double" else 4, rows, memory // share)
     solver = _solver(p, request.n_components)
     decoded_again = max(1.0, problem.chunk_samples / rows) if rows < n else 1.0
-    room = _room(problem, request, solver, memory)
-    bill = Bill((_pass_bill(problem, precision, rows, product_rows), _solve_bill(problem, request, solver, room)))
+    room = component_room(problem, request, solver, memory)
+    bill = Bill((pass_bill(problem, precision, rows, product_rows), solve_bill(problem, request, solver, room)))
     side = format_shape((p, p))
     why = f"the {side} scatter matrix fits the budget; exact, in one pass"
     return Plan(
@@ -259,9 +228,11 @@ def _precision(problem: Problem, request: Request) -> str:
 
 def _rows_in_memory(problem: Problem, memory: int, share: int) -> int:
     """Samples to a block: within its share of the budget, whole storage chunks where that is affordable."""
-    rows = block_rows(problem.row_bytes, problem.chunk_samples, min(memory // share, MOST_BLOCK))
-    affordable = memory // max(share // 2, CHUNK_SHARE)
-    if rows < problem.chunk_samples and problem.chunk_samples * problem.row_bytes <= affordable:
+    chunk, limit = problem.chunk_samples * problem.row_bytes, memory // share
+    if chunk <= limit:
+        limit = max(chunk, min(limit, MOST_BLOCK))
+    rows = block_rows(problem.row_bytes, problem.chunk_samples, limit)
+    if rows < problem.chunk_samples and chunk <= memory // max(share // 2, CHUNK_SHARE):
         rows = problem.chunk_samples
     return min(rows, problem.n_samples)
 
@@ -277,46 +248,11 @@ def _solver(p: int, wanted: int | float | None) -> str:
     return "lanczos" if isinstance(wanted, float) or wanted <= p // 8 else "dense"
 
 
-def _pass_bill(problem: Problem, precision: str, rows: int, product_rows: int) -> Phase:
-    items = Scatter.bill(problem.n_features, precision, product_rows)
-    items[f"block of {rows} samples as read"] = rows * problem.row_bytes
-    if problem.decode_bytes:
-        items["storage being decoded"] = _decoding(problem, rows)
-    items["BLAS and Python"] = RUNTIME_BYTES
-    return Phase("pass", tuple(items.items()))
-
-
-def _decoding(problem: Problem, rows: int) -> int:
-    """Bytes held while a block is read: what the reader says, or less where a block is small."""
-    return min(problem.decode_bytes, DECODE_LEAST + 3 * max(rows, problem.chunk_samples) * problem.row_bytes)
-
-
-def _room(problem: Problem, request: Request, solver: str, memory: int) -> int:
-    """Most components there is memory for: all that were asked for, or for a fraction what the budget leaves."""
-    most = problem.most_components
-    if not isinstance(request.n_components, float):
-        return request.n_components or most
-    left = memory - _solve_bill(problem, request, solver, 0).total
-    return max(1, min(most, left // (COMPONENT_COPIES * 8 * problem.n_features)))
-
-
-def _solve_bill(problem: Problem, request: Request, solver: str, room: int) -> Phase:
-    """Memory while the small problem is solved; for a fraction of the variance, up to a quarter of p components."""
-    p, wanted = problem.n_features, request.n_components
-    k = min(room, p // 4) if isinstance(wanted, float) else room
-    items = {f"scatter matrix, {format_shape((p, p))} float64": 8 * p * p}
-    if solver == "dense":
-        items["LAPACK eigensolver"] = dense_bytes(p, k)
-    else:
-        items["Lanczos basis and blocks"] = lanczos_bytes(p, wanted)
-    items[f"{k} components"] = (COMPONENT_COPIES - 1) * 8 * p * k
-    items["BLAS and Python"] = RUNTIME_BYTES
-    return Phase("solve", tuple(items.items()))
-
-
 def _rejected(problem: Problem) -> tuple[tuple[str, str], ...]:
     n, p = problem.n_samples, problem.n_features
-    dual = f"{n} samples exceed {p} features, so n x n is the larger matrix" if n >= p else "not part of this version"
+    dual = "not part of this version"
+    if n >= p:
+        dual = f"{n} samples are no fewer than {p} features, so n x n is no smaller a matrix"
     return (("dual", dual), ("randomized", "approximate and several passes, where one exact pass fits"))
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 
 from .errors import OutputError, RequestError
+from .outputs import staged
 from .panels import BLUE, DPI, GREY, SMALL, Array, AxesGrid, draw, grid_size, limits_of, new_figure, picture, sign_scale
 
 if TYPE_CHECKING:
@@ -290,10 +291,8 @@ def save(figure_or_axes: Figure | Axes | AxesGrid, path: str | os.PathLike[str])
     ending = os.path.splitext(path)[1].lstrip(".").lower()
     if ending not in figure.canvas.get_supported_filetypes():
         raise OutputError(f"{os.fspath(path)} has no ending that names a picture format; call it .png, .pdf or .svg.")
-    try:
-        figure.savefig(path, dpi=DPI)
-    except OSError as error:
-        raise OutputError(f"{os.fspath(path)} cannot be written: {error.strerror}; give another folder.") from error
+    with staged(os.fspath(path)) as partial:
+        figure.savefig(partial, dpi=DPI, format=ending)
 
 
 def digits_trusted(bound: float) -> str:

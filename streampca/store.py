@@ -1,13 +1,13 @@
 """Models in Zarr: format 1, one group that is one xarray Dataset, complete or visibly not.
 
-Arrays are written first; the root attribute ``streampca`` with ``complete: true`` last, then the metadata are
-consolidated. A group without that attribute is what an interrupted run left, and is replaced by the next.
+The root attribute ``streampca`` marks the group as ours from the start; it says ``complete: true`` when the last
+array is written, then the metadata are consolidated. What an interrupted run left is replaced by the next; a group
+without the attribute is somebody else's, and is left alone.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ import numpy.typing as npt
 import zarr
 
 from .errors import ModelError, OutputError, first_line
-from .outputs import ATTRIBUTE, consolidate, writing
+from .outputs import ATTRIBUTE, consolidate, staged
 from .prepare import Preparation
 from .units import MIB
 
@@ -44,6 +44,7 @@ def write_model(
     kind: str,
     arrays: Mapping[str, Stored],
     state: Mapping[str, Array] | None,
+    state_kind: str = "",
     attributes: Mapping[str, Any],
     overwrite: bool = False,
 ) -> None:
@@ -59,6 +60,8 @@ def write_model(
         The root Dataset.
     state : mapping of str to ndarray, optional
         Sub-group ``state``: the mergeable statistic.
+    state_kind : str
+        Which statistic it is, e.g. ``"scatter"``.
     attributes : mapping
         Plain data beside format and kind: provenance, preparation.
     overwrite : bool
@@ -69,18 +72,18 @@ def write_model(
     OutputError
         If something is there already, or it cannot be written.
     """
-    clear_output(path, overwrite=overwrite)
-    with writing(path):
-        root = zarr.create_group(path, zarr_format=3, attributes={ATTRIBUTE: {"kind": kind, "complete": False}})
+    check_model_output(path, overwrite=overwrite)
+    with staged(path) as partial:
+        root = zarr.create_group(partial, zarr_format=3, attributes={ATTRIBUTE: {"kind": kind, "complete": False}})
         for name, array in arrays.items():
             _write_array(root, name, array)
         if state:
-            group = root.create_group("state")
+            group = root.create_group("state", attributes={"kind": state_kind})
             for name, values in state.items():
                 dims = tuple(f"{name}_{axis}" for axis in range(values.ndim))
                 _write_array(group, name, Stored(dims, values))
         root.attrs.put({ATTRIBUTE: {"format": FORMAT, "kind": kind, "complete": True, **attributes}})
-        consolidate(path)
+        consolidate(partial)
 
 
 def _write_array(group: zarr.Group, name: str, array: Stored) -> None:
@@ -126,7 +129,9 @@ def read_model(path: str) -> tuple[zarr.Group, dict[str, Any]]:
         raise ModelError(
             f"{path} is not a model: {first_line(error)}. Give a folder written by 'streampca fit'."
         ) from None
-    if not isinstance(about, dict) or about.get("complete") is not True:
+    if not isinstance(about, dict):
+        raise ModelError(f"{path} is a Zarr group, but not a model; give a folder written by 'streampca fit'.")
+    if about.get("complete") is not True:
         raise ModelError(f"{path} is not a complete model; the fit that wrote it did not finish. Run it again.")
     if about.get("format", 0) > FORMAT:
         raise ModelError(
@@ -148,11 +153,10 @@ def read_arrays(group: zarr.Group) -> dict[str, Array]:
     return found
 
 
-def read_state(path: str) -> dict[str, Array]:
-    """Arrays of the mergeable statistic; empty where the model keeps none."""
-    group = zarr.open_group(path, mode="r")
-    state = group.get("state")
-    return read_arrays(state) if isinstance(state, zarr.Group) else {}
+def read_state(path: str) -> tuple[str, dict[str, Array]] | None:
+    """Kind and arrays of the mergeable statistic, or None where the model keeps none."""
+    state = zarr.open_group(path, mode="r").get("state")
+    return (str(state.attrs["kind"]), read_arrays(state)) if isinstance(state, zarr.Group) else None
 
 
 def pca_arrays(model: Any) -> dict[str, Stored]:
@@ -212,13 +216,6 @@ def check_model_output(path: str, *, overwrite: bool) -> None:
         raise OutputError(
             f"{path} exists already; choose another output, or replace it with --overwrite (overwrite=True)."
         )
-
-
-def clear_output(path: str, *, overwrite: bool) -> None:
-    """Make room for a model: remove what an interrupted run left, and a complete model if told to."""
-    check_model_output(path, overwrite=overwrite)
-    if os.path.lexists(path):
-        shutil.rmtree(path)
 
 
 def _is_ours(path: str) -> tuple[bool, bool]:

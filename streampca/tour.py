@@ -6,6 +6,8 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from rich.markup import escape
+
 from . import plot
 from .demo import make_digits, make_patches
 from .fitting import fit_collection, plan, prepared
@@ -38,7 +40,7 @@ def guided_tour(console: Console, folder: str, memory: str) -> None:
     """
     began = time.perf_counter()
     os.makedirs(folder, exist_ok=True)
-    console.print(f"[bold]Making two collections of 60000 images[/bold] in {folder} ...")
+    console.print(f"[bold]Making two collections of 60000 images[/bold] in {escape(folder)} ...")
     digits = make_digits(os.path.join(folder, "digits.zarr"))
     patches = make_patches(os.path.join(folder, "patches.zarr"))
     _show(console, "Handwritten digits, shifted and turned", str(digits), memory)
@@ -63,7 +65,7 @@ def _show(console: Console, title: str, source: str, memory: str) -> None:
     stem = source.removesuffix(".zarr")
     model.save(f"{stem}-model.zarr", overwrite=True)
     plot.save(overview(model, collection.raw), f"{stem}.png")
-    console.print(f"wrote {stem}-model.zarr and {stem}.png", soft_wrap=True)
+    console.print(f"wrote {stem}-model.zarr and {stem}.png", soft_wrap=True, markup=False)
 
 
 def _draw(console: Console, model: PCAModel) -> None:

@@ -9,4 +9,7 @@ what is accumulated and when; nothing here knows storage, executors or the budge
 from .protocol import Accumulator, NotFiniteError
 from .scatter import Scatter
 
-__all__ = ["Accumulator", "NotFiniteError", "Scatter"]
+__all__ = ["ACCUMULATORS", "Accumulator", "NotFiniteError", "Scatter"]
+
+# kind -> class: what a stored state is made into again
+ACCUMULATORS: dict[str, type[Accumulator]] = {Scatter.kind: Scatter}

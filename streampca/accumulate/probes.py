@@ -83,11 +83,15 @@ class Probes:
 
     def state(self) -> dict[str, Array]:
         """Plain arrays; the directions are made again from the seed."""
-        counts = np.array([self.checked, self._pieces])
-        return {"probe_products": self.products.copy(), "probe_rounding": self.rounding.copy(), "probe_counts": counts}
+        return {
+            "probe_products": self.products.copy(),
+            "probe_rounding": self.rounding.copy(),
+            "probe_checked": np.array(self.checked),
+            "probe_pieces": np.array(self._pieces),
+        }
 
     def restore(self, state: dict[str, Array]) -> None:
         """Take over what `state` wrote."""
         self.products = np.array(state["probe_products"], dtype=np.float64)
         self.rounding = np.array(state["probe_rounding"], dtype=np.float64)
-        self.checked, self._pieces = (int(count) for count in state["probe_counts"])
+        self.checked, self._pieces = int(state["probe_checked"]), int(state["probe_pieces"])

@@ -36,10 +36,12 @@ class NotFiniteError(DataError):
 class Accumulator(Protocol):
     """A statistic built up from pieces of a collection.
 
-    `axis` says along which axis the pieces are cut. `update` and `absorb` mutate only the accumulator itself;
-    nothing writes to an argument, and nothing returned shares memory with the accumulator.
+    `kind` names the statistic where its state is stored; `axis` says along which axis the pieces are cut. `update`
+    and `absorb` mutate only the accumulator itself; nothing writes to an argument, and nothing returned shares memory
+    with the accumulator.
     """
 
+    kind: str
     axis: Literal["samples", "features"]
 
     def update(self, block: Array, *, at: int = 0) -> None:

@@ -18,6 +18,7 @@ from ..errors import DataError
 from ..events import Listener, PassFinished, PassStarted, Solving, Warned
 from ..execute import Executor
 from ..execute.protocol import Offer
+from ..machine import hand_back
 from ..planning import Plan
 from ..readers import Collection
 from ..solve import Solution, certify, dense_flops, solve_dense, start_lanczos
@@ -52,8 +53,7 @@ class ScatterTask:
         try:
             accumulator.update(rows, at=block.start)
         except NotFiniteError as error:
-            where = self.collection.where(error.sample)
-            raise DataError(f"{where} (sample {error.sample}) {error.problem}. {_remedy(error)}") from None
+            raise DataError(f"{self.collection.named(error.sample)} {error.problem}. {_remedy(error)}") from None
         return rows.nbytes
 
 
@@ -91,6 +91,7 @@ def _accumulate(
     task = ScatterTask(collection, plan.precision, plan.product_rows, plan.block_rows, plan.request.seed)
     scatter = executor.fold(task, plan.spans, Scatter.absorb, listener=listener, offer=offer)
     scatter.release()
+    hand_back()
     listener(PassFinished(time.perf_counter() - began))
     return scatter
 

@@ -134,7 +134,7 @@ def _named(source: Any) -> Any:
     if source.startswith("@"):
         return _listed(source[1:])
     if not glob.has_magic(source):
-        raise SourceError(f"{source} does not exist{_parent_hint(source)}; check the path.")
+        raise SourceError(f"{source} does not exist{_parent_hint(source)} Check the path.")
     matches = glob.glob(source, recursive=True)
     return matches[0] if len(matches) == 1 else source
 
@@ -156,4 +156,4 @@ def _parent_hint(path: str) -> str:
         path, parent = parent, os.path.dirname(parent)
     missing = os.path.basename(os.path.abspath(path))
     known = os.listdir(parent)[:2000] if os.path.isdir(parent) else []
-    return f" (no {missing!r} in {parent}).{nearest(missing, known)}".rstrip(".?") if known else ""
+    return f" (no {missing!r} in {parent}).{nearest(missing, known)}" if known else "."

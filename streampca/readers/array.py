@@ -10,7 +10,8 @@ from __future__ import annotations
 import abc
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -53,12 +54,15 @@ class StoredArray(abc.ABC):
         What one access decodes at least.
     decode_bytes : int
         Most bytes `read_into` holds beside its target.
+    attributes : mapping
+        Plain data the format keeps with the array.
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     chunk_shape: tuple[int, ...]
     decode_bytes: int = 0
+    attributes: Mapping[str, Any] = MappingProxyType({})
 
     @abc.abstractmethod
     def read_into(self, box: Box, out: Array) -> None:
@@ -137,6 +141,11 @@ class ArrayCollection(Collection):
         """Storage chunks seen as samples and features; arrays without chunks count as cut by samples."""
         sizes = _chunk_shape(self._array)
         return Chunks(1, self.n_features) if sizes is None else self._layout.chunks(sizes)
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """What the format keeps with a stored array."""
+        return self._array.attributes if isinstance(self._array, StoredArray) else {}
 
     @property
     def decode_bytes(self) -> int:

@@ -52,9 +52,9 @@ class FlatArray(StoredArray):
         self.chunk_shape = self._runs()
 
     def _runs(self) -> tuple[int, ...]:
-        """Return the box one access costs: all of a stream's sample, whole columns in Fortran order, else a page."""
+        """Return the box one access costs: all of a stream's sample, else a page of consecutive values."""
         if self._fortran:
-            return (self.shape[0], *(1 for _ in self.shape[1:]))
+            return (min(self.shape[0], max(1, PAGE // self.dtype.itemsize)), *(1 for _ in self.shape[1:]))
         if isinstance(self._source, StreamFile):
             return (1, *self.shape[1:])
         left = max(1, PAGE // self.dtype.itemsize)

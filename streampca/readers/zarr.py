@@ -71,6 +71,7 @@ class ZarrArray(StoredArray):
     def __init__(self, path: str, name: str, label: str, handle: Any) -> None:
         self._path, self._name, self._label = path, name, label
         self._handle: Any = handle
+        self.attributes = dict(handle.attrs)
         self.shape = tuple(int(length) for length in handle.shape)
         self.dtype = _dtype(handle)
         self.chunk_shape = tuple(int(length) for length in handle.chunks)

@@ -1,0 +1,86 @@
+"""What a run holds in memory, computed beforehand, item by item.
+
+The prices stand beside what they price (`Scatter.bill`, `dense_bytes`, `lanczos_bytes`, `Collection.decode_bytes`);
+here they are put together. `tests/test_memory.py` holds them against the peaks of fresh processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .accumulate import Scatter
+from .request import Problem, Request
+from .solve import dense_bytes, lanczos_bytes
+from .units import MIB, format_shape
+
+COMPONENT_COPIES = 3  # the solver's vectors, the components as stored, and the model's as float64 for its certificate
+RUNTIME_BYTES = 8 * MIB  # BLAS packing buffers of two threads, thread stacks, small things of Python
+DECODE_LEAST = 6 * MIB  # memory pools of decoding threads
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What is in memory together during one part of a run: items as (name, bytes)."""
+
+    name: str
+    items: tuple[tuple[str, int], ...]
+
+    @property
+    def total(self) -> int:
+        """Bytes of all items."""
+        return sum(count for _, count in self.items)
+
+
+@dataclass(frozen=True)
+class Bill:
+    """Memory computed beforehand, phase by phase; the largest phase is what is needed."""
+
+    phases: tuple[Phase, ...]
+
+    @property
+    def largest(self) -> Phase:
+        """The phase that needs most."""
+        return max(self.phases, key=lambda phase: phase.total)
+
+    @property
+    def total(self) -> int:
+        """Bytes of the largest phase."""
+        return self.largest.total
+
+
+def pass_bill(problem: Problem, precision: str, rows: int, product_rows: int) -> Phase:
+    """Memory while samples are absorbed in blocks of `rows`."""
+    items = Scatter.bill(problem.n_features, precision, product_rows)
+    items[f"block of {rows} samples as read"] = rows * problem.row_bytes
+    if problem.decode_bytes:
+        items["storage being decoded"] = decoding_bytes(problem, rows)
+    items["BLAS and Python"] = RUNTIME_BYTES
+    return Phase("pass", tuple(items.items()))
+
+
+def decoding_bytes(problem: Problem, rows: int) -> int:
+    """Bytes held while a block is read: what the reader says, or less where a block is small."""
+    return min(problem.decode_bytes, DECODE_LEAST + 3 * max(rows, problem.chunk_samples) * problem.row_bytes)
+
+
+def component_room(problem: Problem, request: Request, solver: str, memory: int) -> int:
+    """Most components there is memory for: all that were asked for, or for a fraction what the budget leaves."""
+    most = problem.most_components
+    if not isinstance(request.n_components, float):
+        return request.n_components or most
+    left = memory - solve_bill(problem, request, solver, 0).total
+    return max(1, min(most, left // (COMPONENT_COPIES * 8 * problem.n_features)))
+
+
+def solve_bill(problem: Problem, request: Request, solver: str, room: int) -> Phase:
+    """Memory while the small problem is solved; for a fraction of the variance, up to a quarter of p components."""
+    p, wanted = problem.n_features, request.n_components
+    k = min(room, p // 4) if isinstance(wanted, float) else room
+    items = {f"scatter matrix, {format_shape((p, p))} float64": 8 * p * p}
+    if solver == "dense":
+        items["LAPACK eigensolver"] = dense_bytes(p, k)
+    else:
+        items["Lanczos basis and blocks"] = lanczos_bytes(p, wanted)
+    items[f"{k} components"] = (COMPONENT_COPIES - 1) * 8 * p * k
+    items["BLAS and Python"] = RUNTIME_BYTES
+    return Phase("solve", tuple(items.items()))
