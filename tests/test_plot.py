@@ -321,8 +321,9 @@ def test_save_says_what_is_wrong(model, tmp_path):
     ax = plot.scree(model)
     with pytest.raises(OutputError, match=r"picture\.doc has no ending .* call it \.png"):
         plot.save(ax, tmp_path / "picture.doc")
-    with pytest.raises(OutputError, match="cannot be written"):
-        plot.save(ax, tmp_path / "missing" / "picture.png")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="could not be written"):
+        plot.save(ax, tmp_path / "file" / "picture.png")
 
 
 @pytest.mark.parametrize(

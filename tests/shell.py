@@ -1,0 +1,106 @@
+"""The command line as tests call it: in this process, in a fresh one, or stopped by Ctrl-C at a known moment."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from unittest import mock
+
+from streampca.cli import main
+
+# Sends this process SIGINT, as Ctrl-C does, the first time the event or call named by the first argument comes.
+_STOPPED = """
+import os, signal, sys
+
+from streampca.cli import main
+from streampca.terminal import Progress
+
+wanted = sys.argv.pop(1)
+
+def stop():
+    signal.raise_signal(signal.SIGINT)
+
+if wanted == "create_array":
+    import zarr
+
+    made = []
+    create_array = zarr.Group.create_array
+
+    def counted(*args, **options):
+        made.append(args)
+        if len(made) == 3:
+            stop()
+        return create_array(*args, **options)
+
+    zarr.Group.create_array = counted
+elif wanted == "save":
+    from streampca import plot
+
+    plot.save = lambda *args: stop()
+else:
+    show = Progress.__call__
+
+    def told(self, event):
+        show(self, event)
+        if type(event).__name__ == wanted:
+            stop()
+
+    Progress.__call__ = told
+main()
+"""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command ended with and printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def complaint(self) -> str:
+        """The one line a failed command leaves on standard error; progress lines must have been quieted."""
+        lines = [line for line in self.err.splitlines() if line.strip()]
+        assert len(lines) == 1, self.err
+        assert lines[0].startswith("streampca: "), self.err
+        assert lines[0].endswith((".", "?", "--help")), self.err
+        assert "Traceback" not in self.out
+        return lines[0].removeprefix("streampca: ")
+
+
+def typed(*words: object) -> Said:
+    """Run a command in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    code: object = 0
+    with mock.patch.object(sys, "argv", ["streampca", *map(str, words)]), redirect_stdout(out), redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as stopped:
+            code = stopped.code
+    return Said(int(code or 0), out.getvalue(), err.getvalue())
+
+
+def succeeded(*words: object) -> str:
+    """Run a command that must succeed; returns what it printed."""
+    said = typed(*words)
+    assert said.code == 0, said.err
+    return said.out
+
+
+def fresh(*words: object, folder: object = None) -> Said:
+    """Run a command in a fresh process."""
+    return _process([sys.executable, "-m", "streampca", *map(str, words)], folder)
+
+
+def stopped(at: str, *words: object) -> Said:
+    """Run a command in a fresh process that gets SIGINT when the event (or call) `at` comes first."""
+    return _process([sys.executable, "-c", _STOPPED, at, *map(str, words)], None)
+
+
+def _process(command: list[str], folder: object) -> Said:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    return Said(done.returncode, done.stdout, done.stderr)

@@ -1,0 +1,620 @@
+"""What people get wrong, and what goes wrong on them: one line each, with a remedy that works, and nothing lost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import re
+import resource
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+import zarr
+from PIL import Image
+from shell import fresh, succeeded, typed
+
+import streampca
+from streampca.errors import ModelError
+
+ODD = Path(__file__).parents[2] / "shared" / "data" / "odd"
+
+
+def pictures(n=12, height=8, width=7, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (n, height, width), dtype=np.uint8)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty working folder."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def source(here):
+    np.save("images.npy", pictures())
+    return "images.npy"
+
+
+@pytest.fixture
+def model(source):
+    succeeded("fit", source, "-k", 3, "-o", "model.zarr", "-q")
+    return "model.zarr"
+
+
+def folder_of(images, name="pictures"):
+    """Write images as PNG files 0.png, 1.png, ..."""
+    os.makedirs(name, exist_ok=True)
+    for number, image in enumerate(images):
+        Image.fromarray(image).save(f"{name}/{number}.png")
+    return name
+
+
+def refused(*words, code=1):
+    """Type a command that must fail; returns its one line."""
+    said = typed(*words, *(["-q"] if words[0] in ("fit", "transform", "reconstruct", "run") else []))
+    assert said.out == ""
+    line = said.complaint
+    assert said.code == code, line
+    return line
+
+
+def refused_fit(source, *options, code=1):
+    line = refused("fit", source, *options, "-o", "never.zarr", code=code)
+    assert not os.path.lexists("never.zarr")
+    return line
+
+
+# -- what is analysed
+
+
+def test_missing_path_names_the_nearest(source):
+    line = refused_fit("imagse.npy")
+    assert "imagse.npy does not exist" in line
+    succeeded("fit", re.search(r"Did you mean '(.*?)'", line)[1], "-o", "m.zarr", "-q")
+    assert "no 'work' in" not in refused("info", "pictures/1.png")
+    assert "matches no files" in refused("info", "*.png")
+
+
+def test_empty_folder(here):
+    os.mkdir("empty")
+    assert "empty matches no files" in refused_fit("empty")
+    Path("empty/notes.txt").write_text("none")
+    assert ".txt (1)" in refused_fit("empty")
+
+
+def test_one_sample(here):
+    np.save("stack.npy", pictures(20)[None])
+    line = refused_fit("stack.npy")
+    assert "stack.npy has one sample" in line
+    assert "sample_axes" in line
+    succeeded("fit", "stack.npy", "--sample-axes", "2,3", "-k", 2, "-o", "m.zarr", "-q")
+    assert streampca.load_model("m.zarr").n_samples == 20
+    assert "one sample" in refused_fit(folder_of(pictures(1)))
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f4", "f8"])
+def test_constant_data(here, dtype):
+    np.save("constant.npy", np.full((30, 5, 5), 0.1 if dtype != "u1" else 9, dtype))
+    assert "constant.npy has no variance: all 30 samples are equal" in refused_fit("constant.npy")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_values_that_are_no_numbers(here, bad, dtype):
+    values = pictures(30).astype(dtype)
+    np.save("good.npy", values)
+    values[17, 2, 3] = bad
+    np.save("holes.npy", values)
+    line = refused_fit("holes.npy", "-k", 2)
+    assert "sample 17 of holes.npy" in line
+
+    mask = np.ones((8, 7), bool)
+    mask[2, 3] = False
+    np.save("mask.npy", mask)
+    assert "mask the pixels" in line
+    succeeded("fit", "holes.npy", "-k", 2, "--mask", "mask.npy", "-o", "masked.zarr", "-q")
+    succeeded("fit", "good.npy", "-k", 2, "-o", "m.zarr", "-q")
+    for suffix in ("zarr", "npy", "csv"):
+        assert "sample 17 of holes.npy" in refused("transform", "m.zarr", "holes.npy", "-o", f"s.{suffix}")
+    assert not [name for name in os.listdir() if name.startswith("s.")]
+
+
+def test_file_with_no_number_is_named(here):
+    os.mkdir("scans")
+    for number, image in enumerate(pictures(12).astype("f4")):
+        image[0, 0] = np.nan if number == 10 else 0
+        tifffile.imwrite(f"scans/s{number}.tif", image)
+    assert "scans/s10.tif" in refused_fit("scans", "-k", 2)
+    os.remove("scans/s10.tif")
+    succeeded("fit", "scans", "-k", 2, "-o", "m.zarr", "-q")
+
+
+@pytest.mark.parametrize("odd", ["size", "colour", "depth"])
+@pytest.mark.parametrize("count", [9, 300])
+def test_mixed_images(here, odd, count):
+    folder = folder_of(pictures(count, 4, 5))
+    wrong = {
+        "size": np.zeros((4, 6), np.uint8),
+        "colour": np.zeros((4, 5, 3), np.uint8),
+        "depth": np.zeros((4, 5), np.uint16),
+    }[odd]
+    Image.fromarray(wrong).save(f"{folder}/3.png")
+    line = refused_fit(folder, "-k", 2)
+    assert f"{folder}/3.png is {' x '.join(map(str, wrong.shape))} {wrong.dtype}" in line
+    assert "(4 x 5 uint8)" in line
+    Image.fromarray(np.zeros((4, 5), np.uint8)).save(f"{folder}/3.png")
+    succeeded("fit", folder, "-k", 2, "-o", "m.zarr", "-q")
+
+
+@pytest.mark.parametrize("keep", [0, 20, 60, 0.7])
+def test_picture_that_breaks_off(here, keep):
+    folder = folder_of(pictures(70, 16, 16))
+    path = Path(folder, "33.png")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(keep * len(whole)) if keep < 1 else keep])
+    assert "pictures/33.png" in refused_fit(folder, "-k", 2)
+    os.remove(path)
+    succeeded("fit", folder, "-k", 2, "-o", "m.zarr", "-q")
+
+
+@pytest.mark.skipif(not ODD.is_dir(), reason=f"needs the odd images of {ODD}")
+@pytest.mark.parametrize("name", [
+    "pillow_broken.png", "pillow_broken_data_stream.png", "pillow_decompression_bomb.gif",
+    "pillow_libtiff_segfault.tif", "pillow_negative_size.ppm", "pillow_no_palette.gif", "pillow_pil_sample_cmyk.jpg",
+    "pillow_png_decompression_dos.png", "pillow_seek_too_large.tif", "pillow_shortfile.bmp",
+    "pillow_syntax_num_frames_zero.png", "skimage_truncated.jpg",
+])  # fmt: skip
+def test_broken_pictures_of_the_world(here, name):
+    folder = folder_of(pictures(4))
+    shutil.copy(ODD / name, folder)
+    assert f"{folder}/{name}" in refused_fit(folder, "-k", 2)
+
+
+class Trap:
+    """Pickles as a call that makes a file."""
+
+    def __reduce__(self):
+        return Path.touch, (Path("sprung").absolute(),)
+
+
+def test_pickles_are_never_opened(here):
+    trap = np.array([Trap(), Trap()], dtype=object)
+    np.save("trap.npy", trap, allow_pickle=True)
+    np.savez("trap.npz", x=trap)
+    Path("bare.npy").write_bytes(pickle.dumps(Trap()))
+    np.save("images.npy", pictures())
+    for path in ("trap.npy", "trap.npz", "bare.npy"):
+        line = refused_fit(path)
+        assert path in line
+        assert path in refused_fit("images.npy", "--mask", path)
+    assert not os.path.exists("sprung")
+    with contextlib.suppress(Exception):
+        np.load("trap.npy", allow_pickle=True)
+    assert os.path.exists("sprung"), "the trap works"
+
+
+@pytest.mark.parametrize(("values", "remedy"), [
+    (pictures() + 1j, "real part"),
+    (pictures().astype("U3"), "numeric dtype"),
+    (pictures().astype("S3"), "numeric dtype"),
+    (pictures().astype("M8[s]"), "numeric dtype"),
+    (pictures().astype("f2").view([("a", "f2")]), "numeric dtype"),
+    (np.zeros((4, 5), "g"), "float64"),
+])  # fmt: skip
+def test_values_that_are_not_real(here, values, remedy):
+    np.save("odd.npy", values)
+    line = refused_fit("odd.npy")
+    assert "odd.npy has dtype" in line
+    assert remedy in line
+
+
+def test_file_cut_short(source):
+    whole = Path(source).read_bytes()
+    Path(source).write_bytes(whole[:-5])
+    assert "cut short" in refused_fit(source)
+    Path(source).write_bytes(whole[:20])
+    assert "images.npy has a broken .npy header" in refused_fit(source)
+
+
+# -- what is asked
+
+
+def test_more_components_than_there_are(source):
+    line = refused_fit(source, "-k", 100, code=2)
+    most = re.search(r"n_components=100 exceeds (\d+)", line)[1]
+    assert int(most) == 11
+    succeeded("fit", source, "-k", most, "-o", "m.zarr", "-q")
+
+
+@pytest.mark.parametrize("k", ["3", "0.9", "all"])
+def test_budget_that_is_too_small(here, k):
+    np.save("images.npy", pictures(300, 20, 20))
+    line = refused_fit("images.npy", "-k", k, "--memory", "1MiB")
+    assert "memory allows 1.0 MiB (as asked); the largest share is" in line
+    least = re.search(r"at least (\w+)", line)[1]
+    below = f"{int(least.removesuffix('MiB')) - 1}MiB"
+    refused_fit("images.npy", "-k", k, "--memory", below)
+    succeeded("fit", "images.npy", "-k", k, "--memory", least, "-o", "m.zarr", "-q")
+    line = refused("transform", "m.zarr", "images.npy", "-o", "s.npy", "--memory", "1MiB")
+    least = re.search(r"at least (\w+)", line)[1]
+    succeeded("transform", "m.zarr", "images.npy", "-o", "s.npy", "--memory", least, "-q")
+
+
+def test_remedies_for_a_large_p_work(here):
+    np.save("images.npy", pictures(30, 40, 40))
+    assert "bin, crop or mask" in refused_fit("images.npy", "-k", 2, "--memory", "16MiB")
+    succeeded("fit", "images.npy", "-k", 2, "--memory", "16MiB", "--bin", 4, "-o", "m.zarr", "-q")
+
+
+@pytest.mark.parametrize(("options", "says"), [
+    (["--method", "covarianse"], "Did you mean 'covariance'?"),
+    (["--method", "randomized"], "use 'covariance' or 'auto'"),
+    (["--precision", "half"], "auto, single, double"),
+    (["--memory", "lots"], "such as 512MiB or 2GiB"),
+    (["--memory", "-1"], "such as 512MiB or 2GiB"),
+    (["--sample-axes", "1,9"], "axis 9"),
+    (["--sample-axes", "y,x"], "'y'"),
+    (["--sample-axes", ""], "''"),
+    (["--select", "0"], "c=0 or z=10:20"),
+    (["--select", "0=a"], "10:100"),
+    (["--select", "0=99"], "99"),
+    (["--select", "t=0"], "'t'"),
+    (["--crop", "3"], "10:100"),
+    (["--crop", "0:99,0:5"], "0:99"),
+    (["--crop", "5:5,0:5"], "5:5"),
+    (["--crop", "0:2,0:2,0:2"], "8 x 7"),
+    (["--bin", "9"], "smaller bin"),
+    (["--bin", "0"], "--help"),
+    (["--grey"], "Leave it out"),
+    (["--key", "images"], "leave key out"),
+    (["--seed", "-1"], "--help"),
+    (["--dtype", "u1"], "No such option"),
+])  # fmt: skip
+def test_options_that_do_not_fit(source, options, says):
+    assert says in refused_fit(source, "-k", 2, *options, code=2)
+
+
+def test_masks_that_do_not_fit(source):
+    np.save("small.npy", np.ones((3, 3), bool))
+    np.save("none.npy", np.zeros((8, 7), bool))
+    np.save("grey.npy", np.full((8, 7), 0.5))
+    assert "3 x 3" in refused_fit(source, "--mask", "small.npy", code=2)
+    assert "leaves no pixel" in refused_fit(source, "--mask", "none.npy", code=2)
+    assert "boolean" in refused_fit(source, "--mask", "grey.npy")
+    assert "nowhere.npy" in refused_fit(source, "--mask", "nowhere.npy")
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    (["plan"], "give either SOURCE or --shape"),
+    (["plan", "images.npy", "--shape", "5x5"], "give either SOURCE or --shape"),
+    (["plan", "--shape", "five"], "60000x28x28"),
+    (["plan", "--shape", "10x9", "--dtype", "object"], "real number"),
+    (["plan", "--shape", "10x9", "--dtype", "uint9"], "uint8 or float32"),
+    (["plan", "--shape", "9999999999x9999999999"], "shape of a part"),
+    (["plan", "--shape", "10x9", "-k", "10"], "at most that"),
+    (["frobnicate"], "No such command"),
+    (["fit", "images.npy"], "--output"),
+    (["fit", "-o", "x"], "SOURCE"),
+    (["inspect"], "MODEL"),
+    (["run", "--nothing"], "No such option"),
+])  # fmt: skip
+def test_commands_that_are_none(here, words, says):
+    assert says in refused(*words, code=2)
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("collection: {sorce: images.npy}", "'collection.sorce' is not known. Did you mean 'source'?"),
+    ("collection: {source: images.npy}\nstructure: 3", "'structure' is not known. Known here: collection, model"),
+    ("collection: {source: images.npy}\nfit: {n_componets: 3}", "Did you mean 'n_components'?"),
+    ("collection: {source: a}\nfit: {seed: 1}\nfit: {seed: 2}", "'fit' stands twice, the second time in line 3"),
+    ("collection: {source: a, source: b}", "'source' stands twice, the second time in line 1"),
+    ("collection:\n  source: [a\n", "is not YAML"),
+    ("collection: {\t}", "is not YAML"),
+    ("? [a, b]\n: c", "unhashable key in line 1"),
+    ("- images.npy", "holds no keys"),
+    ("", "holds no keys"),
+    ("fit: {n_components: 3}", "'collection' is missing"),
+    ("collection: {source: images.npy}", "the run writes nothing"),
+    ("collection: {source: images.npy}\noutput: {transform: true, model: m.zarr}", "need output.directory"),
+    ("collection: images.npy", "collection = 'images.npy' is not a section"),
+    ("collection: {source: images.npy}\nfit:", "fit = None is not a section"),
+    ("collection: {source: images.npy}\nfit: {n_components: many}", "fit.n_components = 'many'"),
+    ("collection: {source: images.npy}\nfit: {n_components: [3]}", "fit.n_components = [3]"),
+    ("collection: {source: images.npy}\nfit: {n_components: yes}", "not yes or no"),
+    ("collection: {source: images.npy}\nfit: {n_components: .nan}", "finite"),
+    ("collection: {source: images.npy}\nfit: {seed: 1.5}", "fit.seed = 1.5"),
+    ("collection: {source: images.npy}\nfit: {memory: no}", "not yes or no"),
+    ("collection: {source: images.npy}\nprepare: {crop: [[0, 1, 2]]}", "prepare.crop"),
+    ("collection: {source: images.npy, select: {0: [1, 2, 3]}}", "collection.select"),
+    ("collection: {source: no}", "collection.source = False"),
+    ("collection: {source: images.npy}\noutput: {report: perhaps}", "output.report = 'perhaps'"),
+    ("collection: {source: images.npy}\nexecution: {kind: dask}", "execution.kind = 'dask'"),
+    ("1: 2\ncollection: {source: images.npy}", "key 1 is not a name"),
+    ("collection: {source: !!python/object/apply:os.mkdir [sprung]}", "is not YAML"),
+    (b"\xff\xfe\x00collection", "give a text file in YAML"),
+])  # fmt: skip
+def test_run_files_that_are_none(source, text, says):
+    Path("run.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert says in refused("run", "run.yaml", code=2)
+    assert sorted(os.listdir()) == ["images.npy", "run.yaml"]
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    ("fit.n_componets=3", "Did you mean 'n_components'?"),
+    ("n_components", "fit.n_components=20"),
+    ("collection.source.path=a", "source is a value, not a section"),
+    ("fit.n_components={", "is not YAML"),
+    ("...=1", "key '' is not known"),
+])  # fmt: skip
+def test_overrides_that_are_none(source, change, says):
+    Path("run.yaml").write_text("collection: {source: images.npy}")
+    assert says in refused("run", "run.yaml", "--set", change, code=2)
+
+
+def test_missing_run_file(here):
+    assert "nowhere.yaml does not exist" in refused("run", "nowhere.yaml", code=2)
+
+
+# -- models
+
+
+def test_what_is_no_model(source, model):
+    assert "does not exist" in refused("inspect", "nowhere.zarr")
+    assert "images.npy is not a model" in refused("inspect", "images.npy")
+    zarr.save("plain.zarr", pictures())
+    assert "plain.zarr" in refused("inspect", "plain.zarr")
+    succeeded("transform", model, source, "-o", "scores.zarr", "-q")
+    assert "'scores', not a model" in refused("inspect", "scores.zarr")
+    os.mkdir("empty.zarr")
+    assert "empty.zarr" in refused("transform", "empty.zarr", source, "-o", "s.npy")
+
+
+def test_model_of_a_newer_version(model):
+    group = zarr.open_group(model, mode="r+", use_consolidated=False)
+    group.attrs["streampca"] = {**dict(group.attrs)["streampca"], "format": 99}
+    assert "upgrade streampca" in refused("inspect", model)
+
+
+def test_damaged_model(model):
+    chunk = next(Path(model, "components", "c").rglob("*/0"))
+    while chunk.is_dir():
+        chunk = next(chunk.iterdir())
+    chunk.write_bytes(chunk.read_bytes()[:20])
+    assert f"{model} is damaged in components" in refused("inspect", model)
+
+
+def test_collections_of_another_shape_or_kind(source, model):
+    np.save("wide.npy", pictures(5, 8, 9))
+    np.save("fractions.npy", pictures() / 255)
+    assert "8 x 9" in refused("transform", model, "wide.npy", "-o", "s.npy")
+    assert "float64" in refused("transform", model, "fractions.npy", "-o", "s.npy")
+    assert "between 1 and 3" in refused("reconstruct", model, source, "-k", 4, "-o", "r.npy", code=2)
+
+
+# -- what is written
+
+
+def test_outputs_with_other_endings(source, model):
+    assert ".zarr, .npy, .csv" in refused("transform", model, source, "-o", "scores.txt", code=2)
+    assert "do not fit a csv" in refused("reconstruct", model, source, "-o", "images.csv", code=2)
+    assert not os.path.exists("images.csv")
+
+
+@pytest.mark.parametrize("output", ["scores.npy", "scores.csv", "scores.zarr"])
+def test_existing_output(source, model, output):
+    succeeded("transform", model, source, "-o", output, "-q")
+    before = (
+        streampca.open_collection(output).read(slice(0, 12)) if output != "scores.csv" else Path(output).read_text()
+    )
+    line = refused("transform", model, source, "-o", output, "--whiten")
+    assert f"{output} exists already" in line
+    assert "--overwrite" in line
+    succeeded("transform", model, source, "-o", output, "-q", "--whiten", "--overwrite")
+    after = streampca.open_collection(output).read(slice(0, 12)) if output != "scores.csv" else Path(output).read_text()
+    assert np.any(after != before)
+    assert sorted(os.listdir()) == ["images.npy", "model.zarr", output]
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "zarr of others", "our scores", "our images"])
+def test_outputs_that_are_not_ours_to_replace(source, model, kind):
+    if kind == "folder":
+        folder_of(pictures(1), "there.zarr")
+    elif kind == "file":
+        Path("there.zarr").write_text("precious")
+    elif kind == "zarr of others":
+        zarr.save("there.zarr", pictures())
+    else:
+        command = {"our scores": "transform", "our images": "reconstruct"}[kind]
+        succeeded(command, model, source, "-o", "there.zarr", "-q")
+    before = sorted(map(str, Path("there.zarr").rglob("*")))
+    assert "there.zarr exists" in refused("fit", source, "-o", "there.zarr", "-k", 2)
+    if kind in ("folder", "file", "zarr of others"):
+        assert "there.zarr exists" in refused("fit", source, "-o", "there.zarr", "-k", 2, "--overwrite")
+    if kind != "our scores":
+        assert "there.zarr exists" in refused("transform", model, source, "-o", "there.zarr")
+    if kind not in ("our scores", "file"):
+        line = refused("transform", model, source, "-o", "there.zarr", "--overwrite")
+        assert "is not scores written by streampca; choose another output" in line
+    assert sorted(map(str, Path("there.zarr").rglob("*"))) == before
+
+
+def test_replacing_what_is_read(source, model):
+    succeeded("reconstruct", model, source, "-o", "images.zarr", "-q")
+    line = refused("reconstruct", model, "images.zarr", "-o", "./images.zarr", "--overwrite", code=2)
+    assert "is what the run reads" in line
+    assert "is what the run reads" in refused("transform", model, source, "-o", source, "--overwrite", code=2)
+    assert "is what the run reads" in refused("transform", model, source, "-o", model, "--overwrite", code=2)
+    assert streampca.load_model(model).n_components == 3
+
+
+def test_run_directory_of_others(source):
+    os.mkdir("mine")
+    Path("mine/config.yaml").write_text("precious: 1")
+    Path("run.yaml").write_text("collection: {source: images.npy}\nfit: {n_components: 2}\noutput: {directory: mine}")
+    assert "mine holds a config.yaml that no run wrote" in refused("run", "run.yaml")
+    assert Path("mine/config.yaml").read_text() == "precious: 1"
+    succeeded("run", "run.yaml", "-q", "--set", "output.directory=other")
+    Path("file").write_text("precious")
+    assert "file is not a folder" in refused("run", "run.yaml", "--set", "output.directory=file")
+    assert Path("file").read_text() == "precious"
+
+
+def test_pictures_would_join_the_collection(here):
+    folder_of(pictures(5))
+    Path("run.yaml").write_text("collection: {source: pictures}\nfit: {n_components: 2}\noutput: {report: true}")
+    line = refused("run", "run.yaml", "--set", "output.directory=pictures/run", code=2)
+    assert "outside the source" in line
+    assert len(os.listdir("pictures")) == 5
+    succeeded("run", "run.yaml", "--set", "output.directory=run", "-q")
+
+
+@pytest.mark.parametrize("output", ["new/deep/scores.npy", "new/scores.csv", "new/scores.zarr"])
+def test_missing_folders_are_made(source, model, output):
+    succeeded("transform", model, source, "-o", output, "-q")
+    assert os.path.exists(output)
+    succeeded("fit", source, "-k", 2, "-o", f"newer/{output}", "-q")
+
+
+def test_folder_that_is_a_file(source, model):
+    for command in (["fit", source, "-k", 2], ["transform", model, source], ["reconstruct", model, source]):
+        line = refused(*command, "-o", f"{source}/out.zarr")
+        assert "images.npy is not a folder" in line
+
+
+# -- full disks and folders that cannot be written to
+
+
+@pytest.fixture
+def disk(here):
+    """A file system of 4 MiB."""
+    mount, unmount = shutil.which("mount"), shutil.which("umount")
+    if mount is None or unmount is None or os.geteuid() != 0:
+        pytest.skip("only root can mount a small file system")
+    os.mkdir("disk")
+    done = subprocess.run([mount, "-t", "tmpfs", "-o", "size=4m", "tmpfs", "disk"], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {done.stderr.strip()}")
+    yield Path("disk")
+    subprocess.run([unmount, "-l", here / "disk"], check=True)
+
+
+def fill(disk, free):
+    """Leave so many bytes free."""
+    size = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
+    Path(disk, "filler").write_bytes(bytes(size - free))
+
+
+FREE = [0, 4 * 2**10, 32 * 2**10, 100 * 2**10]
+
+
+@pytest.mark.parametrize("free", FREE)
+def test_full_disk_at_fit(disk, free):
+    np.save("images.npy", pictures(200, 16, 16))
+    fill(disk, free)
+    words = ("fit", "images.npy", "-k", 30, "-o", "disk/model.zarr")
+    line = refused(*words)
+    assert "disk/model.zarr could not be written: No space left on device" in line
+    with pytest.raises(ModelError):
+        streampca.load_model("disk/model.zarr")
+    os.remove("disk/filler")
+    succeeded(*words, "-q")
+    assert streampca.load_model("disk/model.zarr").n_components == 30
+
+
+@pytest.mark.parametrize("suffix", ["zarr", "npy", "csv"])
+@pytest.mark.parametrize("free", FREE)
+def test_full_disk_at_transform(disk, suffix, free):
+    np.save("images.npy", pictures(4000, 5, 5))
+    succeeded("fit", "images.npy", "-k", 20, "-o", "model.zarr", "-q")
+    fill(disk, free)
+    words = ("transform", "model.zarr", "images.npy", "-o", f"disk/scores.{suffix}")
+    line = refused(*words)
+    assert f"disk/scores.{suffix} could not be written: No space left on device" in line
+    assert os.listdir(disk) == ["filler"], "room is given back"
+    os.remove("disk/filler")
+    succeeded(*words, "-q")
+
+
+def test_full_disk_keeps_what_was_to_be_replaced(disk):
+    np.save("images.npy", pictures(4000, 5, 5))
+    succeeded("fit", "images.npy", "-k", 20, "-o", "model.zarr", "-q")
+    words = ("transform", "model.zarr", "images.npy", "-o", "disk/scores.zarr")
+    succeeded(*words, "-q")
+    before = zarr.open_group("disk/scores.zarr")["scores"][...]
+    fill(disk, 32 * 2**10)
+    assert "No space left" in refused(*words, "--whiten", "--overwrite")
+    np.testing.assert_array_equal(zarr.open_group("disk/scores.zarr")["scores"][...], before)
+
+
+@pytest.mark.parametrize("free", [0, 16 * 2**10, 400 * 2**10, 700 * 2**10])
+def test_full_disk_during_a_run(disk, free):
+    np.save("images.npy", pictures(4000, 10, 10))
+    text = "collection: {source: images.npy}\nfit: {n_components: 30}\noutput: {directory: disk/out, transform: true, "
+    Path("run.yaml").write_text(text + "report: true, images: disk/images.npy}")
+    fill(disk, free)
+    line = refused("run", "run.yaml")
+    assert "No space left on device" in line
+    made = Path("disk/out/model.zarr")
+    finished = streampca.load_model(made).provenance["created"] if free >= 400 * 2**10 else None
+    os.remove("disk/filler")
+    succeeded("run", "run.yaml", "-q")
+    assert len(os.listdir("disk/out/pictures")) == 5
+    assert np.load("disk/images.npy").shape == (4000, 10, 10)
+    if finished:
+        assert streampca.load_model(made).provenance["created"] == finished, "what was finished is used again"
+
+
+@contextlib.contextmanager
+def files_of_at_most(limit):
+    """Let no file of this process grow larger."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("suffix", ["npy", "csv", "zarr"])
+def test_file_that_may_not_grow(here, suffix):
+    np.save("images.npy", pictures(4000, 5, 5))
+    succeeded("fit", "images.npy", "-k", 20, "-o", "model.zarr", "-q")
+    words = ("transform", "model.zarr", "images.npy", "-o", f"scores.{suffix}")
+    with files_of_at_most(50_000):
+        line = refused(*words)
+    assert f"scores.{suffix} could not be written: File too large" in line
+    assert sorted(os.listdir()) == ["images.npy", "model.zarr"]
+    succeeded(*words, "-q")
+
+
+def refuses_to_write(source, model, folder):
+    for command in (["fit", source, "-k", 2], ["transform", model, source], ["reconstruct", model, source]):
+        line = refused(*command, "-o", f"{folder}/deep/out.zarr")
+        assert f"no permission to write in {os.path.abspath(folder)}" in line
+    Path("run.yaml").write_text(f"collection: {{source: images.npy}}\noutput: {{directory: {folder}/out}}")
+    assert "no permission to write in" in refused("run", "run.yaml")
+
+
+def test_folder_that_may_only_be_read(source, model, disk):
+    subprocess.run([shutil.which("mount"), "-o", "remount,ro", disk.absolute()], check=True)
+    refuses_to_write(source, model, "disk")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_folder_without_permission(source, model):
+    os.mkdir("locked", 0o500)
+    refuses_to_write(source, model, "locked")
+
+
+@pytest.mark.slow
+def test_one_line_in_a_fresh_process(here):
+    said = fresh("fit", "nowhere.npy", "-o", "m.zarr")
+    assert said.code == 1
+    assert "nowhere.npy does not exist" in said.complaint

@@ -1,0 +1,81 @@
+"""The benchmark scripts run, on small data, and say what they promise to say."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+def run(script, *options):
+    command = [sys.executable, str(BENCHMARKS / script), *options]
+    quick = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # on data so small, threads only wait for each other
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, env=quick)
+    assert not done.stderr or done.returncode, done.stderr
+    return done
+
+
+def cells(output):
+    """The tables in an output, row by row, by their first cell."""
+    lines = (re.split(r"\s{2,}", line.strip()) for line in output.splitlines())
+    return {first: [cell.strip() for cell in rest] for first, *rest in lines if rest}
+
+
+def test_limits_prints_floors_ratios_and_phases():
+    done = run("limits.py", "--samples", "2000", "--side", "16", "--components", "5", "--rounds", "1", "--phases")
+    assert done.returncode == 0, done.stderr
+    table = cells(done.stdout)
+    ours, floor = float(table["streampca.fit"][0]), float(table["ssyrk of 1024 rows"][0])
+    assert ours > 0
+    assert floor > 0
+    assert "max(reading, ssyrk)" in table
+    parts = {"reading", "centring, to float32", "product (ssyrk)", "adding p x p, and checks", "probes", "eigenvectors"}
+    assert parts <= set(table)
+    watched = sum(float(values[0]) for name, values in table.items() if len(values) >= 2 and "%" in values[1])
+    assert watched == pytest.approx(float(table["all"][0]), abs=0.01)  # the parts and the rest make the whole
+
+
+def test_peers_runs_every_row_and_shows_what_an_offset_does():
+    size = ("--samples", "2000", "--side", "16", "--components", "12")
+    done = run("peers.py", "--problem", "offset", *size, "--rounds", "1")
+    assert done.returncode == 0, done.stderr
+    assert "failed" not in done.stdout
+    assert len(re.findall("^sklearn ", done.stdout, flags=re.MULTILINE)) == 6
+    table = cells(done.stdout)
+    ours = [float(cell) for cell in table["streampca.fit, from the file"][-3:]]
+    theirs = [float(cell) for cell in table["sklearn PCA covariance_eigh, float32 array"][-3:]]
+    assert max(ours) < 1e-5
+    assert max(theirs) > 1  # the reason for the row: float32 products of values that are not centred
+
+
+def test_budget_compares_peaks():
+    size = ("--gigabytes", "0.02", "--side", "16", "--components", "5", "--layouts", "npy,zarr across features")
+    done = run("budget.py", *size, "--memory", "48MiB")
+    assert done.returncode == 0, done.stdout + done.stderr
+    peaks = {name: float(values[1]) for name, values in cells(done.stdout).items() if ": " in name}
+    assert len(peaks) == 6
+    assert max(peaks.values()) <= 48
+
+
+def test_budget_makes_png_files_that_are_opened(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import budget
+
+    collection = budget.opened(budget.as_png(tmp_path, 3, budget.PNG_SIDE))
+    assert collection.shape == (3, 32, 32)
+
+
+def test_budget_fails_when_a_peak_is_higher(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import budget
+
+    monkeypatch.setattr(budget, "steps", lambda path, k, memory: {"fit": budget.Step(1.0, 2**26, 2**20)})
+    monkeypatch.setattr(sys, "argv", ["budget.py", "--gigabytes", "0.0001", "--memory", "32MiB", "--layouts", "npy"])
+    with pytest.raises(SystemExit, match="1 of 1 peaks exceed the budget"):
+        budget.main()

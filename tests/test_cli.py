@@ -1,0 +1,511 @@
+"""Every command, as people type it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import yaml
+import zarr
+from click.testing import CliRunner
+from PIL import Image
+from shell import fresh, stopped, succeeded, typed
+
+import streampca
+from streampca.cli import cli
+from streampca.config import load_run
+from streampca.units import parse_bytes
+
+COMMANDS = list(cli.commands)
+
+
+def digits(n=120, height=8, width=7, seed=0):
+    """Images of whole numbers with a few strong directions, (n, height, width)."""
+    rng = np.random.default_rng(seed)
+    hidden = rng.normal(size=(n, 5)) * [40, 25, 15, 10, 6]
+    images = (
+        128 + hidden @ np.linalg.qr(rng.normal(size=(height * width, 5)))[0].T + rng.normal(size=(n, height * width))
+    )
+    return images.round().clip(0, 255).astype(np.uint8).reshape(n, height, width)
+
+
+def answer(images):
+    """Variances and components (rows) of images, by a singular value decomposition."""
+    rows = np.reshape(images, (len(images), -1)).astype(np.float64)
+    _, singular, rows = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
+    return singular**2 / (len(images) - 1), rows
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    """A folder with images.npy; treated as read-only."""
+    folder = tmp_path_factory.mktemp("data")
+    np.save(folder / "images.npy", digits())
+    return folder
+
+
+@pytest.fixture(scope="session")
+def source(data):
+    return data / "images.npy"
+
+
+@pytest.fixture(scope="session")
+def model(data, source):
+    """A fitted model with three components."""
+    path = data / "model.zarr"
+    succeeded("fit", source, "-k", 3, "-o", path, "-q")
+    return path
+
+
+# -- looking
+
+
+def test_help_of_every_command():
+    whole = succeeded("--help")
+    assert [name for name in re.findall(r"^  (\w+)  +", whole, re.MULTILINE) if name in cli.commands] == [
+        "demo", "info", "plan", "fit", "transform", "reconstruct", "inspect", "run",
+    ]  # fmt: skip
+    assert "..." not in whole.partition("Commands:")[2], "a summary was cut"
+    assert succeeded() == whole, "no command at all asks for help"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_one_command(name):
+    result = CliRunner().invoke(cli, [name, "-h"], terminal_width=100)
+    assert result.exit_code == 0
+    assert all(len(line) <= 100 for line in result.output.splitlines())
+    for option in cli.commands[name].params:
+        if option.param_type_name == "option":
+            assert option.help, f"{name} {option.opts}"
+            assert option.help.endswith((".", "]")), option.help
+
+
+def test_version():
+    assert succeeded("--version") == f"streampca, version {streampca.__version__}\n"
+
+
+def test_info(source):
+    facts = json.loads(succeeded("info", source, "--json"))
+    assert facts == {
+        "source": str(source),
+        "samples": 120,
+        "sample_shape": [8, 7],
+        "axes": None,
+        "features": 56,
+        "dtype": "|u1",
+        "bytes": 120 * 56,
+        "chunks": {"samples": 1, "features": 56},
+        "first": f"sample 0 of {source}",
+        "last": f"sample 119 of {source}",
+    }
+    said = succeeded("info", source)
+    assert "120 of 8 x 7" in said
+    assert "uint8" in said
+
+
+def test_info_takes_many_files_and_odd_names(tmp_path):
+    names = [tmp_path / "s2.png", tmp_path / "s10.png", tmp_path / "s[b]:smile:.png"]
+    for name, image in zip(names, digits(3), strict=True):
+        Image.fromarray(image).save(name)
+    facts = json.loads(succeeded("info", tmp_path, "--json"))
+    assert (facts["first"], facts["axes"]) == (str(names[0]), ["y", "x"])
+    assert str(names[2]) in succeeded("info", *names)
+
+
+def test_plan(source):
+    told = json.loads(succeeded("plan", source, "-k", 3, "--memory", "64MiB", "--json"))
+    assert {"method", "why", "rejected", "passes", "bytes_read", "bill", "bill_total", "memory", "precision"} <= set(
+        told
+    )
+    assert (told["method"], told["passes"], told["memory"]) == ("covariance", 1, 64 * 2**20)
+    assert told["bill_total"] == max(sum(items.values()) for items in told["bill"].values())
+    said = succeeded("plan", source, "-k", 3, "--memory", "64MiB")
+    assert said == f"{streampca.plan(str(source), n_components=3, memory='64MiB')}\n"
+    assert "not dual" in said
+
+
+def test_plan_of_data_that_are_not_here(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((50, 12, 10), np.uint8))
+    options = ("-k", 2, "--bin", 2, "--crop", "0:8,0:10", "--sample-axes", "1,2", "--select", "0=0:40", "--json")
+    here, declared = (
+        json.loads(succeeded("plan", *what, *options)) for what in ([tmp_path / "x.npy"], ["--shape", "50x12x10"])
+    )
+    assert here["problem"]["sample_shape"] == declared["problem"]["sample_shape"] == [4, 5]
+    assert here["problem"]["n_samples"] == declared["problem"]["n_samples"] == 40
+    huge = succeeded("plan", "--shape", "100000000x64x64", "--dtype", "float32", "-k", 50, "--memory", "2GiB")
+    assert "100000000 samples of 64 x 64" in huge
+
+
+def test_inspect(model):
+    told = json.loads(succeeded("inspect", model, "--json"))
+    assert set(told) == {
+        "n_components", "n_samples", "n_features", "sample_shape", "sample_dims", "total_variance",
+        "explained_variance", "explained_variance_ratio", "singular_values", "error_bound", "angle_bound",
+        "preparation", "provenance",
+    }  # fmt: skip
+    variances, _ = answer(digits())
+    np.testing.assert_allclose(told["explained_variance"], variances[:3], rtol=1e-6)
+    np.testing.assert_allclose(told["total_variance"], variances.sum(), rtol=1e-9)
+    said = succeeded("inspect", model, "-n", 2)
+    assert "PCAModel(3 components of 8 x 7 samples" in said
+    assert "... and 1 more" in said
+    assert f"by streampca {streampca.__version__}" in said
+
+
+# -- fit, transform, reconstruct
+
+
+def test_round_trip_equals_numpy(tmp_path, source):
+    model, scores, images = tmp_path / "deep" / "model.zarr", tmp_path / "scores.zarr", tmp_path / "images.npy"
+    said = succeeded("fit", source, "-k", 3, "-o", model)
+    assert f"wrote {model}\n" in said
+    following = said.splitlines()[-1].removeprefix("next: streampca ").split()
+    assert following[:3] == ["transform", str(model), str(source)]
+    succeeded(*following[:4], scores)
+    succeeded("reconstruct", model, scores, "-o", images)
+
+    x = digits().reshape(120, -1).astype(np.float64)
+    mean, (_, rows) = x.mean(axis=0), answer(digits())
+    rows = rows[:3] * np.sign(rows[np.arange(3), np.abs(rows[:3]).argmax(axis=1)])[:, None]
+    expected = (x - mean) @ rows.T
+    np.testing.assert_allclose(zarr.open_group(scores)["scores"][...], expected, atol=1e-3)
+    np.testing.assert_allclose(np.load(images).reshape(120, -1), mean + expected @ rows, atol=1e-3)
+
+    again = tmp_path / "again.zarr"
+    succeeded("reconstruct", model, source, "-o", again, "-k", 3)
+    np.testing.assert_allclose(zarr.open_group(again)["images"][...], np.load(images), atol=1e-3)
+
+
+@pytest.mark.parametrize("suffix", ["zarr", "npy", "csv"])
+def test_scores_in_every_format(tmp_path, source, model, suffix):
+    path = tmp_path / f"scores.{suffix}"
+    assert succeeded("transform", model, source, "-o", path, "--whiten", "-q") == f"wrote {path}\n"
+    if suffix == "csv":
+        with open(path, newline="") as file:
+            head, *lines = csv.reader(file)
+        assert head == ["sample", "component_1", "component_2", "component_3"]
+        scores = np.array([line[1:] for line in lines], dtype=float)
+    else:
+        scores = np.load(path) if suffix == "npy" else zarr.open_group(path)["scores"][...]
+    np.testing.assert_allclose(scores.std(axis=0, ddof=1), 1, rtol=1e-4)
+    assert sorted(os.listdir(tmp_path)) == [path.name]
+
+
+def test_names_that_are_no_text_travel(tmp_path, model):
+    os.mkdir(tmp_path / "images")
+    for number, image in enumerate(digits(4)):
+        Image.fromarray(image).save(tmp_path / "images" / f"{number}.png")
+    try:
+        os.rename(os.fsencode(tmp_path / "images" / "1.png"), os.fsencode(tmp_path / "images") + b"/1\xff.png")
+    except OSError:
+        pytest.skip("this file system takes only UTF-8 names")
+    succeeded("transform", model, tmp_path / "images", "-o", tmp_path / "s.zarr", "-q")
+    succeeded("transform", model, tmp_path / "images", "-o", tmp_path / "s.csv", "-q")
+    names = ["0.png", "1\\udcff.png", "2.png", "3.png"]
+    assert zarr.open_group(tmp_path / "s.zarr")["sample"][...].tolist() == names
+    with open(tmp_path / "s.csv", encoding="utf-8", newline="") as file:
+        assert [line[0] for line in csv.reader(file)][1:] == names
+
+
+@pytest.mark.parametrize(
+    ("asked", "count"),
+    [("1", 1), ("all", 56), ("0.999999999999", 56), ("5e-1", 1), ("0.7", 2)],
+)
+def test_how_many_components(tmp_path, source, asked, count):
+    variances, _ = answer(digits())
+    ratios = np.cumsum(variances) / variances.sum()
+    assert asked != "0.7" or ratios[0] < 0.7 <= ratios[1]
+    succeeded("fit", source, "-k", asked, "-o", tmp_path / "m.zarr", "-q")
+    assert streampca.load_model(tmp_path / "m.zarr").n_components == count
+
+
+def test_default_keeps_95_percent(tmp_path, source):
+    succeeded("fit", source, "-o", tmp_path / "m.zarr", "-q")
+    kept = streampca.load_model(tmp_path / "m.zarr").explained_variance_ratio
+    assert kept.sum() >= 0.95 > kept[:-1].sum()
+
+
+@pytest.mark.parametrize(("asked", "says"), [
+    ("1.0", "1 for one component or None for all"),
+    ("abc", "give a count (50), a fraction (0.95), or all"),
+    ("0", "whole number of at least 1"),
+    ("-3", "whole number of at least 1"),
+    ("1.5", "whole number of at least 1"),
+    ("nan", "give a count (50), a fraction (0.95), or all"),
+    ("1e999", "finite number"),
+])  # fmt: skip
+def test_numbers_of_components_that_are_none(tmp_path, source, asked, says):
+    said = typed("fit", source, "-k", asked, "-o", tmp_path / "m.zarr", "-q")
+    assert said.code == 2
+    assert says in said.complaint
+    assert os.listdir(tmp_path) == []
+
+
+def hand_prepared():
+    """Options, the raw array they are for, and the images they should make of it."""
+    images = digits(60, 9, 8)
+    colours = np.random.default_rng(1).integers(0, 256, (40, 6, 5, 3), dtype=np.uint8)
+    mask = np.arange(72).reshape(9, 8) % 3 > 0
+    binned = images[:, :8].reshape(60, 4, 2, 4, 2).mean(axis=(2, 4))
+    return {
+        "sample-axes": (["--sample-axes", "0,1"], images.transpose(1, 2, 0), images),
+        "select entry": (["--sample-axes", "1,2", "--select", "3=1"], colours, colours[..., 1]),
+        "select range": (["--select", "0=10:30"], images, images[10:30]),
+        "crop": (["--crop", "1:7,2:8"], images, images[:, 1:7, 2:8]),
+        "bin": (["--bin", "2"], images, binned),
+        "grey": (["--grey"], colours, colours @ np.float32([0.299, 0.587, 0.114])),
+        "mask": (["--mask", "mask.npy"], images, images[:, mask]),
+        "crop and bin": (["--crop", "0:8,0:8", "--bin", "2"], images, binned),
+        "mask file": mask,
+    }
+
+
+@pytest.mark.parametrize("case", [case for case in hand_prepared() if case != "mask file"])
+def test_preparation_and_axes_equal_numpy(tmp_path, monkeypatch, case):
+    monkeypatch.chdir(tmp_path)
+    options, raw, images = hand_prepared()[case]
+    np.save("raw.npy", raw)
+    np.save("mask.npy", hand_prepared()["mask file"])
+    succeeded("fit", "raw.npy", "-k", 3, *options, "--precision", "double", "-o", "m.zarr", "-q")
+    model, (variances, _) = streampca.load_model("m.zarr"), answer(images)
+    np.testing.assert_allclose(model.total_variance, variances.sum(), rtol=1e-6)
+    np.testing.assert_allclose(model.explained_variance, variances[:3], rtol=1e-6)
+    assert model.n_samples == len(images)
+    assert model.n_features == images[0].size
+
+
+def test_fit_asks_before_it_replaces(tmp_path, source):
+    path = tmp_path / "model.zarr"
+    succeeded("fit", source, "-k", 2, "-o", path, "-q")
+    said = typed("fit", source, "-k", 3, "-o", path, "-q")
+    assert said.code == 1
+    assert str(path) in said.complaint
+    assert streampca.load_model(path).n_components == 2
+    succeeded("fit", source, "-k", 3, "-o", path, "-q", "--overwrite")
+    assert streampca.load_model(path).n_components == 3
+
+
+# -- runs
+
+
+def same_model(left, right):
+    left, right = streampca.load_model(left), streampca.load_model(right)
+    for name in ("components", "mean", "explained_variance", "error_bound"):
+        np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
+
+
+@pytest.mark.parametrize("options", [
+    ["-k", "3"],
+    ["-k", "all", "--memory", "64MiB", "--seed", "3", "--precision", "double", "--method", "covariance"],
+    ["-k", "0.5", "--select", "0=0:50", "--sample-axes", "1,2", "--crop", "0:8,0:6", "--bin", "2"],
+])  # fmt: skip
+def test_printed_config_of_fit_does_the_same(tmp_path, source, options):
+    direct, by_file = tmp_path / "direct.zarr", tmp_path / "file.zarr"
+    succeeded("fit", source, *options, "-o", direct, "-q")
+    (tmp_path / "run.yaml").write_text(succeeded("fit", source, *options, "-o", by_file, "--print-config"))
+    assert not by_file.exists(), "printing does nothing else"
+    succeeded("run", tmp_path / "run.yaml", "-q")
+    same_model(direct, by_file)
+    printed = succeeded("run", tmp_path / "run.yaml", "--print-config")
+    assert printed == (tmp_path / "run.yaml").read_text()
+
+
+def test_printed_config_of_transform_and_reconstruct_does_the_same(tmp_path, source, model):
+    for command, options in (("transform", ["--whiten", "--memory", "64MiB"]), ("reconstruct", ["-k", "2"])):
+        direct, by_file = tmp_path / f"{command}.npy", tmp_path / f"{command}_file.npy"
+        succeeded(command, model, source, *options, "-o", direct, "-q")
+        text = succeeded(command, model, source, *options, "-o", by_file, "--print-config")
+        (tmp_path / "run.yaml").write_text(text)
+        assert load_run(str(tmp_path / "run.yaml")).model == str(model)
+        succeeded("run", tmp_path / "run.yaml", "-q")
+        np.testing.assert_array_equal(np.load(direct), np.load(by_file))
+
+
+@pytest.fixture
+def run_file(tmp_path, source):
+    """A run file that writes model and scores to `tmp_path`/out."""
+    path = tmp_path / "run.yaml"
+    output = {"directory": str(tmp_path / "out"), "transform": True}
+    path.write_text(
+        yaml.safe_dump({"collection": {"source": str(source)}, "fit": {"n_components": 3}, "output": output})
+    )
+    return path
+
+
+WITH_PICTURES = ("--set", "output.report=true")
+PICTURES = {"overview.png", "scree.png", "components.png", "reconstructions.png", "scores.png"}
+
+
+def test_run_directory(tmp_path, run_file, source):
+    said = succeeded("run", run_file, *WITH_PICTURES)
+    out = tmp_path / "out"
+    assert set(os.listdir(out)) == {"model.zarr", "scores.zarr", "config.yaml", "run.log", "run.json", "pictures"}
+    assert set(os.listdir(out / "pictures")) == PICTURES
+    for picture in PICTURES:
+        with Image.open(out / "pictures" / picture) as image:
+            image.load()
+    assert load_run(str(out / "config.yaml")) == load_run(str(run_file), WITH_PICTURES[1:])
+    about = json.loads((out / "run.json").read_text())
+    assert about["source"] == str(source)
+    assert {"streampca", "created", "plan", "versions", "peak_bytes", "fingerprint"} <= set(about)
+    log = (out / "run.log").read_text()
+    assert all(word in log for word in ("plan: covariance", "scatter matrix: started", "fit finished", "finished\n"))
+    for name in ("model.zarr", "scores.zarr", "run.json"):
+        assert f"wrote {out / name}\n" in said
+
+
+def test_same_run_again_uses_what_is_there(tmp_path, run_file):
+    succeeded("run", run_file, "-q", *WITH_PICTURES)
+    created = streampca.load_model(tmp_path / "out" / "model.zarr").provenance["created"]
+    kept = {name: os.stat(tmp_path / "out" / name).st_mtime_ns for name in ("model.zarr", "scores.zarr")}
+    (tmp_path / "out" / "pictures" / "scree.png").unlink()
+    said = typed("run", run_file, *WITH_PICTURES)
+    assert said.code == 0, said.err
+    assert "used again" in said.err
+    assert set(os.listdir(tmp_path / "out" / "pictures")) == PICTURES, "what was missing is made"
+    assert streampca.load_model(tmp_path / "out" / "model.zarr").provenance["created"] == created
+    assert kept == {name: os.stat(tmp_path / "out" / name).st_mtime_ns for name in kept}
+
+
+@pytest.mark.parametrize(("change", "key"), [
+    ("fit.n_components=4", "n_components 3 and this run has 4"),
+    ("fit.seed=1", "seed 0 and this run has 1"),
+    ("fit.precision=double", "precision 'auto' and this run has 'double'"),
+    ("prepare.bin=2", "bin 1 and this run has 2"),
+    ("prepare.crop=[[0, 4], [0, 4]]", "crop None and this run has [[0, 4], [0, 4]]"),
+    ("prepare.mask=MASK", "another mask"),
+    ("collection.source=OTHER", "source"),
+    ("collection.select={0: [0, 50]}", "other data"),
+])  # fmt: skip
+def test_changed_run_is_refused_by_key(tmp_path, run_file, change, key):
+    np.save(tmp_path / "other.npy", digits(seed=5))
+    np.save(tmp_path / "mask.npy", np.eye(8, 7) == 0)
+    change = change.replace("MASK", str(tmp_path / "mask.npy")).replace("OTHER", str(tmp_path / "other.npy"))
+    succeeded("run", run_file, "-q")
+    record = (tmp_path / "out" / "config.yaml").read_text()
+    said = typed("run", run_file, "--set", change, "-q")
+    assert said.code == 1
+    assert key in said.complaint
+    assert (tmp_path / "out" / "config.yaml").read_text() == record, "the record stays that of the model beside it"
+    succeeded("run", run_file, "--set", change, "-q", "--overwrite")
+    assert load_run(str(tmp_path / "out" / "config.yaml")) == load_run(str(run_file), [change, "output.overwrite=true"])
+    n = 50 if "select" in change else 120
+    assert zarr.open_group(tmp_path / "out" / "scores.zarr")["scores"].shape[0] == n
+
+
+def test_changed_data_are_refused(tmp_path, run_file):
+    np.save(tmp_path / "mine.npy", digits())
+    options = ["run", run_file, "--set", f"collection.source={tmp_path / 'mine.npy'}", "-q"]
+    succeeded(*options)
+    np.save(tmp_path / "mine.npy", digits(100))
+    said = typed(*options)
+    assert (said.code, "mine.npy has changed since" in said.complaint) == (1, True)
+
+
+def test_scores_of_other_options_are_not_taken_for_this_runs(tmp_path, run_file):
+    succeeded("run", run_file, "-q")
+    said = typed("run", run_file, "-q", "--set", "output.whiten=true")
+    assert "scores.zarr exists already" in said.complaint
+    succeeded("run", run_file, "-q", "--set", "output.whiten=true", "--overwrite")
+    scores = zarr.open_group(tmp_path / "out" / "scores.zarr")["scores"][...]
+    np.testing.assert_allclose(scores.std(axis=0, ddof=1), 1, rtol=1e-4)
+
+
+def test_more_memory_is_no_other_request(tmp_path, run_file):
+    succeeded("run", run_file, "-q", "--set", "fit.memory=64MiB")
+    assert "used again" in typed("run", run_file, "--set", "fit.memory=128MiB").err
+
+
+def test_set_is_read_as_yaml(run_file):
+    printed = succeeded(
+        "run", run_file, "--set", "fit.n_components=5e-1", "--set", "fit.memory=1 GiB", "--print-config"
+    )
+    assert yaml.safe_load(printed)["fit"] == {"n_components": 0.5, "memory": "1 GiB"}
+
+
+# -- fresh processes
+
+
+@pytest.mark.slow
+def test_demo(tmp_path):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    said = fresh("demo", folder=tmp_path)
+    assert said.code == 0, said.err
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)  # seconds of cores: those that pass depend on the neighbours
+    assert used.ru_utime + used.ru_stime - (before.ru_utime + before.ru_stime) < 60
+    peaks = re.findall(r"peak memory (.*?) of (.*?) allowed, for (.*?) of data", said.out)
+    assert len(peaks) == 2
+    for peak, budget, size in peaks:
+        assert parse_bytes(peak) <= parse_bytes(budget) == 32 * 2**20
+        assert parse_bytes(size) > 1.8 * parse_bytes(budget)
+    for stem in ("digits", "patches"):
+        with Image.open(tmp_path / "streampca-demo" / f"{stem}.png") as picture:
+            picture.load()
+        assert streampca.load_model(tmp_path / "streampca-demo" / f"{stem}-model.zarr").n_components == 16
+    assert "not dual" in said.out
+    assert "streampca fit path/to/images" in said.out
+    assert os.listdir(tmp_path) == ["streampca-demo"]
+
+
+@pytest.fixture(scope="module")
+def larger(tmp_path_factory):
+    """A file that takes several blocks within 10 MiB."""
+    path = tmp_path_factory.mktemp("larger") / "images.npy"
+    np.save(path, digits(12000, 16, 16))
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["BlockDone", "create_array"])
+def test_stopped_fit_is_done_again(tmp_path, larger, moment):
+    path = tmp_path / "model.zarr"
+    words = ("fit", larger, "-k", 3, "--memory", "10MiB", "-o", path, "-q")
+    assert json.loads(succeeded("plan", larger, "-k", 3, "--memory", "10MiB", "--json"))["block_rows"] < 12000 / 2
+    said = stopped(moment, *words)
+    assert said.code == 75
+    assert "same command again" in said.complaint
+    assert typed("inspect", path).code == 1, "what is not finished is not a model"
+    succeeded(*words)
+    succeeded("fit", larger, "-k", 3, "--memory", "10MiB", "-o", tmp_path / "straight.zarr", "-q")
+    same_model(path, tmp_path / "straight.zarr")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", ["zarr", "csv"])
+def test_stopped_transform_leaves_nothing(tmp_path, source, model, suffix):
+    words = ("transform", model, source, "-o", tmp_path / f"scores.{suffix}", "-q")
+    said = stopped("BlockDone", *words)
+    assert (said.code, os.listdir(tmp_path)) == (75, [])
+    assert said.complaint
+    succeeded(*words)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["BlockDone", "save"])
+def test_stopped_run_goes_on(tmp_path, run_file, moment):
+    said = stopped(moment, "run", run_file, "-q", *WITH_PICTURES)
+    assert said.code == 75
+    assert said.complaint
+    assert (tmp_path / "out" / "run.log").read_text().endswith("stopped\n")
+    assert (tmp_path / "out" / "model.zarr").exists() == (moment == "save")
+    succeeded("run", run_file, "-q", *WITH_PICTURES)
+    assert set(os.listdir(tmp_path / "out" / "pictures")) == PICTURES
+
+
+@pytest.mark.slow
+def test_reader_that_goes_away(model):
+    gone, end = os.pipe()
+    os.close(gone)
+    try:
+        command = [sys.executable, "-m", "streampca", "inspect", str(model)]
+        done = subprocess.run(command, stdout=end, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    finally:
+        os.close(end)
+    assert (done.returncode, done.stderr) == (1, "")

@@ -1,0 +1,226 @@
+"""Run files: those of this repository, what YAML makes of what people type, and the way back."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import typing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from pydantic import BaseModel
+
+from streampca.config import Run, Section, load_run, make_run
+from streampca.errors import ConfigError
+from streampca.pipeline import execute, plan_run
+
+CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
+
+
+def images(n=200, height=18, width=16):
+    return np.random.default_rng(0).integers(0, 256, (n, height, width), dtype=np.uint8)
+
+
+def small_data(name, folder):
+    """Data of the kind that a run file of this repository is for."""
+    if name == "mnist":
+        path = folder / "train-images-idx3-ubyte.gz"
+        with gzip.open(path, "wb") as file:
+            file.write(struct.pack(">4B3I", 0, 0, 8, 3, *images().shape) + images().tobytes())
+    elif name == "faces":
+        path = folder / "faces"
+        for number, image in enumerate(images(80)):
+            (path / f"s{number // 10}").mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image).save(path / f"s{number // 10}" / f"{number % 10}.pgm")
+    else:
+        path = folder / "digits.zarr"
+        zarr.save(path, images())
+    return str(path)
+
+
+def test_there_are_run_files():
+    assert {path.stem for path in CONFIGS} >= {"demo", "faces", "mnist"}
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_run_files_of_this_repository(path, tmp_path):
+    source = small_data(path.stem, tmp_path)
+    run = load_run(str(path), [f"collection.source={source}", f"output.directory={tmp_path / 'run'}"])
+    plan = plan_run(run)
+    assert plan.method == "covariance"
+    assert plan.bill.total <= plan.memory
+    assert run.output.transform
+    assert run.output.report
+    result = execute(run)
+    assert result.plan == plan
+    assert (tmp_path / "run" / "scores.zarr").is_dir()
+
+
+def load(text, tmp_path, *overrides):
+    path = tmp_path / "run.yaml"
+    path.write_text(text, encoding="utf-8")
+    return load_run(str(path), overrides)
+
+
+# -- the way back: what is printed is read as the same run
+
+
+FULL = {
+    "collection": {"source": ["a", "b"], "key": "no", "sample_axes": [1, "x"], "select": {0: 3, "c": (1, 2), "0": -1}},
+    "model": "m.zarr",
+    "prepare": {"crop": [(0, 4), (1, 5)], "grey": True, "bin": 2, "mask": "mask.npy"},
+    "fit": {"n_components": 1e-4, "method": "covariance", "memory": "2 GiB", "precision": "double", "seed": 7},
+    "output": {
+        "directory": "runs/1e3", "model": "m", "scores": "s.npy", "images": "i.zarr", "transform": True,
+        "report": True, "whiten": True, "n_components": 3, "overwrite": True,
+    },
+    "execution": {"kind": "local"},
+}  # fmt: skip
+
+
+def fields(section=Run, place=()):
+    """Dotted keys of every field, as tuples."""
+    for name, field in section.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from fields(field.annotation, (*place, name))
+        else:
+            yield (*place, name)
+
+
+def test_every_field_is_in_the_example():
+    for place in fields():
+        value = FULL
+        for name in place:
+            value = value[name]
+
+
+def test_every_field_comes_back(tmp_path):
+    run = make_run(FULL)
+    again = load(run.to_yaml(), tmp_path)
+    assert again == run
+    assert again.collection.select == {0: 3, "c": (1, 2), "0": -1}
+    assert [type(axis) for axis in again.collection.select] == [int, str, str]
+
+
+@pytest.mark.parametrize("place", list(fields()), ids=".".join)
+def test_each_field_comes_back_alone(place, tmp_path):
+    data = {"collection": {"source": "images"}}
+    value = FULL
+    for name in place:
+        value = value[name]
+    target = data
+    for name in place[:-1]:
+        target = target.setdefault(name, {})
+    target[place[-1]] = value
+    run = make_run(data)
+    assert load(run.to_yaml(), tmp_path) == run
+
+
+# What YAML reads as something else when it stands bare, and what YAML cannot hold bare.
+NAMES = [
+    "no",
+    "1e-4",
+    "1_000",
+    "0x10",
+    "~",
+    "null",
+    "",
+    " a ",
+    "a: b",
+    "a #b",
+    "é\U0001f600",
+    "a\udcffb",
+    "2024-01-01",
+    "@l",
+]
+
+
+@given(st.sampled_from(NAMES) | st.text(), st.none() | st.integers(1) | st.floats(1e-300, 1, exclude_max=True))
+def test_any_name_and_number_comes_back(tmp_path_factory, name, number):
+    run = make_run({"collection": {"source": [name, "b"], "key": name}, "fit": {"n_components": number}})
+    again = load(run.to_yaml(), tmp_path_factory.getbasetemp())
+    assert again == run
+    assert type(again.fit.n_components) is type(run.fit.n_components)
+
+
+def test_defaults_are_left_out():
+    assert make_run({"collection": {"source": "a"}}).to_yaml() == "collection:\n  source: a\n"
+
+
+def test_sections_are_frozen_and_closed():
+    for section in (Run, *(field.annotation for field in Run.model_fields.values())):
+        if isinstance(section, type) and issubclass(section, Section):
+            assert section.model_config["frozen"]
+            assert section.model_config["extra"] == "forbid"
+
+
+def test_fields_say_what_they_are_for():
+    plain = {"method", "precision", "seed", "kind"}
+    for section in typing.get_type_hints(Run).values():
+        if isinstance(section, type) and issubclass(section, Section):
+            for name, field in section.model_fields.items():
+                assert field.description or name in plain, name
+
+
+# -- what YAML makes of what people type
+
+
+@pytest.mark.parametrize(("text", "value"), [
+    ("1e-4", 1e-4), ("5e-1", 0.5), (".5", 0.5), ("0.95", 0.95), ("50", 50), ("'50'", 50), ("null", None), ("", None),
+    ("1.0", 1.0), ("0x10", 16),
+])  # fmt: skip
+def test_numbers_as_people_type_them(text, value, tmp_path):
+    found = load(f"collection: {{source: a}}\nfit:\n  n_components: {text}\n", tmp_path).fit.n_components
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize("word", ["no", "yes", "on", "off", "true", "No", "FALSE"])
+@pytest.mark.parametrize("key", [
+    "fit.n_components", "fit.seed", "fit.memory", "prepare.bin", "output.n_components", "collection.source",
+    "collection.key", "output.directory", "output.scores", "prepare.mask", "model",
+])  # fmt: skip
+def test_yes_and_no_are_neither_numbers_nor_names(word, key, tmp_path):
+    with pytest.raises(ConfigError, match=rf"{key} = (True|False)"):
+        load("collection: {source: a}", tmp_path, f"{key}={word}")
+
+
+@pytest.mark.parametrize(("word", "value"), [("yes", True), ("off", False), ("true", True)])
+def test_yes_and_no_are_flags(word, value, tmp_path):
+    assert load("collection: {source: a}", tmp_path, f"output.transform={word}").output.transform is value
+
+
+def test_quoted_no_is_a_name(tmp_path):
+    assert load("collection: {source: 'no'}", tmp_path).collection.source == "no"
+
+
+def test_overrides_apply_in_order_and_fill_empty_sections(tmp_path):
+    run = load("collection: {source: a}\nfit:\n", tmp_path, "fit.seed=1", "fit.seed=2", "output.directory=runs/a=b")
+    assert (run.fit.seed, run.output.directory) == (2, "runs/a=b")
+
+
+def test_merge_keys_are_not_doubled_keys(tmp_path):
+    text = "collection: &c {source: a, key: k}\nfit: {<<: {seed: 1}, <<: {precision: double}}\n"
+    run = load(text, tmp_path)
+    assert (run.fit.seed, run.fit.precision) == (1, "double")
+
+
+@pytest.mark.parametrize("text", [
+    "collection: {source: a, source: b}",
+    "collection: {source: a}\ncollection: {source: b}",
+    "collection: {source: a, select: {0: 1, 0: 2}}",
+    "collection: {source: [a, {b: 1, b: 2}]}",
+])  # fmt: skip
+def test_doubled_keys_at_any_depth(text, tmp_path):
+    with pytest.raises(ConfigError, match=r"stands twice, the second time in line \d; keep one"):
+        load(text, tmp_path)
+
+
+def test_recursive_text_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="recursive"):
+        load("collection: &a {source: *a}", tmp_path)

@@ -1,0 +1,259 @@
+"""`StreamingPCA` keeps scikit-learn's promises and gives scikit-learn's numbers."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import warnings
+
+import dask.array as da
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import streampca
+from streampca import Preparation, StreamingPCA
+from streampca.errors import ModelError, RequestError
+
+DIGITS, TARGETS = load_digits(return_X_y=True)
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """The same fit by both, float64 throughout."""
+    return StreamingPCA(n_components=20).fit(DIGITS), PCA(n_components=20, svd_solver="full").fit(DIGITS)
+
+
+@parametrize_with_checks([StreamingPCA(), StreamingPCA(n_components=1, whiten=True, random_state=None)])
+def test_scikit_learn_contract(estimator, check):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", category=FutureWarning)  # scikit-learn's own, of its next versions
+        check(estimator)
+
+
+@pytest.mark.parametrize("name", [
+    "components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_", "noise_variance_",
+    "n_components_", "n_samples_", "n_features_in_",
+])  # fmt: skip
+def test_attributes_equal_those_of_pca(pair, name):
+    ours, theirs = pair
+    np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+def test_scores_and_the_way_back_equal_those_of_pca(whiten):
+    ours = StreamingPCA(n_components=20, whiten=whiten).fit(DIGITS)
+    theirs = PCA(n_components=20, whiten=whiten, svd_solver="full").fit(DIGITS)
+    scores = theirs.transform(DIGITS)
+    np.testing.assert_allclose(ours.transform(DIGITS), scores, atol=1e-8)
+    np.testing.assert_allclose(ours.fit_transform(DIGITS), scores, atol=1e-8)
+    np.testing.assert_allclose(ours.inverse_transform(scores), theirs.inverse_transform(scores), atol=1e-8)
+
+
+@pytest.mark.parametrize("wanted", [1, 0.5, 0.99, None, np.int32(5), np.float32(0.75)])
+def test_number_of_components_equals_that_of_pca(wanted):
+    ours = StreamingPCA(n_components=wanted).fit(DIGITS)
+    theirs = PCA(n_components=getattr(wanted, "item", lambda: wanted)(), svd_solver="full").fit(DIGITS)
+    assert ours.n_components_ == theirs.n_components_
+    np.testing.assert_allclose(ours.noise_variance_, theirs.noise_variance_, rtol=1e-9, atol=1e-12)
+
+
+def test_few_samples():
+    ours = StreamingPCA().fit(DIGITS[:10])
+    theirs = PCA(svd_solver="full").fit(DIGITS[:10])
+    assert ours.n_components_ == 9, "ten samples span nine directions"
+    np.testing.assert_allclose(ours.explained_variance_, theirs.explained_variance_[:9], rtol=1e-9)
+    assert ours.noise_variance_ == pytest.approx(theirs.noise_variance_, abs=1e-9)
+
+
+def test_bounds_hold(pair):
+    ours, _ = pair
+    covariance = np.cov(DIGITS.T)
+    residuals = covariance @ ours.components_.T - ours.components_.T * ours.explained_variance_
+    assert np.all(np.linalg.norm(residuals, axis=0) <= ours.error_bound_ * ours.explained_variance_)
+    assert ours.error_bound_.max() < 1e-9
+    assert ours.angle_bound_.shape == (20,)
+
+
+# -- in scikit-learn's company
+
+
+def test_pipeline_and_grid_search():
+    steps = make_pipeline(StandardScaler(), StreamingPCA(), LogisticRegression(max_iter=2000))
+    search = GridSearchCV(steps, {"streamingpca__n_components": [5, 20]}, cv=3).fit(DIGITS[:600], TARGETS[:600])
+    assert search.best_params_ == {"streamingpca__n_components": 20}
+    theirs = make_pipeline(StandardScaler(), PCA(20, svd_solver="full"), LogisticRegression(max_iter=2000))
+    expected = theirs.fit(DIGITS[:600], TARGETS[:600]).predict(DIGITS[600:])
+    assert np.mean(search.predict(DIGITS[600:]) == expected) > 0.999
+
+
+def test_parameters_and_clone():
+    preparation = Preparation(bin=2)
+    given = StreamingPCA(3, whiten=True, memory="64 MiB", precision="double", preparation=preparation, random_state=7)
+    params = given.get_params()
+    assert params == {
+        "n_components": 3, "whiten": True, "method": "auto", "memory": "64 MiB", "precision": "double",
+        "preparation": preparation, "random_state": 7,
+    }  # fmt: skip
+    copy = clone(given)
+    assert copy.get_params().keys() == params.keys()
+    assert not hasattr(copy, "model_")
+    assert given.set_params(n_components=2).n_components == 2
+
+
+def test_pickles(pair):
+    ours, _ = pair
+    again = pickle.loads(pickle.dumps(ours))  # noqa: S301 - made on this line
+    np.testing.assert_array_equal(again.transform(DIGITS), ours.transform(DIGITS))
+
+
+def test_names_of_features(pair):
+    ours, _ = pair
+    assert list(ours.get_feature_names_out()[:2]) == ["streamingpca0", "streamingpca1"]
+    assert len(ours.get_feature_names_out()) == 20
+
+
+def test_data_frames():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(DIGITS, columns=[f"pixel {j}" for j in range(64)])
+    ours = StreamingPCA(n_components=3).set_output(transform="pandas").fit(frame)
+    scores = ours.transform(frame)
+    assert list(scores.columns) == ["streamingpca0", "streamingpca1", "streamingpca2"]
+    np.testing.assert_allclose(scores, StreamingPCA(n_components=3).fit_transform(DIGITS))
+    assert list(ours.feature_names_in_) == list(frame.columns)
+    with pytest.raises(ValueError, match="feature names"):
+        ours.transform(frame.rename(columns={"pixel 0": "other"}))
+
+
+def test_random_states():
+    for state in (0, 3, np.random.RandomState(3), None):
+        ours = StreamingPCA(n_components=3, random_state=state).fit(DIGITS)
+        np.testing.assert_array_equal(ours.components_, StreamingPCA(n_components=3).fit(DIGITS).components_)
+
+
+# -- beyond scikit-learn: images, paths, lazy arrays
+
+
+IMAGES = DIGITS.astype(np.uint8).reshape(-1, 8, 8)
+
+
+def test_images():
+    ours = StreamingPCA(n_components=4).fit(IMAGES)
+    assert ours.n_features_in_ == 64
+    assert ours.components_.shape == (4, 64)
+    assert ours.model_.components.shape == (4, 8, 8)
+    scores = ours.transform(IMAGES)
+    expected = PCA(4, svd_solver="full").fit(DIGITS)
+    np.testing.assert_allclose(scores, expected.transform(DIGITS), atol=1e-3)
+    assert ours.inverse_transform(scores).shape == IMAGES.shape
+    np.testing.assert_allclose(ours.transform(DIGITS), scores, atol=1e-3)
+    assert StreamingPCA(n_components=4).fit_transform(IMAGES).shape == (len(IMAGES), 4)
+
+
+def test_colour_images_with_a_preparation():
+    colours = np.random.default_rng(0).integers(0, 256, (50, 8, 6, 3), dtype=np.uint8)
+    ours = StreamingPCA(n_components=2, preparation=Preparation(grey=True, bin=2)).fit(colours)
+    assert (ours.n_features_in_, ours.components_.shape) == (8 * 6 * 3, (2, 12))
+    scores = ours.transform(colours)
+    assert scores.shape == (50, 2)
+    assert ours.inverse_transform(scores).shape == (50, 4, 3)
+
+
+def test_paths(tmp_path):
+    np.save(tmp_path / "images.npy", IMAGES)
+    ours = StreamingPCA(n_components=4, memory="64 MiB").fit(tmp_path / "images.npy")
+    np.testing.assert_array_equal(ours.components_, StreamingPCA(n_components=4).fit(IMAGES).components_)
+    scores = ours.transform(str(tmp_path / "images.npy"))
+    assert isinstance(scores, da.Array)
+    np.testing.assert_allclose(scores.compute(), ours.transform(IMAGES), atol=1e-5)
+    assert isinstance(ours.fit_transform(tmp_path / "images.npy"), da.Array)
+
+
+def test_lists_of_files(tmp_path):
+    from PIL import Image
+
+    paths = [tmp_path / f"{number}.png" for number in range(12)]
+    for path, image in zip(paths, IMAGES, strict=False):
+        Image.fromarray(image).save(path)
+    ours = StreamingPCA(n_components=2).fit(paths)
+    assert ours.n_samples_ == 12
+    np.testing.assert_allclose(ours.transform(paths).compute(), ours.transform(IMAGES[:12]), atol=1e-5)
+
+
+def test_dask_arrays():
+    lazy = da.from_array(IMAGES, chunks=(500, 8, 3))
+    ours = StreamingPCA(n_components=4).fit(lazy)
+    scores = ours.transform(lazy)
+    assert isinstance(scores, da.Array)
+    assert scores.shape == (len(IMAGES), 4)
+    np.testing.assert_allclose(scores.compute(), ours.transform(IMAGES), atol=1e-5)
+    back = ours.inverse_transform(scores)
+    assert isinstance(back, da.Array)
+    np.testing.assert_allclose(back.compute(), ours.inverse_transform(ours.transform(IMAGES)), atol=1e-4)
+
+
+def test_flat_dask_arrays():
+    lazy = da.from_array(DIGITS, chunks=(500, 64))
+    ours = StreamingPCA(n_components=4).fit(lazy)
+    np.testing.assert_allclose(ours.transform(lazy).compute(), PCA(4).fit(DIGITS).transform(DIGITS), atol=1e-8)
+
+
+def test_collections_are_taken_as_they_are():
+    collection = streampca.open_collection(IMAGES)
+    np.testing.assert_array_equal(
+        StreamingPCA(n_components=2).fit(collection).components_, StreamingPCA(n_components=2).fit(IMAGES).components_
+    )
+
+
+# -- what is refused
+
+
+def test_before_fit():
+    for call in ("transform", "inverse_transform"):
+        with pytest.raises(NotFittedError):
+            getattr(StreamingPCA(), call)(DIGITS)
+    with pytest.raises(NotFittedError):
+        StreamingPCA().get_feature_names_out()
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"n_components": 0}, "whole number of at least 1"),
+    ({"n_components": 1.0}, "None for all"),
+    ({"n_components": True}, "True"),
+    ({"n_components": "mle"}, "'mle'"),
+    ({"n_components": 65}, "at most that"),
+    ({"method": "exact"}, "auto, covariance"),
+    ({"memory": "much"}, "512MiB"),
+    ({"memory": "1 MiB"}, "at least"),
+])  # fmt: skip
+def test_parameters_out_of_range(options, message):
+    with pytest.raises((RequestError, MemoryError), match=re.escape(message)):
+        StreamingPCA(**options).fit(DIGITS)
+
+
+def test_samples_of_another_shape():
+    ours = StreamingPCA(n_components=2).fit(IMAGES)
+    for wrong in (IMAGES[:, :7], DIGITS[:, :60], IMAGES[0]):
+        with pytest.raises(ModelError, match="8 x 8"):
+            ours.transform(wrong)
+    with pytest.raises(RequestError, match="1 to 2 components"):
+        ours.inverse_transform(np.zeros((3, 5)))
+
+
+def test_sparse_and_complex_are_refused():
+    for wrong in (sparse.csr_array(DIGITS), DIGITS + 1j):
+        with pytest.raises((TypeError, ValueError), match=r"(?i)sparse|complex"):
+            StreamingPCA().fit(wrong)
+
+
+def test_unfitted_repr_is_scikit_learns():
+    assert repr(StreamingPCA(n_components=3)) == "StreamingPCA(n_components=3)"

@@ -1,0 +1,209 @@
+"""The shape of the house: imports point down, siblings stay apart, heavy packages stay where they belong."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import streampca
+
+PACKAGE = Path(streampca.__file__).parent
+
+# Top to bottom. A module imports from rows below its own, never from its row or above; a sub-package is one name.
+ROWS = """
+__main__
+cli
+tour
+demo terminal
+pipeline
+estimator report record
+fitting plot
+model
+methods applying store
+planning
+bill
+readers prepare accumulate solve execute subspace config outputs panels
+request blocks collection
+events units machine
+errors
+"""
+LEVEL = {name: -row for row, line in enumerate(ROWS.split("\n")) for name in line.split()}
+EVERYWHERE = {"__init__", "testing"}  # may import anything; of these, only the version is imported
+
+# Who may know a package: modules, or parts of a sub-package ("readers/dask" stands for every file of that name).
+KNOWS = {
+    "zarr": ("readers", "store", "applying", "outputs", "demo"),
+    "dask": ("readers/dask", "execute", "applying", "model"),
+    "distributed": ("execute",),
+    "click": ("cli",),
+    "rich": ("cli", "terminal", "tour"),
+    "pydantic": ("config",),
+    "yaml": ("config",),
+    "sklearn": ("estimator", "demo"),
+    "matplotlib": ("plot", "panels", "pipeline"),
+    "h5py": ("readers",),
+    "tifffile": ("readers",),
+    "PIL": ("readers", "plot"),
+    "psutil": ("machine",),
+}
+
+
+def sources(package):
+    """(file, its name in the house, its place inside the package) of every module."""
+    for file in sorted(package.rglob("*.py")):
+        place = file.relative_to(package).with_suffix("")
+        yield file, place.parts[0], place
+
+
+def imports(file, package):
+    """Absolute names of everything a file imports, wherever: at the top, in functions, for type checking only."""
+    inside = (package.name, *file.relative_to(package).parent.parts)
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = inside[: len(inside) - node.level + 1] if node.level else ()
+            whole = ".".join([*base, *([node.module] if node.module else [])])
+            yield from (f"{whole}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == "import_module":
+            yield from (argument.value for argument in node.args if isinstance(argument, ast.Constant))
+
+
+def broken_rules(package):
+    """Every import that breaks the layer rule, in words."""
+    homes = {name for _, name, _ in sources(package)}
+    for file, name, place in sources(package):
+        if name in EVERYWHERE:
+            continue
+        for imported in imports(file, package):
+            parts = imported.split(".")
+            if parts[0] != package.name or len(parts) < 2 or parts[1] == "__version__":
+                continue
+            other = parts[1]
+            if other not in homes:
+                yield f"{place} imports {other}, which is not a module"
+            elif not {name, other} <= LEVEL.keys() | EVERYWHERE:
+                yield f"{place} imports {other}, and one of them has no row"
+            elif other in EVERYWHERE:
+                yield f"{place} imports {other}"
+            elif other != name and LEVEL[other] >= LEVEL[name]:
+                way = "its sibling" if LEVEL[other] == LEVEL[name] else "upwards"
+                yield f"{place} imports {way} {other}"
+
+
+def strangers(package):
+    """Every import of a package by a module that should not know it, in words."""
+    for file, name, place in sources(package):
+        for imported in imports(file, package):
+            known = KNOWS.get(imported.split(".")[0])
+            if (
+                known is not None
+                and name not in known
+                and not any("/" in k and str(place).startswith(k) for k in known)
+            ):
+                yield f"{place} imports {imported}"
+
+
+def test_every_module_has_its_place():
+    homes = {name for _, name, _ in sources(PACKAGE)} - EVERYWHERE
+    assert homes <= LEVEL.keys(), f"give {homes - LEVEL.keys()} a row"
+
+
+def test_imports_point_down():
+    assert list(broken_rules(PACKAGE)) == []
+
+
+def test_packages_are_known_where_they_belong():
+    assert list(strangers(PACKAGE)) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "complaint"),
+    [
+        ("blocks.py", "from .planning import Plan", "blocks imports upwards planning"),
+        ("errors.py", "def late():\n    from . import fitting", "errors imports upwards fitting"),
+        ("units.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .model import PCAModel",
+         "units imports upwards model"),
+        ("solve/dense.py", "from ..accumulate import Scatter", "solve/dense imports its sibling accumulate"),
+        ("subspace.py", "import streampca.execute.local", "subspace imports its sibling execute"),
+        ("request.py", "from importlib import import_module\nx = import_module('streampca.cli')",
+         "request imports upwards cli"),
+        ("model.py", "from .testing import AccumulatorLaws", "model imports testing"),
+        ("accumulate/probes.py", "import zarr", "accumulate/probes imports zarr"),
+        ("planning.py", "def late():\n    import dask.array as da", "planning imports dask.array"),
+    ],
+)  # fmt: skip
+def test_a_planted_import_is_caught(tmp_path, module, line, complaint):
+    """The test of the test, on a copy of the package: the complaint is there, and is the only new one."""
+    copy = tmp_path / "streampca"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    before = [*broken_rules(copy), *strangers(copy)]
+    with (copy / module).open("a") as file:
+        file.write(f"\n{line}\n")
+    assert [*broken_rules(copy), *strangers(copy)] != before
+    assert {*broken_rules(copy), *strangers(copy)} - {*before} == {complaint}
+
+
+def test_no_file_is_long():
+    long = {str(place): lines for file, _, place in sources(PACKAGE) if (lines := file.read_text().count("\n")) > 400}
+    assert long == {}
+
+
+def test_no_module_is_called_everything_or_like_a_function():
+    names = {place.name for _, _, place in sources(PACKAGE)}
+    assert not names & {"core", "utils", "helpers", "common", "util", "misc"}
+    assert not names & set(streampca.__all__)
+
+
+def loaded_by(code):
+    script = f"{code}\nimport sys\nprint(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script], check=True, capture_output=True, text=True, timeout=100
+    )
+    return set(done.stdout.split())
+
+
+HEAVY = {
+    "scipy",
+    "sklearn",
+    "dask",
+    "zarr",
+    "matplotlib",
+    "pydantic",
+    "h5py",
+    "rich",
+    "click",
+    "PIL",
+    "tifffile",
+    "yaml",
+}
+
+
+def test_importing_loads_nothing_heavy():
+    assert not HEAVY & loaded_by("import streampca")
+
+
+def test_what_is_used_is_loaded_then():
+    """The public names work, and only what they need comes with them."""
+    loaded = loaded_by("import streampca\nfor name in streampca.__all__: getattr(streampca, name)")
+    assert {"scipy", "dask", "zarr", "sklearn"} <= loaded
+    assert not {"matplotlib", "pydantic", "rich", "click", "tifffile"} & loaded
+
+
+def test_command_line_starts_light():
+    """``streampca --help`` waits for no numerics."""
+    if (PACKAGE / "cli.py").exists():
+        assert not {"scipy", "sklearn", "dask", "matplotlib", "zarr"} & loaded_by("import streampca.cli")
+
+
+def test_public_names_are_where_they_say():
+    for name in streampca.__all__:
+        assert getattr(streampca, name) is not None
+    assert set(streampca.__all__) <= set(dir(streampca))
+    with pytest.raises(AttributeError, match="has no attribute 'fti'"):
+        streampca.fti  # noqa: B018

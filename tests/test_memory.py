@@ -1,0 +1,136 @@
+"""Memory is a promise: peaks of fresh processes against the budget and the bill."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import zarr
+from PIL import Image
+
+from streampca.units import MIB
+
+pytestmark = pytest.mark.slow
+
+# Everything is imported and opened before the meter starts; what happens after is what the budget is for.
+WORKER = """
+import json, sys
+import streampca
+from streampca import applying, fitting, model, outputs, store
+from streampca.machine import PeakMeter
+
+task, source, output, stored, options = sys.argv[1:]
+options = json.loads(options)
+events, collection = [], streampca.open_collection(source)
+if task == "fit":
+    plan = streampca.plan(collection, **options)
+    meter = PeakMeter()
+    fitted = streampca.fit(collection, listener=events.append, **options)
+    peak = meter.peak()
+    fitted.save(output)
+    found = {"bill": plan.bill.total, "solver": plan.solver, "rows": plan.block_rows, "k": fitted.n_components}
+else:
+    fitted = streampca.load_model(stored)
+    meter = PeakMeter()
+    getattr(fitted, task)(collection, output, **options)
+    found, peak = {}, meter.peak()
+print(json.dumps({"peak": peak, **found}))
+"""
+
+
+def measured(task, source, output, model="-", **options):
+    """Run one task in a process of its own; return what it says of its memory."""
+    command = [sys.executable, "-c", WORKER, task, str(source), str(output), str(model), json.dumps(options)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    if found["peak"] is None:
+        pytest.skip("this system does not tell a process its peak")
+    return found
+
+
+def blocks_of_images(n, shape, dtype, step=2048):
+    """Images of 12 patterns and noise, a few at a time: what is tested is never whole in memory."""
+    rng = np.random.default_rng(0)
+    p = int(np.prod(shape))
+    patterns = rng.normal(size=(12, p)).astype(np.float32) * 20 * 0.8 ** np.arange(12, dtype=np.float32)[:, None]
+    noise = rng.standard_normal((step, p), dtype=np.float32) + 128
+    for start in range(0, n, step):
+        x = rng.standard_normal((min(step, n - start), 12), dtype=np.float32) @ patterns
+        x += np.roll(noise, start // step, axis=1)[: len(x)]
+        if np.dtype(dtype).kind == "u":
+            x = np.clip(x, 0, np.iinfo(dtype).max)
+        yield start, x.astype(dtype).reshape(-1, *shape)
+
+
+def write(path, n, shape, dtype, layout):
+    """Store images block by block."""
+    if layout == "npy":
+        with open(f"{path}.npy", "wb") as file:
+            header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": (n, *shape)}
+            np.lib.format.write_array_header_1_0(file, header)
+            for _, block in blocks_of_images(n, shape, dtype):
+                file.write(block.data)
+        return f"{path}.npy"
+    if layout == "png":
+        path.mkdir()
+        for start, block in blocks_of_images(n, shape, dtype):
+            for number, image in enumerate(block, start):
+                Image.fromarray(image).save(path / f"{number}.png", compress_level=1)
+        return str(path)
+    options = {
+        "zarr": {"chunks": (256, *shape)},
+        "across": {"chunks": (2048, shape[0] // 4, shape[1])},
+        "sharded": {"chunks": (64, *shape), "shards": (2048, *shape)},
+    }[layout]
+    made = zarr.create_array(f"{path}.zarr", shape=(n, *shape), dtype=dtype, **options)
+    for start, block in blocks_of_images(n, shape, dtype):
+        made[start : start + len(block)] = block
+    return f"{path}.zarr"
+
+
+@pytest.mark.parametrize(
+    ("layout", "dtype", "n"), [("npy", "f4", 65536), ("zarr", "u2", 131072)], ids=["npy, float32", "zarr, uint16"]
+)
+def test_256_megabytes_within_64(tmp_path, layout, dtype, n):
+    """Fitted, transformed and reconstructed, each within the budget."""
+    source = write(tmp_path / "source", n, (32, 32), dtype, layout)
+    model, scores = tmp_path / "m.zarr", tmp_path / "scores.npy"
+    peaks = [
+        measured("fit", source, model, n_components=20, memory="64MiB")["peak"],
+        measured("write_scores", source, scores, model, memory="64MiB")["peak"],
+        measured("write_reconstruction", source, tmp_path / "images.npy", model, memory="64MiB")["peak"],
+        measured("write_reconstruction", scores, tmp_path / "again.zarr", model, memory="64MiB")["peak"],
+    ]
+    print([round(peak / MIB, 1) for peak in peaks])
+    assert max(peaks) <= 64 * MIB
+    assert np.load(scores, mmap_mode="r").shape == (n, 20)
+    assert np.load(tmp_path / "images.npy", mmap_mode="r").shape == (n, 32, 32)
+
+
+CASES = {
+    "npy, uint8, dense": ("npy", "u1", 60000, (28, 28), {"n_components": 50, "memory": "48MiB"}),
+    "npy, float64": ("npy", "f8", 12000, (24, 24), {"n_components": 20, "memory": "64MiB"}),
+    "npy, wide, dense": ("npy", "f4", 4000, (44, 44), {"n_components": 0.9, "memory": "200MiB"}),
+    "npy, wide, all": ("npy", "f4", 4000, (44, 44), {"n_components": None, "memory": "400MiB"}),
+    "npy, Lanczos": ("npy", "u1", 6000, (52, 52), {"n_components": 20, "memory": "200MiB"}),
+    "npy, Lanczos, a fraction": ("npy", "u1", 6000, (52, 52), {"n_components": 0.5, "memory": "300MiB"}),
+    "zarr by samples": ("zarr", "u2", 20000, (32, 32), {"n_components": 20, "memory": "128MiB"}),
+    "zarr across features": ("across", "f4", 16384, (32, 32), {"n_components": 20, "memory": "128MiB"}),
+    "zarr sharded": ("sharded", "f4", 16384, (32, 32), {"n_components": 20, "memory": "128MiB"}),
+    "pictures": ("png", "u1", 1500, (48, 40), {"n_components": 20, "memory": "128MiB"}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_bill_is_honest(tmp_path, name):
+    """0.6 x bill - 16 MiB < peak < 1.1 x bill + 16 MiB, and never above the budget."""
+    layout, dtype, n, shape, options = CASES[name]
+    source = write(tmp_path / "source", n, shape, dtype, layout)
+    found = measured("fit", source, tmp_path / "m.zarr", **options)
+    print(name, {**found, "peak": round(found["peak"] / MIB, 1), "bill": round(found["bill"] / MIB, 1)})
+    assert 0.6 * found["bill"] - 16 * MIB < found["peak"] < 1.1 * found["bill"] + 16 * MIB
+    assert found["peak"] <= int(options["memory"].removesuffix("MiB")) * MIB

@@ -1,0 +1,97 @@
+"""Real data against answers computed elsewhere: in-memory float64 SVDs (../shared/data/README.md)."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.linalg import subspace_angles
+from threadpoolctl import threadpool_limits
+
+import streampca
+
+DATA = Path(__file__).parents[2] / "shared" / "data"
+SOURCES = {
+    "mnist60": "mnist/train-images-idx3-ubyte.gz",
+    "frey": "frey_faces.npy",
+    "zip_train": "zip_train.npz",
+    "calcium": "calcium_imaging.tif",
+}
+
+
+@cache
+def fitted(name, n_components=0.99):
+    return streampca.fit(DATA / SOURCES[name], n_components=n_components, memory="512MiB")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Many small products: BLAS threads waiting for each other's cores are 10 times slower on a busy machine."""
+    with threadpool_limits(1):
+        yield
+
+
+@pytest.fixture(params=SOURCES)
+def case(request):
+    name = request.param
+    if not (DATA / SOURCES[name]).exists():
+        pytest.skip(f"{SOURCES[name]} is not in ../shared/data")
+    answers = json.loads((DATA / "references.json").read_text())[name]
+    return fitted(name), answers, np.load(DATA / f"reference_{name}.npz")
+
+
+def test_total_variance(case):
+    model, answers, _ = case
+    assert (model.n_samples, model.n_features) == (answers["n"], answers["p"])
+    exact = model.provenance["exact_sums"] or model.provenance["plan"]["precision"] == "double"
+    np.testing.assert_allclose(model.total_variance, answers["total_variance"], rtol=1e-9 if exact else 3e-8)
+    assert exact or answers["dtype"] == "uint16"
+
+
+def test_ratios_and_spectrum(case):
+    model, answers, arrays = case
+    np.testing.assert_allclose(model.explained_variance_ratio[:10], answers["evr10"], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(model.explained_variance_ratio[:10], answers["evr10"], rtol=1e-6)
+    np.testing.assert_allclose(model.singular_values[:10], answers["singular10"], rtol=1e-6)
+    np.testing.assert_allclose(
+        model.eigenvalues, arrays["eigenvalues"][: len(model.eigenvalues)], atol=model.eigenvalues[0] * 1e-6
+    )
+
+
+@pytest.mark.parametrize("percent", [80, 90, 95, 99])
+def test_components_for_a_fraction(case, percent):
+    """k for 99 % was asked for; the others follow from the spectrum, as `n_components` would count them."""
+    model, answers, _ = case
+    reached = np.cumsum(model.eigenvalues) >= percent / 100 * model.total_variance
+    assert int(np.argmax(reached)) + 1 == answers["n_components"][str(percent)]
+    if percent == 99:
+        assert model.n_components == answers["n_components"]["99"]
+
+
+@pytest.mark.parametrize(("name", "k"), [("mnist60", 154), ("frey", 80), ("zip_train", 88)])
+def test_asking_for_95_per_cent(name, k):
+    if not (DATA / SOURCES[name]).exists():
+        pytest.skip(f"{SOURCES[name]} is not in ../shared/data")
+    assert fitted(name, 0.95).n_components == k
+
+
+def test_subspace_and_mean(case):
+    model, _, arrays = case
+    found = model.components[:20].reshape(20, -1).astype(np.float64)
+    assert subspace_angles(found.T, arrays["components"][:20].T).max() < 1e-4
+    np.testing.assert_allclose(model.mean.ravel(), arrays["mean"], rtol=1e-9, atol=1e-9 * np.abs(arrays["mean"]).max())
+
+
+def test_bounds_hold(case):
+    model, _, arrays = case
+    true = arrays["eigenvalues"][: model.n_components]
+    assert np.all(np.abs(model.explained_variance - true) <= model.error_bound * model.explained_variance)
+    k = min(20, model.n_components)
+    vectors, others = model.components[:k].reshape(k, -1).astype(np.float64), arrays["components"][:k]
+    along = np.sum(vectors * others, axis=1)
+    angles = np.arctan2(np.linalg.norm(vectors - others * along[:, None], axis=1), np.abs(along))
+    given = np.isfinite(model.angle_bound[:k])
+    assert np.all(angles[given] <= model.angle_bound[:k][given] + 1e-7)  # the reference itself is good to about 1e-8

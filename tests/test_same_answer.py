@@ -1,0 +1,206 @@
+"""The same digits in every format, cut every way, in both precisions: one answer."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from PIL import Image
+from scipy.linalg import subspace_angles
+from sklearn.datasets import load_digits
+from threadpoolctl import threadpool_limits
+
+import streampca
+from streampca.blocks import spans_of
+from streampca.errors import BudgetError
+from streampca.events import silent
+from streampca.execute import SerialExecutor
+from streampca.fitting import prepared
+from streampca.methods import METHODS
+from streampca.planning import make_plan, problem_of
+from streampca.request import Request
+
+MNIST = Path(__file__).parents[2] / "shared" / "data" / "mnist" / "t10k-images-idx3-ubyte.gz"
+N = 2000
+FORMATS = ("npy", "fortran", "npz", "compressed", "by samples", "across features", "sharded", "zarr v2", "png")
+WITHOUT_PICTURES = tuple(name for name in FORMATS if name != "png")
+CUTS = {"whole": (N, 1), "blocks of 700": (700, 1), "blocks of 64": (64, 1), "spans": (200, 3), "many spans": (64, 7)}
+
+
+@cache
+def images(dtype):
+    """Real handwritten digits: MNIST where it is, else scikit-learn's, enlarged to about that size."""
+    if MNIST.exists():  # the inner 20 x 20 pixels, which the digits were made to fill
+        digits = streampca.open_collection(MNIST).read(slice(0, N)).reshape(N, 28, 28)[:, 4:24, 4:24].copy()
+    else:
+        small = load_digits().images[np.arange(N) % 1797]
+        digits = np.rint(np.kron(small, np.ones((1, 3, 3)))[:, :20, :20] * 15).astype(np.uint8)
+        digits[1797:] = digits[1797:, ::-1]
+    if dtype == "f4":  # no whole numbers, some offset: nothing is exact
+        digits = (digits / np.float32(255) + np.float32(10)).astype(np.float32)
+    digits.flags.writeable = False
+    return digits
+
+
+def write(folder, name, x):
+    """Store the images; return what `open_collection` is given."""
+    path = folder / name.replace(" ", "_")
+    height, width = x.shape[1:]
+    if name in ("npy", "fortran"):
+        np.save(f"{path}.npy", np.asfortranarray(x) if name == "fortran" else x)
+        return f"{path}.npy"
+    if name in ("npz", "compressed"):
+        (np.savez if name == "npz" else np.savez_compressed)(f"{path}.npz", images=x)
+        return f"{path}.npz"
+    if name == "png":
+        path.mkdir()
+        for number, image in enumerate(x):
+            Image.fromarray(image).save(path / f"{number}.png", compress_level=1)
+        return str(path)
+    options = {
+        "by samples": {"chunks": (128, height, width)},
+        "across features": {"chunks": (500, 5, width)},
+        "sharded": {"chunks": (50, height, 9), "shards": (400, height, 36)},
+        "zarr v2": {"chunks": (333, 10, 10), "zarr_format": 2},
+    }[name]
+    made = zarr.create_array(f"{path}.zarr", shape=x.shape, dtype=x.dtype, **options)
+    made[...] = x
+    return f"{path}.zarr"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Many small products: BLAS threads waiting for each other's cores are 10 times slower on a busy machine."""
+    with threadpool_limits(1):
+        yield
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """``fitted(dtype, format, cut, precision)``: a decomposition, each computed once."""
+    folder = tmp_path_factory.mktemp("formats")
+
+    @cache
+    def source(dtype, name):
+        (folder / dtype).mkdir(exist_ok=True)
+        return streampca.open_collection(write(folder / dtype, name, images(dtype)))
+
+    @cache
+    def fit(dtype, name, cut="whole", precision="auto"):
+        collection = prepared(source(dtype, name), None)
+        plan = make_plan(problem_of(collection), Request(50, memory=2**30, precision=precision))
+        rows, spans = CUTS[cut]
+        plan = replace(plan, block_rows=rows, spans=spans_of(N, spans, rows))
+        return METHODS[plan.method](collection, plan, SerialExecutor(), listener=silent)
+
+    return fit
+
+
+@cache
+def reference(dtype):
+    """In-memory float64: variances, components."""
+    rows = images(dtype).reshape(N, -1).astype(np.float64)
+    _, singular, components = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
+    return singular**2 / (N - 1), components
+
+
+def assert_same_bits(one, other):
+    for name in ("mean", "components", "explained_variance", "eigenvalues"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+    assert one.total_variance == other.total_variance
+
+
+def assert_within_bounds(one, other):
+    """Differences are within the two error bounds together."""
+    allowed = one.error_bound * one.explained_variance + other.error_bound * other.explained_variance
+    assert np.all(np.abs(one.explained_variance - other.explained_variance) <= allowed)
+    angles = pair_angles(one.components.T, other.components.T)
+    given = np.isfinite(one.angle_bound + other.angle_bound)
+    assert np.all(angles[given] <= (one.angle_bound + other.angle_bound)[given])
+
+
+def pair_angles(vectors, others):
+    vectors, others = vectors.astype(np.float64), others.astype(np.float64)
+    along = np.sum(vectors * others, axis=0)
+    return np.arctan2(np.linalg.norm(vectors - others * along, axis=0), np.abs(along))
+
+
+def widest_angle(one, other, k=20):
+    return subspace_angles(one[:k].T.astype(np.float64), other[:k].T.astype(np.float64)).max()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_whole_numbers_have_the_same_bits_in_every_format(fitted, name):
+    assert_same_bits(fitted("u1", name), fitted("u1", "npy"))
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("name", ["npy", "across features"])
+def test_whole_numbers_have_the_same_bits_however_cut(fitted, name, cut):
+    found = fitted("u1", name, cut)
+    assert found.exact
+    assert_same_bits(found, fitted("u1", "npy"))
+
+
+@pytest.mark.parametrize("precision", ["auto", "double"])
+@pytest.mark.parametrize("name", WITHOUT_PICTURES)
+def test_the_same_cut_has_the_same_bits_in_every_format(fitted, name, precision):
+    """Rounding and all: probes and bounds too."""
+    one = fitted("f4", name, "blocks of 64", precision)
+    other = fitted("f4", "npy", "blocks of 64", precision)
+    assert_same_bits(one, other)
+    np.testing.assert_array_equal(one.error_bound, other.error_bound)
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize(("precision", "variances", "angle"), [("auto", 1e-6, 1e-5), ("double", 1e-11, 1e-8)])
+def test_fractions_agree_however_cut(fitted, cut, precision, variances, angle):
+    """Between cuts and with numpy in float64."""
+    found, other = fitted("f4", "npy", cut, precision), fitted("f4", "npy", "whole", precision)
+    assert not found.exact
+    np.testing.assert_allclose(found.explained_variance, other.explained_variance, rtol=variances)
+    assert widest_angle(found.components, other.components) < angle
+    assert_within_bounds(found, other)
+    values, components = reference("f4")
+    np.testing.assert_allclose(found.explained_variance, values[:50], rtol=variances)
+    assert widest_angle(found.components, components) < angle
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f4"])
+def test_precisions_agree_within_their_bounds(fitted, dtype):
+    single, double = fitted(dtype, "npy"), fitted(dtype, "npy", "whole", "double")
+    np.testing.assert_allclose(single.explained_variance, double.explained_variance, rtol=1e-6)
+    assert widest_angle(single.components, double.components) < 1e-5
+    assert_within_bounds(single, double)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f4"])
+@pytest.mark.parametrize("precision", ["auto", "double"])
+def test_bounds_hold_against_the_reference(fitted, dtype, precision):
+    """What is claimed of each component is true of it."""
+    found = fitted(dtype, "npy", "whole", precision)
+    values, components = reference(dtype)
+    assert np.all(np.abs(found.explained_variance - values[:50]) <= found.error_bound * found.explained_variance)
+    angles = pair_angles(found.components.T, components[:50].T)
+    given = np.isfinite(found.angle_bound)
+    assert np.all(angles[given] <= found.angle_bound[given] + 1e-12)
+    assert given.sum() >= 20
+    assert np.all(found.error_bound < (1e-4 if precision == "auto" else 1e-11))
+
+
+def test_the_budget_changes_blocks_and_nothing_else(fitted, tmp_path):
+    path = write(tmp_path, "npy", images("u1"))
+    with pytest.raises(BudgetError) as caught:
+        streampca.plan(path, n_components=50, memory="1MiB")
+    least = re.search(r"at least (\w+)", str(caught.value))[1]
+    blocks = []
+    for memory in (least, "1GiB"):
+        model = streampca.fit(path, n_components=50, memory=memory)
+        blocks.append(model.provenance["plan"]["block_rows"])
+        np.testing.assert_array_equal(model.explained_variance, fitted("u1", "npy").explained_variance)
+    assert blocks[0] < blocks[1] == N
