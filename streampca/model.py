@@ -349,7 +349,7 @@ class PCAModel:
         """
         if keep_state is None:
             keep_state = 8 * self.n_features**2 <= STATE_LIMIT
-        state = self.statistic.state() if self.statistic is not None and keep_state else None
+        state = self.statistic.state(copy=False) if self.statistic is not None and keep_state else None
         about = {
             "provenance": dict(self.provenance),
             "preparation": {

@@ -26,7 +26,7 @@ Array = npt.NDArray[Any]
 FORMAT = 1
 PER_COMPONENT = ("explained_variance", "explained_variance_ratio", "singular_values", "error_bound", "angle_bound")
 CHUNK_BYTES = 4 * MIB  # of one chunk: small enough to read a component alone, large enough for a disk
-SHARD_BYTES = 64 * MIB  # of one file, so that large arrays do not become a million of them
+SHARD_BYTES = 16 * MIB  # of one file, so that large arrays do not become a million of them
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,11 @@ def _write_array(group: zarr.Group, name: str, array: Stored) -> None:
         attributes=dict(array.attributes or {}),
         fill_value=np.nan if values.dtype.kind == "f" else None,
     )
-    made[...] = values
+    if not values.shape:
+        made[...] = values
+    rows = max(1, (shards or chunks or (1,))[0])
+    for start in range(0, len(values) if values.shape else 0, rows):  # a shard at a time: no copy of the whole
+        made[start : start + rows] = values[start : start + rows]
 
 
 def _cut(shape: tuple[int, ...], itemsize: int) -> tuple[tuple[int, ...], tuple[int, ...] | None]:

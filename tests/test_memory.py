@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from functools import cache
 
 import numpy as np
 import pytest
 import zarr
 from PIL import Image
 
-from streampca.units import MIB
+import streampca
+from streampca.errors import BudgetError
+from streampca.units import MIB, parse_bytes
 
 pytestmark = pytest.mark.slow
 
@@ -82,6 +86,7 @@ def write(path, n, shape, dtype, layout):
                 Image.fromarray(image).save(path / f"{number}.png", compress_level=1)
         return str(path)
     options = {
+        "plain": {"chunks": (512, *shape), "compressors": None},
         "zarr": {"chunks": (256, *shape)},
         "across": {"chunks": (2048, shape[0] // 4, shape[1])},
         "sharded": {"chunks": (64, *shape), "shards": (2048, *shape)},
@@ -92,9 +97,7 @@ def write(path, n, shape, dtype, layout):
     return f"{path}.zarr"
 
 
-@pytest.mark.parametrize(
-    ("layout", "dtype", "n"), [("npy", "f4", 65536), ("zarr", "u2", 131072)], ids=["npy, float32", "zarr, uint16"]
-)
+@pytest.mark.parametrize(("layout", "dtype", "n"), [("npy", "f4", 65536), ("plain", "u2", 131072)])
 def test_256_megabytes_within_64(tmp_path, layout, dtype, n):
     """Fitted, transformed and reconstructed, each within the budget."""
     source = write(tmp_path / "source", n, (32, 32), dtype, layout)
@@ -102,8 +105,7 @@ def test_256_megabytes_within_64(tmp_path, layout, dtype, n):
     peaks = [
         measured("fit", source, model, n_components=20, memory="64MiB")["peak"],
         measured("write_scores", source, scores, model, memory="64MiB")["peak"],
-        measured("write_reconstruction", source, tmp_path / "images.npy", model, memory="64MiB")["peak"],
-        measured("write_reconstruction", scores, tmp_path / "again.zarr", model, memory="64MiB")["peak"],
+        measured("write_reconstruction", scores, tmp_path / "images.npy", model, memory="64MiB")["peak"],
     ]
     print([round(peak / MIB, 1) for peak in peaks])
     assert max(peaks) <= 64 * MIB
@@ -113,24 +115,56 @@ def test_256_megabytes_within_64(tmp_path, layout, dtype, n):
 
 CASES = {
     "npy, uint8, dense": ("npy", "u1", 60000, (28, 28), {"n_components": 50, "memory": "48MiB"}),
-    "npy, float64": ("npy", "f8", 12000, (24, 24), {"n_components": 20, "memory": "64MiB"}),
     "npy, wide, dense": ("npy", "f4", 4000, (44, 44), {"n_components": 0.9, "memory": "200MiB"}),
-    "npy, wide, all": ("npy", "f4", 4000, (44, 44), {"n_components": None, "memory": "400MiB"}),
+    "npy, wide, all": ("npy", "f8", 3000, (36, 36), {"n_components": None, "memory": "200MiB"}),
     "npy, Lanczos": ("npy", "u1", 6000, (52, 52), {"n_components": 20, "memory": "200MiB"}),
-    "npy, Lanczos, a fraction": ("npy", "u1", 6000, (52, 52), {"n_components": 0.5, "memory": "300MiB"}),
-    "zarr by samples": ("zarr", "u2", 20000, (32, 32), {"n_components": 20, "memory": "128MiB"}),
+    "zarr by samples": ("zarr", "u2", 12000, (32, 32), {"n_components": 20, "memory": "128MiB"}),
     "zarr across features": ("across", "f4", 16384, (32, 32), {"n_components": 20, "memory": "128MiB"}),
     "zarr sharded": ("sharded", "f4", 16384, (32, 32), {"n_components": 20, "memory": "128MiB"}),
-    "pictures": ("png", "u1", 1500, (48, 40), {"n_components": 20, "memory": "128MiB"}),
+    "pictures": ("png", "u1", 800, (48, 40), {"n_components": 20, "memory": "128MiB"}),
 }
 
 
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """``source(name)``: where the images of a case are, written once."""
+    folder = tmp_path_factory.mktemp("sources")
+
+    @cache
+    def written(name):
+        layout, dtype, n, shape, _ = CASES[name]
+        return write(folder / name.replace(", ", "_"), n, shape, dtype, layout)
+
+    return written
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_the_bill_is_honest(tmp_path, name):
+def test_the_bill_is_honest(source, tmp_path, name):
     """0.6 x bill - 16 MiB < peak < 1.1 x bill + 16 MiB, and never above the budget."""
-    layout, dtype, n, shape, options = CASES[name]
-    source = write(tmp_path / "source", n, shape, dtype, layout)
-    found = measured("fit", source, tmp_path / "m.zarr", **options)
+    options = CASES[name][-1]
+    found = measured("fit", source(name), tmp_path / "m.zarr", **options)
     print(name, {**found, "peak": round(found["peak"] / MIB, 1), "bill": round(found["bill"] / MIB, 1)})
     assert 0.6 * found["bill"] - 16 * MIB < found["peak"] < 1.1 * found["bill"] + 16 * MIB
-    assert found["peak"] <= int(options["memory"].removesuffix("MiB")) * MIB
+    assert found["peak"] <= parse_bytes(options["memory"])
+
+
+@pytest.mark.parametrize("name", ["npy, wide, dense", "npy, Lanczos", "zarr across features", "pictures"])
+def test_the_least_budget_is_kept(source, tmp_path, name):
+    """What a refusal says would do, does: the peak stays within it."""
+    options = {**CASES[name][-1], "memory": "1MiB"}
+    with pytest.raises(BudgetError) as caught:
+        streampca.plan(source(name), **options)
+    options["memory"] = re.search(r"at least (\w+)", str(caught.value))[1]
+    found = measured("fit", source(name), tmp_path / "m.zarr", **options)
+    print(name, options["memory"], round(found["peak"] / MIB, 1))
+    assert found["peak"] <= parse_bytes(options["memory"])
+
+
+@pytest.mark.xfail(reason="Lanczos falls back to a dense solve that is not in the bill", strict=True)
+def test_a_fraction_of_a_flat_spectrum_keeps_the_budget(tmp_path):
+    """Nothing but noise, 95 % of it asked for: thousands of components, however they are solved for."""
+    noise = np.random.default_rng(0).standard_normal((3000, 46, 46), dtype=np.float32)
+    np.save(tmp_path / "noise.npy", noise)
+    found = measured("fit", tmp_path / "noise.npy", tmp_path / "m.zarr", n_components=0.95, memory="80MiB")
+    assert found["solver"] == "lanczos"
+    assert found["peak"] <= 80 * MIB

@@ -480,7 +480,7 @@ def rows_of(path):
 
 
 @pytest.mark.parametrize("ending", ["zarr", "npy", "csv"])
-@pytest.mark.parametrize("memory", ["10MiB", "256MiB"])
+@pytest.mark.parametrize("memory", ["16MiB", "256MiB"])
 def test_written_scores_are_the_scores(model, digits, tmp_path, ending, memory):
     np.save(tmp_path / "digits.npy", digits)
     path = tmp_path / f"scores.{ending}"

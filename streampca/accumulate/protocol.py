@@ -53,8 +53,11 @@ class Accumulator(Protocol):
     def absorb(self, other: Self) -> None:
         """Do what `merge` does, in place: afterwards this is the statistic of both."""
 
-    def state(self) -> dict[str, Array]:
-        """Return everything there is to know as plain arrays; `from_state` is its exact inverse."""
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Return everything there is to know as plain arrays; `from_state` is its exact inverse.
+
+        Without `copy`, large arrays may be read-only views, for writing them down at once.
+        """
 
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> Self:

@@ -24,6 +24,7 @@ Float64 = npt.NDArray[np.float64]
 EXACT_BELOW = 2.0**24  # float32 holds every whole number up to here
 FIRST_ROWS = 256  # 256 rows of uint8 differences stay exact whatever they are: 256 * 255^2 < 2^24
 LEAST_EXACT_ROWS = 64  # shorter pieces cost more (adding p x p) than exactness is worth
+TILE_ROWS = 64  # rows converted and then centred while they are in the cache: a third faster than all at once
 SUM_ROWS = 32  # rows summed in float32 before the sum is added in float64; costs 2 % of the product at 784 features
 SQUARES = 32  # squares added in float32 before the sum is added in float64; 4 % of the product at 784 features
 CENTRE_ROWS = 64  # rows of a block that tell whether it lies far from the centre
@@ -154,10 +155,13 @@ class Scatter:
             self._work = np.empty((min(self.product_rows, max(len(piece), FIRST_ROWS)), self.n_features), self._dtype)
         centred = self._work[: len(piece)]
         coarse, fine = _split(self._centre, self._dtype)
+        shifts = [part for part in (coarse, fine) if part.any()]
         with np.errstate(over="ignore", invalid="ignore"):  # the product's diagonal will say so
-            np.subtract(piece, coarse, out=centred, casting="unsafe", dtype=self._dtype)
-            if fine.any():
-                centred -= fine
+            for start in range(0, len(piece), TILE_ROWS):
+                tile = centred[start : start + TILE_ROWS]
+                np.copyto(tile, piece[start : start + TILE_ROWS], casting="unsafe")
+                for part in shifts:
+                    tile -= part
         return centred
 
     def _sums(self, centred: Array) -> Array:
@@ -297,8 +301,8 @@ class Scatter:
         """Return the scatter about the mean as a new matrix, (p, p) in Fortran order, upper triangle."""
         return blas.dsyr(-float(self.n_samples), self.offset, a=self._scatter.copy(order="F"), overwrite_a=1)  # type: ignore[no-any-return]
 
-    def state(self) -> dict[str, Array]:
-        """Everything as plain arrays."""
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Everything as plain arrays; without `copy` the scatter itself, to be written down and not to."""
         return {
             "n_samples": np.array(self.n_samples),
             "product_rows": np.array(self.product_rows),
@@ -309,7 +313,7 @@ class Scatter:
             "squares": np.array(self._squares),
             "centre": self._centre.copy(),
             "total": self._total.copy(),
-            "scatter": self._scatter.copy(order="F"),
+            "scatter": self._scatter.copy(order="F") if copy else self.upper,
             **self._probes.state(),
         }
 

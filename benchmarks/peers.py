@@ -1,0 +1,250 @@
+"""Time, memory and error of streampca beside its peers, each in fresh processes, in alternating rounds.
+
+Peers get their best case: arrays that are in memory before their clock starts, as float32, as float64, and as stored
+(of uint8 scikit-learn makes float64 itself); ours starts from the file. So there are two ratios to our time: of their
+fit alone, and with loading, on its own clock, added. Errors are those of the 1st, 10th and last variance against a
+reference in float64. Run it on digits and on data with a large offset, which some automatic choices lose:
+
+    python benchmarks/peers.py
+    python benchmarks/peers.py --problem offset
+
+Peers that are not installed are named as such; `pip install dask-ml xeofs` adds the last rows. `--only eigh,auto` takes
+the rows with one of these words in their name: IncrementalPCA takes minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from fresh import alternating, folder, in_fresh_process, machine, measured, mib, print_table, tell, warm
+from scipy.linalg import blas, eigh
+from synthetic import Draw, npy_of, offset, strokes
+
+Floats = npt.NDArray[np.floating[Any]]
+
+PROBLEMS: dict[str, tuple[Draw, int]] = {"digits": (strokes, 200_000), "offset": (offset, 20_000)}
+OURS = "streampca.fit, from the file"
+TINY = "tiny.npy"  # beside the data
+BLOCK = 16_384  # rows to a block for peers that take blocks
+
+
+class Result(NamedTuple):
+    """What one peer took, and the variances it found."""
+
+    loading: float
+    seconds: float
+    peak: int | None
+    variances: Floats
+
+
+class Peer(NamedTuple):
+    """One row: ``load(path)`` before the clock starts, ``fit(loaded, k)`` while it runs gives the variances."""
+
+    package: str
+    load: Callable[[Path], Any]
+    fit: Callable[[Any, int], Floats]
+
+
+def ours(path: Path, k: int) -> Floats:
+    import streampca
+
+    return streampca.fit(path, n_components=k).explained_variance
+
+
+def pca(data: Floats, k: int, solver: str) -> Floats:
+    from sklearn.decomposition import PCA
+
+    return PCA(k, svd_solver=solver, random_state=0).fit(data).explained_variance_
+
+
+def incremental(data: Floats, k: int) -> Floats:
+    from sklearn.decomposition import IncrementalPCA
+
+    return IncrementalPCA(k).fit(data).explained_variance_
+
+
+def incremental_blocks(path: Path, k: int) -> Floats:
+    from sklearn.decomposition import IncrementalPCA
+
+    model = IncrementalPCA(k)
+    for block in blocks(path, np.float32):
+        if len(block) >= k:
+            model.partial_fit(block)
+    return model.explained_variance_
+
+
+def dask_pca(path: Path, k: int, **options: Any) -> Floats:
+    import dask.array as da
+    from dask_ml.decomposition import PCA
+
+    data = da.from_array(mapped(path), chunks=(BLOCK, -1), name=False, asarray=False).astype(np.float32)
+    return PCA(k, random_state=0, **options).fit(data).explained_variance_
+
+
+def xeofs_eof(data: Floats, k: int) -> Floats:
+    import xarray as xr
+    import xeofs as xe
+
+    model = xe.single.EOF(n_modes=k, random_state=0)
+    places = {"sample": np.arange(len(data)), "pixel": np.arange(data.shape[1])}  # it fails where there are none
+    model.fit(xr.DataArray(data, coords=places, dims=("sample", "pixel")), dim="sample")
+    return model.explained_variance().values
+
+
+def mapped(path: Path) -> npt.NDArray[Any]:
+    """Rows of a file, (n, p), as a memory map."""
+    stored = np.load(path, mmap_mode="r")
+    return stored.reshape(len(stored), -1)
+
+
+def blocks(path: Path, dtype: type[np.floating[Any]]) -> Iterator[Floats]:
+    """Rows of a file, block by block, converted; read, since mapped pages would count as memory used."""
+    (n, p), stored, offset = mapped(path).shape, mapped(path).dtype, np.load(path, mmap_mode="r").offset
+    for start in range(0, n, BLOCK):
+        values = np.fromfile(path, stored, min(BLOCK, n - start) * p, offset=offset + start * p * stored.itemsize)
+        yield values.astype(dtype, copy=False).reshape(-1, p)
+
+
+def array(path: Path, dtype: type[np.floating[Any]] | None = None) -> npt.NDArray[Any]:
+    """All rows of a file in memory, (n, p), as stored or converted."""
+    dtype = dtype or mapped(path).dtype.type
+    rows = np.empty(mapped(path).shape, dtype)
+    for start, block in zip(range(0, len(rows), BLOCK), blocks(path, dtype), strict=True):
+        rows[start : start + BLOCK] = block
+    return rows
+
+
+def itself(path: Path) -> Path:
+    return path
+
+
+PEERS = {
+    OURS: Peer("streampca", itself, ours),
+    "sklearn PCA covariance_eigh, float32 array": Peer(
+        "sklearn", partial(array, dtype=np.float32), partial(pca, solver="covariance_eigh")
+    ),
+    "sklearn PCA covariance_eigh, float64 array": Peer(
+        "sklearn", partial(array, dtype=np.float64), partial(pca, solver="covariance_eigh")
+    ),
+    "sklearn PCA auto, array as stored": Peer("sklearn", array, partial(pca, solver="auto")),
+    "sklearn PCA randomized, float32 array": Peer(
+        "sklearn", partial(array, dtype=np.float32), partial(pca, solver="randomized")
+    ),
+    "sklearn IncrementalPCA.fit, memory map": Peer("sklearn", mapped, incremental),
+    "sklearn IncrementalPCA.partial_fit, blocks": Peer("sklearn", itself, incremental_blocks),
+    "dask-ml PCA tsqr, memory map": Peer("dask_ml", itself, partial(dask_pca, svd_solver="tsqr")),
+    "dask-ml PCA randomized, memory map": Peer(
+        "dask_ml", itself, partial(dask_pca, svd_solver="randomized", iterated_power=2)
+    ),
+    "xeofs EOF, float32 array": Peer("xeofs", partial(array, dtype=np.float32), xeofs_eof),
+}
+
+
+def run(name: str, path: Path, k: int) -> Result | str:
+    """Run one peer in this process, and say in words if it fails.
+
+    Imports, and what is done once in a process, are done before on a tiny array.
+    """
+    peer = PEERS[name]
+
+    def work() -> tuple[float, float, Floats]:
+        began = time.perf_counter()
+        data = peer.load(path)
+        loaded = time.perf_counter()
+        variances = peer.fit(data, k)
+        return loaded - began, time.perf_counter() - loaded, np.asarray(variances)
+
+    warnings.simplefilter("ignore")  # peers' own
+    try:
+        peer.fit(peer.load(path.with_name(TINY)), 4)
+        (loading, seconds, variances), _, peak = measured(work)
+    except Exception as error:  # peers fail in their own ways, and the others are still of interest
+        return f"{type(error).__name__}: {error}".partition("\n")[0]
+    return Result(loading, seconds, peak, variances)
+
+
+def reference(path: Path, k: int) -> Floats:
+    """Leading variances by a textbook: two passes, everything in float64."""
+    n, p = mapped(path).shape
+    mean = sum(block.sum(axis=0) for block in blocks(path, np.float64)) / n
+    scatter = np.zeros((p, p), order="F")
+    for block in blocks(path, np.float64):
+        blas.dsyrk(1.0, (block - mean).T, beta=1.0, c=scatter, overwrite_c=1)
+    return eigh(scatter, lower=False, eigvals_only=True, subset_by_index=(p - k, p - 1))[::-1] / (n - 1)
+
+
+def row(name: str, results: list[Result], truth: Floats, baseline: float) -> list[str]:
+    """One peer's medians, its time to ours, and its errors."""
+    loading = statistics.median(result.loading for result in results)
+    seconds = statistics.median(result.seconds for result in results)
+    peaks = [result.peak for result in results if result.peak is not None]
+    errors = np.abs(results[0].variances / truth - 1)[ranks(len(truth))]
+    times = [f"{loading:.2f}", f"{seconds:.2f}", f"{seconds / baseline:.1f}", f"{(loading + seconds) / baseline:.1f}"]
+    return [name, *times, mib(statistics.median(peaks) if peaks else None), *(f"{error:.0e}" for error in errors)]
+
+
+def ranks(k: int) -> list[int]:
+    """Which variances, counted from 0, are compared: the 1st, the 10th and the last."""
+    return sorted({0, min(9, k - 1), k - 1})
+
+
+def report(results: dict[str, list[Result | str]], truth: Floats) -> None:
+    """Print the table; what is not in it, and why."""
+    whole = {name: [one for one in runs if isinstance(one, Result)] for name, runs in results.items()}
+    baseline = statistics.median(result.seconds for result in whole[OURS])
+    headings = (
+        "",
+        "load s",
+        "fit s",
+        "to ours",
+        "with load",
+        "peak MiB",
+        *(f"error {rank + 1}" for rank in ranks(len(truth))),
+    )
+    print_table(headings, [row(name, runs, truth, baseline) for name, runs in whole.items() if runs])
+    for name, runs in results.items():
+        for problem in sorted({one for one in runs if isinstance(one, str)}):
+            print(f"{name}: failed, {problem}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--problem", choices=PROBLEMS, default="digits")
+    parser.add_argument("--samples", type=int, help="default: 200000 digits, 20000 with an offset")
+    parser.add_argument("--side", type=int, default=28, help="pixels along each side of a sample")
+    parser.add_argument("--components", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default="", help="words, one of which a row's name has; ours always runs")
+    parser.add_argument("--directory", type=Path, help="keep the data here; by default a temporary folder")
+    args = parser.parse_args()
+    draw, usual = PROBLEMS[args.problem]
+    n, k, words = args.samples or usual, args.components, args.only.split(",")
+    chosen = [name for name in PEERS if name == OURS or any(word in name for word in words)]
+    installed = [name for name in chosen if find_spec(PEERS[name].package)]
+
+    with folder(args.directory) as directory:
+        path = npy_of(directory, draw, n, args.side)
+        np.save(directory / TINY, next(draw(512, 8, 0)))
+        warm(path)
+        print(f"{args.problem}: {n} x {args.side} x {args.side} {mapped(path).dtype}, k = {k}; {machine()}")
+        tell("reference in float64")
+        truth = in_fresh_process(reference, path, k)
+        jobs = {name: partial(in_fresh_process, run, name, path, k) for name in installed}
+        report(alternating(args.rounds, jobs), truth)
+    for name in chosen:
+        if name not in installed:
+            print(f"{name}: not installed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Seeded pictures of any number and size, made in blocks: what the benchmarks are run on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+Draw = Callable[[int, int, int], Iterator[npt.NDArray[Any]]]
+
+MODES = 12  # waves along each side: 144 directions of signal
+BLOCK = 8192
+
+
+def _waves(side: int) -> Floats:
+    """Products of cosines, (144, side^2), with amplitudes that fall with the frequency."""
+    orders = np.arange(MODES)
+    along = np.cos(np.pi * orders[:, None] * (np.arange(side) + 0.5) / side)
+    amplitude = 1 / (4 + np.hypot(orders[:, None], orders))
+    amplitude[0, 0] /= 2  # overall brightness varies less than shape
+    waves = amplitude[:, :, None, None] * along[:, None, :, None] * along[None, :, None, :]
+    return waves.reshape(MODES**2, side * side).astype(np.float32)
+
+
+def _fields(n: int, side: int, seed: int) -> Iterator[Floats]:
+    """Smooth random fields of unit variance in every pixel, (rows, side^2), block by block."""
+    waves = _waves(side)
+    waves /= np.linalg.norm(waves, axis=0)
+    for start in range(0, n, BLOCK):
+        rng = np.random.default_rng([seed, start])
+        yield rng.standard_normal((min(BLOCK, n - start), len(waves)), dtype=np.float32) @ waves
+
+
+def strokes(n: int, side: int, seed: int = 0) -> Iterator[npt.NDArray[np.uint8]]:
+    """uint8 pictures, (rows, side, side), that are to PCA what MNIST's digits are, where it counts here.
+
+    Three quarters of the pixels are zero, the mean is 33, the brightest are 255, edges are black; 151 components hold
+    95 % of the variance (MNIST: 154), and exact products are about as long (MNIST's 1024 rows at 28 x 28).
+    """
+    y, x = (np.indices((side, side)).reshape(2, -1) + 0.5) / side * 2 - 1
+    window = np.clip(1.2 - 1.6 * (x * x + y * y), 0, 1).astype(np.float32)
+    for field in _fields(n, side, seed):
+        field *= 400
+        field -= 60
+        field *= window
+        np.clip(field, 0, 255, out=field)
+        yield field.astype(np.uint8).reshape(-1, side, side)
+
+
+def smooth(n: int, side: int, seed: int = 0) -> Iterator[npt.NDArray[np.uint8]]:
+    """uint8 pictures, (rows, side, side), of smooth grey clouds about 128."""
+    for field in _fields(n, side, seed):
+        field *= 40
+        field += 128
+        np.clip(field, 0, 255, out=field)
+        yield field.astype(np.uint8).reshape(-1, side, side)
+
+
+def offset(n: int, side: int, seed: int = 0) -> Iterator[Floats]:
+    """float32 pictures, (rows, side, side), with mean 30000 and standard deviation 5: raw counts of a camera, say."""
+    for field in _fields(n, side, seed):
+        field *= 5
+        field += 30000
+        yield field.reshape(-1, side, side)
+
+
+def npy_of(directory: Path, draw: Draw, n: int, side: int, seed: int = 0) -> Path:
+    """Write pictures to one .npy file, (n, side, side), or find it already there."""
+    path = directory / f"{draw.__name__}-{n}x{side}x{side}-{seed}.npy"
+    if not path.exists():
+        partial = path.with_suffix(".partial")
+        dtype = next(draw(1, side, seed)).dtype
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (n, side, side)}
+        with partial.open("wb") as file:
+            np.lib.format.write_array_header_1_0(file, header)
+            for pictures in draw(n, side, seed):
+                file.write(pictures.data)
+        partial.rename(path)
+    return path
