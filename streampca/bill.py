@@ -83,4 +83,4 @@ def solve_bill(problem: Problem, request: Request, solver: str, room: int) -> Ph
         items["Lanczos basis and blocks"] = lanczos_bytes(p, wanted)
     items[f"{k} components"] = (COMPONENT_COPIES - 1) * 8 * p * k
     items["BLAS and Python"] = RUNTIME_BYTES
-    return Phase("solve", tuple(items.items()))
+    return Phase(f"{solver} solve", tuple(items.items()))

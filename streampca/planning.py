@@ -44,8 +44,9 @@ class Plan:
         Of products.
     solver : {"dense", "lanczos"}
         For the p x p problem.
-    room : int
-        Most components there is memory for.
+    room, dense_room : int
+        Most components there is memory for, by the solver and by a dense one, which takes over from Lanczos where it
+        converges slowly; 0 where a dense one does not fit.
     block_rows, product_rows : int
         Samples in memory at once; samples multiplied at a time.
     spans : tuple of Span
@@ -74,6 +75,7 @@ class Plan:
     precision: str
     solver: str
     room: int
+    dense_room: int
     block_rows: int
     product_rows: int
     spans: tuple[Span, ...]
@@ -194,7 +196,11 @@ def _covariance_plan(problem: Problem, request: Request, memory: int, source: st
     solver = _solver(p, request.n_components)
     decoded_again = max(1.0, problem.chunk_samples / rows) if rows < n else 1.0
     room = component_room(problem, request, solver, memory)
-    bill = Bill((pass_bill(problem, precision, rows, product_rows), solve_bill(problem, request, solver, room)))
+    dense_room = _dense_room(problem, request, solver, room, memory)
+    phases = [pass_bill(problem, precision, rows, product_rows), solve_bill(problem, request, solver, room)]
+    if dense_room and solver != "dense":
+        phases.append(solve_bill(problem, request, "dense", min(room, dense_room)))
+    bill = Bill(tuple(phases))
     side = format_shape((p, p))
     why = f"the {side} scatter matrix fits the budget; exact, in one pass"
     return Plan(
@@ -206,6 +212,7 @@ def _covariance_plan(problem: Problem, request: Request, memory: int, source: st
         precision=precision,
         solver=solver,
         room=room,
+        dense_room=dense_room,
         block_rows=rows,
         product_rows=product_rows,
         spans=spans_of(n, 1, rows),
@@ -240,6 +247,14 @@ def _rows_in_memory(problem: Problem, memory: int, share: int) -> int:
 def _product_rows(p: int, itemsize: int, rows: int, share_bytes: int) -> int:
     most = max(LEAST_PRODUCT_ROWS, share_bytes // (p * itemsize))
     return max(1, min(MOST_PRODUCT_ROWS, most, max(rows, LEAST_PRODUCT_ROWS)))
+
+
+def _dense_room(problem: Problem, request: Request, solver: str, room: int, memory: int) -> int:
+    """Components a dense solve has memory for, 0 where it does not fit beside as many as the bill counts on."""
+    if solver == "dense":
+        return room
+    fits = solve_bill(problem, request, "dense", room).total <= memory
+    return component_room(problem, request, "dense", memory) if fits else 0
 
 
 def _solver(p: int, wanted: int | float | None) -> str:

@@ -160,7 +160,6 @@ def test_the_least_budget_is_kept(source, tmp_path, name):
     assert found["peak"] <= parse_bytes(options["memory"])
 
 
-@pytest.mark.xfail(reason="Lanczos falls back to a dense solve that is not in the bill", strict=True)
 def test_a_fraction_of_a_flat_spectrum_keeps_the_budget(tmp_path):
     """Nothing but noise, 95 % of it asked for: thousands of components, however they are solved for."""
     noise = np.random.default_rng(0).standard_normal((3000, 46, 46), dtype=np.float32)

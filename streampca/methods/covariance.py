@@ -25,6 +25,11 @@ from ..solve import Solution, certify, dense_flops, solve_dense, start_lanczos
 from .protocol import Decomposition, Float64
 
 DOUBLE_BELOW = 1e-3  # components with less of the first variance are stored as float64, whatever the products were
+PATIENCE = 3  # times the cost of a dense solve that Lanczos may take where there is no memory for one
+NOT_CONVERGED = (
+    "the spectrum is too flat for the eigensolver that fits the budget; components it could not settle were left out. "
+    "Give more memory, or ask for fewer."
+)
 
 
 @dataclass(frozen=True)
@@ -99,9 +104,10 @@ def _accumulate(
 def _solve(scatter: Scatter, plan: Plan, listener: Listener) -> Solution:
     p, wanted = scatter.n_features, plan.request.n_components
     listener(Solving(f"eigenvectors of a {p} x {p} matrix"))
-    solution = _lanczos(scatter, wanted, plan) if plan.solver == "lanczos" else None
+    solution = _lanczos(scatter, wanted, plan, listener) if plan.solver == "lanczos" else None
     if solution is None:
-        solution = solve_dense(scatter.matrix, wanted, most=plan.problem.most_components, room=plan.room)
+        hand_back()
+        solution = solve_dense(scatter.matrix, wanted, most=plan.problem.most_components, room=plan.dense_room)
     reached = len(solution.values)
     if isinstance(wanted, float) and np.sum(solution.values) < wanted * scatter.trace * (1 - 1e-12):
         listener(Warned(_too_many(reached, wanted, float(np.sum(solution.values)) / scatter.trace)))
@@ -115,20 +121,26 @@ def _too_many(reached: int, wanted: float, share: float) -> str:
     )
 
 
-def _lanczos(scatter: Scatter, wanted: int | float | None, plan: Plan) -> Solution | None:
-    """Leading pairs by products with the matrix in memory, or None once a dense solve would have cost less."""
+def _lanczos(scatter: Scatter, wanted: int | float | None, plan: Plan, listener: Listener) -> Solution | None:
+    """Leading pairs by products with the matrix in memory.
+
+    None once a dense solve would have cost less, where one fits; else what a generous number of steps reached.
+    """
     state = start_lanczos(scatter.n_features, wanted=wanted, total=scatter.trace, seed=plan.request.seed)
     upper, offset, n = scatter.upper, scatter.offset, float(scatter.n_samples)
     spent, allowed = 0.0, dense_flops(scatter.n_features)
     while state.solution is None:
         spent += state.flops
-        if spent > allowed:
+        if plan.dense_room and spent > allowed:
             return None
+        if spent > PATIENCE * allowed:
+            listener(Warned(NOT_CONVERGED))
+            return state.so_far().first(plan.room)
         block = state.wants
         product = blas.dsymm(1.0, upper, block)
         along = blas.dgemv(1.0, block, offset, trans=1)
         state = state.step(blas.dger(-n, offset, along, a=product, overwrite_a=1))
-    return state.solution if len(state.solution.values) <= plan.room else None
+    return state.solution.first(plan.room)
 
 
 def _decomposed(scatter: Scatter, solution: Solution, plan: Plan, trace: float) -> Decomposition:

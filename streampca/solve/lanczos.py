@@ -16,7 +16,7 @@ K. Wu, H. Simon, "Thick-restart Lanczos method for large symmetric eigenvalue pr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from .protocol import Solution, fix_signs
 Float64 = npt.NDArray[np.float64]
 
 ROUNDING = 1e-14  # of the largest eigenvalue: residuals below are rounding, and directions below are not followed
+SETTLED = 1e-2  # of its value: the residual of a pair worth having when the iteration ends early
 GRAM_FLOOR = 1e-7  # squared, what float64 resolves of a Gram matrix with room to spare
 FRACTION_SHARE = 4  # a fraction of the variance may need a basis of up to p over this; then a dense solver is cheaper
 
@@ -45,6 +46,8 @@ class Lanczos:
         basis^T S basis.
     wants : ndarray of shape (p, l)
         The block to multiply next, orthonormal and orthogonal to the basis.
+    residuals : ndarray
+        Of the Ritz pairs after the last step, by descending value.
     solution : Solution or None
         There when every wanted pair has a residual of at most `tol` times its value.
     """
@@ -57,6 +60,7 @@ class Lanczos:
     basis: Float64
     projected: Float64
     wants: Float64
+    residuals: Float64 = field(default_factory=lambda: np.zeros(0))
     passes: int = 0
     solution: Solution | None = None
 
@@ -64,9 +68,9 @@ class Lanczos:
         """Return the next state, given ``S @ wants``."""
         basis, projected, rest = self._extended(product)
         values, ritz = (turned[..., ::-1] for turned in eigh(projected, check_finite=False))
-        residuals = np.linalg.norm(_multiply(rest, ritz[-self.wants.shape[1] :]), axis=0)
+        residuals = _norms_of_product(rest, ritz[-self.wants.shape[1] :])
         block = _orthonormal(rest, basis, ROUNDING * abs(values[0]))
-        done = replace(self, basis=basis, projected=projected, wants=block, passes=self.passes + 1)
+        done = replace(self, basis=basis, projected=projected, wants=block, residuals=residuals, passes=self.passes + 1)
         k = count_components(values, self.total, self.wanted)
         if block.shape[1] == 0 and k is None:  # nothing is left to find: what was found is everything
             k = len(values)
@@ -78,7 +82,8 @@ class Lanczos:
 
     def _extended(self, product: Float64) -> tuple[Float64, Float64, Float64]:
         """Append the block to the basis; return also what of the product lies outside (projected twice)."""
-        basis = np.concatenate([self.basis, self.wants], axis=1)
+        # Beside an empty basis, concatenate would turn to C order, which BLAS copies at every product.
+        basis = np.concatenate([self.basis, self.wants], axis=1) if self.basis.size else self.wants
         coupling = _multiply(basis, product, transposed=True)
         rest = product - _multiply(basis, coupling)
         rest -= _multiply(basis, _multiply(basis, rest, transposed=True))
@@ -103,6 +108,18 @@ class Lanczos:
         basis = _multiply(self.basis, ritz[:, :keep])
         return replace(self, basis=basis, projected=np.diag(values[:keep]))
 
+    def so_far(self) -> Solution:
+        """The leading pairs that are settled to a hundredth of their value, no more than wanted, at least one."""
+        values, ritz = (turned[..., ::-1] for turned in eigh(self.projected, check_finite=False))
+        residuals = self.residuals[: len(values)]
+        loose = np.flatnonzero(residuals > SETTLED * values)
+        k = min(
+            count_components(values, self.total, self.wanted) or len(values), loose[0] if len(loose) else len(values)
+        )
+        k = max(1, int(k))
+        vectors = fix_signs(_multiply(self.basis, ritz[:, :k]))
+        return Solution(np.maximum(values[:k], 0.0), vectors, residuals[:k], passes=self.passes)
+
     @property
     def flops(self) -> float:
         """Cost of the next step, its product included."""
@@ -111,7 +128,13 @@ class Lanczos:
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays that change from step to step."""
-        return {"basis": self.basis, "projected": self.projected, "wants": self.wants, "passes": np.array(self.passes)}
+        return {
+            "basis": self.basis,
+            "projected": self.projected,
+            "wants": self.wants,
+            "residuals": self.residuals,
+            "passes": np.array(self.passes),
+        }
 
 
 def start_lanczos(
@@ -178,6 +201,13 @@ def _orthonormal(rest: Float64, basis: Float64, negligible: float) -> Float64:
     return block
 
 
+def _norms_of_product(left: Float64, right: Float64) -> Float64:
+    """Norms of the columns of left @ right, a few columns at a time: the product may be as large as the basis."""
+    some = max(1, left.shape[1])
+    pieces = (right[:, start : start + some] for start in range(0, right.shape[1], some))
+    return np.concatenate([np.linalg.norm(_multiply(left, piece), axis=0) for piece in pieces])
+
+
 def _multiply(left: Float64, right: Float64, transposed: bool = False) -> Float64:
     """`left` (or its transpose) times `right` by scipy's BLAS, which the matrix products beside it use too."""
     if 0 in left.shape or 0 in right.shape:
@@ -186,7 +216,11 @@ def _multiply(left: Float64, right: Float64, transposed: bool = False) -> Float6
 
 
 def lanczos_bytes(p: int, wanted: Wanted) -> int:
-    """Bytes `Lanczos` needs at its default width and limit, while a step holds two bases and several blocks."""
+    """Bytes `Lanczos` needs at its default width and limit, while a step holds two bases and several blocks.
+
+    Beside them the projected matrix, its eigenvectors and LAPACK's copies of it.
+    """
     width = min(block_width(wanted), p)
     limit = min(4 * width, p) if isinstance(wanted, int) else p // FRACTION_SHARE
-    return 8 * p * (2 * (limit + width) + 5 * width)
+    columns = limit + width
+    return 8 * (p * (2 * columns + 5 * width) + 5 * columns * columns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,14 @@ class Solution:
     residuals: Float64
     spectrum: Float64 | None = None
     passes: int = 0
+
+    def first(self, count: int) -> Solution:
+        """The leading `count` pairs, or all where there are fewer."""
+        if count >= len(self.values):
+            return self
+        return replace(
+            self, values=self.values[:count], vectors=self.vectors[:, :count], residuals=self.residuals[:count]
+        )
 
 
 def fix_signs(vectors: Float64) -> Float64:
