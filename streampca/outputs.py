@@ -1,6 +1,6 @@
 """Where results go: Zarr, ``.npy`` or ``.csv``, block by block in bounded memory, complete or visibly not.
 
-Rows are written beside the output, under a name ending in ``.partial``, which takes the output's name when the last
+Rows are written beside the output, under a name ending in ``.streampca-partial``, which takes its name when the last
 row is there; until then, what is to be replaced stays.
 """
 
@@ -27,6 +27,7 @@ from .units import MIB
 Array = npt.NDArray[Any]
 
 ATTRIBUTE = "streampca"  # root attribute of every store of ours
+PARTIAL, REPLACED = ".streampca-partial", ".streampca-replaced"  # nobody else's names: what has them is removed
 SUFFIXES = (".zarr", ".npy", ".csv")
 NAMES_AT_A_TIME = 100_000
 
@@ -104,7 +105,7 @@ def staged(path: str) -> Iterator[str]:
         If something cannot be written.
     """
     path = path.rstrip("/")
-    partial = path + ".partial"
+    partial = path + PARTIAL
     with writing(path):
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         discard(partial)
@@ -118,7 +119,7 @@ def staged(path: str) -> Iterator[str]:
 
 def _take_place(partial: str, path: str) -> None:
     """Give a finished output its name; what has it stays whole until then, beside it if it is a folder."""
-    aside = path + ".replaced"
+    aside = path + REPLACED
     discard(aside)
     if os.path.isdir(path) or (os.path.isdir(partial) and os.path.lexists(path)):
         os.rename(path, aside)

@@ -82,8 +82,10 @@ def fit_covariance(
     scatter.settle()
     trace = scatter.trace
     if trace <= 0 or not np.isfinite(trace):
+        tiny = ", or they differ by less than float32 squares can hold (try precision='double')"
         raise DataError(
-            f"{collection.source} has no variance: all {scatter.n_samples} samples are equal; give samples that differ."
+            f"{collection.source} has no variance: all {scatter.n_samples} samples are equal"
+            f"{tiny if plan.problem.kind == 'f' and plan.precision == 'single' else ''}; give samples that differ."
         )
     return _decomposed(scatter, _solve(scatter, plan, listener), plan, trace)
 

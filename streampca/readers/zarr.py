@@ -79,6 +79,7 @@ class ZarrArray(StoredArray):
         whole = math.prod(self.shape) * self.dtype.itemsize
         # A piece as Zarr returns it, and for every core a chunk as stored and decoded.
         self.decode_bytes = max(chunk, min(_PIECE, whole)) + 2 * chunk * machine.cores() + _POOLS
+        self.decode_bytes += 2 * min(chunk, _PIECE) * machine.cores()  # and what those threads' pools keep of them
 
     def read_into(self, box: Box, out: Array) -> None:
         """Decode the box in pieces that end at chunk edges."""
