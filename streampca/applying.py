@@ -19,7 +19,6 @@ import numpy.typing as npt
 from .blocks import Span, blocks_of
 from .errors import DataError
 from .events import BlockDone, Listener, PassFinished, PassStarted
-from .machine import share_pools
 from .outputs import Table, open_sink
 from .planning import plan_application, problem_of
 from .prepare import Preparation, unflatten
@@ -97,7 +96,7 @@ def mapped_blocks(collection: Collection, function: RowMap, block_rows: int) -> 
             result = function(rows)
             if rows.dtype.kind == "f":
                 _check_finite(collection, rows, result, block)
-        yield block, result, rows.nbytes
+        yield block, result, block.size * collection.row_bytes
 
 
 def _check_finite(collection: Collection, rows: Array, result: Array, block: Span) -> None:
@@ -239,7 +238,6 @@ def _write_mapped(
         out_bytes=math.prod(table.shape[1:]) * table.dtype.itemsize,
         memory=None if memory is None else parse_bytes(memory),
     )
-    share_pools()
     began = time.perf_counter()
     with open_sink(path, replace(table, chunk_rows=plan.chunk_rows), overwrite=overwrite) as sink:
         listener(PassStarted(table.name, 1, 1, collection.n_samples, collection.nbytes))

@@ -51,7 +51,7 @@ class Bill:
 def pass_bill(problem: Problem, precision: str, rows: int, product_rows: int) -> Phase:
     """Memory while samples are absorbed in blocks of `rows`."""
     items = Scatter.bill(problem.n_features, precision, product_rows)
-    items[f"block of {rows} samples as read"] = rows * problem.row_bytes
+    items[f"block of {rows} samples as read"] = rows * (problem.row_bytes + problem.prepared_bytes)
     if problem.decode_bytes:
         items["storage being decoded"] = decoding_bytes(problem, rows)
     items["BLAS and Python"] = RUNTIME_BYTES

@@ -55,6 +55,9 @@ def main() -> NoReturn:
     """Run the command line; errors made on purpose are one line, with the exit code of their kind."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names may be any bytes
+    from .machine import share_pools
+
+    share_pools()
     try:
         sys.exit(cli.main(standalone_mode=False))
     except click.ClickException as error:

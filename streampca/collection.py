@@ -64,9 +64,14 @@ class Collection(abc.ABC):
         return math.prod(self.shape[1:])
 
     @property
+    def row_bytes(self) -> int:
+        """Bytes of one sample as stored, decoded."""
+        return self.n_features * self.dtype.itemsize
+
+    @property
     def nbytes(self) -> int:
-        """Bytes of all samples, decoded."""
-        return self.n_samples * self.n_features * self.dtype.itemsize
+        """Bytes of all samples as stored, decoded."""
+        return self.n_samples * self.row_bytes
 
     @property
     def chunks(self) -> Chunks:

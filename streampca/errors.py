@@ -47,10 +47,6 @@ class OutputError(StreampcaError, OSError):
         return str(self.args[0]) if self.args else ""
 
 
-class StreampcaWarning(UserWarning):
-    """Something the user should know that does not stop the run."""
-
-
 def nearest(name: str, known: list[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the known name closest to `name`, or an empty string when none is close."""
     import difflib

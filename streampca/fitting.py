@@ -16,7 +16,7 @@ from .collection import check_dtype
 from .errors import DataError, RequestError, SourceError
 from .events import Finished, Listener, Planned, silent
 from .execute import Executor, SerialExecutor
-from .machine import PeakMeter, share_pools
+from .machine import PeakMeter
 from .methods import METHODS, Decomposition
 from .model import PCAModel
 from .planning import Plan, make_plan, problem_of
@@ -164,7 +164,6 @@ def fit_collection(
     began = time.perf_counter()
     chosen = plan_collection(collection, request)
     listener(Planned(chosen))
-    share_pools()
     meter = PeakMeter()
     found = METHODS[chosen.method](collection, chosen, executor or SerialExecutor(), listener=listener)
     seconds = time.perf_counter() - began

@@ -21,13 +21,13 @@ from .readers import Collection
 from .request import Problem, Request
 from .units import MIB, format_bytes, format_shape
 
-MOST_BLOCK = 24 * MIB  # of a block: below glibc's 32 MiB bound for memory it gives back, so that pages are used again
+MOST_BLOCK = 24 * MIB  # of a block: glibc keeps the pages of up to 32 MiB for the next one (benchmarks/choices.py)
 LEAST_CHUNK = 4 * MIB  # of an output
 BLOCK_SHARES = (8, 16, 32, 64, 128)  # a block takes at most this fraction of the budget: the first that fits ...
 CHUNK_SHARE = 4  # ... or this one, when that saves decoding a storage chunk several times
-MOST_PRODUCT_ROWS = 2048  # adding up the p x p product then costs about 1/16 of making it (benchmarks/limits.py)
+MOST_PRODUCT_ROWS = 2048  # adding up p x p then costs little beside making it (benchmarks/limits.py --phases)
 LEAST_PRODUCT_ROWS = 64
-DENSE_FEATURES = 2048  # below, LAPACK's whole spectrum costs less than a second (benchmarks/limits.py)
+DENSE_FEATURES = 2048  # below, LAPACK's whole spectrum costs less than a second (benchmarks/choices.py)
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ class Plan:
             yield "", f"not {name}: {reason}"
         passes = "1 pass" if self.passes == 1 else f"{self.passes} passes"
         yield "reading", f"{passes}, {format_bytes(self.bytes_read)} in blocks of {self.block_rows} samples"
-        if self.bytes_read > 1.5 * self.passes * size:
-            again = self.bytes_read / (self.passes * size)
+        again = self.bytes_read / (self.passes * p.n_samples * p.row_bytes)
+        if again > 1.5:
             yield "", f"storage chunks do not fit a block: each is decoded about {again:.0f} times"
         yield "computing", f"{self.precision} precision products on {self.cores} cores, {self.solver} eigensolver"
         yield "memory", f"{format_bytes(self.bill.total)} of {format_bytes(self.memory)} allowed ({self.budget_source})"
@@ -122,13 +122,13 @@ class Plan:
 def problem_of(collection: Collection) -> Problem:
     """What planning needs to know of a collection."""
     raw = collection.raw if isinstance(collection, Prepared) else collection
-    raw_bytes = raw.n_features * raw.dtype.itemsize
     same = collection is raw or collection.preparation.is_identity  # type: ignore[attr-defined]
     return Problem(
         n_samples=collection.n_samples,
         n_features=collection.n_features,
         sample_shape=collection.sample_shape,
-        row_bytes=raw_bytes if same else raw_bytes + 2 * collection.n_features * collection.dtype.itemsize,
+        row_bytes=raw.row_bytes,
+        prepared_bytes=0 if same else 2 * collection.n_features * collection.dtype.itemsize,
         itemsize=collection.dtype.itemsize,
         kind=collection.dtype.kind,
         chunk_samples=raw.chunks.samples,
@@ -235,10 +235,11 @@ def _precision(problem: Problem, request: Request) -> str:
 
 def _rows_in_memory(problem: Problem, memory: int, share: int) -> int:
     """Samples to a block: within its share of the budget, whole storage chunks where that is affordable."""
-    chunk, limit = problem.chunk_samples * problem.row_bytes, memory // share
+    row_bytes = problem.row_bytes + problem.prepared_bytes
+    chunk, limit = problem.chunk_samples * row_bytes, memory // share
     if chunk <= limit:
         limit = max(chunk, min(limit, MOST_BLOCK))
-    rows = block_rows(problem.row_bytes, problem.chunk_samples, limit)
+    rows = block_rows(row_bytes, problem.chunk_samples, limit)
     if rows < problem.chunk_samples and chunk <= memory // max(share // 2, CHUNK_SHARE):
         rows = problem.chunk_samples
     return min(rows, problem.n_samples)
@@ -347,7 +348,7 @@ def plan_application(
     budget, source = _budget(memory)
     p = n_features
     model = 3 * p * n_components * component_itemsize + 4 * 8 * p  # as loaded, as rows, and turned for the product
-    row = 2 * problem.row_bytes + 2 * p * max(4, component_itemsize) + 2 * out_bytes
+    row = 2 * (problem.row_bytes + problem.prepared_bytes) + 2 * p * max(4, component_itemsize) + 2 * out_bytes
     left = budget - model - RUNTIME_BYTES - problem.decode_bytes
     rows = min(left // row, MOST_BLOCK // row, problem.n_samples)
     if rows < 1:

@@ -173,6 +173,11 @@ class Prepared(Collection):
         return super().n_features if self._kept is None else len(self._kept)
 
     @property
+    def row_bytes(self) -> int:
+        """Of a raw sample: what is read."""
+        return self.raw.row_bytes
+
+    @property
     def chunks(self) -> Chunks:
         """Samples to a chunk as stored; a prepared sample is always read whole."""
         return Chunks(self.raw.chunks.samples, self.n_features)
@@ -199,10 +204,6 @@ class Prepared(Collection):
         """Of the raw collection and the preparation."""
         mask = None if self.mask is None else self.mask.tobytes()
         return digest(self.raw.fingerprint(), self.preparation.to_json(), mask)
-
-    def image_of(self, rows: Array) -> Array:
-        """Put rows of features back into images, (m, p) to (m, *sample_shape); NaN outside the mask."""
-        return unflatten(rows, self.sample_shape, self.mask)
 
 
 def unflatten(rows: Array, shape: tuple[int, ...], mask: npt.NDArray[np.bool_] | None) -> Array:

@@ -21,8 +21,8 @@ class Problem:
         n and p, after preparation.
     sample_shape : tuple of int
         Of one prepared sample.
-    row_bytes : int
-        Bytes of one sample as read, before or after preparation, whichever is more.
+    row_bytes, prepared_bytes : int
+        Bytes of one sample as stored and decoded, and what preparing it takes beside.
     itemsize : int
         Bytes of one prepared value.
     kind : str
@@ -41,6 +41,7 @@ class Problem:
     kind: str
     chunk_samples: int = 1
     decode_bytes: int = 0
+    prepared_bytes: int = 0
 
     @property
     def most_components(self) -> int:

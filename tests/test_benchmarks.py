@@ -41,6 +41,12 @@ def test_limits_prints_floors_ratios_and_phases():
     assert watched == pytest.approx(float(table["all"][0]), abs=0.01)  # the parts and the rest make the whole
 
 
+def test_choices_prints_what_was_chosen_from():
+    done = run("choices.py", "--rounds", "1", "--features", "64", "--megabytes", "96", "--sizes", "64")
+    assert done.returncode == 0, done.stderr
+    assert {"scipy for all", "numpy between", "24 MiB", "96 MiB", "p = 64"} <= set(cells(done.stdout))
+
+
 def test_peers_runs_every_row_and_shows_what_an_offset_does():
     size = ("--samples", "2000", "--side", "16", "--components", "12")
     done = run("peers.py", "--problem", "offset", *size, "--rounds", "1")

@@ -14,7 +14,11 @@ from hypothesis import strategies as st
 import streampca
 from streampca.blocks import blocks_of
 from streampca.errors import BudgetError, RequestError
+from streampca.events import Warned
+from streampca.execute import SerialExecutor
+from streampca.methods.covariance import fit_covariance
 from streampca.planning import DENSE_FEATURES, Plan, make_plan, plan_application, problem_of
+from streampca.prepare import Prepared
 from streampca.request import Problem, Request
 from streampca.units import GIB, MIB, parse_bytes
 
@@ -318,4 +322,43 @@ def test_a_preparation_is_planned_for(tmp_path):
     assert plan.problem.n_features == 50
     assert plan.problem.sample_shape == (10, 15)
     assert plan.problem.kind == "f"
-    assert plan.problem.row_bytes > plain.row_bytes
+    assert plan.problem.row_bytes == plain.row_bytes
+    assert plan.problem.prepared_bytes > 0
+    assert plan.bytes_read == plan.problem.n_samples * plain.row_bytes
+
+
+def test_a_cropped_collection_is_not_decoded_again():
+    """What is cut away is read too, once; that is not decoding again."""
+    x = np.zeros((300, 40, 40), np.uint8)
+    plan = streampca.plan(x, n_components=5, memory="64MiB", preparation=streampca.Preparation(crop=((0, 5), (0, 5))))
+    assert plan.bytes_read == x.nbytes
+    assert "decoded about" not in str(plan)
+
+
+def test_where_no_dense_solve_fits_lanczos_keeps_what_it_settled():
+    """A flat spectrum, and no memory to fall back on: fewer components, a warning, and bounds that hold."""
+    x = np.random.default_rng(0).standard_normal((4000, 300))
+    x[:, :4] *= 20
+    collection = Prepared(streampca.open_collection(x), streampca.Preparation())
+    planned = make_plan(problem_of(collection), Request(40, memory=64 * MIB))
+    events = []
+    run = replace(planned, solver="lanczos", dense_room=0)
+    found = fit_covariance(collection, run, SerialExecutor(), listener=events.append)
+    warned = [event.message for event in events if isinstance(event, Warned)]
+    true = np.linalg.eigvalsh(np.cov(x.T))[::-1]
+    k = len(found.explained_variance)
+    assert len(warned) == 1
+    assert "too flat" in warned[0]
+    assert 4 <= k <= 40
+    np.testing.assert_allclose(found.explained_variance[:4], true[:4], rtol=1e-8)
+    assert np.all(np.abs(found.explained_variance - true[:k]) <= found.error_bound * true[:k])
+
+
+def test_lanczos_gives_way_where_a_dense_solve_has_more_room(tmp_path):
+    """Components beyond Lanczos's room are not cut off when the dense solver has room for them."""
+    x = np.random.default_rng(0).standard_normal((500, 80)) * np.linspace(10, 1, 80)
+    collection = Prepared(streampca.open_collection(x), streampca.Preparation())
+    planned = make_plan(problem_of(collection), Request(0.5, memory=64 * MIB))
+    few = replace(planned, solver="lanczos", room=2, dense_room=80)
+    found = fit_covariance(collection, few, SerialExecutor(), listener=lambda event: None)
+    assert found.explained_variance.sum() >= 0.5 * found.total_variance

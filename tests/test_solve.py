@@ -349,3 +349,21 @@ def test_last_angle_needs_the_next_value():
     assert np.isnan(angle_bounds(values, residual, None)[1])
     assert angle_bounds(values, residual, 4.0)[1] == pytest.approx(1e-3 / (1 - 1e-3))
     assert angle_bounds(values, residual, -np.inf)[1] == pytest.approx(1e-3 / (5 - 2e-3))
+
+
+def test_what_is_settled_so_far_is_true():
+    """Stopped early, a state gives leading pairs that are near true ones, and not the loose rest."""
+    p = 300
+    q = np.linalg.qr(np.random.default_rng(3).standard_normal((p, p)))[0]
+    values = np.concatenate([[1000.0, 500.0, 200.0], np.linspace(1.1, 1.0, p - 3)])
+    matrix = np.asfortranarray((q * values) @ q.T)
+    state = start_lanczos(p, wanted=40, total=values.sum(), width=45, limit=180)
+    for _ in range(3):
+        state = state.step(matrix @ state.wants)
+    assert state.solution is None
+    found = state.so_far()
+    assert 3 <= len(found.values) <= 40
+    np.testing.assert_allclose(found.values[:3], values[:3], rtol=1e-6)
+    left = np.linalg.norm(matrix @ found.vectors - found.vectors * found.values, axis=0)
+    assert np.all(left <= 1.01e-2 * found.values)
+    assert len(found.first(2).values) == 2

@@ -62,7 +62,7 @@ class Probes:
         """X^T (X W) in the precision of the rows.
 
         By scipy's BLAS, as every product beside a symmetric update: numpy brings a second BLAS, and threads of the two
-        spinning for each other's cores made this loop 3 times slower (benchmarks/limits.py).
+        spinning for each other's cores made this loop 3 times slower (benchmarks/choices.py).
         """
         gemm = blas.dgemm if rows.dtype == np.float64 else blas.sgemm
         directions = self.directions if rows.dtype == np.float64 else self._working

@@ -59,7 +59,7 @@ class ScatterTask:
             accumulator.update(rows, at=block.start)
         except NotFiniteError as error:
             raise DataError(f"{self.collection.named(error.sample)} {error.problem}. {_remedy(error)}") from None
-        return rows.nbytes
+        return block.size * self.collection.row_bytes
 
 
 def _remedy(error: NotFiniteError) -> str:
@@ -142,6 +142,8 @@ def _lanczos(scatter: Scatter, wanted: int | float | None, plan: Plan, listener:
         product = blas.dsymm(1.0, upper, block)
         along = blas.dgemv(1.0, block, offset, trans=1)
         state = state.step(blas.dger(-n, offset, along, a=product, overwrite_a=1))
+    if len(state.solution.values) > plan.room and plan.dense_room > plan.room:
+        return None
     return state.solution.first(plan.room)
 
 

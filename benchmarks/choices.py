@@ -1,0 +1,97 @@
+"""What chose three things in the package: one BLAS for a loop, blocks of 24 MiB, dense solves to p = 2048.
+
+python benchmarks/choices.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from fresh import machine, print_table
+from scipy.linalg import blas
+
+from streampca.solve import solve_dense
+
+MIB = 2**20
+
+
+def median_seconds(work: Callable[[], Any], rounds: int) -> float:
+    """Median time of a call, after one that is not counted."""
+    work()
+    times = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def one_blas(p: int, rounds: int) -> list[tuple[str, float]]:
+    """Sixteen products of 1024 rows with the probes' thin products between them, by scipy's BLAS and by numpy's."""
+    rows = np.random.default_rng(0).random((1024, p), dtype=np.float32)
+    thin, product = np.ones((p, 8), np.float32, order="F"), np.zeros((p, p), np.float32, order="F")
+
+    def scipys() -> None:
+        for _ in range(16):
+            blas.ssyrk(1.0, rows.T, beta=0.0, c=product, overwrite_c=1)
+            blas.sgemm(1.0, rows.T, blas.sgemm(1.0, thin, rows.T, trans_a=1), trans_b=1)
+
+    def numpys() -> None:
+        for _ in range(16):
+            blas.ssyrk(1.0, rows.T, beta=0.0, c=product, overwrite_c=1)
+            _ = rows.T @ (rows @ thin)
+
+    return [("scipy for all", median_seconds(scipys, rounds)), ("numpy between", median_seconds(numpys, rounds))]
+
+
+def block_sizes(total: int, rounds: int) -> list[tuple[str, float]]:
+    """Reading a file from the system's cache into a new buffer for every block."""
+    with tempfile.TemporaryFile() as file:
+        file.write(os.urandom(MIB) * (total // MIB))
+        file.flush()
+
+        def read(size: int) -> None:
+            for start in range(0, total, size):
+                os.preadv(file.fileno(), [np.empty(size, np.uint8).data], start)
+
+        return [(f"{size} MiB", median_seconds(partial(read, size * MIB), rounds)) for size in (4, 12, 24, 48, 96)]
+
+
+def dense_solves(sizes: list[int]) -> list[tuple[str, float]]:
+    """Whole spectrum and 50 vectors."""
+    found = []
+    for p in sizes:
+        x = np.random.default_rng(p).standard_normal((p, p)) / np.arange(1, p + 1)
+        scatter = np.asfortranarray(x.T @ x)
+        solve = lambda scatter=scatter, p=p: solve_dense(lambda: scatter.copy(order="F"), 50, most=p)  # noqa: E731
+        found.append((f"p = {p}", median_seconds(solve, 1)))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--features", type=int, default=784)
+    parser.add_argument("--megabytes", type=int, default=384)
+    parser.add_argument("--sizes", type=int, nargs="*", default=[512, 1024, 2048, 4096])
+    options = parser.parse_args()
+    print(machine())
+    for title, rows in (
+        ("products of a loop", one_blas(options.features, options.rounds)),
+        (f"reading {options.megabytes} MiB in blocks", block_sizes(options.megabytes * MIB, options.rounds)),
+        ("dense solves", dense_solves(options.sizes)),
+    ):
+        print()
+        print_table((title, "seconds"), [(name, f"{seconds:.4f}") for name, seconds in rows])
+
+
+if __name__ == "__main__":
+    main()
