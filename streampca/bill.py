@@ -14,7 +14,7 @@ from .solve import dense_bytes, lanczos_bytes
 from .units import MIB, format_shape
 
 COMPONENT_COPIES = 3  # the solver's vectors, the components as stored, and the model's as float64 for its certificate
-RUNTIME_BYTES = 8 * MIB  # BLAS packing buffers of two threads, thread stacks, small things of Python
+RUNTIME_BYTES = 9 * MIB  # BLAS packing buffers of two threads, thread stacks and pools, small things of Python
 DECODE_LEAST = 4 * MIB  # memory pools of decoding threads that have seen small pieces only
 
 

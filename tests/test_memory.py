@@ -164,6 +164,6 @@ def test_a_fraction_of_a_flat_spectrum_keeps_the_budget(tmp_path):
     """Nothing but noise, 95 % of it asked for: thousands of components, however they are solved for."""
     noise = np.random.default_rng(0).standard_normal((3000, 46, 46), dtype=np.float32)
     np.save(tmp_path / "noise.npy", noise)
-    found = measured("fit", tmp_path / "noise.npy", tmp_path / "m.zarr", n_components=0.95, memory="80MiB")
+    found = measured("fit", tmp_path / "noise.npy", tmp_path / "m.zarr", n_components=0.95, memory="84MiB")
     assert found["solver"] == "lanczos"
-    assert found["peak"] <= 80 * MIB
+    assert found["peak"] <= 84 * MIB

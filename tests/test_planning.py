@@ -49,7 +49,7 @@ SNAPSHOTS = {
         "single lanczos, blocks of 6000, products of 2048, room for 50, 1 span, 4096000000 B read"
     ),
     ("climate, a map a chunk", 0.9, "1GiB"): (
-        "single lanczos, blocks of 1048, products of 1048, room for 3575, 1 span, 720000000 B read"
+        "single lanczos, blocks of 1048, products of 1048, room for 3568, 1 span, 720000000 B read"
     ),
     ("large chunks", 20, "256MiB"): (
         "single dense, blocks of 16384, products of 2048, room for 20, 1 span, 1250000000 B read"
