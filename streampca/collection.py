@@ -6,7 +6,7 @@ import abc
 import hashlib
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +22,20 @@ class Chunks(NamedTuple):
 
     samples: int
     features: int
+
+
+class Coordinate(NamedTuple):
+    """Values along one axis, one an entry, and what the source says of them (``units`` and the like)."""
+
+    values: Array
+    attributes: Mapping[str, Any] = {}
+
+
+class Skipped(NamedTuple):
+    """A file left out because it is bad: its path, and what is wrong with it in one line."""
+
+    path: str
+    reason: str
 
 
 class Collection(abc.ABC):
@@ -41,12 +55,19 @@ class Collection(abc.ABC):
         As stored; what `read` returns. Always one of bool, integer, or real floating.
     axes : tuple of str or None
         Names of the sample's axes where the format has them.
+    mixed : bool
+        Whether images differ in shape: `shape` is then that of the largest, only `each` gives them, and only a
+        preparation that resizes makes rows of them.
+    skipped : tuple of Skipped
+        Files left out on request, which are no samples.
     """
 
     source: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     axes: tuple[str, ...] | None = None
+    mixed: bool = False
+    skipped: tuple[Skipped, ...] = ()
 
     @property
     def n_samples(self) -> int:
@@ -88,6 +109,15 @@ class Collection(abc.ABC):
         """Plain data the format keeps with the array."""
         return {}
 
+    @property
+    def coordinates(self) -> Mapping[str, Coordinate]:
+        """Coordinates of the sample's own axes (lat, lon, wavelength ...), by name, where the source has them."""
+        return {}
+
+    def sample_coordinates(self) -> Mapping[str, Coordinate]:
+        """Coordinates along the samples (time ...), n values each, by name, where the source has them."""
+        return {}
+
     @abc.abstractmethod
     def read(self, rows: slice, features: slice | None = None) -> Array:
         """Read samples ``rows.start`` to ``rows.stop`` (step 1, within range).
@@ -109,6 +139,20 @@ class Collection(abc.ABC):
         SourceError
             If they cannot be read; the message names the file.
         """
+
+    def each(self, rows: slice, function: Callable[[int, Array], None]) -> None:
+        """Call ``function(i, image)`` for every sample ``rows.start + i``, an image of its own shape.
+
+        In any order and, where each is a file to decode, from several threads at once. What `function` is given is
+        not kept: no more images are in memory than are being worked on.
+
+        Raises
+        ------
+        SourceError
+            As `read`.
+        """
+        for at in range(rows.start, rows.stop):
+            function(at - rows.start, self.read(slice(at, at + 1)).reshape(self.sample_shape))
 
     def where(self, index: int) -> str:
         """Say where sample `index` (from 0) comes from, e.g. ``"scans/b.tif, page 12"``."""

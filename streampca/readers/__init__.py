@@ -41,12 +41,15 @@ class Format:
         file's first bytes.
     module, function : str
         Where ``function(source, *, key, sample_axes, select) -> Collection`` lives; imported on first use.
+    options : tuple of str
+        Further options of `open_collection` that the function takes by name.
     """
 
     name: str
     matches: Callable[[Any], bool]
     module: str
     function: str
+    options: tuple[str, ...] = ()
 
     def open(self, source: Any, **options: Any) -> Collection:
         """Open `source` with this format's function."""
