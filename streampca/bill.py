@@ -66,15 +66,16 @@ def decoding_bytes(problem: Problem, rows: int) -> int:
 def component_room(problem: Problem, request: Request, solver: str, memory: int) -> int:
     """Most components there is memory for: all that were asked for, or for a fraction what the budget leaves."""
     most = problem.most_components
-    if not isinstance(request.n_components, float):
-        return request.n_components or most
+    wanted = request.counted_on(most)
+    if not isinstance(wanted, float):
+        return wanted or most
     left = memory - solve_bill(problem, request, solver, 0).total
     return max(1, min(most, left // (COMPONENT_COPIES * 8 * problem.n_features)))
 
 
 def solve_bill(problem: Problem, request: Request, solver: str, room: int) -> Phase:
     """Memory while the small problem is solved; for a fraction of the variance, up to a quarter of p components."""
-    p, wanted = problem.n_features, request.n_components
+    p, wanted = problem.n_features, request.counted_on(problem.most_components)
     k = min(room, p // 4) if isinstance(wanted, float) else room
     items = {f"scatter matrix, {format_shape((p, p))} float64": 8 * p * p}
     if solver == "dense":

@@ -164,6 +164,11 @@ def make_plan(problem: Problem, request: Request) -> Plan:
             f"n_components={request.n_components} exceeds {problem.most_components}, the most that {problem.n_samples} "
             f"samples of {problem.n_features} features have (min(n_samples - 1, n_features)); ask for at most that."
         )
+    if request.n_components == "mle" and problem.n_samples < problem.n_features:
+        raise RequestError(
+            f"n_components='mle' needs at least as many samples as features, and there are {problem.n_samples} samples "
+            f"of {problem.n_features} features; use 'elbow', 'mp' or a fraction such as 0.95."
+        )
     memory, source = _budget(request.memory)
     plan = _first_that_fits(problem, request, memory, source)
     if plan.bill.total > memory:
@@ -193,7 +198,7 @@ def _covariance_plan(problem: Problem, request: Request, memory: int, source: st
     precision = _precision(problem, request)
     rows = _rows_in_memory(problem, memory, share)
     product_rows = _product_rows(p, 8 if precision == "double" else 4, rows, memory // share)
-    solver = _solver(p, request.n_components)
+    solver = "dense" if request.n_components == "mle" else _solver(p, request.counted_on(problem.most_components))
     decoded_again = max(1.0, problem.chunk_samples / rows) if rows < n else 1.0
     room = component_room(problem, request, solver, memory)
     dense_room = _dense_room(problem, request, solver, room, memory)

@@ -8,7 +8,10 @@ from numbers import Integral
 from .errors import RequestError, nearest
 
 METHODS = ("auto", "covariance", "dual", "randomized")
+RULES = ("elbow", "mp", "mle")  # that count components by the spectrum; `streampca.solve.choose` says how
+ELBOW_SHOWN = 50  # variances an elbow is looked for in, always: where it lies depends on how many are shown
 PRECISIONS = ("auto", "single", "double")
+OPEN = 0.5  # any fraction: how many components come out is open
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,10 @@ class Request:
 
     Parameters
     ----------
-    n_components : int, float or None, default=0.95
-        A number of components; a fraction of the variance, between 0 and 1; or None for all.
+    n_components : int, float, {"elbow", "mp", "mle"} or None, default=0.95
+        A number of components; a fraction of the variance, between 0 and 1; a rule that counts them by the spectrum:
+        up to the elbow of the first 50 variances, above the Marchenko-Pastur edge of white noise, or of the largest
+        evidence (Minka); or None for all.
     method : {"auto", "covariance"}
         How; "auto" lets the plan choose.
     memory : int, optional
@@ -73,7 +78,7 @@ class Request:
         If a value is out of range by itself.
     """
 
-    n_components: int | float | None = 0.95
+    n_components: int | float | str | None = 0.95
     method: str = "auto"
     memory: int | None = None
     precision: str = "auto"
@@ -92,9 +97,15 @@ class Request:
         if self.seed < 0:
             raise RequestError(f"seed {self.seed} is negative; use a whole number of at least 0.")
 
+    def counted_on(self, most: int) -> int | float | None:
+        """What a bill counts on, of `most` components there can be: a number, any fraction where k is open, or all."""
+        if self.n_components == "elbow":
+            return min(ELBOW_SHOWN, most)
+        return OPEN if isinstance(self.n_components, str) else self.n_components
 
-def _check_components(wanted: int | float | None) -> None:
-    if wanted is None or (isinstance(wanted, int) and not isinstance(wanted, bool) and wanted >= 1):
+
+def _check_components(wanted: int | float | str | None) -> None:
+    if wanted in RULES or wanted is None or (isinstance(wanted, int) and not isinstance(wanted, bool) and wanted >= 1):
         return
     if isinstance(wanted, float) and 0 < wanted < 1:
         return
@@ -102,5 +113,5 @@ def _check_components(wanted: int | float | None) -> None:
         raise RequestError("n_components=1.0 is ambiguous; write 1 for one component or None for all of the variance.")
     raise RequestError(
         f"n_components={wanted!r} is neither a whole number of at least 1 nor a fraction between 0 and 1; "
-        "use for example 50, or 0.95 for 95 % of the variance."
+        f"use for example 50, 0.95 for 95 % of the variance, or a rule ({', '.join(RULES)})."
     )

@@ -21,7 +21,7 @@ from ..execute.protocol import Offer
 from ..machine import hand_back
 from ..planning import Plan
 from ..readers import Collection
-from ..solve import Solution, certify, dense_flops, solve_dense, start_lanczos
+from ..solve import Rule, Solution, Wanted, certify, dense_flops, elbow, noise_edge, solve_dense, start_lanczos
 from .protocol import Decomposition, Float64
 
 DOUBLE_BELOW = 1e-3  # components with less of the first variance are stored as float64, whatever the products were
@@ -104,16 +104,38 @@ def _accumulate(
 
 
 def _solve(scatter: Scatter, plan: Plan, listener: Listener) -> Solution:
-    p, wanted = scatter.n_features, plan.request.n_components
+    p, wanted = scatter.n_features, _wanted(plan)
     listener(Solving(f"eigenvectors of a {p} x {p} matrix"))
     solution = _lanczos(scatter, wanted, plan, listener) if plan.solver == "lanczos" else None
     if solution is None:
         hand_back()
         solution = solve_dense(scatter.matrix, wanted, most=plan.problem.most_components, room=plan.dense_room)
     reached = len(solution.values)
+    if plan.request.n_components == "elbow":
+        return solution.first(elbow(solution.values))
+    if isinstance(wanted, Rule):
+        _warn_of_rule(wanted, solution, scatter.trace, plan, listener)
     if isinstance(wanted, float) and np.sum(solution.values) < wanted * scatter.trace * (1 - 1e-12):
         listener(Warned(_too_many(reached, wanted, float(np.sum(solution.values)) / scatter.trace)))
     return solution
+
+
+def _wanted(plan: Plan) -> Wanted:
+    """What the solver is asked for: an elbow is sought in the values of a fixed number of components."""
+    wanted, problem = plan.request.n_components, plan.problem
+    if wanted == "elbow":
+        return plan.request.counted_on(problem.most_components)
+    return Rule(wanted, problem.n_samples, problem.n_features) if isinstance(wanted, str) else wanted
+
+
+def _warn_of_rule(rule: Rule, solution: Solution, trace: float, plan: Plan, listener: Listener) -> None:
+    known = solution.values if solution.spectrum is None else solution.spectrum
+    count = rule.count(known, trace, solution.spectrum is not None)
+    reached = len(solution.values)
+    if count is None or count > reached:
+        listener(Warned(f"the budget holds {reached} components, and at least as many lie above the noise."))
+    elif rule.name == "mp" and solution.values[0] <= noise_edge(known, trace, 0, rule.n_samples, rule.n_features):
+        listener(Warned("no component lies above the edge of white noise; the first was kept."))
 
 
 def _too_many(reached: int, wanted: float, share: float) -> str:
@@ -123,7 +145,7 @@ def _too_many(reached: int, wanted: float, share: float) -> str:
     )
 
 
-def _lanczos(scatter: Scatter, wanted: int | float | None, plan: Plan, listener: Listener) -> Solution | None:
+def _lanczos(scatter: Scatter, wanted: Wanted, plan: Plan, listener: Listener) -> Solution | None:
     """Leading pairs by products with the matrix in memory.
 
     None once a dense solve would have cost less, where one fits; else what a generous number of steps reached.

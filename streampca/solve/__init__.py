@@ -6,7 +6,7 @@ components. Plain arrays in and out: nothing here knows a reader, an executor or
 """
 
 from .certificate import Certificate, certify
-from .choose import count_components
+from .choose import Rule, Wanted, count_components, elbow, noise_edge
 from .dense import dense_bytes, dense_flops, solve_dense
 from .lanczos import Lanczos, lanczos_bytes, start_lanczos
 from .protocol import Solution
@@ -14,12 +14,16 @@ from .protocol import Solution
 __all__ = [
     "Certificate",
     "Lanczos",
+    "Rule",
     "Solution",
+    "Wanted",
     "certify",
     "count_components",
     "dense_bytes",
     "dense_flops",
+    "elbow",
     "lanczos_bytes",
+    "noise_edge",
     "solve_dense",
     "start_lanczos",
 ]

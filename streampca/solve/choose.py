@@ -1,16 +1,68 @@
-"""How many components: an integer, a fraction of the variance, or all."""
+"""How many components: a number, a fraction of the variance, all, or what a rule finds in the spectrum.
+
+References
+----------
+V. Satopaa et al., "Finding a 'kneedle' in a haystack", ICDCS Workshops, 2011 (the elbow).
+V. Marchenko, L. Pastur, "Distribution of eigenvalues for some sets of random matrices", Mat. Sb. 72, 1967.
+S. Kritchman, B. Nadler, "Determining the number of components in a factor model from limited noisy data",
+Chemometrics and Intelligent Laboratory Systems 94, 2008.
+M. Gavish, D. Donoho, "The optimal hard threshold for singular values is 4/sqrt(3)", IEEE Trans. Inf. Theory 60, 2014
+(noise from the median eigenvalue).
+T. Minka, "Automatic choice of dimensionality for PCA", NIPS 2000.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
+from scipy.integrate import quad
+from scipy.optimize import brentq
+from scipy.special import gammaln
+
+from ..request import ELBOW_SHOWN
 
 Float64 = npt.NDArray[np.float64]
 
-Wanted = int | float | None
+NOISE_STEPS = 20  # of a fixed point that gains a digit in each where the noise is most of the total
+NEGLIGIBLE = 1e-15  # of the first variance: below lies rounding, which Minka's evidence cannot use
 
 
-def count_components(values: Float64, total: float, wanted: Wanted) -> int | None:
+@dataclass(frozen=True)
+class Rule:
+    """A rule that counts components by the spectrum.
+
+    Attributes
+    ----------
+    name : {"elbow", "mp", "mle"}
+        The point of the scree plot furthest below the line from its first to its 50th variance; components above the
+        Marchenko-Pastur edge of white noise; or Minka's maximum of the evidence, for which all eigenvalues must be
+        known.
+    n_samples, n_features : int
+        n and p of the collection.
+    """
+
+    name: str
+    n_samples: int
+    n_features: int
+
+    def count(self, values: Float64, total: float, complete: bool) -> int | None:
+        """Count components by leading eigenvalues, or return None where more must be known; see `count_components`."""
+        most = min(self.n_samples - 1, self.n_features)
+        complete = complete or len(values) >= most
+        if self.name == "elbow":
+            return elbow(values) if complete or len(values) >= ELBOW_SHOWN else None
+        if self.name == "mp":
+            found = above_noise(values, total, self.n_samples, self.n_features, complete=complete)
+            return max(1, found) if complete or found < len(values) else None
+        return most_likely(values, self.n_samples) if complete else None
+
+
+Wanted = int | float | Rule | None
+
+
+def count_components(values: Float64, total: float, wanted: Wanted, *, complete: bool = False) -> int | None:
     """Return the number of leading components `wanted` asks for, or None when `values` do not reach it yet.
 
     Parameters
@@ -19,13 +71,119 @@ def count_components(values: Float64, total: float, wanted: Wanted) -> int | Non
         Leading eigenvalues, descending: all of them, or as many as are known.
     total : float
         Sum of all eigenvalues.
-    wanted : int, float or None
+    wanted : int, float, Rule or None
         A number of components; or a fraction f, 0 < f < 1: the least k whose values sum to at least f of the total;
-        or None: all values given.
+        or a rule; or None: all values given.
+    complete : bool
+        Whether these are all eigenvalues there are.
     """
     if wanted is None:
         return len(values)
+    if isinstance(wanted, Rule):
+        return wanted.count(values, total, complete)
     if isinstance(wanted, int):
         return wanted if wanted <= len(values) else None
     reached = np.flatnonzero(np.cumsum(values) >= wanted * total)
     return int(reached[0]) + 1 if len(reached) else None
+
+
+def elbow(values: Float64) -> int:
+    """Number of components up to the elbow of the scree plot of the first 50 values, descending; at least 1.
+
+    The elbow is the point furthest below the straight line from the first point to the last. Of the components up to
+    it the last is the first of the flat part, and not counted.
+    """
+    shown = np.asarray(values[:ELBOW_SHOWN], np.float64)
+    if len(shown) < 3 or shown[0] <= shown[-1]:
+        return 1
+    line = np.linspace(shown[0], shown[-1], len(shown))
+    return max(1, int(np.argmax(line - shown)))
+
+
+def noise_edge(values: Float64, total: float, count: int, n_samples: int, n_features: int) -> float:
+    """Upper edge of the eigenvalues of white noise, its strength what `count` leading values leave of the total.
+
+    A leading value holds noise of its own, sample covariances stretching what is large: it counts for the variance
+    that would have been stretched to it (Kritchman and Nadler, 2008), or the noise would be judged too weak.
+    """
+    ratio = n_features / (n_samples - 1)
+    noise = max(total, 0.0) / n_features
+    for _ in range(NOISE_STEPS):
+        sizes = values[:count] / noise if noise > 0 else np.zeros(0)
+        middle = sizes + 1 - ratio
+        true = (middle + np.sqrt(np.maximum(middle**2 - 4 * sizes, 0.0))) / 2
+        noise = max(0.0, total - noise * float(np.sum(true - 1))) / n_features
+    return float(noise * (1 + ratio**0.5) ** 2)
+
+
+def above_noise(values: Float64, total: float, n_samples: int, n_features: int, *, complete: bool) -> int:
+    """Number of leading eigenvalues above the Marchenko-Pastur edge; assumes white noise.
+
+    The noise is judged by the median eigenvalue where all are known, which outliers leave alone; else by what the
+    leading ones leave of the exact total, removing one after the other.
+    """
+    if complete:
+        edge = median_edge(values, n_samples, n_features)
+        return int(np.count_nonzero(values > edge))
+    count = 0
+    while count < len(values) and values[count] > noise_edge(values, total, count, n_samples, n_features):
+        count += 1
+    return count
+
+
+def median_edge(values: Float64, n_samples: int, n_features: int) -> float:
+    """Upper edge of white noise whose median eigenvalue is that of `values`, all min(n - 1, p) of them."""
+    n, p = n_samples - 1, n_features
+    ratio = min(n, p) / max(n, p)
+    # Eigenvalues of the smaller Gram matrix, a unit being the noise times the longer side.
+    return float(np.median(values[: min(n, p)]) / mp_median(ratio) * (1 + ratio**0.5) ** 2)
+
+
+def mp_median(ratio: float) -> float:
+    """Median of the Marchenko-Pastur law of unit noise and aspect ratio 0 < ratio <= 1."""
+    low, high = (1 - ratio**0.5) ** 2, (1 + ratio**0.5) ** 2
+
+    def mass_above(x: float) -> float:
+        # With t = middle + half sin(a) the square root at the edges, where quadrature is poor, is gone.
+        middle, half = (high + low) / 2, (high - low) / 2
+        start = float(np.arcsin(np.clip((x - middle) / half, -1, 1)))
+
+        def density(a: float) -> float:
+            return float((half * np.cos(a)) ** 2 / (2 * np.pi * ratio * (middle + half * np.sin(a) + 1e-300)))
+
+        return float(quad(density, start, np.pi / 2, epsabs=1e-12)[0])
+
+    return float(brentq(lambda x: mass_above(x) - 0.5, low, high, xtol=1e-12))
+
+
+def most_likely(spectrum: Float64, n_samples: int) -> int:
+    """Number of components of the largest evidence (Minka), given all p eigenvalues, descending; at least 1.
+
+    Notes
+    -----
+    Cost p^2. Scale-free; as in scikit-learn, the rank that keeps everything is not considered.
+    """
+    values = np.asarray(spectrum, np.float64) / (n_samples - 1)
+    values = values[values > NEGLIGIBLE * values[0]]
+    if len(values) < 2:
+        return 1
+    evidence = [_evidence(values, rank, n_samples) for rank in range(1, len(values))]
+    return int(np.argmax(evidence)) + 1
+
+
+def _evidence(values: Float64, rank: int, n: int) -> float:
+    """Logarithm of Minka's evidence (his equation 30) for `rank` components of the given variances."""
+    p = len(values)
+    steps = np.arange(1, rank + 1)
+    directions = -rank * np.log(2.0) + float(np.sum(gammaln((p - steps + 1) / 2) - np.log(np.pi) * (p - steps + 1) / 2))
+    noise = max(float(np.sum(values[rank:])) / (p - rank), np.finfo(float).tiny)
+    likelihood = -n / 2 * float(np.sum(np.log(values[:rank]))) - n * (p - rank) / 2 * np.log(noise)
+    free = p * rank - rank * (rank + 1) / 2
+    volume = np.log(2 * np.pi) * (free + rank) / 2
+    smoothed = values.copy()
+    smoothed[rank:] = noise
+    curvature = 0.0
+    for i in range(rank):
+        gaps = (values[i] - values[i + 1 :]) * (1 / smoothed[i + 1 :] - 1 / smoothed[i])
+        curvature += float(np.sum(np.log(np.maximum(gaps, np.finfo(float).tiny)))) + np.log(n) * len(gaps)
+    return float(directions + likelihood + volume - curvature / 2 - rank * np.log(n) / 2)

@@ -22,7 +22,7 @@ def solve_dense(fresh: Callable[[], Float64], wanted: Wanted, *, most: int, room
     fresh : callable
         Returns the matrix anew, shape (p, p), Fortran order, upper triangle; it is overwritten. Called twice, so that
         one copy at a time is enough.
-    wanted : int, float or None
+    wanted : int, float, Rule or None
         See `count_components`; a fraction is of the trace.
     most : int
         Most eigenpairs there can be, min(n - 1, p); the rest of the spectrum is rounding and dropped.
@@ -43,7 +43,7 @@ def solve_dense(fresh: Callable[[], Float64], wanted: Wanted, *, most: int, room
     options = {"lower": False, "overwrite_a": True, "check_finite": False, "driver": "evr"}
     spectrum = np.maximum(eigh(matrix, eigvals_only=True, **options)[::-1][:most], 0.0)
     del matrix
-    k = count_components(spectrum, total, wanted) or len(spectrum)
+    k = count_components(spectrum, total, wanted, complete=True) or len(spectrum)
     k = min(k, room or k)
     values, vectors = eigh(fresh(), subset_by_index=(p - k, p - 1), **options)
     residuals = np.full(k, np.finfo(np.float64).eps * p**0.5 * spectrum[0])

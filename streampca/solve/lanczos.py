@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas, eigh, qr
 
-from .choose import Wanted, count_components
+from .choose import Rule, Wanted, count_components
 from .protocol import Solution, fix_signs
 
 Float64 = npt.NDArray[np.float64]
@@ -74,7 +74,9 @@ class Lanczos:
         k = count_components(values, self.total, self.wanted)
         if block.shape[1] == 0 and k is None:  # nothing is left to find: what was found is everything
             k = len(values)
-        if k is not None and (block.shape[1] == 0 or self._converged(values[:k], residuals[:k])):
+        # A rule has judged the next value too, which must not rise any more.
+        judged = k if k is None or not isinstance(self.wanted, Rule) else k + 1
+        if k is not None and (block.shape[1] == 0 or self._converged(values[:judged], residuals[:judged])):
             vectors = fix_signs(_multiply(basis, ritz[:, :k]))
             found = Solution(np.maximum(values[:k], 0.0), vectors, residuals[:k], passes=self.passes + 1)
             return replace(done, solution=found)
@@ -153,7 +155,7 @@ def start_lanczos(
     ----------
     n_features : int
         p.
-    wanted : int or float
+    wanted : int, float or Rule
         See `count_components`.
     total : float
         Trace of the matrix, for fractions.

@@ -1,0 +1,112 @@
+"""How many components: rules judged by spectra whose answer is known, and by scikit-learn's own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+
+import streampca
+from streampca.errors import RequestError
+from streampca.events import Warned
+from streampca.solve.choose import Rule, above_noise, count_components, elbow, most_likely, mp_median
+
+
+def spiked(n, p, sizes, seed=0):
+    """White noise with a few strong directions."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((n, p))
+    directions = np.linalg.qr(rng.standard_normal((p, len(sizes))))[0]
+    return x + (rng.standard_normal((n, len(sizes))) * sizes) @ directions.T
+
+
+def spectrum(x):
+    values = np.linalg.svd(x - x.mean(axis=0), compute_uv=False) ** 2
+    return values[: min(len(x) - 1, x.shape[1])]
+
+
+def test_elbow_is_the_point_furthest_below_the_chord():
+    values = np.array([100.0, 60.0, 30.0, 5.0, 4.0, 3.0, 2.0, 1.0, 0.5])
+    assert elbow(values) == 3
+
+
+def test_elbow_looks_at_fifty_values_whatever_there_are():
+    values = 1.0 / np.arange(1, 400)
+    assert elbow(values) == elbow(values[:50]) == elbow(values[:120])
+
+
+def test_elbow_of_a_flat_or_short_spectrum_is_one():
+    assert elbow(np.ones(7)) == elbow(np.array([3.0])) == elbow(np.array([3.0, 1.0])) == 1
+
+
+@pytest.mark.parametrize(("n", "p"), [(2000, 100), (100, 2000), (400, 400), (500, 60)])
+def test_marchenko_pastur_counts_the_planted_components(n, p):
+    edge = (p / n) ** 0.25  # below this strength nothing stands out of the noise
+    values = spectrum(spiked(n, p, edge * np.array([6.0, 5.0, 4.0, 3.0])))
+    assert above_noise(values, values.sum(), n, p, complete=True) == 4
+    for known in (10, 30):
+        assert above_noise(values[:known], values.sum(), n, p, complete=False) == 4
+
+
+def test_marchenko_pastur_finds_nothing_in_noise():
+    values = spectrum(np.random.default_rng(3).standard_normal((600, 200)))
+    assert above_noise(values, values.sum(), 600, 200, complete=True) == 0
+    assert above_noise(values[:20], values.sum(), 600, 200, complete=False) == 0
+
+
+def test_median_of_the_law_is_that_of_noise():
+    values = spectrum(np.random.default_rng(4).standard_normal((4001, 1000))) / 4000
+    assert mp_median(0.25) == pytest.approx(np.median(values), rel=3e-3)
+
+
+def test_marchenko_pastur_asks_for_more_while_all_stand_out():
+    values = spectrum(spiked(500, 60, np.full(12, 8.0)))
+    rule = Rule("mp", 500, 60)
+    assert count_components(values[:8], values.sum(), rule) is None
+    assert count_components(values[:20], values.sum(), rule) == 12
+    assert count_components(values, values.sum(), rule, complete=True) == 12
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_most_likely_rank_is_scikit_learns(seed):
+    sizes = np.random.default_rng(seed).uniform(0.3, 4, size=8)
+    x = spiked(300, 30, sizes, seed)
+    assert most_likely(spectrum(x), 300) == PCA("mle").fit(x).n_components_
+
+
+@pytest.mark.parametrize("p", [100, 2200])  # by LAPACK, by Lanczos
+@pytest.mark.parametrize("rule", ["elbow", "mp"])
+def test_fit_by_rule_is_fit_by_its_number(rule, p):
+    n = 400
+    x = spiked(n, p, np.array([80.0, 70.0, 60.0, 50.0, 45.0]))
+    values = spectrum(x)
+    known = {"elbow": elbow(values), "mp": above_noise(values, values.sum(), n, p, complete=p == 100)}[rule]
+    model = streampca.fit(x, n_components=rule)
+    assert model.n_components == known == 5
+    plain = streampca.fit(x, n_components=known)
+    np.testing.assert_allclose(model.explained_variance, plain.explained_variance, rtol=1e-9)
+
+
+def test_fit_by_evidence_is_scikit_learns():
+    x = spiked(500, 40, np.array([5.0, 4.0, 3.0]))
+    assert streampca.fit(x, n_components="mle").n_components == PCA("mle").fit(x).n_components_ == 3
+
+
+def test_evidence_needs_more_samples_than_features():
+    with pytest.raises(RequestError, match="'mle' needs at least as many samples as features, .*use 'elbow'"):
+        streampca.fit(np.random.default_rng(0).standard_normal((20, 30)), n_components="mle")
+
+
+def test_nothing_above_the_noise_keeps_one_and_says_so():
+    told = []
+    noise = np.random.default_rng(2).standard_normal((800, 100))
+    assert streampca.fit(noise, n_components="mp", listener=told.append).n_components == 1
+    assert any("no component lies above" in event.message for event in told if isinstance(event, Warned))
+
+
+def test_more_above_the_noise_than_the_budget_holds_are_at_least_so_many():
+    x = spiked(900, 2100, np.linspace(90, 80, 300))
+    told = []
+    model = streampca.fit(x, n_components="mp", memory="90MiB", listener=told.append)
+    assert model.n_components < 300
+    assert any("at least as many" in event.message for event in told if isinstance(event, Warned))
