@@ -286,3 +286,55 @@ def test_release_gives_memory_back_and_goes_on():
     for accumulator in (scatter, other):
         accumulator.update(x[50:])
     assert_same_state(scatter.state(), other.state())
+
+
+@pytest.mark.parametrize("new", ACCUMULATORS.values(), ids=ACCUMULATORS.keys())
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(cut=pieces(), data=st.data())
+def test_a_weight_is_so_many_copies(new, cut, data):
+    counts = [data.draw(st.lists(st.integers(0, 3), min_size=len(part), max_size=len(part))) for part in cut]
+    weights = [np.array(count, dtype=np.int64) for count in counts]
+    weighted, at = new(), 0
+    for part, weight in zip(cut, weights, strict=True):
+        weighted.update(part, at=at, weights=weight.astype(float))
+        at += len(part)
+    copied = fed(new, [part.repeat(weight, axis=0) for part, weight in zip(cut, weights, strict=True)])
+    assert weighted.weight == copied.weight == copied.n_samples
+    weighted.n_samples = copied.n_samples
+    same_statistic(weighted, copied)
+
+
+def test_unit_weights_change_no_bit():
+    x = samples(300, "f4", 30.0, seed=1)
+    plain, weighted = Scatter(7), Scatter(7)
+    plain.update(x)
+    weighted.update(x, weights=np.ones(300))
+    assert_same_state(plain.state(), weighted.state())
+
+
+def test_a_sample_of_weight_nought_may_hold_anything():
+    x = samples(30, "f4", 30.0, seed=1)
+    clean, weighted = Scatter(7), Scatter(7)
+    clean.update(np.delete(x, 11, axis=0))
+    x[11] = np.nan
+    weights = np.ones(30)
+    weights[11] = 0
+    weighted.update(x, weights=weights)
+    assert_same_state(clean.state(), weighted.state())
+    x[20] = np.inf
+    with pytest.raises(NotFiniteError) as error:
+        Scatter(7).update(x, at=100, weights=weights)
+    assert error.value.sample == 120
+
+
+@pytest.mark.parametrize("precision", ["single", "double"])
+def test_any_weights_are_numpys(precision):
+    x = samples(5000, "f4", 30.0, seed=2)
+    weights = np.random.default_rng(0).gamma(2.0, size=5000)
+    scatter = Scatter(7, precision=precision, product_rows=512)
+    for start in range(0, 5000, 700):
+        scatter.update(x[start : start + 700], weights=weights[start : start + 700])
+    expected = np.cov(x.astype(np.float64), rowvar=False, aweights=weights, bias=True) * weights.sum()
+    np.testing.assert_allclose(scatter.mean, np.average(x.astype(np.float64), axis=0, weights=weights), rtol=1e-6)
+    assert np.linalg.norm(covariance(scatter) - expected) <= TOLERANCE[precision] * scatter.trace
+    assert scatter.weight == pytest.approx(weights.sum(), rel=1e-13)

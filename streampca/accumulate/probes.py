@@ -36,7 +36,9 @@ class Probes:
     products : ndarray of shape (n_features, 8)
         Y about the centre the rows were given with.
     rounding : ndarray of shape (n_features, 8)
-        Sum of (float32 product - float64 product) over the `checked` rows.
+        Sum of (float32 product - float64 product) over the checked rows.
+    checked : float
+        Weight of those rows.
     """
 
     def __init__(self, n_features: int, seed: int, precision: str) -> None:
@@ -44,19 +46,22 @@ class Probes:
         self._working = self.directions if precision == "double" else self.directions.astype(np.float32)
         self.products: Float64 = np.zeros((n_features, COUNT))
         self.rounding: Float64 = np.zeros((n_features, COUNT))
-        self.checked = 0
+        self.checked = 0.0
         self._pieces = 0
 
-    def update(self, centred: Array, stored: Array, centre: Float64) -> None:
-        """Absorb a piece: its centred rows in the working precision, the same rows as stored, and their centre."""
+    def update(self, centred: Array, stored: Array, centre: Float64, roots: Float64 | None = None) -> None:
+        """Absorb a piece: its centred rows in the working precision, the same rows as stored, and their centre.
+
+        The centred rows have been multiplied by `roots`, the square roots of their weights.
+        """
         self.products += self._multiply(centred)
         if centred.dtype != np.float64 and self._pieces % CHECK_EVERY == 0:
-            self._check(centred[:CHECK_ROWS], stored[:CHECK_ROWS], centre)
+            exact = stored[:CHECK_ROWS] - centre
+            if roots is not None:
+                exact *= roots[:CHECK_ROWS, None]
+            self.rounding += self._multiply(centred[:CHECK_ROWS]) - self._multiply(exact)
+            self.checked += len(exact) if roots is None else float(np.sum(roots[:CHECK_ROWS] ** 2))
         self._pieces += 1
-
-    def _check(self, centred: Array, stored: Array, centre: Float64) -> None:
-        self.rounding += self._multiply(centred) - self._multiply(stored - centre)
-        self.checked += len(stored)
 
     def _multiply(self, rows: Array) -> Array:
         """X^T (X W) in the precision of the rows.
@@ -69,10 +74,10 @@ class Probes:
         along = gemm(1.0, directions, rows.T, trans_a=1)
         return gemm(1.0, rows.T, along, trans_b=1)  # type: ignore[no-any-return]
 
-    def recentre(self, n: int, total: Float64, shift: Float64) -> None:
-        """Move the centre by `shift`, given the number and the sum of the centred rows."""
+    def recentre(self, weight: float, total: Float64, shift: Float64) -> None:
+        """Move the centre by `shift`, given the weight and the sum of the centred rows."""
         along_shift = shift @ self.directions
-        self.products -= np.outer(total - n * shift, along_shift) + np.outer(shift, total @ self.directions)
+        self.products -= np.outer(total - weight * shift, along_shift) + np.outer(shift, total @ self.directions)
 
     def absorb(self, other: Probes) -> None:
         """Add the sums of another set of rows about the same centre."""
@@ -94,4 +99,4 @@ class Probes:
         """Take over what `state` wrote."""
         self.products = np.array(state["probe_products"], dtype=np.float64)
         self.rounding = np.array(state["probe_rounding"], dtype=np.float64)
-        self.checked, self._pieces = int(state["probe_checked"]), int(state["probe_pieces"])
+        self.checked, self._pieces = float(state["probe_checked"]), int(state["probe_pieces"])

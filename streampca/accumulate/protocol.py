@@ -44,8 +44,11 @@ class Accumulator(Protocol):
     kind: str
     axis: Literal["samples", "features"]
 
-    def update(self, block: Array, *, at: int = 0) -> None:
-        """Absorb a piece of shape (rows, features) whose first row (or feature) has position `at`."""
+    def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
+        """Absorb a piece of shape (rows, features) whose first row (or feature) has position `at`.
+
+        Weights, (rows,), say how often each sample counts.
+        """
 
     def merge(self, other: Self) -> Self:
         """Return the statistic of both pieces together as a new value."""

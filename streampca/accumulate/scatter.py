@@ -17,6 +17,7 @@ from scipy.linalg import blas
 
 from .probes import COUNT, Probes
 from .protocol import NotFiniteError
+from .rounding import split, sum_of_squares, weighted_sum
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -25,8 +26,6 @@ EXACT_BELOW = 2.0**24  # float32 holds every whole number up to here
 FIRST_ROWS = 256  # 256 rows of uint8 differences stay exact whatever they are: 256 * 255^2 < 2^24
 LEAST_EXACT_ROWS = 64  # shorter pieces cost more (adding p x p) than exactness is worth
 TILE_ROWS = 64  # rows converted and then centred while they are in the cache: a third faster than all at once
-SUM_ROWS = 32  # rows summed in float32 before the sum is added in float64; costs 2 % of the product at 784 features
-SQUARES = 32  # squares added in float32 before the sum is added in float64; 4 % of the product at 784 features
 CENTRE_ROWS = 64  # rows of a block that tell whether it lies far from the centre
 MOST_DOUBLE = 1e70  # fourth powers of values up to here, of which a solver takes norms, fit float64
 FAR = 4.0  # squared distance from the centre, in variances of the block, beyond which the centre is moved
@@ -49,7 +48,9 @@ class Scatter:
     Attributes
     ----------
     n_samples : int
-        Rows absorbed.
+        Rows absorbed, but for those of weight 0.
+    weight : float
+        Sum of their weights; n_samples where none were given.
     exact : bool
         Whether every product so far was exact (whole numbers within range).
 
@@ -63,7 +64,7 @@ class Scatter:
 
     def __init__(self, n_features: int, *, precision: str = "single", product_rows: int = 2048, seed: int = 0) -> None:
         self.n_features, self.precision, self.product_rows, self.seed = n_features, precision, product_rows, seed
-        self.n_samples = 0
+        self.n_samples, self.weight = 0, 0.0
         self.exact = True
         self._dtype = np.dtype(np.float64 if precision == "double" else np.float32)
         self._centre: Float64 = np.zeros(n_features)
@@ -75,26 +76,45 @@ class Scatter:
         self._product: Array | None = None
         self._work: Array | None = None
 
-    def update(self, block: Array, *, at: int = 0) -> None:
-        """Absorb rows, shape (rows, p), any real dtype; `at` is the position of the first, for error messages.
+    def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
+        """Absorb rows, shape (rows, p), any real dtype.
+
+        Parameters
+        ----------
+        block : ndarray of shape (rows, p)
+            Samples.
+        at : int
+            Position of the first, for error messages.
+        weights : ndarray of shape (rows,), optional
+            How often each counts, at least 0: weight 2 is the row given twice, weight 0 a row not given.
 
         Raises
         ------
         NotFiniteError
             If a row holds NaN or infinity, or the products overflow float32. The accumulator is then of no more use.
         """
+        if weights is not None and not weights.all():
+            kept = np.flatnonzero(weights)
+            try:
+                self.update(block[kept], weights=weights[kept])
+            except NotFiniteError as error:
+                raise NotFiniteError(at + int(kept[error.sample]), error.problem) from None
+            return
         if len(block) == 0:
             return
         whole = block.dtype.kind in "biu"
+        roots = None if weights is None or (weights == 1).all() else np.sqrt(weights)
+        self.exact = self.exact and roots is None
         self._settle(block, whole, at)
         rows = self._piece_rows(whole)
         start = 0
         while start < len(block):
-            piece = block[start : start + rows]
-            self._absorb_piece(piece, whole, at + start)
-            start += len(piece)
+            piece = slice(start, start + rows)
+            self._absorb_piece(block[piece], None if roots is None else roots[piece], whole, at + start)
+            start += rows
             rows = self._piece_rows(whole)
         self.n_samples += len(block)
+        self.weight += len(block) if weights is None else float(np.sum(weights))
 
     def _settle(self, block: Array, whole: bool, at: int) -> None:
         """Place the centre by the first block, and move it when a block lies far from it.
@@ -130,8 +150,11 @@ class Scatter:
             return self.product_rows
         return min(rows, self.product_rows)
 
-    def _absorb_piece(self, piece: Array, whole: bool, at: int) -> None:
+    def _absorb_piece(self, piece: Array, roots: Float64 | None, whole: bool, at: int) -> None:
+        """Absorb rows that are multiplied at once, given the square roots of their weights."""
         centred = self._centred(piece)
+        if roots is not None:
+            centred *= roots[:, None].astype(self._dtype)
         diagonal = self._multiply(centred)
         if not np.isfinite(diagonal).all():
             raise _not_finite(piece, at, self.precision)
@@ -140,21 +163,21 @@ class Scatter:
                 self._steepest = max(self._steepest, float(diagonal.max()) / len(piece))
                 if diagonal.max() >= EXACT_BELOW and self._piece_rows(whole) < len(piece):
                     half = len(piece) // 2
-                    self._absorb_piece(piece[:half], whole, at)
-                    self._absorb_piece(piece[half:], whole, at + half)
+                    self._absorb_piece(piece[:half], None, whole, at)
+                    self._absorb_piece(piece[half:], None, whole, at + half)
                     return
                 self.exact = self.exact and bool(diagonal.max() < EXACT_BELOW)
             self._scatter += cast("Array", self._product)
         self.exact = self.exact and whole
-        self._total += self._sums(centred)
-        self._squares += float(diagonal.sum(dtype=np.float64)) if self._sums_exactly else _sum_of_squares(centred)
-        self._probes.update(centred, piece, self._centre)
+        self._total += self._sums(centred, roots)
+        self._squares += float(diagonal.sum(dtype=np.float64)) if self._sums_exactly else sum_of_squares(centred)
+        self._probes.update(centred, piece, self._centre, roots)
 
     def _centred(self, piece: Array) -> Array:
         if self._work is None or len(self._work) < len(piece):
             self._work = np.empty((min(self.product_rows, max(len(piece), FIRST_ROWS)), self.n_features), self._dtype)
         centred = self._work[: len(piece)]
-        coarse, fine = _split(self._centre, self._dtype)
+        coarse, fine = split(self._centre, self._dtype)
         shifts = [part for part in (coarse, fine) if part.any()]
         with np.errstate(over="ignore", invalid="ignore"):  # the product's diagonal will say so
             for start in range(0, len(piece), TILE_ROWS):
@@ -164,19 +187,13 @@ class Scatter:
                     tile -= part
         return centred
 
-    def _sums(self, centred: Array) -> Array:
-        """Sum over the rows of a piece: float32 for a few rows at a time, unless every partial sum is exact.
-
-        What the sum lacks is multiplied by the distance of centre and mean, and is alike in all features: with sums
-        of 2048 rows it was the largest error of all, 1e-5 of the scatter's norm for data that drift by a deviation.
-        """
-        if self._sums_exactly:
-            gemv = blas.dgemv if self.precision == "double" else blas.sgemv
-            return gemv(1.0, centred.T, np.ones(len(centred), self._dtype))  # type: ignore[no-any-return]
-        total = np.zeros(self.n_features)
-        for start in range(0, len(centred), SUM_ROWS):
-            total += centred[start : start + SUM_ROWS].sum(axis=0)
-        return total
+    def _sums(self, centred: Array, roots: Float64 | None) -> Array:
+        """Weighted sum over the rows of a piece, which have been multiplied by the roots of their weights."""
+        if not self._sums_exactly:
+            return weighted_sum(centred, roots)
+        gemv = blas.dgemv if self.precision == "double" else blas.sgemv
+        factors = np.ones(len(centred), self._dtype) if roots is None else roots.astype(self._dtype)
+        return gemv(1.0, centred.T, factors)  # type: ignore[no-any-return]
 
     @property
     def _sums_exactly(self) -> bool:
@@ -195,16 +212,16 @@ class Scatter:
         return self._product.diagonal()
 
     def _recentre(self, centre: Float64) -> None:
-        """Move the centre: S' = S - t d^T - d t^T + n d d^T for the sum t of the centred rows and the shift d."""
-        coarse, fine = _split(centre, self._dtype)
+        """Move the centre: S' = S - t d^T - d t^T + w d d^T for the sum t of the centred rows and the shift d."""
+        coarse, fine = split(centre, self._dtype)
         with np.errstate(invalid="ignore"):  # a mean beyond float32: the product's diagonal will say so
             centre = coarse.astype(np.float64) + fine
         shift = centre - self._centre
         if self.n_samples and shift.any():
-            blas.dsyr2(-1.0, self._total - self.n_samples * shift / 2, shift, a=self._scatter, overwrite_a=1)
-            self._probes.recentre(self.n_samples, self._total, shift)
-            self._squares += float(shift @ (self.n_samples * shift - 2 * self._total))
-            self._total -= self.n_samples * shift
+            blas.dsyr2(-1.0, self._total - self.weight * shift / 2, shift, a=self._scatter, overwrite_a=1)
+            self._probes.recentre(self.weight, self._total, shift)
+            self._squares += float(shift @ (self.weight * shift - 2 * self._total))
+            self._total -= self.weight * shift
         self._centre = centre
 
     def absorb(self, other: Self) -> None:
@@ -230,6 +247,7 @@ class Scatter:
         self._squares += other._squares
         self._probes.absorb(other._probes)
         self.n_samples += other.n_samples
+        self.weight += other.weight
         self.exact = self.exact and other.exact
         self._steepest = max(self._steepest, other._steepest)
 
@@ -258,12 +276,12 @@ class Scatter:
     @property
     def mean(self) -> Float64:
         """Mean of the samples, shape (p,)."""
-        return self._centre + self._total / max(1, self.n_samples)
+        return self._centre + self.offset
 
     @property
     def offset(self) -> Float64:
-        """Mean less centre, d, shape (p,): the scatter about the mean is ``upper`` - n d d^T."""
-        return self._total / max(1, self.n_samples)
+        """Mean less centre, d, shape (p,): the scatter about the mean is ``upper`` - w d d^T for the weight w."""
+        return self._total / (self.weight or 1.0)
 
     @property
     def upper(self) -> Float64:
@@ -279,7 +297,7 @@ class Scatter:
         From sums of its own: in the float32 product of a piece, small squares are lost beside the large ones added
         before them, always downwards (1e-6 of the trace for a recording of rare bright events).
         """
-        return max(0.0, self._squares - self.n_samples * float(self.offset @ self.offset))
+        return max(0.0, self._squares - self.weight * float(self.offset @ self.offset))
 
     @property
     def probe_directions(self) -> Float64:
@@ -290,21 +308,22 @@ class Scatter:
     def probe_products(self) -> Float64:
         """Y = S W about the mean, shape (p, 8)."""
         offset = self.offset
-        return self._probes.products - self.n_samples * np.outer(offset, offset @ self._probes.directions)
+        return self._probes.products - self.weight * np.outer(offset, offset @ self._probes.directions)
 
     @property
     def probe_rounding(self) -> Float64:
         """Rounding error of `probe_products` as measured on a sample of rows, scaled to all, shape (p, 8)."""
-        return self._probes.rounding * (self.n_samples / max(1, self._probes.checked))
+        return self._probes.rounding * (self.weight / (self._probes.checked or 1.0))
 
     def matrix(self) -> Float64:
         """Return the scatter about the mean as a new matrix, (p, p) in Fortran order, upper triangle."""
-        return blas.dsyr(-float(self.n_samples), self.offset, a=self._scatter.copy(order="F"), overwrite_a=1)  # type: ignore[no-any-return]
+        return blas.dsyr(-self.weight, self.offset, a=self._scatter.copy(order="F"), overwrite_a=1)  # type: ignore[no-any-return]
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Everything as plain arrays; without `copy` the scatter itself, to be written down and not to."""
         return {
             "n_samples": np.array(self.n_samples),
+            "weight": np.array(self.weight),
             "product_rows": np.array(self.product_rows),
             "seed": np.array(self.seed),
             "double": np.array(self.precision == "double"),
@@ -324,6 +343,7 @@ class Scatter:
         product_rows, seed = int(state["product_rows"]), int(state["seed"])
         new = cls(len(state["centre"]), precision=precision, product_rows=product_rows, seed=seed)
         new.n_samples, new.exact = int(state["n_samples"]), bool(state["exact"])
+        new.weight = float(state.get("weight", new.n_samples))  # states without weights have none
         new._steepest, new._squares = float(state["steepest"]), float(state["squares"])
         new._centre = np.array(state["centre"], dtype=np.float64)
         new._total = np.array(state["total"], dtype=np.float64)
@@ -342,29 +362,6 @@ class Scatter:
         items[f"centred piece, {product_rows} samples"] = product_rows * p * item
         items["probes and means"] = (4 * 8 + item) * COUNT * p + CENTRE_ROWS * p * 8 * 3
         return items
-
-
-def _split(centre: Float64, dtype: np.dtype[Any]) -> tuple[Array, Array]:
-    """Write a centre as the sum of two vectors of `dtype`, the second the rounding of the first.
-
-    Subtracting the coarse part from float32 data near it is exact; but data with a large offset then lie on a coarse
-    grid, where the squares round to one side: 1.4e-6 of the scatter's norm for a mean of 30000 and a deviation of 1.
-    Subtracting the fine part as well takes them off the grid: 3e-8.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        coarse = centre.astype(dtype)
-        return coarse, (centre - coarse).astype(dtype)
-
-
-def _sum_of_squares(centred: Array) -> float:
-    """Sum of the squares of all values, a few at a time in float32, those sums in float64.
-
-    Right to 1e-10 of itself, 2e-8 for rare bright events; in float64 throughout it would take 4 times as long.
-    """
-    values = centred.reshape(-1)
-    few = values[: len(values) // SQUARES * SQUARES].reshape(-1, SQUARES)
-    rest = values[few.size :].astype(np.float64)
-    return float(np.einsum("ij,ij->i", few, few).sum(dtype=np.float64) + rest @ rest)
 
 
 def _not_finite(block: Array, at: int, precision: str) -> NotFiniteError:

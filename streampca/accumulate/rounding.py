@@ -1,0 +1,52 @@
+"""Centring and sums of float32 values that keep what float64 would: what a product of float32 must be fed with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+SUM_ROWS = 32  # rows summed in float32 before the sum is added in float64; costs 2 % of the product at 784 features
+SQUARES = 32  # squares added in float32 before the sum is added in float64; 4 % of the product at 784 features
+
+
+def split(centre: Float64, dtype: np.dtype[Any]) -> tuple[Array, Array]:
+    """Write a centre as the sum of two vectors of `dtype`, the second the rounding of the first.
+
+    Subtracting the coarse part from float32 data near it is exact; but data with a large offset then lie on a coarse
+    grid, where the squares round to one side: 1.4e-6 of the scatter's norm for a mean of 30000 and a deviation of 1.
+    Subtracting the fine part as well takes them off the grid: 3e-8.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        coarse = centre.astype(dtype)
+        return coarse, (centre - coarse).astype(dtype)
+
+
+def sum_of_squares(centred: Array) -> float:
+    """Sum of the squares of all values, a few at a time in float32, those sums in float64.
+
+    Right to 1e-10 of itself, 2e-8 for rare bright events; in float64 throughout it would take 4 times as long.
+    """
+    values = centred.reshape(-1)
+    few = values[: len(values) // SQUARES * SQUARES].reshape(-1, SQUARES)
+    rest = values[few.size :].astype(np.float64)
+    return float(np.einsum("ij,ij->i", few, few).sum(dtype=np.float64) + rest @ rest)
+
+
+def weighted_sum(rows: Array, factors: Float64 | None) -> Float64:
+    """Sum of the rows times their factors, if any: float32 for a few rows at a time, those sums in float64.
+
+    What the sum lacks is multiplied by the distance of centre and mean, and is alike in all features: with sums
+    of 2048 rows it was the largest error of all, 1e-5 of the scatter's norm for data that drift by a deviation.
+    """
+    total = np.zeros(rows.shape[1])
+    for start in range(0, len(rows), SUM_ROWS):
+        few = rows[start : start + SUM_ROWS]
+        if factors is not None:
+            few = few * factors[start : start + SUM_ROWS, None].astype(rows.dtype)
+        total += few.sum(axis=0)
+    return total
