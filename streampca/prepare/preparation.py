@@ -1,0 +1,292 @@
+"""`Preparation`, what is done to each raw sample: options, and the shapes they make of shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import RequestError, nearest
+from ..units import format_shape
+from .steps import NORMALIZATIONS, binned, float_of, greyed, resized
+
+Array = npt.NDArray[Any]
+Range = tuple[int | None, int | None]
+
+CHANNELS = (3, 4)  # lengths of a last axis that `grey` takes for colours (red, green, blue, and alpha, left out)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Preparation:
+    """What is done to each raw sample before it becomes a row, in this order.
+
+    Parameters
+    ----------
+    crop : sequence of (start, stop), optional
+        Range kept of each leading axis of the sample, in pixels; negative ones count from the end, None is the edge.
+    grey : bool, default=False
+        Weigh the last axis (3 or 4 colour channels) into one grey value; alpha is left out. Where images are resized,
+        grey ones among them stay as they are.
+    resize : (height, width), optional
+        Resample the first two axes to this size, smoothly, in float32. Images may then be of any size.
+    bin : int, default=1
+        Replace each q x q square of the first two axes by its mean; a remainder at the far edges is dropped.
+    mask : bool ndarray or "valid", optional
+        Shape of the sample after the steps above (or of its leading axes); only pixels where it is True are features.
+        "valid": those that are finite in every sample.
+    scale : float, ndarray or "area", optional
+        Multiplies the features: one positive factor, or one a pixel (shaped as a mask). "area": sqrt(cos(latitude)),
+        which weighs the variance of pixels by the area they stand for.
+    normalize : {"mean", "norm", "ratio"}, optional
+        Last, each row by itself, over the pixels inside the mask: take off its mean; divide it by its Euclidean norm;
+        divide it by its mean (as for bleaching).
+
+    Raises
+    ------
+    RequestError
+        If a value is wrong by itself.
+    """
+
+    crop: tuple[Range, ...] | None = None
+    grey: bool = False
+    resize: tuple[int, int] | None = None
+    bin: int = 1
+    mask: npt.NDArray[np.bool_] | str | None = None
+    scale: float | Array | str | None = None
+    normalize: str | None = None
+
+    def __post_init__(self) -> None:
+        set_ = object.__setattr__
+        if self.crop is not None:
+            set_(self, "crop", tuple((_end(start), _end(stop)) for start, stop in self.crop))
+        if self.resize is not None:
+            set_(self, "resize", _size(self.resize))
+        if self.bin < 1:
+            raise RequestError(f"bin {self.bin} is not a positive number of pixels; give a side such as 2.")
+        for name, word in (("mask", "valid"), ("scale", "area")):
+            value = getattr(self, name)
+            if isinstance(value, str) and value != word:
+                raise RequestError(f"{name} {value!r} is not {word!r}; give that, or an array.")
+        if self.mask is not None and not isinstance(self.mask, str):
+            set_(self, "mask", _kept_for_ever(self.mask, bool))
+        if self.scale is not None and not isinstance(self.scale, str):
+            set_(self, "scale", _factor(self.scale))
+        if self.normalize is not None and self.normalize not in NORMALIZATIONS:
+            known = list(NORMALIZATIONS)
+            raise RequestError(
+                f"normalize {self.normalize!r} is not one of {', '.join(known)}.{nearest(str(self.normalize), known)}"
+            )
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether samples are left as they are."""
+        return self.keeps_images and self.mask is None and self.scale is None and self.normalize is None
+
+    @property
+    def keeps_images(self) -> bool:
+        """Whether every pixel of an image is left as it is, be it a feature or not."""
+        return self.crop is None and not self.grey and self.resize is None and self.bin == 1
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether nothing is left to be found in the data; see `resolved`."""
+        return not isinstance(self.mask, str) and not isinstance(self.scale, str)
+
+    @property
+    def of_images(self) -> Preparation:
+        """The steps that make images of images, without mask, scale and normalize."""
+        return replace(self, mask=None, scale=None, normalize=None)
+
+    @property
+    def unnormalized(self) -> Preparation:
+        """All steps but normalize."""
+        return replace(self, normalize=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but arrays as plain data; a scale that is one is called "array"."""
+        return {
+            "crop": None if self.crop is None else [list(pair) for pair in self.crop],
+            "grey": self.grey,
+            "resize": None if self.resize is None else list(self.resize),
+            "bin": self.bin,
+            "scale": "array" if isinstance(self.scale, np.ndarray) else self.scale,
+            "normalize": self.normalize,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], mask: Array | None = None, scale: Array | None = None) -> Preparation:
+        """Inverse of `to_json`, given the arrays; keys that belong to others are left alone."""
+        return cls(
+            crop=data.get("crop"),
+            grey=bool(data.get("grey")),
+            resize=data.get("resize"),
+            bin=int(data.get("bin", 1)),
+            mask=mask,
+            scale=scale if data.get("scale") == "array" else data.get("scale"),
+            normalize=data.get("normalize"),
+        )
+
+    def apply(self, samples: Array) -> Array:
+        """Make images of images, (m, *raw_shape) to (m, *prepared_shape): crop, grey, resize and bin."""
+        if self.crop is not None:
+            samples = samples[(slice(None), *(slice(*pair) for pair in self.ranges(samples.shape[1:])))]
+        if self._weighs(samples.shape[1:]):
+            samples = greyed(samples)
+        if self.resize is not None:
+            samples = resized(samples, self.resize)
+        if self.bin > 1:
+            samples = binned(samples, self.bin)
+        return samples
+
+    def dtype_of(self, raw: npt.DTypeLike) -> np.dtype[Any]:
+        """Return the dtype of rows made of raw values of a dtype."""
+        dtype = np.dtype(np.float32 if self.resize is not None else raw)
+        weighted = self.grey or self.bin > 1 or self.scale is not None or self.normalize is not None
+        return float_of(dtype) if weighted else dtype
+
+    def shape_of(self, raw_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape of a prepared sample.
+
+        Raises
+        ------
+        RequestError
+            If a step does not fit samples of `raw_shape`.
+        """
+        shape = raw_shape
+        if self.crop is not None:
+            ranges = self.ranges(raw_shape)
+            shape = (*(stop - start for start, stop in ranges), *raw_shape[len(ranges) :])
+        if self._weighs(shape):
+            shape = shape[:-1]
+        if self.resize is not None:
+            if len(shape) < 2:
+                raise RequestError(f"resize needs samples of two axes; they have {len(shape)}. Leave it out.")
+            shape = (*self.resize, *shape[2:])
+        if self.bin > 1:
+            if len(shape) < 2 or min(shape[:2]) < self.bin:
+                raise RequestError(
+                    f"bin {self.bin} needs samples of at least {self.bin} x {self.bin} pixels; they are "
+                    f"{format_shape(shape)}. Use a smaller bin."
+                )
+            shape = (shape[0] // self.bin, shape[1] // self.bin, *shape[2:])
+        self._check_arrays(shape)
+        return shape
+
+    def image_bytes(self, raw_shape: tuple[int, ...], raw: npt.DTypeLike) -> int:
+        """Most bytes that `apply` to one sample, mask and scale hold at any time, beside the sample and its row."""
+        ranges = self.ranges(raw_shape)
+        cropped = (*(stop - start for start, stop in ranges), *raw_shape[len(ranges) :])
+        given = np.dtype(raw).itemsize * math.prod(cropped)  # a cropped block is copied when it is flattened
+        width, made = float_of(raw).itemsize, math.prod(self.shape_of(raw_shape))
+        weighed = width * math.prod(cropped[:-1]) if self._weighs(cropped) else 0
+        least = max(given, 2 * weighed)  # the sum of colours, and the one being added
+        if self.resize is not None:
+            plane, sized = math.prod(cropped[:2]), self.resize[0] * self.resize[1]
+            copies, channels = (1, 1) if weighed else (2, math.prod(cropped[2:]))  # Pillow's own, and one as float32
+            half = cropped[0] * self.resize[1]  # rows are shortened first, then columns
+            return max(least, weighed + 4 * (copies * plane + half + sized * (channels + 1))) + 3 * 4 * made
+        return max(least, weighed + width * made) + 3 * width * made
+
+    def full_mask(self, shape: tuple[int, ...]) -> npt.NDArray[np.bool_] | None:
+        """Return the mask over the whole prepared sample (a mask of leading axes covers every channel)."""
+        return None if self.mask is None else _over(np.asarray(self.mask, dtype=bool), shape)
+
+    def full_scale(self, shape: tuple[int, ...]) -> Array | None:
+        """Return the factors over the whole prepared sample, shape (*shape), or None where there is one or none."""
+        return _over(self.scale, shape) if isinstance(self.scale, np.ndarray) else None
+
+    def _weighs(self, shape: tuple[int, ...]) -> bool:
+        """Whether `grey` has colours to weigh in samples of a shape; refuse what is neither colour nor grey."""
+        if not self.grey or (self.resize is not None and len(shape) == 2):
+            return False
+        if len(shape) < 2 or shape[-1] not in CHANNELS:
+            raise RequestError(
+                f"grey needs 3 or 4 colour channels last; samples are {format_shape(shape)}. Leave it out."
+            )
+        return True
+
+    def ranges(self, raw_shape: tuple[int, ...]) -> list[tuple[int, int]]:
+        """What `crop` keeps of leading axes of these lengths."""
+        crop = self.crop or ()
+        if len(crop) > len(raw_shape):
+            raise RequestError(
+                f"crop has {len(crop)} ranges and samples are {format_shape(raw_shape)}; give one an axis."
+            )
+        ranges = []
+        for (start, stop), length in zip(crop, raw_shape, strict=False):
+            first = 0 if start is None else start + length * (start < 0)
+            last = length if stop is None else stop + length * (stop < 0)
+            if not 0 <= first < last <= length:
+                text = f"{'' if start is None else start}:{'' if stop is None else stop}"
+                raise RequestError(
+                    f"crop {text} lies outside an axis of {length} pixels; samples are {format_shape(raw_shape)}. "
+                    "Keep within it."
+                )
+            ranges.append((first, last))
+        return ranges
+
+    def _check_arrays(self, shape: tuple[int, ...]) -> None:
+        """Refuse a mask or factors that do not fit prepared samples of a shape."""
+        for name in ("mask", "scale"):
+            array: Any = getattr(self, name)
+            if isinstance(array, np.ndarray) and array.shape != shape[: array.ndim]:
+                raise RequestError(
+                    f"{name} has shape {format_shape(array.shape)} and prepared samples have {format_shape(shape)}; "
+                    f"give a {name} of the samples' shape."
+                )
+        mask = None if isinstance(self.mask, str) else self.full_mask(shape)
+        if mask is not None and not mask.any():
+            raise RequestError("mask leaves no pixel; mark the pixels to keep with True.")
+        factors = self.full_scale(shape)
+        if factors is None:
+            return
+        bad = ~(np.isfinite(factors) & (factors > 0)) & (True if mask is None else mask)
+        if bad.any():
+            raise RequestError(
+                f"scale is not a positive number at {int(bad.sum())} of the pixels analysed; leave them out with a "
+                "mask, or give them a factor."
+            )
+
+
+def _end(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _size(value: Any) -> tuple[int, int]:
+    """Check (height, width)."""
+    try:
+        height, width = (int(length) for length in value)
+    except (TypeError, ValueError):
+        raise RequestError(f"resize {value!r} is not a height and a width; give two, such as (64, 64).") from None
+    if min(height, width) < 1:
+        raise RequestError(f"resize {height} x {width} leaves no pixel; give a height and a width of at least 1.")
+    return height, width
+
+
+def _factor(value: Any) -> float | Array:
+    """Check a scale: one positive factor, or an array of numbers, whose values are checked inside the mask only."""
+    array = _kept_for_ever(value, float)
+    if array.ndim:
+        return array
+    if not (math.isfinite(array) and array > 0):
+        raise RequestError(f"scale {float(array):g} is not a positive number; give a factor such as 0.01.")
+    return float(array)
+
+
+def _kept_for_ever(value: Any, dtype: type) -> Array:
+    """Copy an array, so that nobody writes to it any more."""
+    try:
+        array: Array = np.array(value, dtype=dtype)
+    except (TypeError, ValueError):
+        raise RequestError(f"a {type(value).__name__} is no array of numbers; give one for mask and scale.") from None
+    array.flags.writeable = False
+    return array
+
+
+def _over(array: Array, shape: tuple[int, ...]) -> Array:
+    """Repeat an array of leading axes over the others."""
+    return np.broadcast_to(array.reshape(*array.shape, *(1,) * (len(shape) - array.ndim)), shape)

@@ -1,0 +1,218 @@
+"""`Prepared`, a collection seen through a preparation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from .. import machine
+from ..collection import Array, Chunks, Collection, Coordinate, digest
+from ..errors import ModelError, RequestError, SourceError
+from ..units import format_shape
+from .coordinates import prepared_coordinates
+from .frame import Frame
+from .preparation import Preparation
+from .steps import NormalizeError
+
+
+class Prepared(Collection):
+    """A collection seen through a preparation: its rows are the features the analysis sees.
+
+    Where images are resized and storage keeps them one by one, each is resized as soon as it is decoded, so that no
+    more of them are in memory than are being worked on; else blocks are read raw, and prepared.
+
+    Attributes
+    ----------
+    raw : Collection
+        What is read.
+    preparation : Preparation
+        What is done to it.
+    frame : Frame
+        Does it.
+    mask : ndarray of bool or None
+        Over the prepared sample; `n_features` counts its True pixels.
+
+    Raises
+    ------
+    RequestError
+        If a step does not fit the samples, or is still to be `resolved`.
+    SourceError
+        If images are of several sizes and not resized.
+    """
+
+    def __init__(self, raw: Collection, preparation: Preparation) -> None:
+        if not preparation.is_resolved:
+            raise RequestError(
+                'mask "valid" and scale "area" are read off a collection; give preparation.resolved(preparation, raw).'
+            )
+        if raw.mixed and preparation.resize is None:
+            raw.read(slice(0, 0))  # refused by the reader, which can name two of them
+            raise SourceError(mixed_sizes(raw.source, raw.sample_shape))
+        self.raw, self.preparation, self.source = raw, preparation, raw.source
+        self.frame = Frame.of(preparation, raw.sample_shape)
+        self.shape = (raw.n_samples, *self.frame.sample_shape)
+        self.mask, self._n_features = self.frame.mask, self.frame.n_features
+        self.dtype = preparation.dtype_of(raw.dtype)
+        self.skipped, self.kept, self.labels = raw.skipped, raw.kept, raw.labels
+        one_by_one = raw.mixed or (raw.chunks.samples == 1 and raw.chunks.features == raw.n_features)
+        self._by_image = preparation.resize is not None and one_by_one
+        if raw.axes is not None and len(raw.axes) >= len(self.sample_shape):
+            self.axes = raw.axes[: len(self.sample_shape)]
+
+    @property
+    def n_features(self) -> int:
+        """Pixels inside the mask, or all of them."""
+        return self._n_features
+
+    @property
+    def row_bytes(self) -> int:
+        """Of one sample of a block as read: raw, or prepared where that is done as each is decoded."""
+        return self.n_features * self.dtype.itemsize if self._by_image else self.raw.row_bytes
+
+    @property
+    def prepared_bytes(self) -> int:
+        """Bytes of one prepared sample beside what is read of it."""
+        return 0 if self._by_image or self.preparation.is_identity else self.n_features * self.dtype.itemsize
+
+    @property
+    def decode_bytes(self) -> int:
+        """Chunks or files being decoded; images being resized as they are decoded are `scratch_bytes`."""
+        return 0 if self._by_image else self.raw.decode_bytes
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Most bytes that preparing holds beside a block, whatever the block; decoded images too, where one by one."""
+        scratch, raw = self.frame.scratch_bytes(self.raw.dtype), self.raw
+        if not self._by_image:
+            return scratch
+        larger = raw.row_bytes / (raw.n_features * raw.dtype.itemsize)  # than the images known of, some may be
+        return raw.decode_bytes + raw.row_bytes + machine.cores() * math.ceil(larger * scratch)
+
+    @property
+    def chunks(self) -> Chunks:
+        """Samples to a chunk as stored; a prepared sample is always read whole."""
+        return Chunks(self.raw.chunks.samples, self.n_features)
+
+    @property
+    def coordinates(self) -> Mapping[str, Coordinate]:
+        """Of the prepared sample's axes: cut, resampled or averaged as the pixels are."""
+        return prepared_coordinates(self.preparation, self.raw)
+
+    def sample_coordinates(self) -> Mapping[str, Coordinate]:
+        """As the raw collection says."""
+        return self.raw.sample_coordinates()
+
+    def read(self, rows: slice, features: slice | None = None) -> Array:
+        """Read raw samples and prepare them; see `Collection.read`."""
+        if self.preparation.is_identity:
+            return self.raw.read(rows, features)
+        try:
+            prepared = self._one_by_one(rows) if self._by_image else self.frame.rows(self.raw.read(rows))
+        except NormalizeError as error:
+            raise error.of(self.named, rows.start) from None
+        return np.ascontiguousarray(prepared if features is None else prepared[:, features])
+
+    def _one_by_one(self, rows: slice) -> Array:
+        """Prepare each image as it is decoded, in the thread that decoded it."""
+        out = np.empty((rows.stop - rows.start, self.n_features), self.dtype)
+
+        def fill(at: int, image: Array) -> None:
+            self._check_image(rows.start + at, image.shape)
+            try:
+                out[at] = self.frame.row(image)
+            except NormalizeError as error:
+                raise NormalizeError(at, error.problem) from None
+
+        self.raw.each(rows, fill)
+        return out
+
+    def _check_image(self, index: int, shape: tuple[int, ...]) -> None:
+        """Refuse an image whose prepared shape is not that of the others, with its name."""
+        if shape == self.raw.sample_shape:
+            return
+        try:
+            made = self.preparation.of_images.shape_of(shape)
+        except RequestError as error:
+            raise SourceError(f"{self.named(index)} does not fit its preparation: {error}") from None
+        if made != self.sample_shape:
+            raise SourceError(
+                f"{self.named(index)} is {format_shape(shape)} and others are {format_shape(self.raw.sample_shape)}; "
+                "turn colours into grey with --grey (grey=True), or leave it out."
+            )
+
+    def where(self, index: int) -> str:
+        """As the raw collection says."""
+        return self.raw.where(index)
+
+    def sample_names(self) -> Sequence[str] | None:
+        """As the raw collection says."""
+        return self.raw.sample_names()
+
+    def fingerprint(self) -> str:
+        """Of the raw collection and the preparation."""
+        scale = self.preparation.scale
+        arrays = [array.tobytes() for array in (self.mask, scale) if isinstance(array, np.ndarray)]
+        return digest(self.raw.fingerprint(), self.preparation.to_json(), arrays)
+
+
+def mixed_sizes(source: str, largest: tuple[int, ...]) -> str:
+    """Say that images differ in size, and what makes one size of them."""
+    return (
+        f"{source} holds images of several sizes, up to {format_shape(largest)}; make them one size, "
+        "such as --resize 64x64 (resize=(64, 64))."
+    )
+
+
+def check_raw(raw: Collection, preparation: Preparation, shape: tuple[int, ...], kind: str, model: str) -> None:
+    """Refuse a collection that is not of the raw kind a model was fitted on.
+
+    Raises
+    ------
+    ModelError
+        If its sample shape differs (after resizing, where the model does), or one holds integers and the other
+        fractions.
+    """
+    if not _fits(preparation, raw.sample_shape, shape):
+        raise ModelError(
+            f"{raw.source} has samples of {format_shape(raw.sample_shape)} and {model} was fitted on samples of "
+            f"{format_shape(shape)}; give it a collection of that shape, or fit another model."
+        )
+    if (raw.dtype.kind == "f") != (kind == "f"):
+        words = {True: "fractions", False: "whole numbers"}
+        raise ModelError(
+            f"{raw.source} holds {words[raw.dtype.kind == 'f']} ({raw.dtype}) and {model} was fitted on "
+            f"{words[kind == 'f']}; convert it to the scale and kind of the first, or fit another model."
+        )
+
+
+def _fits(preparation: Preparation, shape: tuple[int, ...], fitted: tuple[int, ...]) -> bool:
+    """Whether raw samples of a shape are prepared to the shape of those of shape `fitted`, and may be."""
+    if shape == fitted or preparation.resize is None:
+        return shape == fitted
+    try:
+        return preparation.of_images.shape_of(shape) == preparation.of_images.shape_of(fitted)
+    except RequestError:
+        return False
+
+
+def given_shape(
+    shape: tuple[int, ...], preparation: Preparation, fitted: tuple[int, ...], model: str
+) -> tuple[int, ...]:
+    r"""Return the shape of raw samples in an array of a shape, (n, \*fitted) or flattened, or as `resize` allows.
+
+    Raises
+    ------
+    ModelError
+        If they are not what a model was fitted on.
+    """
+    flat = math.prod(fitted)
+    if tuple(shape[1:]) == (flat,):
+        return fitted
+    if len(shape) < 2 or not _fits(preparation, tuple(shape[1:]), fitted):
+        raise ModelError(
+            f"samples have shape {format_shape(shape)} and {model} was fitted on samples of {format_shape(fitted)}; "
+            f"give n samples of that shape, or of {flat} features."
+        )
+    return tuple(shape[1:])
