@@ -14,6 +14,7 @@ from PIL import BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin
 
 from ..collection import Array
 from ..errors import SourceError
+from .bytes import opened
 from .picture import Picture, check_size
 
 _FORMATS: dict[bytes, Callable[..., Any]] = {
@@ -30,9 +31,8 @@ _BANDS = {"1": (), "L": (), "I": (), "F": (), "I;16": (), "I;16L": (), "I;16B": 
 _DTYPES = {"I": "i4", "F": "f4"} | dict.fromkeys(("I;16", "I;16L", "I;16B", "I;16N"), "u2")
 
 _OTHER_FORMATS = {
-    b"\x89HDF": "HDF5: open it with h5py and give one of its datasets",
-    b"CDF": "NetCDF: open it with xarray and give one of its arrays",
-    b"SIMPLE": "FITS: open it with astropy and give its data array",
+    b"\x89HDF": "HDF5, an array of images: give it alone",
+    b"CDF": "NetCDF, an array of images: give it alone",
     b"PK": "a zip archive: unpack it and give the folder",
     b"\x1f\x8b": "gzipped: unpack it first",
     b"RIFF": "WebP or video: save the images as PNG",
@@ -84,7 +84,7 @@ def _valued(image: Any, path: str) -> Picture:
 def _deep_png(path: str) -> Array:
     import imagecodecs
 
-    with open(path, "rb") as file:
+    with opened(path) as file:
         return np.asarray(imagecodecs.png_decode(file.read()))
 
 

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from .. import machine
-from ..collection import Array, Collection, digest, file_state, refuse_key
-from ..errors import SourceError
-from ..units import MIB, format_shape
-from . import pnm
+from ..collection import Array, Collection, Skipped, refuse_key
+from ..errors import RequestError, SourceError
+from ..events import Listener, silent
+from ..units import MIB
 from .array import ArrayCollection, StoredArray
 from .axes import Axis, Box, Selection
-from .bitmap import open_bitmap
-from .files import FileNames, find_images
-from .picture import Picture, decoding
+from .census import Sort, look_at, offering, sift, sorts_kept, take_census, unlike
+from .files import find_images
+from .imagefile import Kind, read_picture
+from .listing import KeptNames, Listing, listing_in, read_table, write_table
+from .mixed import MixedImages
 from .quiet import quiet
 from .threads import for_each
-from .tiff import opened_page
 
-# Headers looked at on opening, spread over the files; the others are checked when they are decoded.
-_LOOKED_AT = 64
-
-Kind = tuple[tuple[int, ...], np.dtype[Any]]
+_ON_BAD_FILE = ("error", "skip")
 
 
 def open_images(
@@ -37,12 +34,76 @@ def open_images(
     key: str | None = None,
     sample_axes: Sequence[Axis] | None = None,
     select: Selection | None = None,
+    on_bad_file: str = "error",
+    listing: str | None = None,
+    listener: Listener = silent,
 ) -> Collection:
-    """Open image files of one size and mode; axes are ``sample, y, x`` and, in colour, ``channel``."""
-    root, names = find_images(source)
-    label = source if isinstance(source, str) else f"a list of {len(names)} image files"
+    """Open image files of one dtype; axes are ``sample, y, x`` and, in colour, ``channel``.
+
+    Parameters
+    ----------
+    source : path, glob or list of paths
+        A folder is searched to the bottom.
+    key, sample_axes, select : optional
+        As for `open_collection`.
+    on_bad_file : {"error", "skip"}
+        What a file does that cannot be decoded, or is unlike the others: end the run, or be left out. To skip, every
+        file is decoded once on opening; the collection's `skipped` says which were left out, and why.
+    listing : path, optional
+        Where to keep the table of files, and what skipping found, for the next time; see `readers.listing`.
+    listener : callable, optional
+        Told of the files' being checked.
+
+    Returns
+    -------
+    ImageCollection or MixedImages
+        The latter where images differ in height, width or colour.
+
+    Raises
+    ------
+    SourceError
+        If there are no images, or one is broken or unlike the others; the message names it.
+    RequestError
+        If `on_bad_file` is neither, or there is something else at `listing`.
+    """
+    if on_bad_file not in _ON_BAD_FILE:
+        raise RequestError(f"on_bad_file {on_bad_file!r} is not known; give 'error' or 'skip'.")
+    table = read_table(listing) if listing else None
+    known = listing_in(table, source) if table and isinstance(source, str) and os.path.isdir(source) else None
+    files = known or find_images(source)
+    label = source if isinstance(source, str) else f"a list of {len(files)} image files"
     refuse_key(key, label)
-    array = ImageFiles(root, names, label, _common_kind(root, names, label))
+    skipped: tuple[Skipped, ...] = ()
+    kept: Array | None = None
+    if on_bad_file == "skip":
+        census = take_census(files, table, listener)
+        kept, skipped = sift(census, files, label)
+        if listing and (known is None or census.fresh):
+            write_table(listing, files, **census.arrays(kept))
+        files, sorts, complete = files.taken(kept), sorts_kept(census, kept), True
+    else:
+        sorts, complete = look_at(files, label)
+        if listing and known is None:
+            write_table(listing, files)
+    if listing:
+        files.names = KeptNames(files.names, listing, on_bad_file == "skip")
+    collection = _collection(files, label, sorts, complete, sample_axes, select)
+    collection.skipped = skipped
+    collection.kept = kept if skipped and len(files) == collection.n_samples else None
+    return collection
+
+
+def _collection(
+    files: Listing,
+    label: str,
+    sorts: list[Sort],
+    complete: bool,
+    sample_axes: Sequence[Axis] | None,
+    select: Selection | None,
+) -> Collection:
+    if len(sorts) > 1:
+        return MixedImages(files, label, sorts, complete=complete, sample_axes=sample_axes, select=select)
+    array = ImageFiles(files, label, sorts[0].kind)
     dims = ("sample", "y", "x", "channel")[: len(array.shape)]
     return ImageCollection(array, source=label, dims=dims, sample_axes=sample_axes, select=select)
 
@@ -53,14 +114,43 @@ class ImageCollection(ArrayCollection):
     def where(self, index: int) -> str:
         """Path of the file, from where the source was named."""
         files = self._files()
-        return super().where(index) if files is None else files.path(self.layout.place(index)[0])
+        return super().where(index) if files is None else files.listing.path(self.layout.place(index)[0])
 
     def sample_names(self) -> Sequence[str] | None:
         """Paths of the files below their common folder, where each is a sample."""
         files, taken = self._files(), self.layout.index[0]
         if files is None or not isinstance(taken, slice):
             return None
-        return files.names if taken == slice(0, len(files.names)) else files.names[taken]
+        names = files.listing.names
+        return names if taken == slice(0, len(names)) else names.part(taken)
+
+    def each(self, rows: slice, function: Callable[[int, Array], None]) -> None:
+        """Decode files, some at a time, without a block; see `Collection.each`."""
+        files = self._files()
+        if files is None:
+            super().each(rows, function)
+            return
+        cut = self.layout.index[1:]
+        order = [self.layout.kept[1:].index(axis) for axis in self.layout.inner]
+
+        def work(at: int) -> None:
+            picture = files.picture(self.layout.place(rows.start + at)[0])
+            function(at, picture[cut].transpose(order))
+
+        with quiet():
+            for_each(work, rows.stop - rows.start, files.image_bytes)
+
+    def taken(self, kept: Array) -> ImageCollection | None:
+        """Only the files of which `kept`, n bools, is True; None where a sample is not a file."""
+        files, run = self._files(), self.layout.index[0]
+        if files is None or not isinstance(run, slice):
+            return None
+        every = np.zeros(len(files.listing), np.bool_)
+        every[run] = kept
+        other = copy.copy(self)
+        other._array = files.taken(every)
+        count = int(np.count_nonzero(kept))
+        return other.laid_out(replace(self.layout, index=(slice(0, count), *self.layout.index[1:])))
 
     def _files(self) -> ImageFiles | None:
         return self.array if isinstance(self.array, ImageFiles) and self.layout.outer == (0,) else None
@@ -71,107 +161,49 @@ class ImageFiles(StoredArray):
 
     Parameters
     ----------
-    root : str
-        The folder they lie under.
-    names : FileNames
-        Their paths from there.
+    listing : Listing
+        The files.
     label : str
         What messages call them all.
     kind : tuple
         Shape and dtype of each.
     """
 
-    def __init__(self, root: str, names: FileNames, label: str, kind: Kind) -> None:
-        self.names = names
-        self._root, self._label, self._kind = root, label, kind
-        self.shape, self.dtype = (len(names), *kind[0]), kind[1]
+    def __init__(self, listing: Listing, label: str, kind: Kind) -> None:
+        self.listing = listing
+        self._label, self._kind = label, kind
+        self.shape, self.dtype = (len(listing), *kind[0]), kind[1]
         self.chunk_shape = (1, *kind[0])
+        self.image_bytes = math.prod(kind[0]) * kind[1].itemsize
         # Each thread: the picture (Pillow keeps 4 bytes for a colour pixel), its values, and the file's buffers.
-        self.decode_bytes = machine.cores() * (3 * math.prod(kind[0]) * kind[1].itemsize + MIB)
+        self.decode_bytes = machine.cores() * (3 * self.image_bytes + MIB)
 
-    def path(self, index: int) -> str:
-        """Path of one file."""
-        return os.path.join(self._root, self.names[index])
+    def taken(self, kept: Array) -> ImageFiles:
+        """Only the files of which `kept`, one bool each, is True."""
+        return ImageFiles(self.listing.taken(kept), self._label, self._kind)
+
+    def picture(self, index: int) -> Array:
+        """Decode a file, shape (height, width[, channels])."""
+        path = self.listing.path(index)
+
+        def check(kind: Kind) -> None:
+            if kind != self._kind:
+                raise unlike(path, kind, self._kind, self._label)
+
+        try:
+            return read_picture(path, check)
+        except SourceError as error:
+            raise offering(error, self.listing) from error
 
     def read_into(self, box: Box, out: Array) -> None:
         """Decode each file of the box, some at a time."""
 
         def read_one(at: int) -> None:
-            path = self.path(box[0].start + at)
-            picture = read_picture(path)
-            _check_kind(path, (picture.shape, picture.dtype), self._kind, self._label)
-            out[at] = picture[box[1:]]
+            out[at] = self.picture(box[0].start + at)[box[1:]]
 
         with quiet():
-            for_each(read_one, box[0].stop - box[0].start, math.prod(self.shape[1:]) * self.dtype.itemsize)
+            for_each(read_one, box[0].stop - box[0].start, self.image_bytes)
 
     def fingerprint(self) -> str:
         """Digest of every file's name, size and time."""
-        return digest([(name, *file_state(self.path(at))) for at, name in enumerate(self.names)])
-
-
-def read_kind(path: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape, (height, width) or (height, width, channels), and dtype of an image, from its header."""
-    with _opened(path) as picture:
-        return picture.shape, picture.dtype
-
-
-def read_picture(path: str) -> Array:
-    """Decode an image file, shape (height, width) or (height, width, channels).
-
-    Raises
-    ------
-    SourceError
-        If it is broken, cut short, claims to be larger than it can be, has several frames or colours that are neither
-        grey nor RGB; the message names the file.
-    """
-    with _opened(path) as picture:
-        pixels = picture.load()
-    if pixels.shape != picture.shape or pixels.dtype != picture.dtype:
-        raise SourceError(
-            f"{path} decodes to {format_shape(pixels.shape)} {pixels.dtype} and its header says "
-            f"{format_shape(picture.shape)} {picture.dtype}; save it again."
-        )
-    return pixels
-
-
-@contextmanager
-def _opened(path: str) -> Iterator[Picture]:
-    try:
-        file = open(path, "rb")  # noqa: SIM115 - closed by the with below; errors of opening are told apart
-    except OSError as error:
-        raise SourceError(f"{path} cannot be opened: {error.strerror}; check that it is there.") from error
-    with file, decoding(path):
-        magic = file.read(8)
-        file.seek(0)
-        if magic[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
-            with opened_page(path) as picture:
-                yield picture
-        elif magic[:1] == b"P" and magic[1:2] in (b"1", b"2", b"3", b"4", b"5", b"6"):
-            header = pnm.read_header(file)
-            yield Picture(header.shape, header.dtype, lambda: pnm.read_pixels(file, header))
-        else:
-            yield open_bitmap(file, path)
-
-
-def _common_kind(root: str, names: FileNames, label: str) -> Kind:
-    """Shape and dtype of some files spread over the list; all must have the same."""
-    count = len(names)
-    looked_at = sorted({at * (count - 1) // _LOOKED_AT for at in range(_LOOKED_AT + 1)})
-    kinds = {path: read_kind(path) for path in (os.path.join(root, names[at]) for at in looked_at)}
-    common = Counter(kinds.values()).most_common(1)[0][0]
-    for path, kind in kinds.items():
-        _check_kind(path, kind, common, label)
-    return common
-
-
-def _check_kind(path: str, kind: Kind, common: Kind, label: str) -> None:
-    if kind != common:
-        raise SourceError(
-            f"{path} is {_say(kind)}, unlike most images of {label} ({_say(common)}); convert it to that, "
-            "or leave it out."
-        )
-
-
-def _say(kind: Kind) -> str:
-    return f"{format_shape(kind[0])} {kind[1]}"
+        return self.listing.fingerprint()

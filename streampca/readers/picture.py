@@ -7,7 +7,6 @@ one line that names the file.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ import numpy as np
 from ..collection import Array
 from ..errors import SourceError
 from ..units import MIB, format_bytes, format_shape
+from .bytes import size_of
 from .quiet import quiet
 
 # No common codec packs real pixels tighter: deflate reaches 1032 (https://zlib.net/zlib_tech.html), JPEG and LZW of an
@@ -35,7 +35,7 @@ class Picture(NamedTuple):
 
 def check_size(path: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Refuse an image before memory is taken for it if its file is too small to hold what its header claims."""
-    stored, decoded = os.path.getsize(path), math.prod(map(int, shape)) * dtype.itemsize
+    stored, decoded = size_of(path), math.prod(map(int, shape)) * dtype.itemsize
     if decoded > _SMALL and decoded > _MOST_PACKED * stored:
         raise SourceError(
             f"{path} claims {format_shape(shape)} {dtype} values ({format_bytes(decoded)}) in a file of "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -15,7 +16,7 @@ _WORTH_A_THREAD = 2**16
 def for_each(work: Callable[[int], None], count: int, each_bytes: int) -> None:
     """Call ``work(0)`` to ``work(count - 1)``, some at a time; the first error in that order is raised.
 
-    `each_bytes` is what one call decodes.
+    `each_bytes` is what one call decodes. Nothing is kept for a call, so that `count` may be any number.
 
     The threads are made for the call and gone after it (0.1 ms), so that nothing needs closing or survives a fork.
     """
@@ -24,11 +25,34 @@ def for_each(work: Callable[[int], None], count: int, each_bytes: int) -> None:
         for index in range(count):
             work(index)
         return
+    turns = _Turns(work, count)
     with ThreadPoolExecutor(workers) as pool:
-        tasks = [pool.submit(work, index) for index in range(count)]
+        tasks = [pool.submit(turns.take) for _ in range(workers)]
         try:
             for task in tasks:
                 task.result()
         finally:
-            for task in tasks:
-                task.cancel()
+            turns.over = True  # also when this thread is interrupted while it waits
+    if turns.errors:
+        raise turns.errors[min(turns.errors)]
+
+
+class _Turns:
+    """Numbers handed out in order, so that at the first error every call before it has been handed out too."""
+
+    def __init__(self, work: Callable[[int], None], count: int) -> None:
+        self.over = False
+        self.errors: dict[int, Exception] = {}
+        self._work, self._count, self._next, self._lock = work, count, 0, threading.Lock()
+
+    def take(self) -> None:
+        """Work until all is done, or something went wrong."""
+        while not self.over:
+            with self._lock:
+                index, self._next = self._next, self._next + 1
+            if index >= self._count:
+                return
+            try:
+                self._work(index)
+            except Exception as error:  # raised by the caller's thread, in order
+                self.errors[index], self.over = error, True

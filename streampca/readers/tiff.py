@@ -6,29 +6,32 @@ Pages are decoded by tifffile, which keeps values as stored: 16-bit colour, floa
 from __future__ import annotations
 
 import math
-import os
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tifffile
 
 from .. import machine
-from ..collection import Array, Collection, check_dtype, digest, file_state, refuse_key
+from ..collection import Array, Collection, check_dtype, digest, refuse_key
 from ..errors import SourceError
-from ..units import format_shape
+from ..units import MIB, format_shape
+from . import remote
 from .array import ArrayCollection, StoredArray
 from .axes import Axis, Box, Selection
-from .bytes import PlainFile
+from .bytes import positioned, size_of, state_of
 from .flat import FlatArray
 from .picture import Picture, check_size, decoding
 from .threads import for_each
 
 # Pages looked at on opening; the others are checked when they are decoded.
 _LOOKED_AT = 64
+# What tifffile keeps of a page that it has passed: its offset in the file, as one of Python's numbers in a list.
+_PAGE_INDEX = 48
 _COLOURS = {"MINISWHITE", "MINISBLACK", "RGB", "PALETTE"}
 _NAMES = {"Y": "y", "X": "x", "S": "channel", "T": "t", "Z": "z", "C": "c"}
 
@@ -43,7 +46,7 @@ def open_tiff(
     """Open the pages of one TIFF file; ImageJ and OME files keep the names of their axes."""
     refuse_key(key, source)
     with _opened(source) as tiff:
-        leading, names = _leading_axes(tiff, source)
+        leading, names, order = _stack(tiff, source)
         first = _picture(tiff.pages[0], source)
         array: StoredArray
         flat = _flat(tiff, first, leading, source)
@@ -51,7 +54,7 @@ def open_tiff(
             count = len(tiff.pages)
             for page in sorted({at * (count - 1) // _LOOKED_AT for at in range(_LOOKED_AT + 1)}):
                 _check_alike(_picture(tiff.pages[page], source), first, source, page)
-            array = TiffPages(source, leading, first)
+            array = TiffPages(source, leading, first, len(tiff.pages), order)
         else:
             array = flat
     dims = (*names, "y", "x", "channel")[: len(names) + len(first.shape)]
@@ -63,26 +66,46 @@ class TiffCollection(ArrayCollection):
 
     def where(self, index: int) -> str:
         """Name the page, counted from 1 as viewers do."""
-        leading = self.array.shape[: self.dims.index("y")]
+        array = self.array
+        leading = array.shape[: self.dims.index("y")]
         place: dict[int, Any] = dict(enumerate(self.layout.index)) | self.layout.place(index)
         if any(isinstance(place[axis], slice) for axis in range(len(leading))):
             return super().where(index)  # some axis that counts pages is part of the sample
-        return f"{self.source}, page {_page(tuple(place[axis] for axis in range(len(leading))), leading) + 1}"
+        at = tuple(place[axis] for axis in range(len(leading)))
+        page = array.page_at(at) if isinstance(array, TiffPages) else _number(at, leading)
+        return f"{self.source}, page {page + 1}"
 
 
 class TiffPages(StoredArray):
-    r"""The pages of a TIFF file, decoded on demand, as an array of shape (\*leading, height, width[, channels])."""
+    r"""The pages of a TIFF file, decoded on demand, as an array of shape (\*leading, height, width[, channels]).
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    leading : tuple of int
+        Lengths of the axes that count pages.
+    page : Picture
+        What every page is like.
+    pages : int
+        How many the file has.
+    order : ndarray of int, optional
+        Number of the page at each place of the leading axes, in C order; that of the file if not given.
+    """
 
     _tiff: Any  # opened on first use
     _lock: threading.Lock
 
-    def __init__(self, path: str, leading: tuple[int, ...], page: Picture) -> None:
-        self._path, self._leading = path, leading
+    def __init__(
+        self, path: str, leading: tuple[int, ...], page: Picture, pages: int, order: Array | None = None
+    ) -> None:
+        self._path, self._leading, self._order = path, leading, order
         self._page, self.dtype = page._replace(load=_nothing), page.dtype
         self.shape = (*leading, *page.shape)
         self.chunk_shape = (*(1 for _ in leading), *page.shape)
-        # Each thread: the page as stored, decoded, and converted.
-        self.decode_bytes = 3 * math.prod(page.shape) * page.dtype.itemsize * machine.cores()
+        # Each thread: the page as stored, decoded, and converted, its tags and the decoder's buffers.
+        self.decode_bytes = machine.cores() * (3 * math.prod(page.shape) * page.dtype.itemsize + MIB)
+        self.decode_bytes += _PAGE_INDEX * pages + (remote.OPENED_BYTES if remote.is_url(path) else 0)
         self._forget()
 
     def read_into(self, box: Box, out: Array) -> None:
@@ -91,12 +114,17 @@ class TiffPages(StoredArray):
         starts = [part.start for part in box[: len(self._leading)]]
 
         def read_one(at: int) -> None:
-            page = _page(places[at], self._leading)
+            page = self.page_at(places[at])
             target = tuple(entry - start for entry, start in zip(places[at], starts, strict=True))
             out[target] = self._decode(page)[box[len(self._leading) :]]
 
         with decoding(self._path):
             for_each(read_one, len(places), math.prod(self._page.shape) * self.dtype.itemsize)
+
+    def page_at(self, place: tuple[int, ...]) -> int:
+        """Return the number, from 0, of the page at a place on the axes that count pages."""
+        number = _number(place, self._leading)
+        return number if self._order is None else int(self._order[number])
 
     def _decode(self, number: int) -> Array:
         with decoding(f"{self._path}, page {number + 1}"):
@@ -109,13 +137,13 @@ class TiffPages(StoredArray):
     def _open(self) -> Any:
         with self._lock:
             if self._tiff is None:
-                self._tiff = tifffile.TiffFile(self._path)
+                self._tiff = _tiff_file(self._path)
                 self._tiff.filehandle.set_lock(True)
             return self._tiff
 
     def fingerprint(self) -> str:
         """Digest of path, size and time of the file."""
-        return digest(self._path, file_state(self._path))
+        return digest(self._path, state_of(self._path))
 
     def _forget(self) -> None:
         self._tiff, self._lock = None, threading.Lock()
@@ -136,19 +164,38 @@ class TiffPages(StoredArray):
 def opened_page(path: str) -> Iterator[Picture]:
     """Open a TIFF file that is one image."""
     with _opened(path) as tiff:
-        leading, _ = _leading_axes(tiff, path)
-        if math.prod(leading) > 1:
+        images = _images(tiff, path)
+        if images > 1:
             raise SourceError(
-                f"{path} has {math.prod(leading)} pages, and a file of a folder, glob or list is one image; give it "
+                f"{path} has {images} pages, and a file of a folder, glob or list is one image; give it "
                 "alone to make each page a sample, or leave it out."
             )
         yield _picture(tiff.pages[0], path)
 
 
+def has_pages(path: str) -> bool:
+    """Whether a TIFF file holds several images; one that cannot be read will say so when it is."""
+    try:
+        with _opened(path) as tiff:
+            return _images(tiff, path) > 1
+    except SourceError:
+        return False
+
+
+def _images(tiff: Any, path: str) -> int:
+    # One plane of a series that is spread over files, as microscopes write, is one image too.
+    alone = len(tiff.pages) == 1 and len(_ome_files(tiff)) > 1
+    return 1 if alone else math.prod(_stack(tiff, path).leading)
+
+
+def _tiff_file(path: str) -> Any:
+    return tifffile.TiffFile(remote.open_file(path) if remote.is_url(path) else path)
+
+
 @contextmanager
 def _opened(path: str) -> Iterator[Any]:
     tiff: Any  # tifffile's own types say None for what is set once pages are counted
-    with decoding(path), tifffile.TiffFile(path) as tiff:
+    with decoding(path), _tiff_file(path) as tiff:
         if len(tiff.pages) == 0:
             raise SourceError(f"{path} is a TIFF file without a readable page; it is damaged, copy it again.")
         tiff.filehandle.seek(tiff.pages.next_page_offset)
@@ -160,23 +207,60 @@ def _opened(path: str) -> Iterator[Any]:
         yield tiff
 
 
-def _leading_axes(tiff: Any, path: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Lengths and names of the axes that count pages."""
+class _Stack(NamedTuple):
+    """Lengths and names of the axes that count pages, and the number of the page at each place if not in order."""
+
+    leading: tuple[int, ...]
+    names: tuple[str, ...]
+    order: Array | None = None
+
+
+def _stack(tiff: Any, path: str) -> _Stack:
+    """Say how pages are counted, as the file's own metadata do where they can be followed."""
     pages = len(tiff.pages)
-    if tiff.is_imagej or tiff.is_ome or tiff.is_shaped:
-        series = tiff.series[0]
-        own = len(tiff.pages[0].shape)
-        leading, letters = tuple(series.shape[:-own]), series.axes[:-own]
-        if math.prod(leading) > pages and series.dataoffset is None:
-            raise SourceError(
-                f"{path} announces {math.prod(leading)} pages and holds {pages}; it was cut short, copy it again."
-            )
-        known = all(letter in _NAMES for letter in letters)
-        if leading and len(tiff.series) == 1 and known and series.axes[-own:] == tiff.pages[0].axes:
-            return leading, tuple(_NAMES[letter] for letter in letters)
-        if math.prod(leading) > pages:
-            return (math.prod(leading),), ("page",)
-    return (pages,), ("page",)
+    if not (tiff.is_imagej or tiff.is_ome or tiff.is_shaped):
+        return _Stack((pages,), ("page",))
+    files = _ome_files(tiff)
+    if len(files) > 1:
+        some = ", ".join(files[:3]) + ", ..." * (len(files) > 3)
+        raise SourceError(
+            f"{path} is one of {len(files)} files of an OME series ({some}); "
+            "save the series as one file, as by Bio-Formats' bfconvert."
+        )
+    series = tiff.series[0]
+    own = len(tiff.pages[0].shape)
+    leading, letters = tuple(series.shape[:-own]), series.axes[:-own]
+    announced = max(math.prod(leading), int((tiff.imagej_metadata or {}).get("images", 0)) if tiff.is_imagej else 0)
+    if announced > pages and (series.dataoffset is None or announced > math.prod(leading)):
+        raise SourceError(
+            f"{path} announces {announced} pages and holds {pages}; it was cut short, or its other images are in files "
+            "of their own. Copy it again, or save it as one file."
+        )
+    known = all(letter in _NAMES for letter in letters)
+    if leading and len(tiff.series) == 1 and known and series.axes[-own:] == tiff.pages[0].axes:
+        order = _ome_order(series, path) if tiff.is_ome else None
+        return _Stack(leading, tuple(_NAMES[letter] for letter in letters), order)
+    return _Stack((max(pages, math.prod(leading)),), ("page",))
+
+
+def _ome_files(tiff: Any) -> list[str]:
+    """Names of the files that an OME file says its images are in, where it names them."""
+    return sorted(set(re.findall(r'FileName="([^"]*)"', tiff.ome_metadata or ""))) if tiff.is_ome else []
+
+
+def _ome_order(series: Any, path: str) -> Array | None:
+    """Return the number of the page at each place of an OME series; None where that is the order of the file."""
+    order = np.array([-1 if page is None else page.index for page in series.pages], np.int64)
+    if (order < 0).any():
+        place = np.unravel_index(
+            int((order < 0).argmax()), series.shape[: len(series.shape) - len(series.keyframe.shape)]
+        )
+        words = ", ".join(f"{_NAMES[letter]} {int(at)}" for letter, at in zip(series.axes, place, strict=False))
+        raise SourceError(
+            f"{path} lacks {int((order < 0).sum())} of the {len(order)} pages its OME metadata lay out, the first at "
+            f"{words}; save what there is without OME metadata, or copy it again."
+        )
+    return None if np.array_equal(order, np.arange(len(order))) else order
 
 
 def _flat(tiff: Any, first: Picture, leading: tuple[int, ...], path: str) -> FlatArray | None:
@@ -188,13 +272,13 @@ def _flat(tiff: Any, first: Picture, leading: tuple[int, ...], path: str) -> Fla
     if page.dtype.kind not in "iuf" or page.photometric.name == "PALETTE" or tuple(page.shape) != first.shape:
         return None
     dtype = first.dtype.newbyteorder(tiff.byteorder)
-    size, needed = os.path.getsize(path), series.dataoffset + series.size * dtype.itemsize
+    size, needed = size_of(path), series.dataoffset + series.size * dtype.itemsize
     if size < needed:
         raise SourceError(
             f"{path} has {size} bytes and its {math.prod(leading)} pages need {needed}; it was cut short, copy "
             "it again."
         )
-    return FlatArray(PlainFile(path), (*leading, *first.shape), dtype, offset=series.dataoffset)
+    return FlatArray(positioned(path), (*leading, *first.shape), dtype, offset=series.dataoffset)
 
 
 def _picture(page: Any, path: str) -> Picture:
@@ -221,8 +305,8 @@ def _picture(page: Any, path: str) -> Picture:
     return Picture(page.shape, native, lambda: _values(page).astype(native, copy=False))
 
 
-def _page(place: tuple[int, ...], leading: tuple[int, ...]) -> int:
-    """Return the number of the page at a place on the axes that count pages."""
+def _number(place: tuple[int, ...], leading: tuple[int, ...]) -> int:
+    """Return the place on the axes that count pages as one number, in C order."""
     return int(np.ravel_multi_index(place, leading))
 
 

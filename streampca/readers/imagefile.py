@@ -1,0 +1,83 @@
+"""One image file: its header, and its pixels, whatever its format."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import numpy as np
+
+from ..collection import Array
+from ..errors import SourceError
+from ..units import format_shape
+from . import pnm, remote
+from .bitmap import open_bitmap
+from .fits import open_fits_image
+from .picture import Picture, decoding
+from .tiff import opened_page
+
+# Shape, (height, width) or (height, width, channels), and dtype.
+Kind = tuple[tuple[int, ...], np.dtype[Any]]
+
+
+def read_kind(path: str) -> Kind:
+    """Shape and dtype of an image, from its header."""
+    with _opened(path) as picture:
+        return picture.shape, picture.dtype
+
+
+def read_picture(path: str, check: Callable[[Kind], None] | None = None) -> Array:
+    """Decode an image file, shape (height, width) or (height, width, channels).
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    check : callable, optional
+        Given what the header says before memory is taken for the pixels; raises what it will not have.
+
+    Raises
+    ------
+    SourceError
+        If it is broken, cut short, claims to be larger than it can be, has several frames or colours that are neither
+        grey nor RGB; the message names the file.
+    """
+    with _opened(path) as picture:
+        if check is not None:
+            check((picture.shape, picture.dtype))
+        pixels = picture.load()
+    if pixels.shape != picture.shape or pixels.dtype != picture.dtype:
+        raise SourceError(
+            f"{path} decodes to {format_shape(pixels.shape)} {pixels.dtype} and its header says "
+            f"{format_shape(picture.shape)} {picture.dtype}; save it again."
+        )
+    return pixels
+
+
+def say_kind(kind: Kind) -> str:
+    """Write a kind of image as people say it, e.g. ``"112 x 92 uint8"``."""
+    return f"{format_shape(kind[0])} {kind[1]}"
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[Picture]:
+    try:
+        # Closed by the with below; errors of opening are told apart.
+        file: IO[bytes] = io.BytesIO(remote.fetch(path)) if remote.is_url(path) else open(path, "rb")  # noqa: SIM115
+    except OSError as error:
+        raise SourceError(f"{path} cannot be opened: {error.strerror}; check that it is there.") from error
+    with file, decoding(path):
+        magic = file.read(8)
+        file.seek(0)
+        if magic[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
+            with opened_page(path) as picture:
+                yield picture
+        elif magic[:1] == b"P" and magic[1:2] in (b"1", b"2", b"3", b"4", b"5", b"6"):
+            header = pnm.read_header(file)
+            yield Picture(header.shape, header.dtype, lambda: pnm.read_pixels(file, header))
+        elif magic == b"SIMPLE  ":
+            yield open_fits_image(path)
+        else:
+            yield open_bitmap(file, path)

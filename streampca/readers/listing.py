@@ -1,0 +1,263 @@
+r"""Which files there are, as a table: names, sizes and times of any number of them, kept in a file where asked.
+
+Listing a million files takes seconds from memory and minutes from a network's disk. A listing that was kept is used
+again while every folder's time of change is what it was: files are added to, renamed in and taken from a folder by
+changing it. A collection that is pickled then carries the path of the table, not the names in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+import zipfile
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..collection import Array, digest
+from ..errors import OutputError, RequestError, SourceError
+from . import remote
+from .names import FileNames
+
+_FORMAT = "streampca listing 1"
+
+# A folder that changed so shortly before it was listed may change again within its time's resolution (FAT's is 2 s),
+# and its time would not tell.
+_SETTLED_NS = 2 * 10**9
+
+
+class Folders(NamedTuple):
+    """Folders that were listed: the topmost, their names below it, and when each last changed (ns, 0: unknown)."""
+
+    top: str
+    names: FileNames
+    times: Array
+
+    def unchanged(self) -> bool:
+        """Whether each is there and has not changed."""
+        try:
+            return all(
+                os.stat(os.path.join(self.top, name)).st_mtime_ns == time
+                for name, time in zip(self.names, self.times.tolist(), strict=True)
+            )
+        except OSError:
+            return False
+
+
+class Listing:
+    """Files in order.
+
+    Parameters
+    ----------
+    root : str
+        The folder they lie under.
+    names : FileNames
+        Their paths from there.
+    states : ndarray of int64, shape (2, n), optional
+        Sizes in bytes and times of last change in nanoseconds, of this moment, -1 for a file that is not there; asked
+        of the system when needed, once, where not given.
+    folders : Folders, optional
+        Where they were found, if they are all there is.
+    """
+
+    def __init__(
+        self, root: str, names: FileNames, states: Array | None = None, folders: Folders | None = None
+    ) -> None:
+        self.root, self.names, self.folders = root, names, folders
+        self._states = states
+        self._fingerprint = ""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def path(self, index: int) -> str:
+        """Path of one file."""
+        return os.path.join(self.root, self.names[index])
+
+    @property
+    def states(self) -> Array:
+        """Sizes and times of change, int64, shape (2, n), as they were when this was opened or first asked."""
+        if self._states is None:
+            states = np.empty((2, len(self)), np.int64)
+            for at, name in enumerate(self.names):
+                states[:, at] = state_of(os.path.join(self.root, name))
+            self._states = states
+        return self._states
+
+    def taken(self, kept: Array) -> Listing:
+        """Only the files of which `kept`, n bools, is True."""
+        return Listing(self.root, self.names.taken(kept), self.states[:, kept])
+
+    def fingerprint(self) -> str:
+        """Digest of how many files there are, and of every file's name, size and time."""
+        if not self._fingerprint:
+            self._fingerprint = digest(len(self), _digest(*self.names.held, self.states))
+        return self._fingerprint
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What was found is for the process that opened it; whoever needs more asks the system again.
+        return self.__dict__ | {"_states": None, "folders": None}
+
+
+def state_of(path: str | bytes) -> tuple[int, int]:
+    """Size in bytes and time of last change in nanoseconds, (-1, -1) for a file that is not there."""
+    if remote.is_url(path):
+        return remote.state_numbers(os.fsdecode(path))
+    try:
+        state = os.stat(path)
+    except OSError:
+        return -1, -1
+    return state.st_size, state.st_mtime_ns
+
+
+def settled(time_ns: int) -> int:
+    """Return a folder's time of change, or 0 if it is too young to tell a later change by."""
+    return time_ns if time_ns < time.time_ns() - _SETTLED_NS else 0
+
+
+class KeptNames(FileNames):
+    """Names that stand in a table, read from it on first use after pickling.
+
+    Parameters
+    ----------
+    names : FileNames
+        What they are.
+    table : str
+        Path of the table that holds them.
+    kept : bool
+        Whether they are those the table's census kept, rather than all.
+    """
+
+    def __init__(self, names: FileNames, table: str, kept: bool) -> None:
+        self._held = names.held
+        self._behind = os.path.abspath(table), kept, _digest(*self._held)
+
+    @property
+    def held(self) -> tuple[Array, Array]:
+        """The run of bytes and its cuts, from the table."""
+        if not hasattr(self, "_held"):
+            path, kept, token = self._behind
+            names = _names_in(path, kept)
+            if names is None or _digest(*names.held) != token:
+                raise SourceError(
+                    f"{path} lists other files than when the collection was opened; open the collection again."
+                )
+            self._held = names.held
+        return self._held
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"behind": self._behind}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._behind = state["behind"]
+
+
+def _names_in(path: str, kept: bool) -> FileNames | None:
+    table = read_table(path)
+    if table is None:
+        return None
+    names = FileNames.of(table["text"], table["ends"])
+    return names.taken(table["kept"]) if kept and "kept" in table else names
+
+
+def listing_in(table: Mapping[str, Array], folder: str) -> Listing | None:
+    """Return the listing of a folder that a table holds, if the table is of this folder and it has not changed.
+
+    Sizes and times are not those of the table: they change without the folder's changing.
+    """
+    names = FileNames.of(table["folder_text"], table["folder_ends"])
+    folders = Folders(folder, names, table["folder_times"])
+    if str(table["root"]) != os.path.realpath(folder) or not len(names) or not folders.unchanged():
+        return None
+    return Listing(folder, FileNames.of(table["text"], table["ends"]), None, folders)
+
+
+def read_table(path: str) -> dict[str, Array] | None:
+    """Read a table; None where there is none.
+
+    Raises
+    ------
+    RequestError
+        If what is there is no table: it will not be written over.
+    """
+    if not os.path.lexists(path):
+        return None
+    try:
+        # Opened here: numpy leaves what it opened open where it is no whole archive.
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            table = {name: archive[name] for name in archive.files}
+        if str(table["format"]) == _FORMAT and _is_whole(table):
+            return table
+    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, EOFError, zipfile.BadZipFile):
+        pass
+    raise RequestError(f"{path} is there and is no listing of files; give listing another path, or remove it.")
+
+
+def _is_whole(table: Mapping[str, Array]) -> bool:
+    n, folders = len(table["ends"]) - 1, len(table["folder_ends"]) - 1
+    shapes = {"states": (2, n), "kinds": (n,), "kept": (n,), "folder_times": (folders,)}
+    return (
+        all(table[name].shape == shape for name, shape in shapes.items() if name in table)
+        and _are_cuts(table["ends"], table["text"])
+        and _are_cuts(table["folder_ends"], table["folder_text"])
+    )
+
+
+def _are_cuts(ends: Array, text: Array) -> bool:
+    return bool(ends[0] == 0 and ends[-1] == len(text) and (np.diff(ends) >= 0).all())
+
+
+def write_table(path: str, listing: Listing, **more: Array) -> None:
+    """Write a listing and more arrays about its files to a table: whole, or not at all.
+
+    Raises
+    ------
+    RequestError
+        If the table would lie in a folder it lists: writing it would change that folder.
+    OutputError
+        If it cannot be written.
+    """
+    folders = listing.folders or Folders("", FileNames(()), np.empty(0, np.int64))
+    _check_outside(path, listing)
+    text, ends = listing.names.held
+    folder_text, folder_ends = folders.names.held
+    arrays: dict[str, Any] = {
+        "format": np.array(_FORMAT), "root": np.array(os.path.realpath(listing.root)),
+        "text": text, "ends": ends, "states": listing.states,
+        "folder_text": folder_text, "folder_ends": folder_ends, "folder_times": folders.times, **more,
+    }  # fmt: skip
+    partial = f"{path}.{os.getpid()}.streampca-partial"
+    try:
+        try:
+            os.makedirs(os.path.dirname(partial) or ".", exist_ok=True)
+            with open(partial, "wb") as file:
+                np.savez(file, **arrays)
+            os.replace(partial, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(partial)
+            raise
+    except OSError as error:
+        raise OutputError(f"{path} could not be written: {error.strerror}; give listing another path.") from error
+
+
+def _check_outside(path: str, listing: Listing) -> None:
+    if listing.folders is None:
+        return
+    inside = os.path.realpath(os.path.dirname(os.path.abspath(path)))
+    top = os.path.realpath(listing.folders.top)
+    if os.path.commonpath([inside, top]) == top:
+        raise RequestError(
+            f"{path} lies in {listing.folders.top}, the folder it lists, which writing it would change; give listing "
+            "a path outside."
+        )
+
+
+def _digest(*arrays: Array) -> str:
+    found = hashlib.sha256()
+    for array in arrays:
+        found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()[:16]

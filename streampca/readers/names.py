@@ -1,0 +1,113 @@
+"""Many file names, in little memory and in natural order."""
+
+from __future__ import annotations
+
+import os
+import re
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any, overload
+
+import numpy as np
+
+from ..collection import Array
+
+_DIGITS = re.compile(rb"([0-9]+)")
+
+
+class FileNames(Sequence[str]):
+    """File names as one run of bytes and its cuts: about their own length each, where a list of str takes 60 more.
+
+    Parameters
+    ----------
+    names : iterable of str
+        In order.
+    """
+
+    _held: tuple[Array, Array]
+
+    def __init__(self, names: Iterable[str]) -> None:
+        text, ends = bytearray(), array("q", [0])
+        for name in names:
+            text += os.fsencode(name)
+            ends.append(len(text))
+        self._held = np.frombuffer(text, np.uint8), np.frombuffer(ends, np.int64)
+
+    @classmethod
+    def of(cls, text: Array, ends: Array) -> FileNames:
+        """Names as they are held: a run of bytes and its n + 1 cuts, the first of them 0."""
+        names = cls(())
+        names._held = text, ends
+        return names
+
+    @property
+    def held(self) -> tuple[Array, Array]:
+        """The run of bytes, uint8, and its n + 1 cuts, int64."""
+        return self._held
+
+    def __len__(self) -> int:
+        return len(self.held[1]) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        text, ends = self.held
+        at = range(len(ends) - 1)[index]
+        return os.fsdecode(text[ends[at] : ends[at + 1]].tobytes())
+
+    def taken(self, kept: Array) -> FileNames:
+        """Names of which `kept`, n bools, is True."""
+        text, ends = self.held
+        lengths = np.diff(ends)
+        return FileNames.of(text[np.repeat(kept, lengths)], np.concatenate([[0], np.cumsum(lengths[kept])]))
+
+    def part(self, run: slice) -> FileNames:
+        """Names of a run of places (step 1), sharing the bytes."""
+        text, ends = self.held
+        start, stop, _ = run.indices(len(self))
+        ends = ends[start : max(start, stop) + 1]
+        return FileNames.of(text[ends[0] : ends[-1]], ends - ends[0])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FileNames) and all(
+            np.array_equal(mine, its) for mine, its in zip(self.held, other.held, strict=True)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __getstate__(self) -> dict[str, Any]:
+        text, ends = self.held
+        lengths = np.diff(ends)
+        return {"text": text.tobytes(), "lengths": lengths.astype(np.min_scalar_type(lengths.max(initial=0)))}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        ends = np.concatenate([[0], np.cumsum(state["lengths"], dtype=np.int64)])
+        self._held = np.frombuffer(state["text"], np.uint8), ends
+
+
+def natural(path: str) -> bytes:
+    """Sort key that puts numbers in names in the order of their values, folder by folder."""
+    return b"\0".join(natural_name(name) for name in os.fsencode(path).split(os.fsencode(os.sep)))
+
+
+def natural_name(name: bytes) -> bytes:
+    r"""Sort key of a name within its folder, from which `name_of` gets the name back.
+
+    Bytes that compare as the list of the name's texts and numbers does, and then the name itself, without that list:
+    texts end in a zero byte, which no name holds, so that a shorter one comes first; a number is its digits, led by
+    how many there are (two bytes, counted from 1); two zero bytes, less than any number, end the list.
+    """
+    pieces = _DIGITS.split(name)
+    for at in range(1, len(pieces), 2):
+        digits = pieces[at].lstrip(b"0")
+        pieces[at] = b"\0" + (len(digits) + 1).to_bytes(2, "big") + digits
+    return b"%b\0\0\0%b" % (b"".join(pieces), name)
+
+
+def name_of(key: bytes) -> bytes:
+    """Return the name whose sort key this is."""
+    return key[key.rindex(b"\0") + 1 :]

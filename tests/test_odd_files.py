@@ -1,0 +1,278 @@
+"""Every odd file of the world, alone and among good ones, and every way in which TIFF files keep stacks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+
+from streampca.errors import SourceError
+from streampca.readers.images import open_images
+from streampca.readers.tiff import open_tiff
+from streampca.testing import CollectionContract
+
+ODD = Path(__file__).parents[2] / "shared" / "data" / "odd"
+needs_odd = pytest.mark.skipif(not ODD.is_dir(), reason=f"needs the odd images of {ODD}")
+
+# In a process of its own, which holds each attempt to 10 seconds and all to 500 MiB above what the imports took.
+SCRIPT = """
+import json, resource, shutil, signal, sys, time, warnings
+from pathlib import Path
+warnings.simplefilter("error")
+import imagecodecs
+import numpy as np
+from PIL import Image
+import streampca
+from streampca.errors import SourceError
+from streampca.readers import tiff
+from streampca.readers.images import open_images
+
+odd, work, names = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
+good = np.random.default_rng(0).integers(0, 256, (6, 32, 24), dtype="u1")
+streampca.fit(good, n_components=2)
+held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (held + 500 * 2**20,) * 2)
+
+def attempt(name, open_it):
+    signal.alarm(10)  # ends the process: a decoder that hangs in C hears nothing else
+    began = time.perf_counter()
+    try:
+        collection = open_it()
+        if not collection.mixed:
+            read = collection.read(slice(0, collection.n_samples))
+            assert read.shape == (collection.n_samples, collection.n_features)
+        said = "x".join(map(str, collection.shape)) + f" {collection.dtype}" + " mixed" * collection.mixed
+        for path, reason in collection.skipped:
+            assert path.endswith(name), path
+            assert reason
+            assert chr(10) not in reason
+            said += " skipped: " + reason
+    except SourceError as error:
+        collection, said = None, str(error)
+        assert name in said, said
+        assert chr(10) not in said, said
+    seconds = time.perf_counter() - began
+    signal.alarm(0)
+    return collection, said, seconds
+
+for name in names:
+    folder = work / name
+    folder.mkdir()
+    for at, pixels in enumerate(good):
+        Image.fromarray(pixels).save(folder / f"good{at}.png")
+    shutil.copy(odd / name, folder)
+    _, alone, first = attempt(name, lambda: streampca.open_collection(str(odd / name)))
+    _, among, second = attempt(name, lambda: open_images(str(folder)))
+    kept, skip, third = attempt(name, lambda: open_images(str(folder), on_bad_file="skip"))
+    fitted = None if kept is None or kept.mixed else streampca.fit(kept, n_components=2).n_samples
+    print(json.dumps([name, alone, among, skip, fitted, max(first, second, third)]), flush=True)
+"""
+
+LOADS = {
+    "pillow_16bit.MM.cropped.tif": "1x64x64 uint16",
+    "pillow_16bit.cropped.tif": "1x64x64 uint16",
+    "pillow_hopper.png": "1x128x128x3 uint8",
+    "pillow_hopper_16bit.pgm": "1x128x128 uint16",
+    "pillow_hopper_bigtiff.tif": "1x128x128x3 uint8",
+    "pillow_hopper_gray.jpg": "1x128x128 uint8",
+    "pillow_hopper_lzma.tif": "1x128x128x3 uint8",
+    "pillow_p_16.png": "1x128x128x4 uint8",
+    "pillow_total-pages-zero.tif": "3x2156x1728 uint8",
+    "skimage_checker_bilevel.png": "1x10x10 uint8",
+    "skimage_multipage.tif": "2x15x10 uint8",
+    "skimage_multipage_rgb.tif": "2x10x10x3 float64",
+    "skimage_palette_gray.png": "1x10x10 uint8",
+}
+REFUSED = {
+    "imageio_newtonscradle.gif": "several frames",
+    "pillow_broken.png": "cannot be decoded",
+    "pillow_decompression_bomb.gif": "4364696535 pixels",
+    "pillow_libtiff_segfault.tif": "(3.5 TiB) in a file of 262 B",
+    "pillow_negative_size.ppm": "width",
+    "pillow_pil_sample_cmyk.jpg": "CMYK",
+    "pillow_seek_too_large.tif": "without a readable page",
+    "skimage_truncated.jpg": "cannot be decoded",
+}
+
+
+@needs_odd
+@pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
+def test_odd_files_load_are_refused_or_left_out(tmp_path):
+    names = sorted(os.listdir(ODD))
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(ODD), str(tmp_path), *names],
+        capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line[0] for line in lines] == names
+    for name, alone, among, skip, fitted, seconds in lines:
+        assert seconds < 10
+        # The good ones are fitted without the odd one, which is unlike them if it is not broken.
+        assert skip.startswith("6x32x24 uint8 skipped: "), (name, skip)
+        assert fitted == 6
+        if name in LOADS:
+            assert alone == LOADS[name]
+        if name in REFUSED:
+            assert REFUSED[name] in alone
+            assert REFUSED[name] in among
+            assert REFUSED[name] in skip
+        if name == "pillow_total-pages-zero.tif":
+            assert "3 pages" in among
+        if name == "pillow_multipage.tiff":
+            assert "page 3 is 20 x 20" in alone
+        assert " mixed" in among or "--on-bad-file skip" in among, (name, among)
+    assert done.stderr.count("left out") == len(names)  # the last resort of logging, where no handler is installed
+
+
+# --- stacks ---
+
+
+def stack(dtype="u2", shape=(7, 48, 64)):
+    return np.random.default_rng(1).integers(0, 250, shape).astype(dtype)
+
+
+def opened(path, x, **options):
+    tifffile.imwrite(path, x, **options)
+    return open_tiff(str(path))
+
+
+STACKS = {
+    "lzw": (stack(), {"compression": "lzw", "predictor": True}),
+    "deflate": (stack("f4"), {"compression": "zlib", "predictor": True}),
+    "zstd": (stack("i2"), {"compression": "zstd"}),
+    "packbits": (stack("u1"), {"compression": "packbits"}),
+    "bigtiff": (stack("f8"), {"bigtiff": True, "compression": "lzw"}),
+    "other bytes first": (stack("u4"), {"byteorder": ">", "compression": "zlib"}),
+    "tiled": (stack(), {"tile": (16, 32), "compression": "lzw"}),
+    "tiled and deep": (stack("u2", (5, 48, 64, 3)), {"tile": (32, 32), "photometric": "rgb"}),
+    "planes of colour": (
+        stack("u1", (5, 48, 64, 3)),
+        {"planarconfig": "separate", "photometric": "rgb", "tile": (32, 32), "compression": "zstd"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STACKS)
+class TestStacks(CollectionContract):
+    cuts = 4
+
+    @pytest.fixture
+    def expected(self, name):
+        return STACKS[name][0]
+
+    @pytest.fixture
+    def collection(self, name, tmp_path, monkeypatch):
+        monkeypatch.setattr("streampca.readers.threads._WORTH_A_THREAD", 0)
+        x, options = STACKS[name]
+        x = np.moveaxis(x, -1, 1) if "planarconfig" in options else x
+        return opened(tmp_path / "x.tif", x, **{"photometric": "minisblack", "metadata": None} | options)
+
+
+@pytest.mark.parametrize(("photometric", "shape"), [("minisblack", (3, 64, 48)), ("rgb", (3, 64, 48, 3))])
+def test_jpeg_in_tiff(tmp_path, photometric, shape):
+    ramp = np.linspace(0, 255, 48).reshape(48, *[1] * (len(shape) - 3)).astype("u1")
+    x = np.broadcast_to(ramp, shape)
+    collection = opened(tmp_path / "x.tif", x, compression="jpeg", photometric=photometric, metadata=None)
+    read = collection.read(slice(0, 3)).reshape(shape)
+    assert np.abs(read.astype(int) - x).max() < 12
+
+
+@pytest.mark.parametrize("kind", ["imagej", "ome"])
+@pytest.mark.parametrize("compression", [None, "zlib"])
+def test_hyperstacks_keep_their_axes(tmp_path, kind, compression):
+    x = stack("u2", (3, 4, 2, 12, 10))
+    options = {"metadata": {"axes": "TZCYX"}, "photometric": "minisblack", "compression": compression, kind: True}
+    path = str(tmp_path / "x.tif")
+    tifffile.imwrite(path, x, **options)
+    second = open_tiff(path, select={"c": 1})
+    np.testing.assert_array_equal(second.read(slice(0, 12)), x[:, :, 1].reshape(12, -1))
+    assert second.where(5) == f"{path}, page 12"
+    together = open_tiff(path)
+    assert (together.sample_shape, together.axes) == ((2, 12, 10), ("c", "y", "x"))
+    np.testing.assert_array_equal(together.read(slice(0, 12)), x.reshape(12, -1))
+
+
+PLANE = '<TiffData IFD="{page}" FirstT="{t}" FirstZ="{z}" FirstC="0" PlaneCount="1">{file}</TiffData>'
+
+
+def ome(planes, t, z):
+    """OME metadata that lay out planes (t, z, page, file) of 12 x 10 pixels."""
+    data = "".join(
+        PLANE.format(t=t, z=z, page=page, file=f'<UUID FileName="{file}">urn:uuid:{file}</UUID>' if file else "")
+        for t, z, page, file in planes
+    )
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?><OME xmlns="http://www.openmicroscopy.org/Schemas/OME/2016-06">'
+        '<Image ID="Image:0"><Pixels ID="Pixels:0" DimensionOrder="XYZTC" Type="uint16" SizeX="10" SizeY="12" '
+        f'SizeZ="{z}" SizeC="1" SizeT="{t}"><Channel ID="Channel:0:0" SamplesPerPixel="1"/>{data}'
+        "</Pixels></Image></OME>"
+    )
+
+
+def write_pages(path, pages, description):
+    with tifffile.TiffWriter(path) as writer:
+        for at, page in enumerate(pages):
+            text = description if at == 0 else None
+            writer.write(page, description=text, metadata=None, photometric="minisblack", contiguous=False)
+    return str(path)
+
+
+def test_ome_pages_in_another_order_come_as_laid_out(tmp_path):
+    x = stack("u2", (3, 4, 12, 10))
+    places = [(t, z) for t in range(3) for z in range(4)]
+    shuffled = np.random.default_rng(2).permutation(12)
+    planes = [(t, z, int(page), "") for (t, z), page in zip(places, shuffled, strict=True)]
+    pages = np.empty((12, 12, 10), "u2")
+    pages[shuffled] = x.reshape(12, 12, 10)
+    collection = open_tiff(write_pages(tmp_path / "x.ome.tif", pages, ome(planes, 3, 4)))
+    np.testing.assert_array_equal(collection.read(slice(0, 12)), x.reshape(12, -1))
+    assert collection.where(5).endswith(f"x.ome.tif, page {shuffled[5] + 1}")
+    second = open_tiff(str(tmp_path / "x.ome.tif"), select={"z": 2})
+    np.testing.assert_array_equal(second.read(slice(0, 3)), x[:, 2].reshape(3, -1))
+    holed = write_pages(tmp_path / "holed.ome.tif", pages, ome(planes[:6] + planes[7:], 3, 4))
+    with pytest.raises(SourceError, match=r"holed\.ome\.tif lacks 1 of the 12 pages .* the first at t 1, z 2"):
+        open_tiff(holed)
+
+
+def test_a_series_over_several_files_is_refused_by_name(tmp_path):
+    x = stack("u2", (6, 12, 10))
+    planes = [(0, z, z % 3, "a.ome.tif" if z < 3 else "b.ome.tif") for z in range(6)]
+    for name, pages in (("a", x[:3]), ("b", x[3:])):
+        write_pages(tmp_path / f"{name}.ome.tif", pages, ome(planes, 1, 6))
+    for name in "ab":
+        with pytest.raises(
+            SourceError, match=rf"{name}\.ome\.tif is one of 2 files of an OME series \(a\.ome\.tif, b\.ome\.tif\)"
+        ):
+            open_tiff(str(tmp_path / f"{name}.ome.tif"))
+
+
+def test_planes_of_a_series_one_a_file_are_images(tmp_path):
+    x = stack("u2", (3, 12, 10))
+    planes = [(t, 0, 0, f"{t}.ome.tif") for t in range(3)]
+    for t in range(3):
+        write_pages(tmp_path / f"{t}.ome.tif", x[t : t + 1], ome(planes, 3, 1))
+    np.testing.assert_array_equal(open_images(str(tmp_path)).read(slice(0, 3)), x.reshape(3, -1))
+
+
+@pytest.mark.parametrize("pages", [1, 2])
+def test_a_virtual_stack_of_imagej_is_refused_by_name(tmp_path, pages):
+    path = write_pages(tmp_path / "x.tif", stack()[:pages], "ImageJ=1.53\nimages=7\nslices=7\n")
+    with pytest.raises(SourceError, match=rf"x\.tif announces 7 pages and holds {pages}; .* save it as one file"):
+        open_tiff(path)
+
+
+def test_the_index_of_pages_is_billed(tmp_path):
+    few, many = (
+        opened(
+            tmp_path / f"{n}.tif", stack("u1", (n, 5, 5)), compression="zlib", photometric="minisblack", metadata=None
+        )
+        for n in (10, 2000)
+    )
+    assert many.decode_bytes - few.decode_bytes == 1990 * 48
