@@ -1,0 +1,339 @@
+"""Packed numbers seen as the values they stand for: scales, offsets, fill values and valid ranges.
+
+As the CF conventions have them (https://cfconventions.org, sections 2.5.1 and 8.1), with ``_Unsigned`` of the NetCDF
+User's Guide. Result dtypes and rounding are those of xarray's ``decode_cf``, bit for bit; beyond it, values outside the
+valid range are missing too. Missing values become NaN.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..collection import Array, Coordinate, digest
+from ..errors import SourceError
+from ..units import MIB
+from .array import StoredArray
+from .axes import Box, lengths
+from .pieces import largest_piece, pieces_of
+
+PACKING = frozenset(
+    (
+        "scale_factor", "add_offset", "_FillValue", "missing_value", "valid_min", "valid_max", "valid_range",
+        "_Unsigned",
+    )
+)  # fmt: skip
+
+# Attributes that name variables which only describe this one.
+NAMING = ("bounds", "climatology", "coordinates", "grid_mapping")
+
+# Packed values converted at a time: with their result they fit the second-level cache of common processors.
+_PIECE = MIB
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How stored numbers stand for values: ``value = stored * scale + offset``, or NaN.
+
+    Attributes
+    ----------
+    stored : numpy.dtype
+        What the stored bytes are taken for.
+    dtype : numpy.dtype
+        Of the values, in native byte order.
+    scale, offset : numpy number, optional
+        In that order of operations, each rounded to `dtype`; whole numbers wrap around.
+    missing : tuple of numpy numbers
+        Stored numbers that stand for no value; needs a floating `dtype`.
+    lowest, highest : numpy number, optional
+        Values outside are missing.
+    unpacked_limits : bool
+        Whether these two are in the units of the values rather than of the stored numbers.
+    """
+
+    stored: np.dtype[Any]
+    dtype: np.dtype[Any]
+    scale: Any = None
+    offset: Any = None
+    missing: tuple[Any, ...] = ()
+    lowest: Any = None
+    highest: Any = None
+    unpacked_limits: bool = False
+
+    def decode(self, packed: Array, out: Array) -> None:
+        """Fill `out` (of dtype `dtype`, any strides) with the values of `packed`, of its shape and contiguous."""
+        packed = packed.view(self.stored)
+        with np.errstate(over="ignore", invalid="ignore"):  # what becomes infinite is found where data are checked
+            out[...] = packed
+            for number in self.missing:
+                np.copyto(out, np.nan, where=packed == number)
+            if not self.unpacked_limits:
+                self._limit(packed, out)
+            if self.scale is not None:
+                np.multiply(out, self.scale, out=out, casting="same_kind")
+            if self.offset is not None:
+                np.add(out, self.offset, out=out, casting="same_kind")
+            if self.unpacked_limits:
+                self._limit(out, out)
+
+    def _limit(self, numbers: Array, out: Array) -> None:
+        if self.lowest is not None:
+            np.copyto(out, np.nan, where=numbers < self.lowest)
+        if self.highest is not None:
+            np.copyto(out, np.nan, where=numbers > self.highest)
+
+
+class Unpacked(StoredArray):
+    """A stored array of packed numbers, read as values.
+
+    Parameters
+    ----------
+    stored : StoredArray
+        Of the packed numbers.
+    packing : Packing
+        What they stand for.
+    """
+
+    def __init__(self, stored: StoredArray, packing: Packing) -> None:
+        self._stored, self._packing = stored, packing
+        self.shape, self.dtype, self.chunk_shape = stored.shape, packing.dtype, stored.chunk_shape
+        self.attributes = {name: value for name, value in stored.attributes.items() if name not in PACKING}
+        self.dims = stored.dims
+        # A piece as stored, and which of it is missing.
+        piece = largest_piece(self.shape, self.chunk_shape, self._most)
+        self.decode_bytes = stored.decode_bytes + piece * (stored.dtype.itemsize + 1)
+
+    @property
+    def coordinates(self) -> Mapping[str, Coordinate]:
+        """Those of the stored array."""
+        return self._stored.coordinates
+
+    @property
+    def _most(self) -> int:
+        return _PIECE // self._stored.dtype.itemsize
+
+    def read_into(self, box: Box, out: Array) -> None:
+        """Read and convert the box in pieces that end at chunk edges."""
+        for piece, inside in pieces_of(box, self.chunk_shape, self._most):
+            packed = np.empty(lengths(piece), self._stored.dtype)
+            self._stored.read_into(piece, packed)
+            self._packing.decode(packed, out[inside])
+
+    def fingerprint(self) -> str:
+        """Digest of the array behind and of its packing."""
+        return digest(self._stored.fingerprint(), repr(self._packing))
+
+
+def unpacked(stored: StoredArray, attributes: Mapping[str, Any], label: str = "the array") -> StoredArray:
+    """Return the array as its attributes say it is to be read: itself where nothing is packed or missing.
+
+    Parameters
+    ----------
+    stored : StoredArray
+        As stored.
+    attributes : mapping
+        Of the array as its format has them: numpy scalars where they have a type, which decides the result's dtype.
+    label : str
+        What messages call it.
+
+    Raises
+    ------
+    SourceError
+        If one of the packing attributes is not a number.
+    """
+    packing = packing_of(attributes, stored.dtype, label)
+    return stored if packing is None else Unpacked(stored, packing)
+
+
+def packing_of(attributes: Mapping[str, Any], stored: np.dtype[Any], label: str) -> Packing | None:
+    """What attributes say of stored numbers; None where these are the values already."""
+    if stored.kind not in "iuf" or not PACKING & attributes.keys():
+        return None
+    taken = _taken_for(stored, attributes, label)
+    scale, offset = (_factor(attributes, name, label) for name in ("scale_factor", "add_offset"))
+    declared, missing = _missing(attributes, stored, taken, label)
+    packs = scale is not None or offset is not None
+    lowest, highest, unpacked_limits = _limits(attributes, stored, taken, label, packs=packs)
+    limited = lowest is not None or highest is not None
+    if not (packs or missing or limited or taken != stored):
+        return None
+    if packs and declared and not missing and taken.kind == "f":
+        dtype = taken  # as xarray: a fill value of NaN says that the numbers are values in their own dtype
+    elif packs:
+        dtype = _float_for(taken, scale, offset)
+    else:
+        dtype = _with_nan(taken) if missing or limited else taken
+    return Packing(taken, dtype.newbyteorder("="), scale, offset, missing, lowest, highest, unpacked_limits)
+
+
+def decoded(values: Array, attributes: Mapping[str, Any], label: str) -> Coordinate:
+    """Values of a small array in memory and the attributes that still hold of them."""
+    packing = packing_of(attributes, values.dtype, label)
+    plain = {name: plain_value(value) for name, value in attributes.items() if name not in PACKING}
+    if packing is None:
+        return Coordinate(values.astype(values.dtype.newbyteorder("=")), plain)
+    out = np.empty(values.shape, packing.dtype)
+    packing.decode(np.ascontiguousarray(values), out)
+    return Coordinate(out, plain)
+
+
+def auxiliary(attributes: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """Names of variables that only describe others: bounds of their cells, coordinates in two dimensions.
+
+    Parameters
+    ----------
+    attributes : mapping
+        Of every variable, by its path; those that an attribute names lie in the same group.
+    """
+    found = set()
+    for path, own in attributes.items():
+        folder = path.rpartition("/")[0]
+        for name in NAMING:
+            text = plain_value(own.get(name, ""))
+            found |= {f"{folder}/{word}".lstrip("/") for word in (text.split() if isinstance(text, str) else ())}
+    return found
+
+
+def plain_value(value: Any) -> Any:
+    """An attribute as text, a number, or a list of them."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, (np.ndarray, np.generic)):
+        items = value.tolist()
+        while isinstance(items, list) and len(items) == 1:
+            items = items[0]
+        return plain_value(items) if not isinstance(items, list) else [plain_value(item) for item in items]
+    return value
+
+
+def _taken_for(stored: np.dtype[Any], attributes: Mapping[str, Any], label: str) -> np.dtype[Any]:
+    """The dtype that ``_Unsigned`` says the stored bytes are."""
+    unsigned = attributes.get("_Unsigned")
+    if unsigned is None or stored.kind not in "iu":
+        return stored
+    text = str(plain_value(unsigned)).lower()
+    if text not in ("true", "false"):
+        raise SourceError(f"{label} has _Unsigned {text!r}, neither 'true' nor 'false'; correct the attribute.")
+    kind = "u" if text == "true" else "i"
+    return np.dtype(f"{kind}{stored.itemsize}").newbyteorder(stored.byteorder)
+
+
+def _factor(attributes: Mapping[str, Any], name: str, label: str) -> Any:
+    """One number as it is typed, None where there is none."""
+    if name not in attributes:
+        return None
+    numbers = _numbers(attributes[name], name, label)
+    if len(numbers) != 1 or not np.isfinite(numbers[0]) or (name == "scale_factor" and numbers[0] == 0):
+        raise _wrong(attributes[name], name, label)
+    if isinstance(attributes[name], float):
+        return attributes[name]  # Python's own, of JSON, is rounded to the values' dtype before use; numpy's is not
+    # xarray would compute in whole numbers if the factor is one, and overflow.
+    return numbers[0] if numbers.dtype.kind == "f" else np.float64(numbers[0])
+
+
+def _missing(
+    attributes: Mapping[str, Any], stored: np.dtype[Any], taken: np.dtype[Any], label: str
+) -> tuple[bool, tuple[Any, ...]]:
+    """Whether any fill value is declared that the dtype can have, and those other than NaN, as stored numbers."""
+    declared, found = False, []
+    for name in ("_FillValue", "missing_value"):
+        if name in attributes:
+            numbers = _numbers(_zarr_fill(attributes[name], stored), name, label)
+            real = [number for number in numbers if not np.isnan(number)]
+            declared |= bool(real) or stored.kind == "f"
+            found += [_as_taken(number, stored, taken) for number in real]
+    return declared, tuple(dict.fromkeys(found))
+
+
+def _zarr_fill(value: Any, stored: np.dtype[Any]) -> Any:
+    """The number that xarray writes as text into the attributes of a Zarr array: a double in base 64."""
+    if stored.kind == "f" and isinstance(value, str):
+        try:
+            return np.float64(struct.unpack("<d", base64.standard_b64decode(value))[0])
+        except (binascii.Error, struct.error):
+            return value
+    return value
+
+
+def _as_taken(number: Any, stored: np.dtype[Any], taken: np.dtype[Any]) -> Any:
+    """A number of an attribute as a stored one; itself where it cannot be one, so that nothing equals it."""
+    if taken.kind == "f":
+        with np.errstate(over="ignore"):
+            return taken.type(number)
+    for dtype in (taken, stored):
+        limits = np.iinfo(dtype)
+        if limits.min <= number <= limits.max and int(number) == number:
+            return np.array(int(number), dtype.newbyteorder("=")).view(taken.newbyteorder("="))[()]
+    return number
+
+
+def _limits(
+    attributes: Mapping[str, Any], stored: np.dtype[Any], taken: np.dtype[Any], label: str, *, packs: bool
+) -> tuple[Any, Any, bool]:
+    """Least and largest valid number where they exclude any, and whether they are in the units of the values."""
+    low, high = _bound(attributes, "valid_min", label), _bound(attributes, "valid_max", label)
+    if "valid_range" in attributes:
+        numbers = _numbers(attributes["valid_range"], "valid_range", label)
+        if len(numbers) != 2:
+            raise SourceError(
+                f"{label} has valid_range {plain_value(attributes['valid_range'])!r}, which is not two numbers; "
+                "correct the attribute or take it off."
+            )
+        low, high = numbers
+    # NetCDF User's Guide: a range in floats over packed whole numbers is one of unpacked values.
+    in_values = packs and taken.kind in "iu" and any(np.asarray(bound).dtype.kind == "f" for bound in (low, high))
+    if taken.kind in "iu" and not in_values:
+        low, high = (None if bound is None else _as_taken(bound, stored, taken) for bound in (low, high))
+        limits = np.iinfo(taken)
+        low = None if low is None or low <= limits.min else low
+        high = None if high is None or high >= limits.max else high
+    return low, high, in_values
+
+
+def _bound(attributes: Mapping[str, Any], name: str, label: str) -> Any:
+    if name not in attributes:
+        return None
+    numbers = _numbers(attributes[name], name, label)
+    if len(numbers) != 1 or np.isnan(numbers[0]):
+        raise _wrong(attributes[name], name, label)
+    return numbers[0]
+
+
+def _numbers(value: Any, name: str, label: str) -> Array:
+    """An attribute as a flat array of real numbers, of the type it has."""
+    try:
+        numbers = np.atleast_1d(np.asarray(value)).reshape(-1)
+    except ValueError:  # lists of lists of several lengths
+        numbers = np.empty(0, object)
+    if numbers.dtype.kind not in "iuf" or not len(numbers):
+        raise _wrong(value, name, label)
+    return numbers.astype(numbers.dtype.newbyteorder("="))
+
+
+def _wrong(value: Any, name: str, label: str) -> SourceError:
+    return SourceError(
+        f"{label} has {name} {plain_value(value)!r}, which is not a number that can be used; correct the attribute or "
+        "take it off."
+    )
+
+
+def _float_for(taken: np.dtype[Any], scale: Any, offset: Any) -> np.dtype[Any]:
+    """The dtype of unpacked values: that of the factors; with an offset float64, unless both factors agree on less."""
+    kinds = [np.dtype(type(factor)) for factor in (scale, offset) if factor is not None]
+    agreed = len(kinds) == 2 and kinds[0] == kinds[1] and kinds[0] in (np.float32, np.float64)
+    if offset is None or (agreed and not (taken.itemsize == 4 and taken.kind in "iu")):
+        return kinds[0]
+    return np.dtype(np.float64)
+
+
+def _with_nan(taken: np.dtype[Any]) -> np.dtype[Any]:
+    """The least dtype that has the numbers of another and NaN."""
+    if taken.kind == "f":
+        return taken
+    return np.dtype(np.float32 if taken.itemsize <= 2 else np.float64)

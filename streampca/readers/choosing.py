@@ -1,0 +1,70 @@
+"""Which of several arrays in one source is meant: the one a key names, else the only one that can hold images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from ..errors import RequestError, SourceError, nearest
+from ..units import format_shape
+
+# Arrays an error lists.
+_LISTED = 12
+
+
+class Described(Protocol):
+    """What is known of an array before it is read."""
+
+    @property
+    def shape(self) -> Any:
+        """Lengths of the axes."""
+
+    @property
+    def dtype(self) -> Any:
+        """Of its values."""
+
+
+def chosen(
+    arrays: Mapping[str, Described], key: str | None, source: str, *, images: Iterable[str] | None = None
+) -> str:
+    """Name the array to read.
+
+    Parameters
+    ----------
+    arrays : mapping
+        All arrays of the source, by name or path.
+    key : str or None
+        Name of one, or of a group that holds only one that can be meant.
+    source : str
+        What messages call the source.
+    images : iterable of str, optional
+        Those that can be meant without naming them, all by default; of these, the ones of two axes or more count.
+
+    Raises
+    ------
+    RequestError
+        If there is no array called `key`.
+    SourceError
+        If it is not clear which is meant, or there is none.
+    """
+    named = (key or "").strip("/")
+    if named in arrays:
+        return named
+    inside = {name: array for name, array in arrays.items() if name.startswith(f"{named}/") or not named}
+    if not inside and arrays:
+        raise RequestError(f"{source} has no array {key!r}; it holds {listing(arrays)}.{nearest(named, list(arrays))}")
+    likely = [name for name in (arrays if images is None else images) if name in inside]
+    likely = [name for name in likely if len(inside[name].shape) >= 2]
+    if len(likely) == 1 or len(inside) == 1:
+        return (likely or list(inside))[0]
+    if not inside:
+        raise SourceError(f"{source} holds no arrays; give a file with an array of images in it.")
+    raise SourceError(
+        f"{source} holds {len(inside)} arrays, {listing(inside)}; say which with key={(likely or list(inside))[0]!r}."
+    )
+
+
+def listing(arrays: Mapping[str, Described]) -> str:
+    """Names, shapes and dtypes of the first few arrays, in a line."""
+    named = [f"{name} ({format_shape(array.shape) or 'one value'} {array.dtype})" for name, array in arrays.items()]
+    return ", ".join(named[:_LISTED]) + (f" and {len(named) - _LISTED} more" if len(named) > _LISTED else "")

@@ -1,0 +1,81 @@
+"""Coordinates of an N-d array's axes, seen along the axes of a sample and along samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..collection import Coordinate
+from .axes import Layout
+
+# Coordinates of more values than this are left out: they would cost more memory than what is computed from them.
+MOST_VALUES = 2**22
+
+
+def inner_coordinates(
+    coordinates: Mapping[str, Coordinate], layout: Layout, dims: Sequence[str]
+) -> dict[str, Coordinate]:
+    """Coordinates of the axes that make one sample, cut as the layout takes them."""
+    return {
+        dims[axis]: coordinates[dims[axis]]._replace(values=_taken(coordinates[dims[axis]], layout, axis))
+        for axis in (layout.inner if dims else ())
+        if dims[axis] in coordinates
+    }
+
+
+def outer_coordinates(
+    coordinates: Mapping[str, Coordinate], layout: Layout, dims: Sequence[str]
+) -> dict[str, Coordinate]:
+    """Coordinates of the axes flattened into samples, n values each: where there are several axes, repeated."""
+    shape = layout.outer_shape
+    found = {}
+    for place, axis in enumerate(layout.outer if dims and math.prod(shape) <= MOST_VALUES else ()):
+        if dims[axis] in coordinates:
+            values = _taken(coordinates[dims[axis]], layout, axis)
+            along = values.reshape([-1 if at == place else 1 for at in range(len(shape))])
+            repeated = np.broadcast_to(along, shape).reshape(-1)
+            found[dims[axis]] = coordinates[dims[axis]]._replace(values=repeated)
+    return found
+
+
+def object_coordinates(array: Any) -> dict[str, Coordinate]:
+    """Coordinates that an `xarray.DataArray` has of its own axes; none for other objects."""
+    coords: Any = getattr(array, "coords", None)
+    if not hasattr(coords, "items") or not hasattr(array, "dims"):
+        return {}
+    along = {str(name): coord for name, coord in coords.items() if coord.dims == (name,) and name in array.dims}
+    found = {
+        name: numbers(np.asarray(coord.values), dict(coord.attrs))
+        for name, coord in along.items()
+        if coord.size <= MOST_VALUES
+    }
+    return {name: coordinate for name, coordinate in found.items() if coordinate is not None}
+
+
+def numbers(values: np.ndarray[Any, Any], attributes: Mapping[str, Any]) -> Coordinate | None:
+    """A coordinate in numbers: times with the units that xarray decodes again, None for text and objects."""
+    if values.dtype.kind in "biuf":
+        return Coordinate(values, attributes)
+    if values.dtype.kind not in "mM" or np.isnat(values).any():
+        return None
+    unit, step = np.datetime_data(values.dtype)
+    if unit not in _UNITS or step != 1:
+        return None
+    units = _UNITS[unit] if values.dtype.kind == "m" else f"{_UNITS[unit]} since 1970-01-01"
+    calendar = {} if values.dtype.kind == "m" else {"calendar": "proleptic_gregorian"}
+    return Coordinate(values.astype(np.int64), {**attributes, "units": units, **calendar})
+
+
+_UNITS = {
+    "D": "days", "h": "hours", "m": "minutes", "s": "seconds", "ms": "milliseconds", "us": "microseconds",
+    "ns": "nanoseconds",
+}  # fmt: skip
+
+
+def _taken(coordinate: Coordinate, layout: Layout, axis: int) -> np.ndarray[Any, Any]:
+    item = layout.index[axis]
+    assert isinstance(item, slice)  # noqa: S101 - axes dropped by an integer are neither outer nor inner
+    return coordinate.values[item]

@@ -1,0 +1,283 @@
+"""FITS files, plain or gzipped: one image HDU, any number of axes, tile-compressed or not.
+
+Headers are astropy's (https://docs.astropy.org/en/stable/io/fits); plain values are read by position. Axes are in
+numpy's order, the last of the header first. Scaled integers are read as the values they stand for, the unsigned ones
+exactly (https://fits.gsfc.nasa.gov/fits_standard.html, sections 4.4.2.5 and 5.2.5); BLANK becomes NaN.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import IO, Any, NamedTuple, cast
+
+import numpy as np
+
+from ..collection import Array, Collection, digest, file_state
+from ..errors import SourceError
+from ..units import MIB, format_shape
+from . import remote
+from .array import ArrayCollection, StoredArray
+from .axes import Axis, Box, Selection, lengths
+from .bytes import ByteSource, PlainFile, StreamFile
+from .cf import Packing, Unpacked
+from .choosing import chosen
+from .flat import FlatArray
+from .picture import Picture, check_size, decoding
+from .pieces import largest_piece, pieces_of
+
+_DTYPES = {8: "u1", 16: ">i2", 32: ">i4", 64: ">i8", -32: ">f4", -64: ">f8"}
+# Tiles are decoded about so much at a time; astropy keeps a few copies of each on the way.
+_PIECE, _COPIES = 4 * MIB, 4
+# What astropy holds of a tile's row in the table of tiles: where it lies, its scale, and copies of both.
+_TABLE = 80
+
+
+class Image(NamedTuple):
+    """What a header says of an image HDU: `begin` is the byte of its first value in the decoded file."""
+
+    number: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    begin: int
+    tiles: tuple[int, ...] | None
+    header: Mapping[str, Any]
+
+
+def open_fits(
+    source: str,
+    *,
+    key: str | None = None,
+    sample_axes: Sequence[Axis] | None = None,
+    select: Selection | None = None,
+) -> Collection:
+    """Open an image HDU of a FITS file: the one with number or name `key`, or the only one."""
+    image, label = _chosen_image(source, key)
+    array = _array(source, image, label)
+    return ArrayCollection(array, source=label, dims=_axis_names(image), sample_axes=sample_axes, select=select)
+
+
+def open_fits_image(path: str) -> Picture:
+    """Open a FITS file that holds one image in two axes, or more of which all others have length 1.
+
+    Raises
+    ------
+    SourceError
+        If it holds none, several, or a cube; or astropy is not installed.
+    """
+    image, label = _chosen_image(path, None)
+    array = _array(path, image, label)
+    if len(image.shape) < 2 or math.prod(image.shape[:-2]) != 1:
+        raise SourceError(
+            f"{label} has shape {format_shape(image.shape)}, and a file of a folder, glob or list is one image; give "
+            "it alone to make each of its planes a sample, or leave it out."
+        )
+    check_size(path, array.shape, array.dtype)
+    return Picture(image.shape[-2:], array.dtype.newbyteorder("="), partial(_load, array))
+
+
+def _load(array: StoredArray) -> Array:
+    out = np.empty(array.shape, array.dtype.newbyteorder("="))
+    array.read_into(tuple(slice(0, length) for length in array.shape), out)
+    return out.reshape(array.shape[-2:])
+
+
+class Tiles(StoredArray):
+    """A tile-compressed image HDU, decoded by astropy.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    image : Image
+        The HDU.
+    label : str
+        What messages call it.
+    """
+
+    _hdus: Any  # opened on first use; astropy moves one file position, hence the lock
+    _file: IO[bytes] | None
+    _lock: threading.Lock
+
+    def __init__(self, path: str, image: Image, label: str) -> None:
+        self._path, self._number, self._label = path, image.number, label
+        self.shape, self.dtype = image.shape, image.dtype.newbyteorder("=")
+        self.chunk_shape = image.tiles or (1, *image.shape[1:])
+        size = self.dtype.itemsize
+        self._most = _PIECE // size
+        piece = largest_piece(self.shape, self.chunk_shape, self._most) * size
+        tiles = math.prod(-(-length // side) for length, side in zip(self.shape, self.chunk_shape, strict=True))
+        self.decode_bytes = 2 * piece + _COPIES * math.prod(self.chunk_shape) * size + _TABLE * tiles
+        self._forget()
+
+    def read_into(self, box: Box, out: Array) -> None:
+        """Decode the box in pieces that end at tile edges."""
+        for piece, inside in pieces_of(box, self.chunk_shape, self._most):
+            with self._lock, decoding(self._label):
+                if self._hdus is None:
+                    self._file = open(self._path, "rb")  # noqa: SIM115 - closed with the object
+                    self._hdus = _hdus(self._file, self._path)
+                values = self._hdus[self._number].section[piece]
+                if values.shape != lengths(piece):
+                    raise SourceError(
+                        f"{self._label} gave {format_shape(values.shape)} values for {format_shape(lengths(piece))}; "
+                        "it is damaged, copy it again."
+                    )
+                out[inside] = values
+
+    def fingerprint(self) -> str:
+        """Digest of path, size and time of the file."""
+        return digest(self._label, file_state(self._path))
+
+    def _forget(self) -> None:
+        self._hdus, self._file, self._lock = None, None, threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_hdus", "_file", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+    def __del__(self) -> None:
+        for opened in (getattr(self, "_hdus", None), getattr(self, "_file", None)):
+            if opened is not None:
+                opened.close()
+
+
+def packing_of(image: Image, label: str) -> Packing | None:
+    """What BSCALE, BZERO and BLANK say of the stored numbers; None where these are the values."""
+    stored = image.dtype if image.tiles is None else image.dtype.newbyteorder("=")
+    scale, zero = (_number(image, name, default, label) for name, default in (("BSCALE", 1.0), ("BZERO", 0.0)))
+    whole = stored.kind != "f"
+    blank = image.header.get("BLANK") if whole else None
+    if blank is not None and not isinstance(blank, int):
+        raise SourceError(f"{label} has BLANK {blank!r}, which is not a whole number; correct the header.")
+    if (scale, zero, blank) == (1.0, 0.0, None):
+        return None
+    bits = 8 * stored.itemsize
+    if whole and scale == 1 and blank is None and zero == (-128 if bits == 8 else 2 ** (bits - 1)):
+        values = np.dtype(f"{'i' if bits == 8 else 'u'}{stored.itemsize}")
+        return Packing(stored, values, offset=values.type(int(zero)))
+    values = stored.newbyteorder("=") if not whole else np.dtype(np.float32 if bits <= 16 else np.float64)
+    return Packing(
+        stored,
+        values,
+        scale=None if scale == 1 else values.type(scale),
+        offset=None if zero == 0 else values.type(zero),
+        missing=() if blank is None else (blank,),
+    )
+
+
+def _number(image: Image, name: str, default: float, label: str) -> float:
+    value = image.header.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise SourceError(f"{label} has {name} {value!r}, which is not a finite number; correct the header.")
+    return float(value)
+
+
+def _array(path: str, image: Image, label: str) -> StoredArray:
+    array: StoredArray
+    if image.tiles is not None:
+        array = Tiles(path, image, label)
+    else:
+        end = image.begin + math.prod(image.shape) * image.dtype.itemsize
+        array = FlatArray(_bytes_of(path, end, label), image.shape, image.dtype, offset=image.begin)
+    packing = packing_of(image, label)
+    return array if packing is None else Unpacked(array, packing)
+
+
+def _bytes_of(path: str, end: int, label: str) -> ByteSource:
+    with open(path, "rb") as file:
+        zipped = file.read(2) == b"\x1f\x8b"
+    if zipped:
+        return StreamFile(path, partial(_unzipped, path), end, label)
+    size = os.path.getsize(path)
+    if size < end:
+        raise SourceError(
+            f"{label} has {size} bytes of the {end} that its header asks for; it was cut short, copy it again."
+        )
+    return PlainFile(path, label=label)
+
+
+def _unzipped(path: str) -> IO[bytes]:
+    return cast("IO[bytes]", gzip.open(path, "rb"))
+
+
+def _chosen_image(source: str, key: str | None) -> tuple[Image, str]:
+    """The image HDU that is meant, and what messages call it."""
+    remote.refuse(source, "a FITS file")
+    images = _images(source)
+    if not images:
+        raise SourceError(f"{source} has no image HDU with values in it; give a FITS file of images, not of tables.")
+    named = (key or "").strip()
+    numbers = {str(image.number): name for name, image in images.items()}
+    names = {name.upper(): name for name in images}
+    name = chosen(images, numbers.get(named) or names.get(named.upper(), named), source)
+    return images[name], f"{source}, HDU {name}"
+
+
+def _images(path: str) -> dict[str, Image]:
+    """Image HDUs that have values, by their names, or by their numbers where a name is missing or comes again."""
+    found: dict[str, Image] = {}
+    with _opened(path) as hdus:
+        for number, hdu in enumerate(hdus):
+            image = _image(number, hdu)
+            if image is not None:
+                name = str(hdu.name) if number and hdu.name and str(hdu.name) not in found else str(number)
+                found[name] = image
+    return found
+
+
+def _image(number: int, hdu: Any) -> Image | None:
+    header = hdu.header
+    shape = tuple(int(header[f"NAXIS{axis}"]) for axis in range(int(header.get("NAXIS", 0)), 0, -1))
+    if not hdu.is_image or not shape or 0 in shape or header.get("GROUPS") is True:
+        return None
+    tiles = None
+    if type(hdu).__name__ == "CompImageHDU":
+        tiles = tuple(int(side) for side in getattr(hdu, "tile_shape", (*(1 for _ in shape[1:]), shape[-1])))
+    names = ("BSCALE", "BZERO", "BLANK", *(f"CTYPE{axis + 1}" for axis in range(len(shape))))
+    kept = {name: header[name] for name in names if name in header}
+    begin = int(hdu.fileinfo()["datLoc"])
+    return Image(number, shape, np.dtype(_DTYPES[int(header["BITPIX"])]), begin, tiles, kept)
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[Any]:
+    try:
+        file = open(path, "rb")  # noqa: SIM115 - closed below; errors of opening are told apart
+    except OSError as error:
+        raise SourceError(f"{path} cannot be opened: {error.strerror}; check its permissions.") from error
+    with file, decoding(path), _hdus(file, path) as hdus:
+        yield hdus
+
+
+def _hdus(file: IO[bytes], path: str) -> Any:
+    """The HDUs of a file that the caller closes: astropy leaves those open that it cannot make sense of."""
+    return _astropy(path).open(file, memmap=False, do_not_scale_image_data=True, lazy_load_hdus=True)
+
+
+def _astropy(path: str) -> Any:
+    try:
+        from astropy.io import fits
+    except ImportError as error:
+        raise SourceError(
+            f"{path} is a FITS file, and astropy, which reads those, is not installed; pip install 'streampca[fits]'."
+        ) from error
+    return fits
+
+
+def _axis_names(image: Image) -> tuple[str, ...]:
+    """``y, x`` for the last two axes, and for the others what CTYPE calls them (freq, stokes ...)."""
+    names: list[str] = []
+    for axis in range(len(image.shape) - 2):
+        text = image.header.get(f"CTYPE{len(image.shape) - axis}")
+        name = text.partition("-")[0].strip().lower() if isinstance(text, str) else ""
+        names.append(name if name and name not in (*names, "x", "y") else f"axis_{axis}")
+    return (*names, "y", "x")[-len(image.shape) :]

@@ -1,0 +1,349 @@
+"""What an HDF5 file holds and whether it is all there: datasets, axis names, filters, sources of virtual datasets.
+
+HDF5 reads what was never written, and what a virtual dataset cannot find, as fill values; that is told here, while
+opening, before any of it passes for data.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from itertools import islice
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+
+from ..errors import SourceError, StreampcaError, first_line
+from . import cf, remote
+from .choosing import chosen
+
+# Datasets looked at to choose one; files with more hold one image a dataset, and are told by fewer.
+_MOST_DATASETS = 10_000
+# Counting what is stored of a dataset with more chunks takes seconds.
+_MOST_COUNTED = 10_000
+# Sources of a virtual dataset that are opened to see whether they are whole; of the others only the files are checked.
+_MOST_OPENED = 256
+# Longer attributes are data of their own.
+_MOST_ITEMS = 4096
+# Attributes by which HDF5 and NetCDF-4 tie datasets together; they say nothing of the data.
+_TIES = frozenset(
+    (
+        "DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS", "CLASS", "NAME", "_NCProperties", "_Netcdf4Dimid",
+        "_Netcdf4Coordinates", "_nc3_strict",
+    )
+)  # fmt: skip
+# Filters people meet (https://github.com/HDFGroup/hdf5_plugins/blob/master/docs/RegisteredFilterPlugins.md), where the
+# file does not name them.
+_FILTERS = {
+    307: "bzip2", 32000: "lzf", 32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32013: "zfp", 32015: "zstd",
+    32017: "sz", 32018: "fcidecomp", 32024: "sz3", 32026: "blosc2",
+}  # fmt: skip
+
+_log = logging.getLogger("streampca")
+
+
+class Described(NamedTuple):
+    """Shape and dtype of a dataset, and the attributes that name others."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    names: dict[str, Any]
+
+
+def opened_file(path: str) -> Any:
+    """Open a file for reading.
+
+    Raises
+    ------
+    SourceError
+        If it is not HDF5, is cut short, or is being written to.
+    """
+    remote.refuse(path, "an HDF5 file")
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        raise SourceError(
+            f"{path} cannot be opened as HDF5 ({first_line(error)}); it is cut short, damaged, or open for writing "
+            "elsewhere, copy it again."
+        ) from error
+
+
+@contextmanager
+def opened(path: str) -> Iterator[Any]:
+    """Open a file for a while; whatever h5py raises meanwhile becomes one line that names it."""
+    with opened_file(path) as file, reading(path):
+        yield file
+
+
+@contextmanager
+def reading(label: str) -> Iterator[None]:
+    """Turn whatever h5py raises for damaged metadata or values into one line."""
+    try:
+        yield
+    except (StreampcaError, MemoryError):
+        raise
+    except Exception as error:  # KeyError, RuntimeError, TypeError and more
+        raise SourceError(
+            f"{label} cannot be read ({first_line(error)}); it is damaged, copy the file again."
+        ) from error
+
+
+def dtype_of(dataset: Any, label: str) -> np.dtype[Any]:
+    """The numpy dtype of a dataset's values.
+
+    Raises
+    ------
+    SourceError
+        If numpy has none.
+    """
+    try:
+        dtype: np.dtype[Any] = dataset.dtype
+    except TypeError as error:
+        raise SourceError(
+            f"{label} has a type of values that numpy lacks ({first_line(error)}); save it again with a numeric dtype "
+            "such as uint8 or float32."
+        ) from error
+    return dtype
+
+
+def chosen_dataset(file: Any, key: str | None, source: str) -> Any:
+    """Open the dataset that `key` names, else the only one that can hold images.
+
+    Raises
+    ------
+    RequestError
+        If there is none called `key`.
+    SourceError
+        If it is not clear which is meant, or a link leads nowhere.
+    """
+    named = (key or "").strip("/")
+    if named:
+        direct = _member(file, named, source)
+        if isinstance(direct, h5py.Dataset):
+            return direct
+    try:
+        found = dict(islice(_datasets(file), _MOST_DATASETS))
+    except (KeyError, OSError, RuntimeError) as error:  # what h5py makes of a list of links it cannot read
+        raise SourceError(f"{source} is damaged ({first_line(error)}); copy the file again.") from error
+    if not found:
+        raise SourceError(f"{source} holds no datasets; give an HDF5 file with a dataset of images in it.")
+    names = cf.auxiliary({path: described.names for path, described in found.items()})
+    numbers = [path for path, described in found.items() if described.dtype.kind in "biuf" and path not in names]
+    return file[chosen(found, key, source, images=numbers)]
+
+
+def attributes_of(item: Any) -> dict[str, Any]:
+    """Attributes as h5py gives them, without those that tie datasets together or cannot be read."""
+    found = {}
+    for name in item.attrs:
+        with suppress(OSError, TypeError, KeyError, ValueError, RuntimeError):  # types that numpy does not have
+            value = item.attrs[name]
+            if name not in _TIES and _is_plain(value):
+                found[name] = value
+    return found
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether an attribute is text or numbers, and few of them: no references, no empty ones, no tables."""
+    if isinstance(value, (str, bytes)):
+        return True
+    if not isinstance(value, (np.ndarray, np.generic)) or value.size > _MOST_ITEMS:
+        return False
+    return value.dtype.kind in "biufSU" or (
+        value.dtype.kind == "O" and all(isinstance(item, (str, bytes)) for item in value.reshape(-1))
+    )
+
+
+def axis_names(dataset: Any) -> tuple[str, ...] | None:
+    """Labels of the axes, or names of their dimension scales; None where no axis has either."""
+    labels = _attribute_of_axes(dataset, "DIMENSION_LABELS")
+    names: list[str] = []
+    for axis in range(len(dataset.shape)):
+        scale = scale_of(dataset, axis)
+        label = cf.plain_value(labels[axis]) if labels is not None else ""
+        name = str(label or "") or (scale.name.rpartition("/")[2] if scale is not None and scale.name else "")
+        names.append(name if name and name not in names else f"axis_{axis}")
+    return None if all(name == f"axis_{axis}" for axis, name in enumerate(names)) else tuple(names)
+
+
+def scale_of(dataset: Any, axis: int) -> Any:
+    """The dimension scale of an axis: of several the one in one dimension and of its length; None without any.
+
+    The attribute is read as any other: HDF5's own functions for it free memory twice where a file is damaged.
+    """
+    references = _attribute_of_axes(dataset, "DIMENSION_LIST")
+    scales = []
+    for reference in np.atleast_1d(references[axis]) if references is not None else ():
+        with suppress(OSError, RuntimeError, ValueError, KeyError, TypeError):  # datasets that were deleted
+            scales.append(dataset.file[reference])
+    scales = [scale for scale in scales if isinstance(scale, h5py.Dataset)]
+    fitting = [scale for scale in scales if scale.shape == (dataset.shape[axis],)]
+    return (fitting or scales or [None])[0]
+
+
+def _attribute_of_axes(dataset: Any, name: str) -> Any:
+    """An attribute with an entry for each axis; None where there is none, or it is damaged."""
+    with suppress(OSError, RuntimeError, ValueError, KeyError, TypeError):
+        values = dataset.attrs.get(name)
+        return values if np.shape(values)[:1] == (len(dataset.shape),) else None
+    return None
+
+
+def check_filters(dataset: Any, label: str) -> None:
+    """Load the filters that a dataset was written with; name the one that is missing."""
+    plist = dataset.id.get_create_plist()
+    for at in range(plist.get_nfilters()):
+        number, _, _, name = plist.get_filter(at)
+        if h5py.h5z.filter_avail(number):
+            continue
+        try:
+            import_module("hdf5plugin")  # registers the filters it knows
+            remedy = "which hdf5plugin does not know; write the file again with h5repack -f GZIP=1"
+        except ImportError:
+            remedy = "which is not installed; pip install hdf5plugin, which is the extra streampca[hdf5]"
+        if not h5py.h5z.filter_avail(number):
+            called = name.decode("utf-8", "replace").partition(";")[0].strip() or _FILTERS.get(
+                number, "of no known name"
+            )
+            raise SourceError(f"{label} is stored with filter {number} ({called}), {remedy}.")
+
+
+def check_stored(dataset: Any, label: str) -> None:
+    """Refuse a dataset whose values are elsewhere or nowhere; say so where part of them was never written.
+
+    Raises
+    ------
+    SourceError
+        If nothing was written to it, or what it refers to in other files is not there.
+    """
+    plist = dataset.id.get_create_plist()
+    if plist.get_external_count():
+        name = os.fsdecode(plist.get_external(0)[0])
+        raise SourceError(
+            f"{label} keeps its values in another file ({name}), in a way that hides what is missing; copy it into one "
+            "file with h5repack -l CONTI."
+        )
+    if dataset.is_virtual:
+        _check_sources(dataset, label)
+    elif math.prod(dataset.shape) and dataset.id.get_storage_size() == 0:
+        raise SourceError(f"{label} has none of its values stored: it was created and never written; write it.")
+    elif dataset.chunks:
+        _check_chunks(dataset, label)
+
+
+def sources_of(dataset: Any) -> list[tuple[str, str]]:
+    """Files and datasets that a virtual dataset is put together from, each once; patterns of names are left out."""
+    folder = os.path.dirname(dataset.file.filename)
+    found: dict[tuple[str, str], None] = {}
+    for source in dataset.virtual_sources() if dataset.is_virtual else ():
+        name = source.file_name
+        if "%" in f"{name}{source.dset_name}":
+            continue
+        beside = dataset.file.filename if name == "." else os.path.join(folder, name)
+        found[beside if os.path.exists(beside) or not os.path.exists(name) else name, source.dset_name] = None
+    return list(found)
+
+
+def source_chunk_bytes(dataset: Any) -> int:
+    """Bytes of the largest compressed chunk of a virtual dataset's sources, as far as they are looked at."""
+    largest = 0
+    for path, name in sources_of(dataset)[:_MOST_OPENED]:
+        with opened_file(path) as file:
+            source = file[name]
+            if source.chunks and source.id.get_create_plist().get_nfilters():
+                largest = max(largest, math.prod(source.chunks) * source.dtype.itemsize)
+    return largest
+
+
+def _check_sources(dataset: Any, label: str) -> None:
+    sources = sources_of(dataset)
+    for at, (path, name) in enumerate(sources):
+        part = f"{label} is put together from other files, and {path}"
+        if not os.path.exists(path):
+            raise SourceError(f"{part} is missing, which HDF5 reads as fill values; copy it there.")
+        if at < _MOST_OPENED:
+            with opened_file(path) as file:
+                if not isinstance(file.get(name), h5py.Dataset):
+                    raise SourceError(
+                        f"{part} has no dataset {name!r}, which HDF5 reads as fill values; copy it again."
+                    )
+                check_filters(file[name], f"{path}, dataset {name!r}")
+    mapped = [
+        source.vspace for source in dataset.virtual_sources() if "%" not in f"{source.file_name}{source.dset_name}"
+    ]
+    if len(mapped) == len(dataset.virtual_sources()):
+        given, whole = sum(space.get_select_npoints() for space in mapped), math.prod(dataset.shape)
+        if given < whole:
+            _log.warning(
+                "%s takes %d of its %d values from other files; the others read as %s.",
+                label, given, whole, dataset.fillvalue,
+            )  # fmt: skip
+
+
+def _check_chunks(dataset: Any, label: str) -> None:
+    count = math.prod(-(-length // side) for length, side in zip(dataset.shape, dataset.chunks, strict=True))
+    if count > _MOST_COUNTED:
+        return
+    stored = dataset.id.get_num_chunks()
+    if stored < count:
+        _log.warning(
+            "%s has %d of %d chunks stored; the others read as %s, which is right only if the file was written to its "
+            "end.",
+            label, stored, count, dataset.fillvalue,
+        )  # fmt: skip
+
+
+def _datasets(group: Any, folder: str = "", seen: set[Any] | None = None) -> Iterator[tuple[str, Described]]:
+    """Yield the datasets below a group by their paths, each once, however many links lead there."""
+    seen = set() if seen is None else seen
+    for name in group:
+        try:
+            item = group[name]
+        except (KeyError, OSError, RuntimeError):
+            if isinstance(group.get(name, getlink=True), h5py.HardLink):
+                raise  # the file is damaged; other links may lead nowhere
+            continue
+        info = h5py.h5o.get_info(item.id)
+        if (info.fileno, info.addr) in seen:
+            continue
+        seen.add((info.fileno, info.addr))
+        path = f"{folder}/{name}" if folder else name
+        if isinstance(item, h5py.Group):
+            yield from _datasets(item, path, seen)
+        elif isinstance(item, h5py.Dataset) and item.shape is not None:
+            with suppress(TypeError):  # a type of values that numpy lacks
+                yield path, Described(item.shape, item.dtype, _naming(item))
+
+
+def _naming(dataset: Any) -> dict[str, Any]:
+    if not any(name in dataset.attrs for name in cf.NAMING):
+        return {}
+    return {name: value for name, value in attributes_of(dataset).items() if name in cf.NAMING}
+
+
+def _member(file: Any, path: str, source: str) -> Any:
+    """Return what lies at a path, None where there is nothing; name a link that leads nowhere."""
+    try:
+        return file[path]
+    except (KeyError, OSError, RuntimeError) as error:
+        link = None
+        with suppress(KeyError, OSError, RuntimeError):
+            link = file.get(path, getlink=True)
+        if isinstance(link, h5py.ExternalLink):
+            raise SourceError(
+                f"{source}, dataset {path!r}, is a link to {link.path!r} in {link.filename}, which is not there; copy "
+                "that file beside this one."
+            ) from error
+        if isinstance(link, h5py.SoftLink):
+            raise SourceError(f"{source}, dataset {path!r}, is a link to {link.path!r}, which is not there.") from error
+        if link is not None:
+            raise SourceError(
+                f"{source}, dataset {path!r}, cannot be opened ({first_line(error)}); it is damaged, copy the file "
+                "again."
+            ) from error
+        return None

@@ -1,0 +1,285 @@
+"""NetCDF files of the classic formats, read by position: CDF-1, CDF-2 (64-bit offsets) and CDF-5 (64-bit data).
+
+The layout is that of https://docs.unidata.ucar.edu/netcdf-c/current/file_format_specifications.html. NetCDF-4 files
+are HDF5 and read as such.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from ..collection import Array, Collection, Coordinate, check_dtype, check_shape
+from ..errors import SourceError
+from ..units import MIB
+from . import cf, remote
+from .array import PAGE, ArrayCollection
+from .axes import Axis, Selection
+from .bytes import ByteSource, PlainFile
+from .choosing import chosen
+from .coordinates import MOST_VALUES
+from .flat import FlatArray
+
+_TYPES = {1: "i1", 2: "S1", 3: ">i2", 4: ">i4", 5: ">f4", 6: ">f8", 7: "u1", 8: ">u2", 9: ">u4", 10: ">i8", 11: ">u8"}
+_DIMENSIONS, _VARIABLES, _ATTRIBUTES = 0x0A, 0x0B, 0x0C
+# Records that are shorter than a page and lie this close are read with what lies between them, so much at a time.
+_GAP, _SCRATCH = 16 * PAGE, MIB
+
+
+class Variable(NamedTuple):
+    """What a header says of a variable: `begin` is the byte of its first value."""
+
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    begin: int
+    by_record: bool
+    attributes: Mapping[str, Any]
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of one record of a variable that has records, of all else."""
+        return math.prod(self.shape[1:] if self.by_record else self.shape) * self.dtype.itemsize
+
+
+class Header(NamedTuple):
+    """Variables by name, and the bytes from one record to the next: records hold a piece of every such variable."""
+
+    variables: Mapping[str, Variable]
+    record_stride: int
+
+
+def open_netcdf(
+    source: str,
+    *,
+    key: str | None = None,
+    sample_axes: Sequence[Axis] | None = None,
+    select: Selection | None = None,
+) -> Collection:
+    """Open a variable of a NetCDF file of a classic format: the one called `key`, or the only one of images."""
+    remote.refuse(source, "a NetCDF file")
+    header = read_header(source)
+    attributes = {name: variable.attributes for name, variable in header.variables.items()}
+    describing = cf.auxiliary(attributes) | {
+        name for name, variable in header.variables.items() if variable.dims == (name,)
+    }
+    images = [
+        name for name, variable in header.variables.items() if variable.dtype.kind in "iuf" and name not in describing
+    ]
+    name = chosen(header.variables, key, source, images=images)
+    label = f"{source}, variable {name!r}"
+    check_dtype(header.variables[name].dtype, label)
+    check_shape(header.variables[name].shape, label)
+    array = ClassicVariable(source, name, header, label)
+    values = cf.unpacked(array, attributes[name], label)
+    return ArrayCollection(values, source=label, dims=array.dims, sample_axes=sample_axes, select=select)
+
+
+class ClassicVariable(FlatArray):
+    """A variable of a NetCDF file.
+
+    Parameters
+    ----------
+    path, name : str
+        The file, and the variable's name.
+    header : Header
+        Of the file.
+    label : str
+        What messages call it.
+    """
+
+    def __init__(self, path: str, name: str, header: Header, label: str) -> None:
+        variable = header.variables[name]
+        super().__init__(_bytes_of(path, variable, header, label), variable.shape, variable.dtype)
+        self.dims = _unlike(variable.dims)
+        self.attributes = {key: cf.plain_value(value) for key, value in variable.attributes.items()}
+        self._path = path
+        scales = {dim: header.variables[dim] for dim in self.dims if dim in header.variables}
+        self._scales = {
+            dim: scale for dim, scale in scales.items() if scale.dims == (dim,) and scale.dtype.kind in "iuf"
+        }
+        self._record_stride = header.record_stride
+        if isinstance(self._source, Records):
+            self.decode_bytes += _SCRATCH
+
+    @property
+    def coordinates(self) -> Mapping[str, Coordinate]:
+        """Values of the coordinate variables, by the axis's name."""
+        found = {}
+        for name, scale in self._scales.items():
+            if scale.shape[0] <= MOST_VALUES:
+                label, values = f"{self._path}, variable {name!r}", np.empty(scale.shape, scale.dtype)
+                if values.size:
+                    _bytes_of(self._path, scale, Header({}, self._record_stride), label).pread(0, values)
+                found[name] = cf.decoded(values, scale.attributes, label)
+        return found
+
+
+class Records(ByteSource):
+    """The values of a variable that lie a record apart, as if they lay in one run.
+
+    Parameters
+    ----------
+    file : PlainFile
+        Whose first byte is the variable's.
+    length, stride : int
+        Bytes of the variable in a record, and from one record to the next.
+    """
+
+    def __init__(self, file: PlainFile, length: int, stride: int) -> None:
+        super().__init__(file.path, file.label)
+        self._file, self._length, self._stride = file, length, stride
+
+    def pread(self, offset: int, buffer: Array) -> None:
+        """Read record by record; short records lying close together are read with what lies between them."""
+        left = buffer.reshape(-1).view(np.uint8)
+        while left.size:
+            record, skipped = divmod(offset, self._length)
+            whole = left.size // self._length if not skipped else 0
+            if whole > 1 and self._length < PAGE and self._stride <= _GAP:
+                count = self._many(record, left[: whole * self._length])
+            else:
+                count = min(left.size, self._length - skipped)
+                self._file.pread(record * self._stride + skipped, left[:count])
+            left, offset = left[count:], offset + count
+
+    def _many(self, record: int, target: Array) -> int:
+        """Read whole records, as many as scratch holds; return their bytes."""
+        count = min(target.size // self._length, max(1, _SCRATCH // self._stride))
+        scratch = np.empty(count * self._stride, np.uint8)
+        # The last record's neighbours may not be in the file.
+        self._file.pread(record * self._stride, scratch[: (count - 1) * self._stride + self._length])
+        pieces = scratch.reshape(count, self._stride)[:, : self._length]
+        target[: count * self._length].reshape(count, self._length)[...] = pieces
+        return count * self._length
+
+
+def read_header(path: str) -> Header:
+    """Read what a file says of its variables.
+
+    Raises
+    ------
+    SourceError
+        If it is damaged, or too short for what it announces.
+    """
+    try:
+        with open(path, "rb") as file:
+            header = _Parser(file, os.path.getsize(path)).header()
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror}; check its permissions.") from error
+    except (ValueError, IndexError, KeyError, OverflowError) as error:
+        raise SourceError(f"{path} has a broken NetCDF header ({error}); it is damaged, copy it again.") from error
+    size = os.path.getsize(path)
+    for name, variable in header.variables.items():
+        records = variable.shape[0] if variable.by_record else 1
+        end = variable.begin + (records - 1) * header.record_stride * variable.by_record + variable.record_bytes
+        if records and variable.record_bytes and end > size:
+            raise SourceError(
+                f"{path} has {size} bytes and its variable {name!r} would end at byte {end}; it was cut short, copy it "
+                "again."
+            )
+    return header
+
+
+class _Parser:
+    """Reads a header from front to back; the numbers' widths depend on the format's version."""
+
+    def __init__(self, file: IO[bytes], size: int) -> None:
+        self._file, self._size = file, size
+        magic = file.read(4)
+        if magic[:3] != b"CDF" or magic[3:] not in (b"\x01", b"\x02", b"\x05"):
+            raise ValueError(f"it begins with {magic.hex(' ') or 'nothing'}, not CDF and version 1, 2 or 5")
+        self._count = ">u8" if magic[3] == 5 else ">u4"
+        self._offset = ">u4" if magic[3] == 1 else ">u8"
+
+    def header(self) -> Header:
+        records = self._number(self._count)
+        streamed = records == np.iinfo(self._count[1:]).max
+        dimensions = self._list(_DIMENSIONS, lambda: (self._text(), self._number(self._count)))
+        self._list(_ATTRIBUTES, self._attribute)
+        found = dict(self._list(_VARIABLES, lambda: self._variable(dimensions)))
+        stride = _stride(found.values())
+        if streamed:  # the writer did not come back to say how many
+            first = min((each.begin for each in found.values() if each.by_record), default=self._size)
+            records = (self._size - first) // stride if stride else 0
+        return Header(
+            {
+                name: each._replace(shape=(records, *each.shape[1:])) if each.by_record else each
+                for name, each in found.items()
+            },
+            stride,
+        )
+
+    def _variable(self, dimensions: list[tuple[str, int]]) -> tuple[str, Variable]:
+        name = self._text()
+        ids = [self._number(self._count) for _ in range(self._plausible(self._number(self._count), 4))]
+        dims, shape = tuple(dimensions[at][0] for at in ids), tuple(dimensions[at][1] for at in ids)
+        attributes = dict(self._list(_ATTRIBUTES, self._attribute))
+        dtype = self._dtype()
+        self._number(self._count)  # the variable's size, which overflows for large ones and follows from its shape
+        if 0 in shape[1:]:
+            raise ValueError(f"variable {name!r} has its unlimited dimension in a place other than the first")
+        return name, Variable(dims, shape, dtype, self._number(self._offset), shape[:1] == (0,), attributes)
+
+    def _attribute(self) -> tuple[str, Any]:
+        name, dtype = self._text(), self._dtype()
+        count = self._number(self._count)
+        data = self._padded(count * dtype.itemsize)
+        if dtype.kind == "S":
+            return name, data.rstrip(b"\0").decode("utf-8", "replace")
+        return name, np.frombuffer(data, dtype).astype(dtype.newbyteorder("="))
+
+    def _list(self, tag: int, item: Any) -> list[Any]:
+        found, count = self._number(">u4"), self._number(self._count)
+        if found not in (tag, 0) or (found == 0 and count):
+            raise ValueError(f"a list begins with {found} at byte {self._file.tell()}, not with {tag}")
+        return [item() for _ in range(self._plausible(count, 8))]
+
+    def _text(self) -> str:
+        return self._padded(self._number(self._count)).decode("utf-8")
+
+    def _dtype(self) -> np.dtype[Any]:
+        code = self._number(">u4")
+        if code not in _TYPES:
+            raise ValueError(f"type {code} is unknown")
+        return np.dtype(_TYPES[code])
+
+    def _number(self, code: str) -> int:
+        return int(np.frombuffer(self._taken(int(code[2])), code)[0])
+
+    def _padded(self, length: int) -> bytes:
+        return self._taken(-(-self._plausible(length, 1) // 4) * 4)[:length]
+
+    def _plausible(self, count: int, least: int) -> int:
+        """Refuse a count of things that the file is too small for, before memory is taken for them."""
+        if count * least > self._size:
+            raise ValueError(f"it announces {count} items at byte {self._file.tell()} of {self._size}")
+        return count
+
+    def _taken(self, length: int) -> bytes:
+        data = self._file.read(length)
+        if len(data) < length:
+            raise ValueError(f"it ends inside, at byte {self._size}")
+        return data
+
+
+def _stride(variables: Any) -> int:
+    """Bytes from one record to the next: each variable's piece filled up to 4 bytes, unless there is only one."""
+    lengths = [variable.record_bytes for variable in variables if variable.by_record]
+    return lengths[0] if len(lengths) == 1 else sum(-(-length // 4) * 4 for length in lengths)
+
+
+def _bytes_of(path: str, variable: Variable, header: Header, label: str) -> ByteSource:
+    file = PlainFile(path, variable.begin, label)
+    if not variable.by_record or variable.record_bytes in (0, header.record_stride):
+        return file
+    return Records(file, variable.record_bytes, header.record_stride)
+
+
+def _unlike(dims: Sequence[str]) -> tuple[str, ...]:
+    """Names of the axes, numbered where a name comes a second time."""
+    return tuple(name if name not in dims[:axis] else f"axis_{axis}" for axis, name in enumerate(dims))

@@ -1,0 +1,641 @@
+"""HDF5 by path, NetCDF-4 and NetCDF-3, and packed numbers, with xarray's decoding as the oracle."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import importlib
+import logging
+import os
+import pickle
+import sys
+
+import h5py
+import numpy as np
+import pytest
+import xarray
+
+from streampca.collection import Coordinate
+from streampca.errors import RequestError, SourceError
+from streampca.readers import Chunks, cf, open_collection
+from streampca.readers.array import ArrayCollection
+from streampca.readers.axes import Box
+from streampca.readers.flat import FlatArray
+from streampca.readers.hdf5 import Hdf5Array
+from streampca.readers.pieces import largest_piece, pieces_of
+from streampca.testing import CollectionContract
+
+N, Y, X = 23, 6, 5
+
+
+def values(dtype="u1", shape=(N, Y, X)):
+    rng = np.random.default_rng(7)
+    if np.dtype(dtype).kind == "f":
+        return rng.normal(size=shape).astype(dtype)
+    info = np.iinfo(dtype)
+    return rng.integers(info.min, info.max, size=shape, endpoint=True, dtype=np.dtype(dtype).newbyteorder("=")).astype(
+        dtype
+    )
+
+
+def read_all(collection):
+    return collection.read(slice(0, collection.n_samples)).reshape(collection.shape)
+
+
+def decoded(path, name, **options):
+    with xarray.open_dataset(path, decode_times=False, **options) as dataset:
+        return dataset[name].transpose(...).values
+
+
+def assert_same_values(collection, expected):
+    read = read_all(collection)
+    assert read.dtype == expected.dtype
+    np.testing.assert_array_equal(read, expected.reshape(read.shape))
+
+
+class Contract(CollectionContract):
+    """One subclass a kind of source: `make` returns the collection and what it should hold."""
+
+    @pytest.fixture
+    def pair(self, tmp_path):
+        return self.make(tmp_path)
+
+    @pytest.fixture
+    def collection(self, pair):
+        return pair[0]
+
+    @pytest.fixture
+    def expected(self, pair):
+        return pair[1]
+
+
+class TestContiguous(Contract):
+    """Read by position, also behind a block of the user's."""
+
+    dtype, userblock = "f4", 0
+
+    def make(self, tmp_path):
+        x = values(self.dtype)
+        with h5py.File(tmp_path / "x.h5", "w", userblock_size=self.userblock) as file:
+            file.create_dataset("deep/x", data=x)
+        collection = open_collection(tmp_path / "x.h5")
+        assert collection.array._flat is not None
+        return collection, x
+
+
+class TestContiguousBigEndian(TestContiguous):
+    dtype, userblock = ">i2", 2048
+
+
+class TestChunked(Contract):
+    chunks, dtype = (4, 6, 5), ">i4"
+    options = {"compression": "gzip", "shuffle": True, "fletcher32": True}  # noqa: RUF012 - not changed
+
+    def make(self, tmp_path):
+        x = values(self.dtype)
+        with h5py.File(tmp_path / "x.h5", "w") as file:
+            file.create_dataset("x", data=x, chunks=self.chunks, **self.options)
+            file.create_dataset("labels", data=np.arange(N))
+        collection = open_collection(tmp_path / "x.h5")
+        assert collection.chunks == Chunks(self.chunks[0], self.features())
+        return collection, x
+
+    def features(self):
+        return Y * X
+
+
+class TestChunksAcrossSamplesAndPixels(TestChunked):
+    chunks = (7, 2, 3)
+
+    def features(self):
+        return 2 * X
+
+
+class TestChunkedAndPlain(TestChunksAcrossSamplesAndPixels):
+    options = {}  # noqa: RUF012 - not changed
+
+
+class TestInSmallPieces(TestChunksAcrossSamplesAndPixels):
+    """Reads are cut at chunk edges even where pieces are a few bytes."""
+
+    @pytest.fixture(autouse=True)
+    def small_pieces(self, monkeypatch):
+        monkeypatch.setattr("streampca.readers.hdf5._PIECE", 300)
+
+
+class TestBooleans(Contract):
+    def make(self, tmp_path):
+        x = values() > 100
+        with h5py.File(tmp_path / "x.h5", "w") as file:
+            file.create_dataset("x", data=x, chunks=(5, 6, 5))
+        return open_collection(tmp_path / "x.h5"), x
+
+
+class TestPickedAndTransposed(Contract):
+    def make(self, tmp_path):
+        x = values("u2", (4, 5, 3, 6))
+        with h5py.File(tmp_path / "x.h5", "w") as file:
+            file.create_dataset("x", data=x, chunks=(2, 2, 2, 2), compression="lzf")
+        picked = open_collection(tmp_path / "x.h5", sample_axes=(-1, 0), select={1: slice(1, 4)})
+        return picked, x[:, 1:4].transpose(1, 2, 3, 0).reshape(9, 6, 4)
+
+
+class TestVirtual(Contract):
+    def make(self, tmp_path):
+        x = values("f4", (12, Y, X))
+        layout = h5py.VirtualLayout(shape=x.shape, dtype=x.dtype)
+        for at in range(3):
+            with h5py.File(tmp_path / f"part{at}.h5", "w") as file:
+                file.create_dataset("x", data=x[4 * at : 4 * at + 4], chunks=(2, Y, X), compression="gzip")
+            layout[4 * at : 4 * at + 4] = h5py.VirtualSource(f"part{at}.h5", "x", shape=(4, Y, X))
+        with h5py.File(tmp_path / "all.h5", "w") as file:
+            file.create_virtual_dataset("x", layout)
+        return open_collection(tmp_path / "all.h5"), x
+
+
+class TestLinked(Contract):
+    def make(self, tmp_path):
+        x = values("f4")
+        with h5py.File(tmp_path / "data.h5", "w") as file:
+            file["x"] = x
+        with h5py.File(tmp_path / "index.h5", "w") as file:
+            file["images"] = h5py.ExternalLink("data.h5", "/x")
+        return open_collection(tmp_path / "index.h5"), x
+
+
+def climate(dtype="f4"):
+    """Temperatures with land (NaN) at the same places of every map."""
+    rng = np.random.default_rng(3)
+    maps = rng.normal(285, 8, size=(N, Y, X)).astype(dtype)
+    maps[:, 2:4, 1] = np.nan
+    return xarray.Dataset(
+        {
+            "t2m": (("time", "lat", "lon"), maps, {"units": "K", "long_name": "temperature"}),
+            "time_bounds": (("time", "bounds"), np.zeros((N, 2))),
+            "count": (("time",), np.arange(N, dtype="i2")),
+        },
+        coords={
+            "time": ("time", np.arange(N) * 6, {
+                "units": "hours since 1979-01-01", "calendar": "noleap", "bounds": "time_bounds",
+            }),
+            "lat": ("lat", np.linspace(60, -60, Y), {"units": "degrees_north"}),
+            "lon": ("lon", np.arange(X, dtype="f4"), {"units": "degrees_east"}),
+        },
+    )  # fmt: skip
+
+
+PACKED = {
+    "float64 offset": {"dtype": "i2", "scale_factor": 0.01, "add_offset": 285.0, "_FillValue": -32767},
+    "float32 factors": {
+        "dtype": "i2", "scale_factor": np.float32(0.01), "add_offset": np.float32(285.0), "_FillValue": np.int16(-9),
+    },
+    "scale only": {"dtype": "i2", "scale_factor": np.float32(0.01), "_FillValue": np.int16(-32768)},
+    "wide": {"dtype": "i4", "scale_factor": np.float32(0.0001), "add_offset": np.float32(9), "_FillValue": -2147483647},
+    "bytes": {"dtype": "i1", "scale_factor": 0.5, "add_offset": 285.0, "missing_value": np.int8(-128)},
+    "not packed": {"dtype": "f4", "_FillValue": np.float32(1e20)},
+    "whole degrees": {"dtype": "i2", "_FillValue": np.int16(-1)},
+}  # fmt: skip
+FORMATS = ["NETCDF4", "NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA"]
+
+
+@pytest.mark.parametrize("unlimited", [(), ("time",)], ids=["fixed", "records"])
+@pytest.mark.parametrize("packing", PACKED)
+@pytest.mark.parametrize("format_", FORMATS)
+def test_packed_maps_with_land_are_what_xarray_decodes(tmp_path, format_, packing, unlimited):
+    """A packed int16 NetCDF-4 and a NetCDF-3 file with land: equal to xarray's decoded values, bit for bit."""
+    pytest.importorskip("netCDF4", reason="writes the files")
+    path = tmp_path / "t.nc"
+    climate().to_netcdf(
+        path, format=format_, encoding={"t2m": PACKED[packing]}, unlimited_dims=unlimited, engine="netcdf4"
+    )
+    collection = open_collection(path)
+    expected = decoded(path, "t2m", engine="netcdf4")
+    assert np.isnan(expected[:, 2:4, 1]).all()
+    assert_same_values(collection, expected)
+    assert collection.axes == ("lat", "lon")
+    assert collection.attributes["units"] == "K"
+    assert not cf.PACKING & collection.attributes.keys()
+
+
+@pytest.mark.parametrize("unlimited", [(), ("time",)], ids=["fixed", "records"])
+def test_classic_files_of_scipy_are_what_xarray_decodes(tmp_path, unlimited):
+    path = tmp_path / "t.nc"
+    climate().to_netcdf(
+        path, engine="scipy", format="NETCDF3_64BIT", encoding={"t2m": PACKED["float32 factors"]},
+        unlimited_dims=unlimited,
+    )  # fmt: skip
+    assert_same_values(open_collection(path), decoded(path, "t2m", engine="scipy"))
+
+
+class TestNetcdf4(Contract):
+    format = "NETCDF4"
+
+    def make(self, tmp_path):
+        pytest.importorskip("netCDF4", reason="writes the files")
+        path = tmp_path / "t.nc"
+        climate().to_netcdf(
+            path, format=self.format, encoding={"t2m": PACKED["float64 offset"]}, unlimited_dims=("time",),
+            engine="netcdf4",
+        )  # fmt: skip
+        return open_collection(path), decoded(path, "t2m", engine="netcdf4")
+
+
+class TestNetcdf3(TestNetcdf4):
+    format = "NETCDF3_CLASSIC"
+
+
+class TestRecordsShorterThanAPage(Contract):
+    """Records of several variables lie between each other on disk; here all are read in small runs."""
+
+    @pytest.fixture(autouse=True)
+    def small_scratch(self, monkeypatch):
+        monkeypatch.setattr("streampca.readers.netcdf._SCRATCH", 900)
+
+    def make(self, tmp_path):
+        x = values("i2", (N, 3, 3))  # 18 bytes a record, filled up to 20
+        data = {"a": (("t", "y", "x"), x), "b": (("t", "u"), values("i2", (N, 7))), "t": np.arange(N, dtype="f8")}
+        xarray.Dataset(data).to_netcdf(
+            tmp_path / "x.nc", engine="scipy", format="NETCDF3_CLASSIC", unlimited_dims=["t"]
+        )
+        return open_collection(tmp_path / "x.nc", key="a"), x.astype(">i2")
+
+
+class TestLongRecords(TestRecordsShorterThanAPage):
+    def make(self, tmp_path):
+        x = values("f4", (7, 50, 60))
+        data = {"a": (("t", "y", "x"), x), "b": (("t", "u"), values("i1", (7, 7)))}
+        xarray.Dataset(data).to_netcdf(
+            tmp_path / "x.nc", engine="scipy", format="NETCDF3_CLASSIC", unlimited_dims=["t"]
+        )
+        return open_collection(tmp_path / "x.nc", key="a"), x.astype(">f4")
+
+
+def test_coordinates_keep_names_values_and_units(tmp_path):
+    for format_ in ("NETCDF3_64BIT", "NETCDF4"):
+        if format_ == "NETCDF4":
+            pytest.importorskip("netCDF4", reason="writes NetCDF-4")
+        path = tmp_path / f"{format_}.nc"
+        climate().to_netcdf(path, format=format_, engine="scipy" if "3" in format_ else "netcdf4")
+        collection = pickle.loads(pickle.dumps(open_collection(path)))  # noqa: S301 - our own bytes
+        lat, lon = (collection.coordinates[name] for name in ("lat", "lon"))
+        np.testing.assert_array_equal(lat.values, np.linspace(60, -60, Y))
+        assert (lat.attributes["units"], lon.values.dtype) == ("degrees_north", np.float32)
+        time = collection.sample_coordinates()["time"]
+        assert time.attributes == {"units": "hours since 1979-01-01", "calendar": "noleap", "bounds": "time_bounds"}
+        np.testing.assert_array_equal(time.values, np.arange(N) * 6)
+        again = xarray.decode_cf(xarray.Dataset({"time": ("time", time.values, dict(time.attributes))}))
+        assert str(again.time.values[-1]) == "1979-01-06 12:00:00"
+        part = open_collection(path, select={"time": slice(4, 9), "lat": slice(0, 2)})
+        np.testing.assert_array_equal(part.sample_coordinates()["time"].values, np.arange(4, 9) * 6)
+        np.testing.assert_array_equal(part.coordinates["lat"].values, lat.values[:2])
+
+
+def test_coordinates_of_several_axes_are_repeated_over_samples():
+    array = xarray.DataArray(
+        values("f4", (2, 3, 4, 5)), dims=("member", "time", "y", "x"),
+        coords={"time": np.array(["2001-01-01", "2001-01-02", "2001-01-04"], "M8[ns]"), "y": [1.0, 2, 4, 8],
+                "member": ["a", "b"]},
+    )  # fmt: skip
+    collection = open_collection(array)
+    assert list(collection.sample_coordinates()) == ["time"]
+    time = collection.sample_coordinates()["time"]
+    again = xarray.decode_cf(xarray.Dataset({"t": ("n", time.values, dict(time.attributes))}))
+    np.testing.assert_array_equal(again.t.values, np.tile(array.time.values, 2))
+    np.testing.assert_array_equal(collection.coordinates["y"].values, [1, 2, 4, 8])
+    assert collection.coordinates["y"].values.shape == (4,)
+
+
+class Stored(FlatArray):
+    """Numbers in memory as if they were stored, three rows to a chunk."""
+
+    def __init__(self, x):
+        self.x, self.shape, self.dtype, self.chunk_shape = x, x.shape, x.dtype, (3, *x.shape[1:])
+
+    def read_into(self, box: Box, out):
+        out[...] = self.x[box]
+
+    def fingerprint(self):
+        return "in memory"
+
+
+CASES = {
+    "unsigned bytes": ("i1", {"_Unsigned": "true", "_FillValue": np.int8(-1)}),
+    "unsigned and scaled": ("i2", {"_Unsigned": "true", "scale_factor": 0.5, "_FillValue": np.int16(-2)}),
+    "signed": ("u1", {"_Unsigned": "false", "add_offset": np.float32(1)}),
+    "unsigned only": ("i2", {"_Unsigned": "true"}),
+    "scale in float64": ("i2", {"scale_factor": 0.1}),
+    "scale in float32": ("i4", {"scale_factor": np.float32(0.1)}),
+    "offset in float32": ("i2", {"add_offset": np.float32(0.1)}),
+    "unlike factors": ("i2", {"scale_factor": np.float32(0.1), "add_offset": 3.0}),
+    "one in an array": ("i2", {"scale_factor": np.array([0.1], "f4"), "_FillValue": np.array([5], "i2")}),
+    "wide": ("i8", {"scale_factor": 0.1, "add_offset": 3.0}),
+    "fill of NaN": ("f4", {"_FillValue": np.float32(np.nan), "scale_factor": 0.1}),
+    "fill of NaN in integers": ("i2", {"_FillValue": np.nan, "scale_factor": 0.1}),
+    "floats scaled": ("f8", {"scale_factor": np.float32(0.1), "add_offset": np.float32(1)}),
+    "half": ("f2", {"_FillValue": np.float16(1)}),
+    "big-endian": (">i2", {"_FillValue": np.int16(7)}),
+    "fill that cannot be": ("i1", {"_FillValue": np.int16(-32767)}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.filterwarnings("ignore:.*(fill|_FillValue)")
+def test_unpacked_values_are_those_of_xarray(case):
+    dtype, attributes = CASES[case]
+    x = values(dtype, (19, 4, 5))
+    if x.dtype.kind == "f":
+        x[3, 1:3] = 1
+    x.reshape(-1)[:4] = np.array([-1, -2, 5, 7]).astype(x.dtype)
+    variable = xarray.Variable(("n", "y", "x"), x, {
+        name: value.item() if name == "_FillValue" and isinstance(value, np.ndarray) else value
+        for name, value in attributes.items()
+    })  # fmt: skip
+    if isinstance(attributes.get("scale_factor"), np.ndarray):
+        variable.attrs["scale_factor"] = attributes["scale_factor"][0]
+    expected = xarray.conventions.decode_cf_variable("v", variable).values
+    stored = cf.unpacked(Stored(x), attributes, "v")
+    assert stored.decode_bytes > 0
+    with np.errstate(all="raise"):
+        assert_same_values(ArrayCollection(stored, source="v"), expected.astype(expected.dtype.newbyteorder("=")))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "gone"),
+    [
+        ({"valid_range": np.array([-100, 100], "i2")}, lambda x: abs(x) > 100),
+        ({"valid_min": np.int16(-100)}, lambda x: x < -100),
+        ({"valid_max": np.int16(100), "scale_factor": 0.5}, lambda x: x > 100),
+        (
+            {"valid_max": np.int16(100), "missing_value": np.array([3, 5], "i2")},
+            lambda x: (x > 100) | np.isin(x, (3, 5)),
+        ),
+        # In floats over packed integers, a range is one of values (NetCDF User's Guide).
+        ({"valid_range": np.array([-1.0, 1.0]), "scale_factor": 0.01}, lambda x: abs(x * 0.01) > 1),
+    ],
+    ids=["range", "least", "scaled", "with fills", "of values"],
+)
+def test_outside_the_valid_range_is_missing(attributes, gone):
+    x = values("i2", (19, 4, 5)) % 401 - 200
+    unlimited = {
+        name: value for name, value in attributes.items() if name not in ("valid_range", "valid_min", "valid_max")
+    }
+    variable = xarray.Variable(("n", "y", "x"), x, {k: v for k, v in unlimited.items() if k != "missing_value"})
+    expected = xarray.conventions.decode_cf_variable("v", variable).values
+    expected = expected.astype("f4") if expected.dtype == "i2" else expected
+    expected[gone(x.astype("f8"))] = np.nan
+    assert np.isnan(expected).any()
+    assert_same_values(ArrayCollection(cf.unpacked(Stored(x), attributes, "v"), source="v"), expected)
+
+
+def test_arrays_without_packing_stay_as_stored():
+    stored = Stored(values("u1"))
+    for attributes in (
+        {}, {"units": "K"}, {"valid_range": np.array([0, 255], "u1")}, {"_Unsigned": "true"},
+        {"_FillValue": np.nan}, {"valid_max": np.int16(300)},
+    ):  # fmt: skip
+        assert cf.unpacked(stored, attributes, "v") is stored
+
+
+def test_fill_values_of_zarr_are_read():
+    """xarray writes them into JSON as text."""
+    x = values("f4")
+    x[2, 3] = 4
+    stored = cf.unpacked(Stored(x), {"_FillValue": "AAAAAAAAEEA="}, "v")  # 4.0, a double in base 64
+    assert np.isnan(read_all(ArrayCollection(stored, source="v"))[2, 3]).all()
+
+
+@pytest.mark.parametrize(
+    ("attributes", "complaint"),
+    [
+        ({"scale_factor": "0.1 K"}, "v has scale_factor '0.1 K', which is not a number that can be used"),
+        ({"scale_factor": 0.0}, "v has scale_factor 0.0"),
+        ({"scale_factor": np.array([1.0, 2.0])}, r"v has scale_factor \[1.0, 2.0\]"),
+        ({"add_offset": np.nan}, "v has add_offset nan"),
+        ({"_FillValue": "none"}, "v has _FillValue 'none'"),
+        ({"valid_range": np.array([1, 2, 3])}, r"v has valid_range \[1, 2, 3\], which is not two numbers"),
+        ({"valid_min": "low"}, "v has valid_min 'low'"),
+        ({"_Unsigned": "maybe"}, "v has _Unsigned 'maybe', neither 'true' nor 'false'"),
+    ],
+)
+def test_wrong_attributes_are_named(attributes, complaint):
+    with pytest.raises(SourceError, match=complaint) as caught:
+        cf.unpacked(Stored(values("i2")), attributes, "v")
+    assert "\n" not in str(caught.value)
+
+
+def test_unpacking_is_cut_at_chunks_and_holds_what_it_says():
+    stored = cf.unpacked(Stored(values("i2")), {"scale_factor": 0.5}, "v")
+    assert stored.decode_bytes == values("i2").size * 3
+    boxes = list(pieces_of((slice(2, 20), slice(1, 6)), (3, 4), 24))
+    assert len(boxes) > 2
+    covered = np.zeros((20, 6), int)
+    for piece, inside in boxes:
+        covered[piece] += 1
+        assert [part.start for part in inside] == [piece[0].start - 2, piece[1].start - 1]
+        touched = [-(-part.stop // side) - part.start // side for part, side in zip(piece, (3, 4), strict=True)]
+        assert touched[0] * 3 * touched[1] * 4 <= largest_piece((20, 6), (3, 4), 24)
+    assert (covered[2:20, 1:6] == 1).all()
+    assert covered.sum() == 18 * 5
+
+
+def h5(path, **datasets):
+    with h5py.File(path, "w") as file:
+        for name, data in datasets.items():
+            file[name] = data
+    return path
+
+
+def test_the_key_chooses(tmp_path):
+    path = h5(tmp_path / "x.h5", a=values(), b=values("f4"), labels=np.arange(N), names=np.array([b"x", b"y"]))
+    with pytest.raises(SourceError, match=r"holds 4 arrays, a \(23 x 6 x 5 uint8\), b .*; say which with key='a'"):
+        open_collection(path)
+    np.testing.assert_array_equal(read_all(open_collection(path, key="/b")), values("f4"))
+    with pytest.raises(RequestError, match=r"has no array 'labls'; it holds a .*\. Did you mean 'labels'\?"):
+        open_collection(path, key="labls")
+
+
+def test_a_group_may_be_the_key(tmp_path):
+    path = h5(tmp_path / "x.h5", **{"one/x": values(), "one/t": np.arange(N), "two/x": values("f4")})
+    np.testing.assert_array_equal(read_all(open_collection(path, key="one")), values())
+
+
+def test_links_to_the_same_data_count_once(tmp_path):
+    path = h5(tmp_path / "x.h5", x=values(), alias=h5py.SoftLink("/x"), gone=h5py.SoftLink("/y"))
+    np.testing.assert_array_equal(read_all(open_collection(path)), values())
+    np.testing.assert_array_equal(read_all(open_collection(path, key="alias")), values())
+    with pytest.raises(SourceError, match="dataset 'gone', is a link to '/y', which is not there"):
+        open_collection(path, key="gone")
+
+
+def test_what_describes_images_is_not_taken_for_them(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["sst"] = values("f4")
+        file["sst"].attrs["coordinates"] = "lat lon"
+        file["lat"], file["lon"] = np.zeros((Y, X)), np.zeros((Y, X))
+        file["text"] = np.array([[b"a", b"b"]])
+    assert open_collection(tmp_path / "x.h5").source.endswith("dataset 'sst'")
+
+
+def test_dimension_scales_and_labels_name_the_axes(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        data = file.create_dataset("x", data=values())
+        file["wavelength"] = np.arange(X) * 10.0
+        file["wavelength"].make_scale("wavelength")
+        file["wavelength"].attrs["units"] = "nm"
+        data.dims[2].attach_scale(file["wavelength"])
+        data.dims[0].label = "t"
+    collection = open_collection(tmp_path / "x.h5")
+    assert collection.axes == ("axis_1", "wavelength")
+    coordinate = collection.coordinates["wavelength"]
+    assert isinstance(coordinate, Coordinate)
+    assert coordinate.attributes == {"units": "nm"}
+    np.testing.assert_array_equal(coordinate.values, np.arange(X) * 10)
+
+
+def test_held_datasets_are_unpacked_too(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        data = file.create_dataset("x", data=values("i2"))
+        data.attrs["scale_factor"] = 0.5
+        assert_same_values(open_collection(data), values("i2") * 0.5)
+
+
+@pytest.mark.parametrize("dtype", ["c8", "S3", [("a", "u1"), ("b", "f4")], h5py.string_dtype()], ids=str)
+def test_what_is_no_number_is_refused(tmp_path, dtype):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", (3, 4), dtype, data=np.zeros((3, 4), dtype) if dtype != h5py.string_dtype() else None)
+    with pytest.raises(SourceError, match=r"dataset 'x' has dtype .*, which is not a real number"):
+        open_collection(tmp_path / "x.h5")
+
+
+def refused(path, match, **options):
+    with pytest.raises(SourceError, match=match) as caught:
+        read_all(open_collection(path, **options))
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_broken_files_are_named(tmp_path):
+    path = h5(tmp_path / "x.h5", x=values(shape=(2000, 6, 5)))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    refused(path, "cannot be opened as HDF5 .*truncated")
+    path.write_bytes(b"no such thing" * 50)
+    refused(path, "cannot be opened as HDF5")
+    path.write_bytes(b"")
+    refused(path, "cannot be opened as HDF5")
+
+
+def test_broken_chunks_are_named(tmp_path):
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        data = file.create_dataset("x", data=values(), chunks=(5, Y, X), compression="gzip", fletcher32=True)
+        where = data.id.get_chunk_info(2).byte_offset
+    damaged = bytearray(path.read_bytes())
+    damaged[where + 40] ^= 255
+    path.write_bytes(damaged)
+    assert "dataset 'x'" in refused(path, r"cannot be read at \[0:23, 0:6, 0:5\] .*copy the file again")
+    np.testing.assert_array_equal(open_collection(path).read(slice(0, 5)), values()[:5].reshape(5, -1))
+
+
+def test_what_was_never_written_is_refused(tmp_path, caplog):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("plain", (N, Y, X), "f4")
+        file.create_dataset("chunked", (N, Y, X), "f4", chunks=(5, Y, X))
+        part = file.create_dataset("part", (N, Y, X), "f4", chunks=(5, Y, X))
+        part[:10] = 1
+    for name in ("plain", "chunked"):
+        refused(tmp_path / "x.h5", f"dataset '{name}' has none of its values stored", key=name)
+    with caplog.at_level(logging.WARNING):
+        open_collection(tmp_path / "x.h5", key="part")
+    assert "has 2 of 5 chunks stored; the others read as 0.0" in caplog.text
+
+
+def test_missing_sources_are_named(tmp_path):
+    TestVirtual().make(tmp_path)
+    os.remove(tmp_path / "part1.h5")
+    refused(tmp_path / "all.h5", "part1.h5 is missing, which HDF5 reads as fill values")
+    h5(tmp_path / "part1.h5", y=values())
+    refused(tmp_path / "all.h5", "part1.h5 has no dataset 'x'")
+    TestLinked().make(tmp_path)
+    os.remove(tmp_path / "data.h5")
+    refused(tmp_path / "index.h5", "dataset 'images', is a link to '/x' in data.h5, which is not there", key="images")
+
+
+def test_values_in_raw_files_are_refused(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", (4, 5), "u1", external=[(str(tmp_path / "raw"), 0, 20)])
+    refused(tmp_path / "x.h5", r"keeps its values in another file \(.*raw\).*h5repack -l CONTI")
+
+
+def test_filters_of_hdf5plugin(tmp_path):
+    hdf5plugin = pytest.importorskip("hdf5plugin", reason="has the filters")
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=values(), chunks=(5, Y, X), **hdf5plugin.Zstd())
+    np.testing.assert_array_equal(read_all(open_collection(tmp_path / "x.h5")), values())
+
+
+def test_a_missing_filter_is_named_with_its_remedy(tmp_path, monkeypatch):
+    """As where hdf5plugin is not installed, and where it does not know the filter either."""
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=values(), chunks=(5, Y, X), compression="gzip")
+    monkeypatch.setattr(h5py.h5z, "filter_avail", lambda number: False)
+    monkeypatch.setitem(sys.modules, "hdf5plugin", None)
+    refused(tmp_path / "x.h5", r"filter 1 \(deflate\), which is not installed; pip install hdf5plugin")
+    monkeypatch.setitem(sys.modules, "hdf5plugin", builtins)
+    refused(tmp_path / "x.h5", r"filter 1 \(deflate\), which hdf5plugin does not know; .*h5repack -f GZIP=1")
+    assert importlib.import_module("hdf5plugin") is builtins
+
+
+def test_reading_holds_what_it_says(tmp_path):
+    """Chunks of many samples: the bill grows with the chunk, and stays put however long the file is."""
+    bills = []
+    for n in (64, 640):
+        with h5py.File(tmp_path / f"{n}.h5", "w") as file:
+            file.create_dataset("x", (n, 256, 256), "u1", chunks=(16, 256, 256), compression="gzip", data=None)[0] = 1
+            data = file["x"]
+        with h5py.File(tmp_path / f"{n}.h5", "r") as file:
+            bills.append(Hdf5Array(file["x"], "x").decode_bytes)
+    chunk = 16 * 256 * 256
+    assert bills[0] == bills[1]
+    assert 4 * chunk < bills[0] < 12 * chunk + 4 * 2**20
+    assert data is not None
+
+
+def classic(tmp_path):
+    path = tmp_path / "t.nc"
+    climate().to_netcdf(path, engine="scipy", format="NETCDF3_CLASSIC")
+    return path
+
+
+def test_broken_classic_files_are_named(tmp_path):
+    path = classic(tmp_path)
+    whole = path.read_bytes()
+    for length in (0, 3, 10, 40, 200, 400):
+        path.write_bytes(whole[:length])
+        refused(path, "broken NetCDF header|cannot be opened as HDF5")
+    path.write_bytes(whole[:-500])
+    refused(path, r"has \d+ bytes and its variable '.*' would end at byte \d+; it was cut short")
+    for at in range(4, 400, 3):
+        damaged = bytearray(whole)
+        damaged[at] ^= 0x7F
+        path.write_bytes(damaged)
+        with contextlib.suppress(SourceError, RequestError):  # some bytes are only values
+            read_all(open_collection(path))
+    path.write_bytes(whole[:4] + b"\x7f" * 2000)
+    refused(path, "broken NetCDF header")
+
+
+def test_streamed_record_count_is_counted(tmp_path):
+    path = tmp_path / "t.nc"
+    climate().to_netcdf(path, engine="scipy", format="NETCDF3_CLASSIC", unlimited_dims=["time"])
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4] + b"\xff" * 4 + whole[8:])
+    assert open_collection(path, key="t2m").n_samples == N
+
+
+def test_variables_are_chosen_by_key(tmp_path):
+    path = classic(tmp_path)
+    with pytest.raises(RequestError, match=r"has no array 't2n'; it holds .*Did you mean 't2m'"):
+        open_collection(path, key="t2n")
+    assert open_collection(path, key="time_bounds").shape == (N, 2)
