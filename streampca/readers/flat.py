@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from ..collection import Array, digest, file_state
-from .array import PAGE, StoredArray
+from ..collection import Array, digest
+from .array import StoredArray
 from .axes import Box, lengths
 from .bytes import ByteSource, StreamFile
 
 # Scratch for pieces whose bytes must be cut or transposed; fits the second-level cache of common processors.
 _SCRATCH = 2**20
-# Pieces of less than a page, no further apart than this, are read together with what lies between them.
-_GAP = 16 * PAGE
+# Pieces of less than a page, no further apart than this many pages, are read together with what lies between them.
+_GAP = 16
 
 
 class FlatArray(StoredArray):
@@ -47,17 +47,17 @@ class FlatArray(StoredArray):
         fortran: bool = False,
     ) -> None:
         self.shape, self.dtype = shape, dtype
-        self.decode_bytes = 2 * _SCRATCH
+        self.decode_bytes = 2 * _SCRATCH + source.held_bytes
         self._source, self._offset, self._fortran = source, offset, fortran
         self.chunk_shape = self._runs()
 
     def _runs(self) -> tuple[int, ...]:
         """Return the box one access costs: all of a stream's sample, else a page of consecutive values."""
         if self._fortran:
-            return (min(self.shape[0], max(1, PAGE // self.dtype.itemsize)), *(1 for _ in self.shape[1:]))
+            return (min(self.shape[0], max(1, self._source.page // self.dtype.itemsize)), *(1 for _ in self.shape[1:]))
         if isinstance(self._source, StreamFile):
             return (1, *self.shape[1:])
-        left = max(1, PAGE // self.dtype.itemsize)
+        left = max(1, self._source.page // self.dtype.itemsize)
         sizes = []
         for length in reversed(self.shape):
             sizes.append(min(length, left))
@@ -89,8 +89,8 @@ class FlatArray(StoredArray):
         axis = len(shape) - 1
         while axis > 0 and lengths(box)[axis] == shape[axis]:
             axis -= 1
-        whole = True
-        while axis > 0 and lengths(box)[axis] * strides[axis] < PAGE and strides[axis - 1] <= _GAP:
+        whole, page = True, self._source.page
+        while axis > 0 and lengths(box)[axis] * strides[axis] < page and strides[axis - 1] <= _GAP * page:
             axis, whole = axis - 1, False
         for place in product(*(range(part.start, part.stop) for part in box[:axis])):
             start = sum(entry * stride for entry, stride in zip(place, strides, strict=False))
@@ -112,7 +112,7 @@ class FlatArray(StoredArray):
 
     def fingerprint(self) -> str:
         """Digest of path, size and time of the file."""
-        return digest(self._source.label, file_state(self._source.path))
+        return digest(self._source.label, self._source.state())
 
 
 def _halves(box: Box) -> Iterator[tuple[Box, tuple[slice, ...]]]:

@@ -15,9 +15,10 @@ import numpy as np
 from ..collection import Array, Collection, refuse_key
 from ..errors import SourceError
 from ..units import format_shape
+from . import remote
 from .array import ArrayCollection
 from .axes import Axis, Selection
-from .bytes import ByteSource, PlainFile, StreamFile
+from .bytes import ByteSource, StreamFile, opened, positioned, size_of
 from .flat import FlatArray
 
 _TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -73,7 +74,7 @@ def read_idx(path: str) -> Array:
 
 def is_idx(path: str) -> bool:
     """Whether a file begins as IDX does and its size agrees with its header, or it is called so."""
-    if not os.path.isfile(path):
+    if not remote.is_url(path) and not os.path.isfile(path):
         return False
     name = os.path.basename(path).lower()
     called = any(sign in name for sign in (".idx", "-idx", "idx1-", "idx3-"))
@@ -81,12 +82,12 @@ def is_idx(path: str) -> bool:
         header = _header(path)
     except (SourceError, OSError, EOFError, zlib.error):
         return called and not name.endswith((".npy", ".npz"))
-    return called or _is_gzip(path) or header.nbytes == os.path.getsize(path)
+    return called or _is_gzip(path) or header.nbytes == size_of(path)
 
 
 def _array(path: str) -> FlatArray:
     try:
-        header, size = _header(path), os.path.getsize(path)
+        header, size = _header(path), size_of(path)
     except (OSError, EOFError, zlib.error) as error:
         raise SourceError(f"{path} cannot be read as IDX ({error}); it is damaged, copy it again.") from error
     zipped = _is_gzip(path)
@@ -95,12 +96,12 @@ def _array(path: str) -> FlatArray:
             f"{path} has {size} bytes{', gzipped,' if zipped else ''} and its header ({format_shape(header.shape)} "
             f"{header.dtype.name}) announces {header.nbytes}; it was cut short, copy it again."
         )
-    source: ByteSource = StreamFile(path, partial(_unzipped, path), header.nbytes) if zipped else PlainFile(path)
+    source: ByteSource = StreamFile(path, partial(_unzipped, path), header.nbytes) if zipped else positioned(path)
     return FlatArray(source, header.shape, header.dtype, offset=header.offset)
 
 
 def _header(path: str) -> Header:
-    with _unzipped(path) if _is_gzip(path) else open(path, "rb") as file:
+    with _unzipped(path) if _is_gzip(path) else opened(path) as file:
         magic = file.read(4)
         if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _TYPES or not 1 <= magic[3] <= 8:
             raise SourceError(
@@ -115,9 +116,9 @@ def _header(path: str) -> Header:
 
 
 def _is_gzip(path: str) -> bool:
-    with open(path, "rb") as file:
+    with opened(path) as file:
         return file.read(2) == b"\x1f\x8b"
 
 
 def _unzipped(path: str) -> IO[bytes]:
-    return cast("IO[bytes]", gzip.open(path, "rb"))
+    return cast("IO[bytes]", gzip.open(opened(path) if remote.is_url(path) else path, "rb"))

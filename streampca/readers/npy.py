@@ -7,7 +7,6 @@ unpickled. Stored members of an archive are read by position like plain files, c
 from __future__ import annotations
 
 import math
-import os
 import struct
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ from ..errors import RequestError, SourceError, nearest
 from ..units import format_shape
 from .array import ArrayCollection
 from .axes import Axis, Selection
-from .bytes import ByteSource, PlainFile, StreamFile
+from .bytes import ByteSource, StreamFile, opened, positioned, size_of
 from .flat import FlatArray
 
 # A zip entry's local header: 26 bytes, then the lengths of the name and of the extra field (APPNOTE.TXT, 4.3.7).
@@ -55,10 +54,10 @@ def open_npy(
 ) -> Collection:
     """Open a `.npy` file of any version, byte order and axis order."""
     refuse_key(key, source)
-    with _opened(source) as file:
+    with opened(source) as file:
         header = read_header(file, source)
-    _check_length(header, os.path.getsize(source), source)
-    array = _flat(header, PlainFile(source))
+    _check_length(header, size_of(source), source)
+    array = _flat(header, positioned(source))
     return ArrayCollection(array, source=source, sample_axes=sample_axes, select=select)
 
 
@@ -71,7 +70,7 @@ def open_npz(
 ) -> Collection:
     """Open one array of a `.npz` archive: the one called `key`, or the only one of two axes or more."""
     try:
-        with zipfile.ZipFile(source) as archive:
+        with opened(source) as file, zipfile.ZipFile(file) as archive:
             name = _chosen(_headers(archive, source), key, source)
             member = archive.getinfo(f"{name}.npy")
             label = f"{source}, array {name!r}"
@@ -100,19 +99,12 @@ def read_header(file: IO[bytes], subject: str) -> Header:
         if version not in ((1, 0), (2, 0), (3, 0)):
             raise ValueError(f"format version {version}")
         shape, fortran, dtype = read(file)
-    except (ValueError, EOFError, OSError) as error:
+    except Exception as error:  # as a literal it fails in the tokenizer, as a compressed member in zlib
         reason = str(error).partition("\n")[0]
         raise SourceError(f"{subject} has a broken .npy header ({reason}); save the array again.") from error
     if any(length < 0 for length in shape):
         raise SourceError(f"{subject} has shape {shape} in its header, a negative length; save the array again.")
     return Header(shape, dtype, fortran and len(shape) > 1, file.tell())
-
-
-def _opened(path: str) -> IO[bytes]:
-    try:
-        return open(path, "rb")
-    except OSError as error:
-        raise SourceError(f"{path} cannot be opened: {error.strerror}; check its permissions.") from error
 
 
 def _check_length(header: Header, size: int, subject: str) -> None:
@@ -163,12 +155,12 @@ def _chosen(headers: Mapping[str, Header], key: str | None, source: str) -> str:
 def _member_bytes(path: str, member: zipfile.ZipInfo, label: str) -> ByteSource:
     if member.compress_type != zipfile.ZIP_STORED:
         return StreamFile(path, partial(_open_member, path, member.filename), member.file_size, label)
-    with open(path, "rb") as file:
+    with opened(path) as file:
         file.seek(member.header_offset)
         signature, name_length, extra_length = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
     if signature != b"PK\x03\x04":
         raise SourceError(f"{label} does not begin where the archive says; the file is damaged, copy it again.")
-    return PlainFile(path, member.header_offset + _LOCAL_HEADER.size + name_length + extra_length, label)
+    return positioned(path, member.header_offset + _LOCAL_HEADER.size + name_length + extra_length, label)
 
 
 def _open_member(path: str, name: str) -> IO[bytes]:
@@ -179,7 +171,8 @@ class _Member:
     """A member of an archive that closes the archive with itself."""
 
     def __init__(self, path: str, name: str) -> None:
-        self._archive = zipfile.ZipFile(path)
+        self._handle = opened(path)
+        self._archive = zipfile.ZipFile(self._handle)
         self._file = self._archive.open(name)
 
     def read(self, size: int) -> bytes:
@@ -188,3 +181,4 @@ class _Member:
     def close(self) -> None:
         self._file.close()
         self._archive.close()
+        self._handle.close()

@@ -1,23 +1,29 @@
-"""Zarr arrays and groups, formats 2 and 3, sharded or not (https://zarr-specs.readthedocs.io)."""
+"""Zarr arrays and groups, formats 2 and 3, sharded or not (https://zarr-specs.readthedocs.io), on disk or behind URLs.
+
+Packed numbers with the attributes of the CF conventions, as xarray writes them, are read as the values they stand for.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import zarr
 
 from .. import machine
-from ..collection import Array, Collection, check_dtype, digest, file_state
-from ..errors import RequestError, SourceError, nearest
-from ..units import MIB, format_shape
+from ..collection import Array, Collection, Coordinate, check_dtype, digest, file_state
+from ..errors import RequestError, SourceError
+from ..units import MIB
+from . import cf, remote
 from .array import ArrayCollection, StoredArray, dims_of
-from .axes import Axis, Box, Selection, lengths
+from .axes import Axis, Box, Selection
+from .groups import Choice, beside, broken, choose, member, reason_of
+from .pieces import largest_piece, pieces_of
 from .quiet import quiet
 
 # Pieces of this many decoded bytes bound what a read holds beside its result; 4 to 128 MiB read equally fast.
@@ -28,6 +34,13 @@ _POOLS = 6 * MIB
 _MOST_LISTED = 10_000
 # Files whose size and time tell one state of a local store from another; all of a large one would take seconds.
 _FILES_COMPARED = 256
+# The same behind a URL, where each is a request: the metadata, and this many chunks spread over the array.
+_CHUNKS_COMPARED = 8
+# Requests for small chunks under way at once: servers take long to begin, whatever is asked for.
+_REQUESTS, _REQUESTED = 16, 32 * MIB
+
+# What Zarr and codecs raise for bytes that arrived and make no sense; other errors are of the way to them.
+_DAMAGE = (ValueError, LookupError, TypeError, RuntimeError)
 
 _log = logging.getLogger("streampca")
 
@@ -41,183 +54,168 @@ def open_zarr(
 ) -> Collection:
     """Open a Zarr array, or one array of a group: the one at path `key`, or the only one of two axes or more."""
     node = _open_node(source)
-    name = ""
+    choice = Choice("")
     if isinstance(node, zarr.Group):
-        name = _chosen(node, key, source)
+        choice = choose(node, key, source)
     elif key is not None:
         raise RequestError(f"key {key!r} was given, but {source} is a single Zarr array; leave key out.")
-    label = f"{source}, array {name!r}" if name else source
-    handle = _array_at(node, name, label)
+    label = f"{source}, array {choice.name!r}" if choice.name else source
+    handle = _array_at(node, choice.name, label)
     check_dtype(_dtype(handle), label)
-    _check_plain_values(handle, label)
-    _check_written(handle, label)
-    array = ZarrArray(source, name, label, handle)
-    return ArrayCollection(array, source=label, dims=dims_of(handle), sample_axes=sample_axes, select=select)
+    _check_written(handle, source, label)
+    array = ZarrArray(source, choice, label, handle)
+    values = cf.unpacked(array, _packing(handle), label)
+    return ArrayCollection(values, source=label, dims=array.dims, sample_axes=sample_axes, select=select)
 
 
 class ZarrArray(StoredArray):
-    """A stored Zarr array, known by the path of its store and its name there.
+    """A stored Zarr array, known by the path or URL of its store and its name there.
 
     Parameters
     ----------
-    path, name : str
-        The store, and the array's path in it (empty for the root).
+    path : str
+        The store.
+    choice : Choice
+        The array's name in it (empty for the root), and what OME says of it.
     label : str
         What messages call it.
     handle : zarr.Array
         The array, opened.
     """
 
-    def __init__(self, path: str, name: str, label: str, handle: Any) -> None:
-        self._path, self._name, self._label = path, name, label
+    def __init__(self, path: str, choice: Choice, label: str, handle: Any) -> None:
+        self._path, self._choice, self._label = path, choice, label
         self._handle: Any = handle
         self.attributes = dict(handle.attrs)
         self.shape = tuple(int(length) for length in handle.shape)
+        self.dims = choice.picture.axes if choice.picture else dims_of(handle)
         self.dtype = _dtype(handle)
         self.chunk_shape = tuple(int(length) for length in handle.chunks)
+        if choice.picture and len(choice.picture.axes) != len(self.shape):
+            raise SourceError(
+                f"{label} has {len(self.shape)} axes and its OME-Zarr metadata name {len(choice.picture.axes)} "
+                f"({', '.join(choice.picture.axes)}); open it without them, as {path}/{choice.name}."
+            )
         chunk = math.prod(self.chunk_shape) * self.dtype.itemsize
-        whole = math.prod(self.shape) * self.dtype.itemsize
-        # A piece as Zarr returns it, and for every core a chunk as stored and decoded.
-        self.decode_bytes = max(chunk, min(_PIECE, whole)) + 2 * chunk * machine.cores() + _POOLS
+        # Zarr decodes ten chunks at once by default: no faster than one a core, and 3 times the memory.
+        self._at_once = machine.cores()
+        if remote.is_url(path):
+            self._at_once = max(self._at_once, min(_REQUESTS, _REQUESTED // max(1, 2 * chunk)))
+        # A piece as Zarr returns it, and for every chunk under way its bytes as stored and decoded.
+        self.decode_bytes = largest_piece(self.shape, self.chunk_shape, self._most) * self.dtype.itemsize
+        self.decode_bytes += 2 * chunk * self._at_once + _POOLS
         self.decode_bytes += 2 * min(chunk, _PIECE) * machine.cores()  # and what those threads' pools keep of them
+
+    @property
+    def _most(self) -> int:
+        return max(1, _PIECE // self.dtype.itemsize)
+
+    @property
+    def coordinates(self) -> Mapping[str, Coordinate]:
+        """Where OME-Zarr says that pixels lie, else the arrays beside this one that are called as its axes."""
+        if self._choice.picture:
+            return self._choice.picture.coordinates(self._choice.level, self.shape)
+        if not self._choice.name or not self.dims:
+            return {}
+        return beside(_open_node(self._path), self._choice.name, dict(zip(self.dims, self.shape, strict=True)))
 
     def read_into(self, box: Box, out: Array) -> None:
         """Decode the box in pieces that end at chunk edges."""
         handle = self._open()
-        for piece, inside in _pieces(box, tuple(slice(0, length) for length in lengths(box)), self._cuts):
+        for piece, inside in pieces_of(box, self.chunk_shape, self._most):
             try:
-                # Zarr decodes ten chunks at once by default: no faster than one a core, and 3 times the memory.
-                with zarr.config.set({"async.concurrency": machine.cores()}):
+                with zarr.config.set({"async.concurrency": self._at_once}):
                     out[inside] = handle[piece]
             except MemoryError:
                 raise
-            except Exception as error:  # codecs and stores raise what they like for a chunk they cannot read
-                reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+            except Exception as error:  # see reason_of
                 where = ", ".join(f"{part.start}:{part.stop}" for part in piece)
+                if remote.is_url(self._path) and not isinstance(error, _DAMAGE):
+                    raise remote.failure(f"{self._label} at [{where}]", error) from error
                 raise SourceError(
-                    f"{self._label} cannot be read at [{where}] ({reason}); a chunk there is damaged, copy the store "
-                    "again."
+                    f"{self._label} cannot be read at [{where}] ({reason_of(error)}); a chunk there is damaged, copy "
+                    "the store again."
                 ) from error
 
-    def _cuts(self, box: Box) -> list[tuple[int, int]]:
-        """Return (axis, chunk edge) to cut a box at that touches too many bytes of chunks, none where it is fine."""
-        edges, size = [], self.dtype.itemsize
-        for axis, (part, chunk) in enumerate(zip(box, self.chunk_shape, strict=True)):
-            first, last = part.start // chunk, -(-part.stop // chunk)
-            size *= (last - first) * chunk
-            if last - first > 1:
-                edges.append((axis, (first + last) // 2 * chunk))
-        return edges if size > _PIECE else []
-
     def fingerprint(self) -> str:
-        """Digest of the array's metadata and, on a local disk, of size and time of its first files."""
-        folder = os.path.join(self._path, self._name)
-        files = (os.path.join(here, name) for here, _, names in os.walk(folder) for name in sorted(names))
-        states = [(path, *file_state(path)) for path in islice(files, _FILES_COMPARED)]
-        return digest(self._label, str(self._open().metadata.to_dict()), states)
+        """Digest of the array's metadata, and of its files' sizes and times: the first ones, behind a URL a few."""
+        metadata = self._open().metadata
+        if remote.is_url(self._path):
+            keys = ("zarr.json", ".zarray", *_some_chunks(self._open()))
+            base = "/".join(part for part in (self._path.rstrip("/"), self._choice.name) if part)
+            states: list[Any] = [remote.state_if_any(f"{base}/{key}") for key in keys]
+        else:
+            folder = os.path.join(self._path, self._choice.name)
+            files = (os.path.join(here, name) for here, _, names in os.walk(folder) for name in sorted(names))
+            states = [(path, *file_state(path)) for path in islice(files, _FILES_COMPARED)]
+        return digest(self._label, str(metadata.to_dict()), states)
 
     def _open(self) -> Any:
         if self._handle is None:
-            self._handle = _array_at(_open_node(self._path), self._name, self._label)
+            self._handle = _array_at(_open_node(self._path), self._choice.name, self._label)
         return self._handle
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_handle": None}
 
 
-def _pieces(box: Box, inside: Box, cuts: Callable[[Box], list[tuple[int, int]]]) -> Iterator[tuple[Box, Box]]:
-    """Halve a box at chunk edges until nothing is left to cut; with where each piece lies in the whole."""
-    found = cuts(box)
-    if not found:
-        yield box, inside
-        return
-    axis, edge = found[0]
-    middle = inside[axis].start + edge - box[axis].start
-    for here, there in (
-        (slice(box[axis].start, edge), slice(inside[axis].start, middle)),
-        (slice(edge, box[axis].stop), slice(middle, inside[axis].stop)),
-    ):
-        yield from _pieces((*box[:axis], here, *box[axis + 1 :]), (*inside[:axis], there, *inside[axis + 1 :]), cuts)
+def _some_chunks(handle: Any) -> list[str]:
+    """Keys of a few stored objects spread over the array: of its chunks, or where they lie in shards, of these."""
+    sides = handle.shards or handle.chunks
+    grid = tuple(-(-length // side) for length, side in zip(handle.shape, sides, strict=True))
+    count = math.prod(grid)
+    places = sorted({at * (count - 1) // (_CHUNKS_COMPARED - 1) for at in range(_CHUNKS_COMPARED)})
+    return [handle.metadata.encode_chunk_key(tuple(map(int, np.unravel_index(at, grid)))) for at in places]
 
 
 def _open_node(source: str) -> Any:
     try:
         with quiet():
-            return zarr.open(store=source, mode="r")
-    except ImportError as error:
-        raise SourceError(f"{source} cannot be opened: {error}; install what it names, or copy the store.") from error
-    except Exception as error:  # metadata is anyone's JSON: what it lacks shows as KeyError, TypeError and more
-        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise SourceError(f"{source} is not a whole Zarr store ({reason}); copy or write it again.") from error
+            return zarr.open(store=_store(source) if remote.is_url(source) else source, mode="r")
+    except SourceError:
+        raise
+    except Exception as error:  # see reason_of
+        if remote.is_url(source) and not isinstance(error, _DAMAGE):
+            raise remote.failure(source, error) from error
+        raise broken(source, error) from error
+
+
+def _store(url: str) -> Any:
+    """Return a store that asks the process's one file system in threads.
+
+    Not fsspec's asynchronous kind: nothing closes its connections, and each belongs to the loop that made it.
+    """
+    fs, path = remote.filesystem(url)
+    from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
+
+    return zarr.storage.FsspecStore(AsyncFileSystemWrapper(fs, asynchronous=True), read_only=True, path=path)
 
 
 def _array_at(node: Any, name: str, label: str) -> Any:
     if not name:
         return node
-    try:
-        return node[name]
-    except Exception as error:  # as in _open_node
-        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise SourceError(f"{label} is gone or damaged ({reason}); copy or write the store again.") from error
+    array = member(node, name, label)
+    if not isinstance(array, zarr.Array):
+        raise SourceError(f"{label} is gone; copy or write the store again.")
+    return array
 
 
 def _dtype(handle: Any) -> np.dtype[Any]:
-    return cast("np.dtype[Any]", np.dtype(handle.dtype))
+    return np.dtype(str(handle.dtype.str))  # the same text before and after pickling
 
 
-def _chosen(group: zarr.Group, key: str | None, source: str) -> str:
-    """Name the array to read of a group."""
-    arrays = _arrays(group, source)
-    if key is not None:
-        found = [name for name in arrays if name == key.strip("/")] or [
-            name for name in arrays if name.startswith(f"{key.strip('/')}/")
-        ]
-        if not found:
-            raise RequestError(
-                f"{source} has no array {key!r}; it holds {_listing(arrays)}.{nearest(key, list(arrays))}"
-            )
-        arrays = {name: arrays[name] for name in found}
-    images = [name for name, array in arrays.items() if len(array.shape) >= 2]
-    if len(images) == 1 or len(arrays) == 1:
-        return (images or list(arrays))[0]
-    if not arrays:
-        raise SourceError(f"{source} is a Zarr group without arrays; give the path of an array or of its group.")
-    raise SourceError(
-        f"{source} holds {len(arrays)} arrays, {_listing(arrays)}; say which with key={(images or list(arrays))[0]!r}."
-    )
+def _packing(handle: Any) -> dict[str, Any]:
+    """Attributes of an array as xarray reads them: in format 2 it keeps the number for no value as the fill value."""
+    attributes, fill = dict(handle.attrs), handle.metadata.fill_value
+    # Zero is what Zarr fills with unless told otherwise, and a value like others.
+    if handle.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in attributes and fill:
+        attributes.setdefault("_FillValue", fill)
+    return attributes
 
 
-def _arrays(group: zarr.Group, source: str) -> Mapping[str, Any]:
-    try:
-        with quiet():
-            members = group.members(max_depth=None)
-    except Exception as error:  # as in _open_node
-        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise SourceError(f"{source} is not a whole Zarr group ({reason}); copy or write it again.") from error
-    return {name: member for name, member in sorted(members, key=lambda item: item[0]) if hasattr(member, "shape")}
-
-
-def _listing(arrays: Mapping[str, Any]) -> str:
-    named = [f"{name} ({format_shape(array.shape) or 'one value'} {array.dtype})" for name, array in arrays.items()]
-    return ", ".join(named[:12]) + (f" and {len(named) - 12} more" if len(named) > 12 else "")
-
-
-def _check_plain_values(handle: Any, label: str) -> None:
-    """Refuse packed numbers (the CF conventions): read raw, their fill values would pass for data."""
-    attributes = dict(handle.attrs)
-    packed = [name for name in ("scale_factor", "add_offset") if name in attributes]
-    if _dtype(handle).kind in "iu":
-        packed += [name for name in ("_FillValue", "missing_value") if name in attributes]
-    if packed:
-        raise SourceError(
-            f"{label} stores packed numbers (attribute {packed[0]}), not the values themselves; open it with "
-            "xarray.open_zarr, which unpacks them, and give one of its arrays."
-        )
-
-
-def _check_written(handle: Any, label: str) -> None:
+def _check_written(handle: Any, source: str, label: str) -> None:
     """Refuse an array nothing was written to; say so where part of it was not, which Zarr reads as its fill value."""
-    if not math.prod(handle.shape) or handle.nchunks > _MOST_LISTED:
+    if not math.prod(handle.shape) or handle.nchunks > _MOST_LISTED or not remote.is_listed(source):
         return
     stored = handle.nchunks_initialized
     if stored == 0:

@@ -1,0 +1,202 @@
+"""Which array of a Zarr group is meant: the one a key names, the finest level of an OME-Zarr picture, or the only one.
+
+Pictures are found through their metadata, without listing the store: servers of plain HTTP cannot be listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count, islice, takewhile
+from typing import Any, NamedTuple
+
+import numpy as np
+import zarr
+
+from ..collection import Coordinate
+from ..errors import RequestError, SourceError, first_line, nearest
+from . import cf
+from .array import dims_of
+from .choosing import chosen, listing
+from .coordinates import MOST_VALUES
+from .ome import Picture, is_numbered, parts_of, picture_of
+from .quiet import quiet
+
+# Arrays an error names; finding more of a plate's thousands would only take time.
+_NAMED = 12
+
+
+class Choice(NamedTuple):
+    """An array's path from the group, and where it is a level of an OME-Zarr picture, that picture and level."""
+
+    name: str
+    picture: Picture | None = None
+    level: str = ""
+
+    def within(self, folder: str) -> Choice:
+        """Return the same array, seen from the group that `folder` lies in."""
+        return self._replace(name=_joined(folder, self.name))
+
+
+def choose(group: zarr.Group, key: str | None, source: str) -> Choice:
+    """Choose the array to read of a group.
+
+    Parameters
+    ----------
+    group : zarr.Group
+        Opened.
+    key : str or None
+        Path of an array, of a group with one array or picture in it, or path or number of a picture's level.
+    source : str
+        What messages call the group.
+
+    Raises
+    ------
+    RequestError
+        If there is nothing called `key`.
+    SourceError
+        If it says nothing and there are several, or none.
+    """
+    wanted = (key or "").strip("/")
+    picture = picture_of(dict(group.attrs), source)
+    if picture is not None:
+        level = picture.level(wanted) if wanted else picture.levels[0]
+        if level is not None:
+            return Choice(level, picture, level)
+    if not wanted:
+        return _only(group, source)
+    found = member(group, wanted, f"{source}, array {wanted!r}")
+    if isinstance(found, zarr.Group):
+        return choose(found, None, f"{source}, group {wanted!r}").within(wanted)
+    folder, _, last = wanted.rpartition("/")
+    parent = member(group, folder, f"{source}, group {folder!r}") if folder else None
+    if isinstance(parent, zarr.Group):
+        picture = picture_of(dict(parent.attrs), f"{source}, group {folder!r}")
+        level = picture.level(last) if picture else None
+        if level is not None:
+            return Choice(level, picture, level).within(folder)
+    if found is not None:
+        return Choice(wanted)
+    arrays = _arrays(group, source)
+    raise RequestError(f"{source} has no array {key!r}; it holds {listing(arrays)}.{nearest(wanted, list(arrays))}")
+
+
+def beside(root: zarr.Group, name: str, axes: Mapping[str, int]) -> dict[str, Coordinate]:
+    """Coordinates of an array's axes (names and lengths): the arrays in its group or above called as an axis."""
+    found = {}
+    for axis, length in axes.items():
+        folder = name
+        while folder and axis not in found:
+            folder = folder.rpartition("/")[0]
+            path = _joined(folder, axis)
+            array = member(root, path, f"coordinate {path!r} of array {name!r}")
+            if not isinstance(array, zarr.Array) or array.shape != (length,) or length > MOST_VALUES:
+                continue
+            if array.dtype.kind in "iuf" and dims_of(array) == (axis,):
+                found[axis] = cf.decoded(np.asarray(array[...]), dict(array.attrs), f"coordinate {path!r}")
+    return found
+
+
+def member(group: zarr.Group, path: str, subject: str) -> Any:
+    """Return the array or group at a path, None where there is none."""
+    try:
+        with quiet():
+            return group[path]
+    except KeyError:
+        return None
+    except Exception as error:  # see reason_of
+        raise broken(subject, error) from error
+
+
+def broken(subject: str, error: BaseException) -> SourceError:
+    """Return the error for an array or group that cannot be opened."""
+    if type(error).__name__ == "UnknownCodecError":  # two classes, one of Zarr's and one of numcodecs'
+        return SourceError(
+            f"{subject} is encoded with a codec that is not installed ({first_line(error)}); install the package that "
+            "provides it, or write the store again with one of Zarr's own, such as zstd."
+        )
+    return SourceError(f"{subject} is not a whole Zarr store ({reason_of(error)}); copy or write it again.")
+
+
+def reason_of(error: BaseException) -> str:
+    """Kind and first line of an error: metadata, codecs and stores are others' and raise what they like."""
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
+
+
+def _only(group: zarr.Group, source: str) -> Choice:
+    """The only picture of a plate or a store of pictures, else the only array that can hold images."""
+    pictures = dict(islice(_pictures(group, source), _NAMED + 1))
+    if len(pictures) == 1:
+        return next(iter(pictures.values()))[0]
+    if pictures:
+        several = f"more than {_NAMED}" if len(pictures) > _NAMED else str(len(pictures))
+        named = {name: array for name, (_, array) in pictures.items()}
+        raise SourceError(
+            f"{source} holds {several} pictures, {listing(named)}; say which with key={next(iter(named))!r}."
+        )
+    arrays = _arrays(group, source)
+    if not arrays:
+        raise SourceError(
+            f"{source} is a Zarr group without arrays, or its server cannot be asked for them; give the path of an "
+            "array or of its group."
+        )
+    names = cf.auxiliary({name: dict(array.attrs) for name, array in arrays.items()})
+    return choose(group, chosen(arrays, None, source, images=[name for name in arrays if name not in names]), source)
+
+
+def _pictures(group: zarr.Group, source: str, folder: str = "") -> Iterator[tuple[str, tuple[Choice, Any]]]:
+    """Yield the finest level of every picture that a group's metadata name, and that array, by its path."""
+    for part in _parts(group, source):
+        path = _joined(folder, part)
+        subject = f"{source}, group {path!r}"
+        found = member(group, part, subject)
+        if not isinstance(found, zarr.Group):
+            continue
+        picture = picture_of(dict(found.attrs), subject)
+        if picture is None:
+            yield from _pictures(found, source, path)
+            continue
+        array = member(found, picture.levels[0], f"{subject}, array {picture.levels[0]!r}")
+        if isinstance(array, zarr.Array):
+            choice = Choice(picture.levels[0], picture, picture.levels[0]).within(path)
+            yield choice.name, (choice, array)
+
+
+def _parts(group: zarr.Group, source: str) -> Iterator[str]:
+    """Paths of the groups a group says it consists of; what bioformats2raw writes may only number them."""
+    parts: Iterable[str] = parts_of(dict(group.attrs))
+    if not parts and is_numbered(dict(group.attrs)):
+        notes = member(group, "OME", f"{source}, group 'OME'")
+        parts = parts_of(dict(notes.attrs)) if isinstance(notes, zarr.Group) else []
+        if not parts:
+            parts = takewhile(
+                lambda part: isinstance(member(group, part, f"{source}, group {part!r}"), zarr.Group), map(str, count())
+            )
+    yield from parts
+
+
+def _arrays(group: zarr.Group, source: str) -> Mapping[str, Any]:
+    """Arrays that hold data, by path: of pictures their finest levels, and no coordinates of other arrays."""
+    try:
+        with quiet():
+            members = sorted(group.members(max_depth=None), key=lambda member: member[0])
+    except Exception as error:  # see reason_of
+        raise broken(source, error) from error
+    pictures = {
+        name: picture
+        for name, member in members
+        if isinstance(member, zarr.Group) and (picture := picture_of(dict(member.attrs), f"{source}, group {name!r}"))
+    }
+    arrays = {name: member for name, member in members if isinstance(member, zarr.Array)}
+    return {
+        name: array
+        for name, array in arrays.items()
+        if all(
+            name == _joined(folder, picture.levels[0])
+            for folder, picture in pictures.items()
+            if name.startswith(f"{folder}/")
+        )
+    }
+
+
+def _joined(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name

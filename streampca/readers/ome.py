@@ -1,0 +1,150 @@
+"""OME-Zarr: which arrays of a group are levels of one picture, what their axes are called, where their pixels lie.
+
+Metadata of versions 0.1 to 0.5 (https://ngff.openmicroscopy.org/specifications): ``multiscales`` among the attributes
+of a picture's group, under ``ome`` since 0.5. Plates, wells and stores of several pictures (bioformats2raw) name the
+groups of theirs in the same way. Plain values in and out: nothing here opens anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..collection import Coordinate
+from ..errors import SourceError
+
+# What 0.1 and 0.2 call the five axes every picture has there.
+_FIVE_AXES = ("t", "c", "z", "y", "x")
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Where entry i of an axis lies: ``scale * i + offset``, in `unit`."""
+
+    scale: float = 1.0
+    offset: float = 0.0
+    unit: str | None = None
+
+    def coordinate(self, length: int) -> Coordinate | None:
+        """Coordinates of an axis, None where they say no more than the entries' numbers do."""
+        if self == Scaling():
+            return None
+        return Coordinate(self.scale * np.arange(length) + self.offset, {"units": self.unit} if self.unit else {})
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One picture stored at several resolutions.
+
+    Attributes
+    ----------
+    levels : tuple of str
+        Paths of its arrays from its group, the finest first.
+    axes : tuple of str
+        Names of their axes.
+    scalings : tuple of tuple of Scaling
+        For every level, one an axis.
+    """
+
+    levels: tuple[str, ...]
+    axes: tuple[str, ...]
+    scalings: tuple[tuple[Scaling, ...], ...]
+
+    def level(self, key: str) -> str | None:
+        """Path of the level that `key` names by its path or its number (from 0, the finest), None if it names none."""
+        if key in self.levels:
+            return key
+        return self.levels[int(key)] if key.isdecimal() and int(key) < len(self.levels) else None
+
+    def coordinates(self, level: str, shape: Sequence[int]) -> dict[str, Coordinate]:
+        """Coordinates of a level's axes of space and time, by name, where the metadata have them."""
+        scalings = self.scalings[self.levels.index(level)]
+        found = {
+            axis: scaling.coordinate(length)
+            for axis, scaling, length in zip(self.axes, scalings, shape, strict=True)
+            if axis != "c"
+        }
+        return {axis: coordinate for axis, coordinate in found.items() if coordinate is not None}
+
+
+def picture_of(attributes: Mapping[str, Any], subject: str) -> Picture | None:
+    """Return the picture that a group's attributes describe, None where they describe none.
+
+    Raises
+    ------
+    SourceError
+        If they try to and cannot be understood; `subject` is what the message calls the group.
+    """
+    multiscales = _metadata(attributes).get("multiscales")
+    if not multiscales:
+        return None
+    try:
+        # Of several, the first is the one to show by default.
+        return _picture(multiscales[0])
+    except (LookupError, TypeError, ValueError, AttributeError) as error:  # metadata are anyone's JSON
+        raise SourceError(
+            f"{subject} has OME-Zarr metadata (multiscales) that cannot be understood ({type(error).__name__}: "
+            f"{error}); give the path of the array itself, such as {subject}/0."
+        ) from error
+
+
+def parts_of(attributes: Mapping[str, Any]) -> list[str]:
+    """Paths of the groups that a plate, a well or a store of several pictures says it consists of."""
+    metadata = _metadata(attributes)
+    for name, within in (("plate", "wells"), ("well", "images")):
+        members = metadata.get(name)
+        listed = members.get(within) if isinstance(members, Mapping) else None
+        if isinstance(listed, list):
+            return [str(item["path"]) for item in listed if isinstance(item, Mapping) and item.get("path")]
+    series = metadata.get("series")
+    return [str(path) for path in series if path] if isinstance(series, list) else []
+
+
+def is_numbered(attributes: Mapping[str, Any]) -> bool:
+    """Whether a group is laid out as bioformats2raw does: pictures in groups 0, 1, ..., and notes in a group OME."""
+    return "bioformats2raw.layout" in _metadata(attributes)
+
+
+def _metadata(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what OME keeps among a group's attributes: all of them before 0.5, then those under ``ome``."""
+    inside = attributes.get("ome")
+    return inside if isinstance(inside, Mapping) else attributes
+
+
+def _picture(multiscale: Mapping[str, Any]) -> Picture:
+    axes = multiscale.get("axes") or _FIVE_AXES
+    names = tuple(str(axis["name"]) if isinstance(axis, Mapping) else str(axis) for axis in axes)
+    units = [axis.get("unit") if isinstance(axis, Mapping) else None for axis in axes]
+    datasets = multiscale["datasets"]
+    shared = multiscale.get("coordinateTransformations") or ()
+    if len(set(names)) < len(names) or not datasets:
+        raise ValueError("an axis named twice, or no dataset")
+    scalings = tuple(
+        _scalings((*(dataset.get("coordinateTransformations") or ()), *shared), units) for dataset in datasets
+    )
+    return Picture(tuple(str(dataset["path"]).strip("/") for dataset in datasets), names, scalings)
+
+
+def _scalings(transformations: Sequence[Mapping[str, Any]], units: Sequence[Any]) -> tuple[Scaling, ...]:
+    """Apply scales and translations in their order; other kinds, and numbers kept in files, leave places unknown."""
+    scale, offset = np.ones(len(units)), np.zeros(len(units))
+    for step in transformations:
+        kind = step.get("type")
+        if kind == "identity":
+            continue
+        if kind not in ("scale", "translation") or kind not in step:
+            return tuple(Scaling() for _ in units)
+        numbers = np.asarray(step[kind], float)
+        if numbers.shape != scale.shape:
+            raise ValueError(f"a {kind} of {numbers.size} numbers for {len(units)} axes")
+        if kind == "scale":
+            scale, offset = scale * numbers, offset * numbers
+        else:
+            offset = offset + numbers
+    return tuple(
+        Scaling(float(a), float(b), unit if isinstance(unit, str) else None)
+        for a, b, unit in zip(scale, offset, units, strict=True)
+    )

@@ -1,0 +1,334 @@
+"""Files behind URLs, through fsspec (https://filesystem-spec.readthedocs.io): whatever scheme it knows, read by ranges.
+
+File systems are looked up by their URL for every call, not held: fsspec keeps one a process for each kind and set of
+options, so that collections pickle small and work in any process. Retrying is left to it; waiting is bounded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+from functools import lru_cache
+from typing import Any
+
+from ..errors import SourceError
+from ..units import MIB, format_bytes
+
+# Seconds until a server must have taken a connection, and between any two pieces it sends: it may be slow, not silent.
+_CONNECT, _SILENT = 20.0, 60.0
+# Bytes asked for at once: what fsspec hands out is a copy, and this bounds it.
+PIECE = 4 * MIB
+# Longer files are not images to be fetched whole.
+_MOST_FETCHED = 256 * MIB
+# Blocks of an opened file that are kept, and their bytes: headers and indices are read here and there.
+_BLOCK, _BLOCKS = MIB, 4
+# What an opened file holds, with the copy it hands out.
+OPENED_BYTES = (_BLOCKS + 2) * _BLOCK
+# A scheme has two letters or more: one is a Windows drive. Chains of file systems are fsspec's ("simplecache::s3://").
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::[A-Za-z][A-Za-z0-9+.-]+)*://")
+_MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+# What file systems call the state of a file, beside its size.
+_STATES = ("etag", "last-modified", "lastmodified", "mtime", "updated", "generation", "created", "content-md5")
+
+
+def is_url(source: Any) -> bool:
+    """Whether it is text that begins with a scheme."""
+    return isinstance(source, str) and _URL.match(source) is not None
+
+
+def refuse(source: str, kind: str) -> None:
+    """Refuse a URL of a kind of file that is read from disks only."""
+    if is_url(source):
+        raise SourceError(f"{source} is {kind}, which is not read through URLs; download it and give the file.")
+
+
+def is_pattern(url: str) -> bool:
+    """Whether it stands for what it matches; a question mark does not: it begins the query of a web address."""
+    return "*" in url or "[" in url
+
+
+def local_path(url: str) -> str:
+    """Return the path that a ``file://`` URL stands for, and any other URL or path as it is."""
+    return str(filesystem(url)[1]) if url.partition("://")[0].lower() in ("file", "local") else url
+
+
+def filesystem(url: str) -> tuple[Any, str]:
+    """Return the fsspec file system a URL belongs to and its path there.
+
+    Raises
+    ------
+    SourceError
+        If fsspec, or what it needs for this scheme, is not installed.
+    """
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError as error:
+        raise SourceError(
+            f"{url} is read with fsspec, which is not installed; pip install 'streampca[cloud]'."
+        ) from error
+    try:
+        fs, path = url_to_fs(url, **_options(url))
+    except ImportError as error:
+        raise SourceError(
+            f"{url} cannot be opened ({_first_line(error)}); pip install 'streampca[cloud]', or what it names."
+        ) from error
+    except ValueError as error:
+        raise SourceError(f"{url} cannot be opened ({_first_line(error)}); check the address.") from error
+    return fs, path.rstrip("/") or path
+
+
+def _options(url: str) -> dict[str, Any]:
+    """Return what fsspec's file system for HTTP is told: bounds on waiting, and no compression, which hides lengths."""
+    schemes = [scheme for scheme in ("http", "https") if re.search(rf"(^|:){scheme}://", url)]
+    if not schemes:
+        return {}
+    try:
+        from aiohttp import ClientTimeout
+    except ImportError:
+        return {}  # fsspec says so itself
+    timeout = ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=_SILENT)
+    options = {"client_kwargs": {"timeout": timeout}, "headers": {"Accept-Encoding": "identity"}}
+    return dict.fromkeys(schemes, options)
+
+
+def first_bytes(url: str, count: int) -> bytes:
+    """Return how a file begins; nothing where there is no file (a folder, a glob)."""
+    fs, path = filesystem(url)
+    try:
+        if _speaks_http(fs):
+            with fs.open(path, block_size=count, cache_type="none", size=count) as file:
+                return bytes(file.read(count))
+        return bytes(fs.cat_file(path, start=0, end=count))
+    except Exception as error:  # file systems raise what their libraries do
+        if is_missing(error):
+            return b""
+        raise failure(url, error) from error
+
+
+def exists(url: str) -> bool:
+    """Whether there is a file, as far as its server says."""
+    fs, path = filesystem(url)
+    try:
+        fs.info(path)
+    except Exception as error:  # as in first_bytes
+        if is_missing(error):
+            return False
+        raise failure(url, error) from error
+    return True
+
+
+def file_state(url: str) -> tuple[int, str]:
+    """Size in bytes, and entity tag or time of last change: what tells one state of a file from another, cheaply.
+
+    Raises
+    ------
+    SourceError
+        If there is no such file, or its server does not say how long it is.
+    """
+    fs, path = filesystem(url)
+    try:
+        info = {str(name).lower(): value for name, value in fs.info(path).items()}
+    except Exception as error:  # as in first_bytes
+        raise failure(url, error) from error
+    if info.get("size") is None or info.get("type") == "directory":
+        raise SourceError(f"{url} is not a file whose length its server tells; download it and give the file.")
+    return int(info["size"]), ", ".join(str(info[name]) for name in _STATES if info.get(name) is not None)
+
+
+def state_if_any(url: str) -> tuple[int, str] | None:
+    """Return `file_state`, None where there is no such file."""
+    return file_state(url) if exists(url) else None
+
+
+def is_listed(source: str) -> bool:
+    """Whether what lies below a path or URL can be relied on to be listed: plain web servers show what they like."""
+    return not is_url(source) or not _speaks_http(filesystem(source)[0])
+
+
+def read_into(url: str, start: int, view: memoryview) -> None:
+    """Fill `view` with the bytes that begin at `start`, in pieces of at most `PIECE`.
+
+    Raises
+    ------
+    SourceError
+        If they cannot be read, or the file ends before.
+    """
+    fs, path = filesystem(url)
+    while view:
+        count = min(PIECE, len(view))
+        try:
+            data = fs.cat_file(path, start=start, end=start + count)
+        except Exception as error:  # as in first_bytes
+            raise failure(url, error) from error
+        if len(data) != count:
+            raise SourceError(
+                f"{url} gave {len(data)} bytes where {count} were asked for, from byte {start}; it was cut short or "
+                "changed while it was read, check the file."
+            )
+        view[:count] = data
+        view, start = view[count:], start + count
+
+
+def check_ranges(url: str, size: int) -> None:
+    """Refuse a server that sends whole files when asked for a part: each part would cost all of the file's memory."""
+    fs, path = filesystem(url)
+    if not _speaks_http(fs) or size < 2:
+        return
+    try:
+        with fs.open(path, block_size=PIECE, cache_type="none", size=size) as file:
+            file.seek(size - 1)
+            file.read(1)
+    except ValueError as error:  # how fsspec says that the answer was not a part
+        raise SourceError(
+            f"{url} lies on a server that does not send parts of files (no range requests); download it and give the "
+            "file."
+        ) from error
+    except Exception as error:  # as in first_bytes
+        raise failure(url, error) from error
+
+
+def fetch(url: str, most: int = _MOST_FETCHED) -> bytes:
+    """Return a whole file of at most `most` bytes.
+
+    Raises
+    ------
+    SourceError
+        If it is longer, or cannot be read.
+    """
+    size = file_state(url)[0]
+    if size > most:
+        raise SourceError(
+            f"{url} has {format_bytes(size)}, and files fetched whole have at most {format_bytes(most)}; download it "
+            "and give the file."
+        )
+    fs, path = filesystem(url)
+    try:
+        data = bytes(fs.cat_file(path))
+    except Exception as error:  # as in first_bytes
+        raise failure(url, error) from error
+    if len(data) != size:
+        raise SourceError(f"{url} gave {len(data)} bytes and has {size}; it was cut short, fetch it again.")
+    return data
+
+
+def matching(url: str) -> list[str]:
+    """URLs of the files that a glob matches or that lie below a folder, sorted; none where there are none.
+
+    Plain web servers list their folders only where they show pages of links.
+    """
+    fs, path = filesystem(url)
+    try:
+        find = fs.glob if is_pattern(path) else fs.find
+        found = find(path, detail=True)
+    except Exception as error:  # as in first_bytes
+        if is_missing(error):
+            return []
+        raise failure(url, error) from error
+    return sorted(_back(fs, name) for name, info in found.items() if info.get("type") != "directory")
+
+
+def _back(fs: Any, path: str) -> str:
+    """Return the URL of a file system's path."""
+    url = path if is_url(path) else str(fs.unstrip_protocol(path))
+    return url.replace("memory:///", "memory://", 1)
+
+
+def common_folder(urls: list[str]) -> str:
+    """Return the folder that all of these lie in, nothing where they have none in common."""
+    # Not commonpath, which takes one of the two slashes of a scheme away.
+    shared = os.path.commonprefix([f"{url.rpartition('/')[0]}/" for url in urls]).rpartition("/")[0]  # noqa: RUF071
+    return shared if is_url(shared) and shared.partition("://")[2] else ""
+
+
+def state_numbers(url: str) -> tuple[int, int]:
+    """Return size in bytes and a number of the rest of `file_state`, (-1, -1) for a file that is not there."""
+    state = state_if_any(url)
+    if state is None:
+        return -1, -1
+    return state[0], int.from_bytes(hashlib.sha256(state[1].encode()).digest()[:7], "big")
+
+
+def open_file(url: str) -> io.BufferedReader:
+    """Open a file for reading here and there; blocks of it are fetched and a few of them kept (4 MiB)."""
+    return io.BufferedReader(_Blocks(url), 2**16)
+
+
+class _Blocks(io.RawIOBase):
+    """A file behind a URL, read in blocks.
+
+    Not fsspec's own file: that of ``memory://`` is one for all who open it, position included.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url, self._size, self._position = url, file_state(url)[0], 0
+        check_ranges(url, self._size)
+        self._block = lru_cache(_BLOCKS)(self._fetched)
+
+    def _fetched(self, number: int) -> bytearray:
+        start = number * _BLOCK
+        data = bytearray(min(_BLOCK, self._size - start))
+        read_into(self._url, start, memoryview(data))
+        return data
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        self._position = max(0, start + offset)
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        """Copy what is asked for of the block the position lies in; nothing at the end."""
+        if self._position >= self._size:
+            return 0
+        view = memoryview(buffer).cast("B")
+        number, inside = divmod(self._position, _BLOCK)
+        data = self._block(number)[inside : inside + len(view)]
+        view[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+
+def is_missing(error: BaseException) -> bool:
+    """Whether an error means that there is nothing at a URL, rather than that its server cannot be asked."""
+    root = _root(error)
+    if hasattr(root, "status"):  # aiohttp's, which fsspec hides behind a FileNotFoundError whatever it says
+        return root.status in (404, 410)
+    if isinstance(root, (OSError, TimeoutError)):
+        return isinstance(root, _MISSING)
+    return isinstance(error, _MISSING)
+
+
+def failure(url: str, error: BaseException) -> SourceError:
+    """Return the error that says in one line why a URL cannot be read."""
+    if isinstance(error, SourceError):
+        return error
+    if is_missing(error):
+        return SourceError(f"{url} does not exist; check the address.")
+    root = _root(error)
+    reason = "it did not answer in time" if isinstance(root, TimeoutError) else _first_line(root)
+    return SourceError(f"{url} cannot be read ({reason}); check that its server answers and lets you read it.")
+
+
+def _root(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(".")
+
+
+def _speaks_http(fs: Any) -> bool:
+    protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
+    return "http" in protocols
