@@ -16,6 +16,8 @@ from .errors import RequestError, SourceError
 
 Array = npt.NDArray[Any]
 
+COLOURS = (3, 4)  # lengths of a last axis that is taken for colours when axes have no names
+
 
 class Chunks(NamedTuple):
     """How storage cuts a collection: samples and features to a chunk. A read touching a chunk decodes all of it."""
@@ -60,6 +62,10 @@ class Collection(abc.ABC):
         preparation that resizes makes rows of them.
     skipped : tuple of Skipped
         Files left out on request, which are no samples.
+    kept : ndarray of bool or None
+        Which of the source's samples are here, where it is known how many were left out with those files.
+    labels : ndarray of shape (n,) or None
+        A value a sample, numbers or text, where labels were given on opening.
     """
 
     source: str
@@ -68,6 +74,8 @@ class Collection(abc.ABC):
     axes: tuple[str, ...] | None = None
     mixed: bool = False
     skipped: tuple[Skipped, ...] = ()
+    kept: Array | None = None
+    labels: Array | None = None
 
     @property
     def n_samples(self) -> int:
@@ -170,6 +178,19 @@ class Collection(abc.ABC):
     def fingerprint(self) -> str:
         """Return a short text that changes when the source does, for files by their sizes and times."""
         return digest(self.source, self.shape, self.dtype.str)
+
+
+def sample_dims(collection: Collection) -> tuple[str, ...]:
+    """Names of a sample's axes: the source's own, else by their number and lengths."""
+    shape, names = collection.sample_shape, collection.axes
+    taken = {"component", "eigenvalue", "sample"}
+    if names and len(set(names)) == len(names) and not taken & set(names):
+        return names
+    if len(shape) == 2:
+        return ("y", "x")
+    if len(shape) == 3:
+        return ("y", "x", "channel") if shape[-1] in COLOURS else ("z", "y", "x")
+    return tuple(f"axis_{number}" for number in range(len(shape)))
 
 
 def digest(*parts: object) -> str:

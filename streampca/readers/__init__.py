@@ -7,6 +7,8 @@ that is `prepare`'s work. Errors name the file.
 
 A reader of files describes them as a `StoredArray` (`array.py`): shape, dtype, chunks, and one method that fills a box
 of a buffer. `ArrayCollection` makes samples of it, with `sample_axes`, `select` and ranges of features, once for all.
+What is asked beyond a format's own reading is put together from collections: `joined.py` puts several sources one
+after another, `patches.py` cuts images into windows, `chosen.py` takes some samples of another collection.
 Whatever holds a collection must pass `streampca.testing.CollectionContract`.
 """
 
@@ -19,13 +21,32 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, TypedDict
 
 from ..collection import Chunks, Collection
-from ..errors import SourceError, nearest
-from . import sniff
+from ..errors import RequestError, SourceError, nearest
+from ..events import Listener, silent
+from . import remote, sniff
+from .columns import csv_column, open_column
+from .compose import composed
 
-__all__ = ["FORMATS", "Chunks", "Collection", "Format", "open_collection"]
+__all__ = ["FORMATS", "Chunks", "Collection", "Format", "Opening", "open_collection", "open_column"]
+
+_ON_BAD_FILE = ("error", "skip")
+
+
+class Opening(TypedDict, total=False):
+    """The options of `open_collection`, for functions that pass them on and have a listener of their own."""
+
+    key: str | None
+    sample_axes: Sequence[int | str] | None
+    select: Mapping[int | str, int | slice] | None
+    patches: int | Sequence[int] | Mapping[str, Any] | None
+    samples: Any
+    labels: Any
+    where: str | None
+    on_bad_file: str
+    listing: str | os.PathLike[str] | None
 
 
 @dataclass(frozen=True)
@@ -60,12 +81,17 @@ class Format:
 
 FORMATS: list[Format] = [
     Format("array", sniff.is_array, ".array", "open_array"),
+    Format("held", sniff.is_held, ".held", "open_held"),
     Format("npy", sniff.is_npy, ".npy", "open_npy"),
     Format("npz", sniff.is_npz, ".npy", "open_npz"),
     Format("idx", sniff.is_idx, ".idx", "open_idx"),
     Format("zarr", sniff.is_zarr, ".zarr", "open_zarr"),
     Format("tiff", sniff.is_tiff, ".tiff", "open_tiff"),
-    Format("images", sniff.is_files, ".images", "open_images"),
+    Format("hdf5", sniff.is_hdf5, ".hdf5", "open_hdf5"),
+    Format("netcdf", sniff.is_netcdf3, ".netcdf", "open_netcdf"),
+    Format("fits", sniff.is_fits, ".fits", "open_fits"),
+    Format("joined", sniff.is_several, ".joined", "open_joined", options=("on_bad_file", "opened")),
+    Format("images", sniff.is_files, ".images", "open_images", options=("on_bad_file", "listing", "listener")),
 ]
 
 
@@ -81,16 +107,24 @@ def open_collection(
     key: str | None = None,
     sample_axes: Sequence[int | str] | None = None,
     select: Mapping[int | str, int | slice] | None = None,
+    patches: int | Sequence[int] | Mapping[str, Any] | None = None,
+    samples: Any = None,
+    labels: Any = None,
+    where: str | None = None,
+    on_bad_file: str = "error",
+    listing: str | os.PathLike[str] | None = None,
+    listener: Listener = silent,
 ) -> Collection:
     """Open anything that holds images as a collection: n samples read in pieces.
 
     Parameters
     ----------
     source : path, glob, list of paths, or object
-        A ``.npy`` or ``.npz`` file, a Zarr array or group (v2 or v3), an IDX file (plain or gzipped), a TIFF file of
-        many pages, a folder, glob or list of image files, ``@list.txt`` (one path a line, from that file's folder),
-        or an object with shape, dtype and slicing (numpy, dask, zarr, h5py, xarray). A collection is returned as it
-        is.
+        A ``.npy`` or ``.npz`` file, a Zarr array or group (v2 or v3), an HDF5, NetCDF or FITS file, an IDX file (plain
+        or gzipped), a TIFF file of many pages; a folder or glob of these, a list, ``@list.txt`` (one path a line, from
+        that file's folder) or ``table.csv:column`` (paths from the table's folder), one after another; the same of
+        image files, one sample a file; or an object with shape, dtype and slicing (numpy, dask, zarr, h5py, xarray). A
+        collection is taken as it is.
     key : str, optional
         Which array, where the source holds several.
     sample_axes : sequence of int or str, optional
@@ -98,25 +132,54 @@ def open_collection(
         else all but the first. The others are flattened into samples in order.
     select : mapping of axis to int or slice, optional
         What to take of an axis: an integer drops it, a slice narrows it.
+    patches : int, sequence of int or mapping, optional
+        Make windows of the images the samples: their side, their sides ``(16, 16)``, or also the step between them,
+        ``{"size": (16, 16), "step": (8, 8)}``. Colours stay inside. An array that is a single image will do.
+    samples : slice, (start, stop[, step]) or sequence of int, optional
+        Take these samples only.
+    labels : array, path or ``"folder"``, optional
+        A value a sample, see `open_column`; the collection keeps them as `labels`.
+    where : str, optional
+        Take samples by label only: ``"label=3"``, ``"label!=0,1"``, ``"label>=5"``.
+    on_bad_file : {"error", "skip"}
+        Whether to stop at a file that cannot be read or to leave such files out; see `Collection.skipped`.
+    listing : path, optional
+        Where to keep the table of a folder's files, for the next time.
+    listener : callable, optional
+        Told of the files' being checked, where that is asked for.
 
     Returns
     -------
     Collection
-        Nothing but headers has been read.
+        Nothing but headers and labels has been read.
 
     Raises
     ------
     SourceError
         If the source is missing, broken, ambiguous or of an unknown format.
     RequestError
-        If an axis or key does not exist.
+        If an axis or key does not exist, or an option makes no sense for this source.
     """
+    if on_bad_file not in _ON_BAD_FILE:
+        raise RequestError(f"on_bad_file {on_bad_file!r} is not known; give 'error' or 'skip'.")
+    further = {
+        "on_bad_file": on_bad_file,
+        "listing": None if listing is None else os.fspath(listing),
+        "listener": listener,
+        "opened": _opened,
+    }
+    collection = _opened(source, {"key": key, "sample_axes": sample_axes, "select": select}, further)
+    return composed(collection, sample_axes=sample_axes, patches=patches, samples=samples, labels=labels, where=where)
+
+
+def _opened(source: Any, options: Mapping[str, Any], further: Mapping[str, Any]) -> Collection:
+    """Open a source by the first row that knows it, with `options` and those of the `further` ones it takes."""
     if isinstance(source, Collection):
         return source
     source = _named(source)
     for row in _formats():
         if row.matches(source):
-            return row.open(source, key=key, sample_axes=sample_axes, select=select)
+            return row.open(source, **options, **{name: further[name] for name in row.options})
     raise SourceError(
         f"a {type(source).__name__} is not a collection; give a path, a glob, a list of image files, or an array "
         "with shape, dtype and slicing."
@@ -129,13 +192,19 @@ def _named(source: Any) -> Any:
         source = os.fspath(source)
     if isinstance(source, (list, tuple)) and all(isinstance(item, (str, os.PathLike)) for item in source):
         return [os.path.expanduser(os.fspath(item)) for item in source]
-    if not isinstance(source, str) or "://" in source:
+    if isinstance(source, str) and remote.is_url(source):
+        source = remote.local_path(source)
+    if not isinstance(source, str) or remote.is_url(source):
         return source
     source = os.path.expanduser(source)
     if os.path.exists(source):
         return source
     if source.startswith("@"):
         return _listed(source[1:])
+    table = csv_column(source)
+    if table is not None:
+        folder = os.path.dirname(table[0])
+        return [os.path.join(folder, os.path.expanduser(cell)) for cell in table[1] if cell]
     if not glob.has_magic(source):
         raise SourceError(f"{source} does not exist{_parent_hint(source)} Check the path.")
     matches = glob.glob(source, recursive=True)

@@ -8,17 +8,19 @@ and partial reads from `ArrayCollection`.
 from __future__ import annotations
 
 import abc
+import copy
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
-from ..collection import Array, Chunks, Collection, check_dtype, check_shape, digest, refuse_key
+from ..collection import Array, Chunks, Collection, Coordinate, check_dtype, check_shape, digest, refuse_key
 from ..errors import SourceError, StreampcaError
 from .axes import Axis, Box, Layout, Selection, boxes_of, covering_box, layout_of, lengths
+from .coordinates import inner_coordinates, object_coordinates, outer_coordinates
 
 # A partial read of a contiguous array fetches whole pages of this many bytes from the disk or memory behind it.
 PAGE = 4096
@@ -56,6 +58,8 @@ class StoredArray(abc.ABC):
         Most bytes `read_into` holds beside its target.
     attributes : mapping
         Plain data the format keeps with the array.
+    dims : tuple of str or None
+        Names of all axes, where the format has them.
     """
 
     shape: tuple[int, ...]
@@ -63,6 +67,12 @@ class StoredArray(abc.ABC):
     chunk_shape: tuple[int, ...]
     decode_bytes: int = 0
     attributes: Mapping[str, Any] = MappingProxyType({})
+    dims: tuple[str, ...] | None = None
+
+    @property
+    def coordinates(self) -> Mapping[str, Coordinate]:
+        """Coordinates along its axes, by the axis's name, one value an entry; read when asked for."""
+        return {}
 
     @abc.abstractmethod
     def read_into(self, box: Box, out: Array) -> None:
@@ -117,9 +127,18 @@ class ArrayCollection(Collection):
         shape = check_shape(tuple(int(length) for length in array.shape), source)
         self._array = array
         self._dims = tuple(dims or ())
-        self._layout = layout_of(shape, source=source, dims=self._dims or None, sample_axes=sample_axes, select=select)
-        self.shape = check_shape((math.prod(self._layout.outer_shape), *self._layout.inner_shape), source)
-        self.axes = tuple(self._dims[axis] for axis in self._layout.inner) if self._dims else None
+        self._lay_out(layout_of(shape, source=source, dims=self._dims or None, sample_axes=sample_axes, select=select))
+
+    def _lay_out(self, layout: Layout) -> None:
+        self._layout = layout
+        self.shape = check_shape((math.prod(layout.outer_shape), *layout.inner_shape), self.source)
+        self.axes = tuple(self._dims[axis] for axis in layout.inner) if self._dims else None
+
+    def laid_out(self, layout: Layout) -> Self:
+        """The same array seen by another layout of its axes."""
+        other = copy.copy(self)
+        other._lay_out(layout)
+        return other
 
     @property
     def array(self) -> ArrayLike | StoredArray:
@@ -146,6 +165,19 @@ class ArrayCollection(Collection):
     def attributes(self) -> Mapping[str, Any]:
         """What the format keeps with a stored array."""
         return self._array.attributes if isinstance(self._array, StoredArray) else {}
+
+    @property
+    def coordinates(self) -> Mapping[str, Coordinate]:
+        """Those of the array along the axes of a sample."""
+        return inner_coordinates(self._all_coordinates(), self._layout, self._dims)
+
+    def sample_coordinates(self) -> Mapping[str, Coordinate]:
+        """Those of the array along the axes flattened into samples, repeated over the others."""
+        return outer_coordinates(self._all_coordinates(), self._layout, self._dims)
+
+    def _all_coordinates(self) -> Mapping[str, Coordinate]:
+        array = self._array
+        return array.coordinates if isinstance(array, StoredArray) else object_coordinates(array)
 
     @property
     def decode_bytes(self) -> int:
@@ -204,6 +236,8 @@ class ArrayCollection(Collection):
     def where(self, index: int) -> str:
         """Name the sample, by its place on every axis where several make the samples."""
         plain = f"sample {index} of {self.source}"
+        if not self._layout.outer:
+            return self.source
         if len(self._layout.outer) == 1 and self._layout.place(0) == {self._layout.outer[0]: 0}:
             return plain
         names = self._dims or [f"axis {axis}" for axis in range(len(self._layout.index))]
@@ -227,10 +261,15 @@ def open_array(
     refuse_key(key, f"a {name}")
     _check_object(source, name)
     if type(source).__module__.startswith("h5py."):
-        from .hdf5 import HeldDataset
+        from .hdf5 import held_dataset
 
-        source = HeldDataset(source)
-    return ArrayCollection(source, source=name, dims=dims_of(source), sample_axes=sample_axes, select=select)
+        source = held_dataset(source, name)
+    dims = dims_of(source)
+    if getattr(source, "__dask_graph__", None) is not None:
+        from .lazy import LazyArray, is_lazy
+
+        source = LazyArray(source, name) if is_lazy(source) else source
+    return ArrayCollection(source, source=name, dims=dims, sample_axes=sample_axes, select=select)
 
 
 def _check_object(source: Any, name: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import index as as_index
 
 from ..collection import Chunks
@@ -18,6 +18,7 @@ Box = tuple[slice, ...]
 _VERTICAL = {"y", "lat", "latitude", "row", "rows", "height"}
 _HORIZONTAL = {"x", "lon", "longitude", "column", "columns", "col", "width"}
 _COLOUR = {"c", "s", "channel", "channels", "colour", "color", "rgb"}
+_COLOURS = (3, 4)  # lengths of a last axis that is taken for colours when axes have no names
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class Layout:
     index : tuple of int or slice
         What is taken on every axis of the array; an integer drops its axis.
     outer, inner : tuple of int
-        Axes flattened into samples, in order; axes that make one sample, in the sample's own order.
+        Axes flattened into samples, in order, none where the array is a single image; axes that make one sample, in
+        the sample's own order.
     """
 
     index: tuple[int | slice, ...]
@@ -97,17 +99,35 @@ def layout_of(
     index = _selection(shape, dims, select or {}, source)
     kept = [axis for axis, item in enumerate(index) if isinstance(item, slice)]
     if sample_axes is None:
-        inner = _default_axes(kept, dims or (), source)
+        inner = _default_axes(kept, dims or ())
     else:
         inner = _asked_axes(sample_axes, kept, len(shape), dims, source)
     return Layout(tuple(index), tuple(axis for axis in kept if axis not in inner), tuple(inner))
 
 
+def image_layout(layout: Layout, dims: Sequence[str], sides: int) -> Layout:
+    """Lay out an array whose images will be cut into windows of some `sides`, where the caller named no axes.
+
+    It is a single image if it has just these sides, or these and colours; named colours come last.
+    """
+    kept = layout.kept
+    lengths_of = dict(zip((*layout.outer, *layout.inner), (*layout.outer_shape, *layout.inner_shape), strict=True))
+    coloured = not dims and len(kept) == sides + 1 and lengths_of[kept[-1]] in _COLOURS
+    if len(kept) == sides or coloured:
+        return replace(layout, outer=(), inner=tuple(kept))
+    return replace(layout, inner=tuple(sorted(layout.inner, key=lambda axis: is_colour(dims[axis]) if dims else 0)))
+
+
+def is_colour(name: str) -> bool:
+    """Whether formats call an axis of colours so."""
+    return name.lower() in _COLOUR
+
+
 def boxes_of(start: int, stop: int, shape: tuple[int, ...]) -> Iterator[Box]:
     """Cover flat indices `start` to `stop` of a C-ordered grid by boxes, in order, none overlapping."""
-    if len(shape) == 1:
+    if len(shape) < 2:
         if stop > start:
-            yield (slice(start, stop),)
+            yield (slice(start, stop),)[: len(shape)]
         return
     inner = math.prod(shape[1:])
     while start < stop:
@@ -171,7 +191,7 @@ def _taken_part(item: int | slice, length: int, subject: str) -> int | slice:
         if step != 1 or stop <= start:
             raise RequestError(
                 f"{subject} takes {item}, which is not a range with step 1 inside its {length} entries; give start "
-                "and stop."
+                "and stop, and a step as samples=slice(0, None, 2)."
             )
         return slice(start, stop)
     try:
@@ -183,18 +203,14 @@ def _taken_part(item: int | slice, length: int, subject: str) -> int | slice:
     return entry % length
 
 
-def _default_axes(kept: list[int], dims: Sequence[str], source: str) -> list[int]:
-    """y, x and colour where the axes have such names, else all but the first."""
+def _default_axes(kept: list[int], dims: Sequence[str]) -> list[int]:
+    """All but the one called "sample"; y, x and colour where the axes have such names; else all but the first."""
     names = {axis: dims[axis].lower() for axis in kept} if dims else {}
+    if "sample" in names.values():  # as in what we write: there z, y and x of a stack are one sample
+        return [axis for axis in kept if names[axis] != "sample"]
     if not (_VERTICAL & set(names.values()) and _HORIZONTAL & set(names.values())):
         return kept[1:]
-    inner = [axis for axis in kept if names[axis] in _VERTICAL | _HORIZONTAL | _COLOUR]
-    if len(inner) == len(kept):
-        raise RequestError(
-            f"{source} is a single image (axes {', '.join(dims[axis] for axis in kept)}); give a collection of images, "
-            f"or make samples of its parts by naming fewer axes, such as sample_axes=({dims[kept[-1]]!r},)."
-        )
-    return inner
+    return [axis for axis in kept if names[axis] in _VERTICAL | _HORIZONTAL | _COLOUR]
 
 
 def _asked_axes(
@@ -207,8 +223,6 @@ def _asked_axes(
     for axis, number in zip(asked, inner, strict=True):
         if number not in kept:
             raise RequestError(f"axis {axis!r} of {source} is in sample_axes and in select; name it in one of them.")
-    if len(inner) == len(kept):
-        raise RequestError(f"sample_axes {asked} takes every axis of {source}; leave one to count samples.")
     return inner
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 # Warnings given at these modules only; everyone else's pass.
-_MODULES = (r"PIL\.", r"tifffile\.", r"zarr\.core\.group")
+_MODULES = (r"PIL\.", r"tifffile\.", r"zarr\.core\.group", r"astropy\.")
 _LOGGERS = ("tifffile", "PIL")
 
 _lock = threading.Lock()

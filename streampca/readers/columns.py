@@ -1,0 +1,276 @@
+"""Columns beside the samples, one value each: labels and weights, and samples taken by their labels."""
+
+from __future__ import annotations
+
+import csv
+import operator
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..collection import Array, Collection
+from ..errors import RequestError, SourceError, first_line, nearest
+from .chosen import Chosen
+from .idx import is_idx, read_idx
+from .patches import Patches
+
+_TABLES = (".csv", ".tsv")
+_LISTED = 10  # values an error names
+_CONDITION = re.compile(r"\s*labels?\s*(==|!=|<=|>=|=|<|>)\s*(\S.*?)\s*")
+_ORDERS: dict[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge
+}  # fmt: skip
+
+
+def open_column(source: Any, collection: Collection) -> Array:
+    """Read a value for every sample of a collection.
+
+    Parameters
+    ----------
+    source : array-like, path or ``"folder"``
+        An array or list of n values; a ``.npy`` file, ``file.npz:array``, an IDX file, plain or gzipped;
+        ``table.csv:column`` (or ``.tsv``, with tabs), a row a sample in order, numbers where all are; or ``"folder"``,
+        the name of the folder each sample's file lies in.
+    collection : Collection
+        Whose samples they belong to. A column with a value for all samples that it was chosen from will do, or, where
+        its samples are windows, one for each image.
+
+    Returns
+    -------
+    ndarray of shape (n,)
+        Numbers or text.
+
+    Raises
+    ------
+    SourceError
+        If the column cannot be read, or holds neither numbers nor text.
+    RequestError
+        If it has another number of values, or samples have no folders.
+    """
+    if isinstance(source, os.PathLike):
+        source = os.fspath(source)
+    if isinstance(source, str) and source == "folder":
+        return _folders(collection)
+    subject = f"column {source}" if isinstance(source, str) else "the column given"
+    values = _read(os.path.expanduser(source)) if isinstance(source, str) else _array(source, subject)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1 or values.dtype.kind not in "biufUS":
+        raise SourceError(
+            f"{subject} holds {values.dtype} values of shape {values.shape}; give one number or text a sample."
+        )
+    values = np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
+    fitted = _fitted(values, collection)
+    if fitted is None:
+        raise RequestError(
+            f"{subject} has {len(values)} values and {collection.source} has {_counts(collection)} samples; give one "
+            "value a sample, in their order."
+        )
+    return fitted
+
+
+def matching(condition: str, collection: Collection) -> Array:
+    """Places of the samples whose labels meet a condition, ascending.
+
+    Parameters
+    ----------
+    condition : str
+        ``"label=3"``, with ``=``, ``!=``, ``<``, ``<=``, ``>`` or ``>=``; the first two take several values,
+        ``"label=3,5"``.
+    collection : Collection
+        With labels.
+
+    Raises
+    ------
+    RequestError
+        If there are no labels, the condition makes no sense, or no sample meets it.
+    """
+    parts = _CONDITION.fullmatch(condition)
+    if parts is None:
+        raise RequestError(
+            f"where {condition!r} is not a condition; give such as 'label=3', 'label!=0,1' or 'label>=5'."
+        )
+    if collection.labels is None:
+        raise RequestError(
+            f"where {condition!r} needs labels, and {collection.source} has none; give --labels (labels=...) too."
+        )
+    sign, text = parts.groups()
+    wanted = _wanted(text, sign, condition, collection.labels)
+    if sign in _ORDERS:
+        met = _ORDERS[sign](collection.labels, wanted[0])
+    else:
+        met = np.isin(collection.labels, wanted, invert=sign == "!=")
+    places = np.flatnonzero(met)
+    if not len(places):
+        raise RequestError(
+            f"where {condition!r} takes no sample of {collection.source}; its labels are {_values(collection.labels)}."
+        )
+    return places
+
+
+def csv_column(source: str) -> tuple[str, Iterator[str]] | None:
+    """Path of a table and an iterator over the texts of one column, where `source` is ``table.csv:column``.
+
+    Raises
+    ------
+    SourceError
+        On reading the column, if the table cannot be read or a row is short.
+    RequestError
+        On reading it, if there is no such column.
+    """
+    path, _, column = source.rpartition(":")
+    if not path.lower().endswith(_TABLES) or os.path.exists(source):
+        return None
+    return path, _cells(path, column)
+
+
+def _cells(path: str, column: str) -> Iterator[str]:
+    """Texts of a column; rows are read one at a time."""
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            rows = csv.reader(file, delimiter="\t" if path.lower().endswith(".tsv") else ",")
+            names = [name.strip() for name in next(rows, [])]
+            if column not in names:
+                raise RequestError(
+                    f"{path} has no column {column!r}; its columns are {', '.join(names) or 'none'}."
+                    f"{nearest(column, names)}"
+                )
+            at = names.index(column)
+            for row in rows:
+                if not row:  # an empty line
+                    continue
+                if len(row) <= at:
+                    raise SourceError(f"{path}, line {rows.line_num} ends before column {column!r}; mend that line.")
+                yield row[at].strip()
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise SourceError(f"{path} cannot be read as a table ({first_line(error)}); give a CSV file.") from error
+
+
+def _read(source: str) -> Array:
+    table = csv_column(source)
+    if table is not None:
+        return _numbers_or_text(source)
+    path, _, member = source.rpartition(":")
+    if path.lower().endswith(".npz") and not os.path.exists(source):
+        return _loaded(path, member)
+    if source.lower().endswith(".npy"):
+        return _loaded(source)
+    if is_idx(source):
+        return read_idx(source)
+    if source.lower().endswith(_TABLES):
+        raise RequestError(f"column {source} names a table and no column of it; give {source}:COLUMN.")
+    if not os.path.exists(source):
+        raise SourceError(f"column {source} does not exist; give a .npy, .npz:array, IDX or .csv:column, or 'folder'.")
+    raise SourceError(f"column {source} is of an unknown format; give a .npy, .npz:array, IDX or .csv:column.")
+
+
+def _loaded(path: str, member: str = "") -> Array:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if not member:
+            return np.asarray(loaded)
+        with loaded:
+            if member not in loaded.files:
+                raise RequestError(f"{path} has no array {member!r}; it holds {', '.join(loaded.files)}.")
+            return np.asarray(loaded[member])
+    except RequestError:
+        raise
+    except Exception as error:  # numpy and zipfile raise whatever a damaged file leads them to
+        raise SourceError(f"{path} cannot be read ({first_line(error)}); save the column again by numpy.") from error
+
+
+def _array(given: Any, subject: str) -> Array:
+    try:
+        return np.asarray(given)
+    except ValueError as error:
+        raise SourceError(f"{subject} is no array ({first_line(error)}); give one value a sample.") from None
+
+
+def _numbers_or_text(source: str) -> Array:
+    """A column of a table: whole numbers, else numbers, where all its cells are, else text."""
+    try:
+        numbers = np.fromiter(map(float, _column(source)), np.float64)
+    except ValueError as error:
+        if isinstance(error, (SourceError, RequestError)):
+            raise
+        return _coded(_column(source))
+    whole = np.isfinite(numbers).all() and (numbers == np.rint(numbers)).all()
+    return numbers.astype(np.int64) if whole and np.abs(numbers).max(initial=0) < 2**53 else numbers
+
+
+def _column(source: str) -> Iterator[str]:
+    table = csv_column(source)
+    assert table is not None  # noqa: S101 - asked before
+    return table[1]
+
+
+def _coded(texts: Iterable[str]) -> Array:
+    """Texts as an array, holding each different one once on the way."""
+    codes: dict[str, int] = {}
+    numbers = np.fromiter((codes.setdefault(text, len(codes)) for text in texts), np.int32)
+    return np.array(list(codes), np.str_)[numbers] if codes else np.empty(0, np.str_)
+
+
+def _folders(collection: Collection) -> Array:
+    """Name of the folder of each sample's file."""
+    if isinstance(collection, Patches):
+        return np.repeat(_folders(collection.base), collection.per_image)
+    if isinstance(collection, Chosen):
+        return np.asarray(_folders(collection.base)[np.asarray(collection.places)])
+    names = collection.sample_names()
+    if names is None:
+        raise RequestError(
+            f"labels 'folder' was given, and the samples of {collection.source} are not files; give a column."
+        )
+    folders = _coded(os.path.basename(os.path.dirname(name)) for name in names)
+    if not folders[0] and (folders == "").all():
+        raise RequestError(
+            f"labels 'folder' was given, and all files of {collection.source} lie in one folder; give the folder above "
+            "theirs as the source."
+        )
+    return folders
+
+
+def _fitted(values: Array, collection: Collection) -> Array | None:
+    """Values of the samples that are left, of a column for these or for all that they were taken from."""
+    if len(values) == collection.n_samples:
+        return values
+    if isinstance(collection, Chosen):
+        of_all = _fitted(values, collection.base)
+        return None if of_all is None else of_all[np.asarray(collection.places)]
+    if isinstance(collection, Patches):
+        of_images = _fitted(values, collection.base)
+        return None if of_images is None else np.repeat(of_images, collection.per_image)
+    if collection.kept is not None and len(values) == len(collection.kept):
+        return np.asarray(values[collection.kept])
+    return None
+
+
+def _counts(collection: Collection) -> str:
+    if isinstance(collection, Chosen):
+        return f"{collection.n_samples} of {_counts(collection.base)}"
+    if isinstance(collection, Patches):
+        return f"{collection.n_samples} (windows of {_counts(collection.base)} images)"
+    return str(collection.n_samples)
+
+
+def _wanted(text: str, sign: str, condition: str, labels: Array) -> Array:
+    """Values a condition compares labels with: numbers for numbers, else text."""
+    texts = [text] if sign in _ORDERS else [part.strip() for part in text.split(",")]
+    if labels.dtype.kind == "U":
+        return np.array(texts, np.str_)
+    try:
+        return np.array([float(part) for part in texts])
+    except ValueError:
+        raise RequestError(
+            f"where {condition!r} compares with {text!r}, and the labels are numbers: {_values(labels)}."
+        ) from None
+
+
+def _values(labels: Array) -> str:
+    different = np.unique(labels)
+    named = ", ".join(str(value) for value in different[:_LISTED])
+    return f"{named} and {len(different) - _LISTED} more" if len(different) > _LISTED else named

@@ -1,0 +1,329 @@
+"""`Joined`: sources one after another as one collection: lists, globs and folders of files that hold many samples.
+
+Files of images, a sample each, are a collection by themselves (`images.py`).
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from .. import machine
+from ..collection import Array, Chunks, Collection, Coordinate, Skipped, digest
+from ..errors import SourceError, StreampcaError
+from ..units import format_shape
+from . import remote
+from .axes import Axis, Selection
+from .census import log_skipped
+from .coordinates import MOST_VALUES
+from .listing import Listing
+from .names import FileNames, natural
+from .runs import fill, piece_bytes
+from .sniff import those_of
+
+T = TypeVar("T")
+
+# Parts kept open, each with what it read last and a file or two; a process may have 1024 files.
+_OPEN = 32
+# Headers read at a time: disks and networks answer many questions together.
+_AT_ONCE = 16
+
+
+def open_joined(
+    source: str | Sequence[str],
+    *,
+    key: str | None = None,
+    sample_axes: Sequence[Axis] | None = None,
+    select: Selection | None = None,
+    on_bad_file: str = "error",
+    opened: Callable[..., Collection],
+) -> Collection:
+    """Open every file of a list, glob or folder and put them one after another.
+
+    Parameters
+    ----------
+    source : str or list of str
+        A glob or folder gives files in natural order, a list in its own.
+    key, sample_axes, select : optional
+        As for `open_collection`, for each.
+    on_bad_file : {"error", "skip"}
+        What a file does that cannot be opened, or is unlike the first: end the run, or be left out.
+    opened : callable
+        ``opened(path, options=..., further=...) -> Collection`` opens one of them; it pickles.
+
+    Raises
+    ------
+    SourceError
+        If one cannot be opened or is unlike the first, or all are left out; the message names it.
+    """
+    files = _listing(_paths(source))
+    label = source if isinstance(source, str) else f"a list of {len(files)} files"
+    if not len(files):
+        raise SourceError(f"{label} holds no files; give at least one.")
+    options = {"key": key, "sample_axes": sample_axes, "select": select}
+    # What a listener is told of is the checking of image files, of which there are none here.
+    opener = partial(opened, options=options, further={"on_bad_file": "error", "opened": opened})
+    return Joined(files, opener, source=label, skip=on_bad_file == "skip")
+
+
+class _Part(NamedTuple):
+    """What is known of a file from its header."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    axes: tuple[str, ...] | None
+    chunks: Chunks
+    decode_bytes: int
+    piece_bytes: int
+
+
+class Joined(Collection):
+    """Collections in files, one after another; each is opened again when it is read, some are kept open.
+
+    Parameters
+    ----------
+    files : Listing
+        In order.
+    opener : callable
+        ``opener(path) -> Collection``; it pickles.
+    source : str
+        What messages call them all.
+    skip : bool
+        Whether to leave out what cannot be opened or is unlike the first.
+    """
+
+    _open: OrderedDict[int, Collection]
+    _lock: threading.Lock
+
+    def __init__(self, files: Listing, opener: Callable[[str], Collection], *, source: str, skip: bool) -> None:
+        self.source, self._opener = source, opener
+        counts, skipped = [], []
+        kept = np.ones(len(files), np.bool_)
+        first: _Part | None = None
+        samples = features = decode = piece = 1
+        for at, found in enumerate(_described(files, opener)):
+            path = files.path(at)
+            problem = found if isinstance(found, StreampcaError) else _unlike(path, found, first, source)
+            if problem is not None:
+                if not skip:
+                    raise problem
+                kept[at] = False
+                skipped.append(Skipped(path, str(problem)))
+                continue
+            assert isinstance(found, _Part)  # noqa: S101 - the other kind is a problem
+            first = first or found
+            counts.append(found.shape[0])
+            samples, features = max(samples, found.chunks.samples), max(features, found.chunks.features)
+            decode, piece = max(decode, found.decode_bytes), max(piece, found.piece_bytes)
+        if first is None:
+            raise SourceError(f"{source} has no file that can be read; the first one: {skipped[0].reason}")
+        # Not Listing.taken: it asks the system for every file's state.
+        self.files = files if kept.all() else Listing(files.root, files.names.taken(kept))
+        self._ends = np.cumsum([0, *counts], dtype=np.int64)
+        self.shape, self.dtype, self.axes = (int(self._ends[-1]), *first.shape[1:]), first.dtype, first.axes
+        self.skipped = tuple(skipped)
+        log_skipped(skipped, len(files), source)
+        self._chunks = Chunks(samples, features)
+        self._decode_bytes = decode + (piece if len(counts) > 1 else 0)
+        self._forget()
+
+    @property
+    def chunks(self) -> Chunks:
+        """The largest of the parts'."""
+        return self._chunks
+
+    @property
+    def decode_bytes(self) -> int:
+        """The most that a part holds, and a piece of it."""
+        return self._decode_bytes
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """Those of the first part."""
+        return self.part(0).attributes
+
+    @property
+    def coordinates(self) -> Mapping[str, Coordinate]:
+        """Those of the first part that the last one shares; parts between are like their neighbours."""
+        last = self.part(len(self.files) - 1).coordinates
+        return {name: one for name, one in self.part(0).coordinates.items() if _same(one, last.get(name))}
+
+    def sample_coordinates(self) -> Mapping[str, Coordinate]:
+        """Those that all parts have in the same units, one part's after another's."""
+        if self.n_samples > MOST_VALUES:
+            return {}
+        found: dict[str, list[Coordinate]] | None = None
+        for part in self._parts():
+            its = part.sample_coordinates()
+            if found is None:
+                found = {name: [coordinate] for name, coordinate in its.items()}
+            else:
+                found = {
+                    name: [*before, its[name]]
+                    for name, before in found.items()
+                    if name in its and _alike(before[0], its[name])
+                }
+            if not found:
+                return {}
+        return {
+            name: parts[0]._replace(values=np.concatenate([part.values for part in parts]))
+            for name, parts in (found or {}).items()
+        }
+
+    def read(self, rows: slice, features: slice | None = None) -> Array:
+        """Read part by part; see `Collection.read`."""
+        pieces = list(self._pieces(rows))
+        if len(pieces) == 1:
+            number, some = pieces[0]
+            return self.part(number).read(some, features)
+        width = self.n_features if features is None else features.stop - features.start
+        out = np.empty((rows.stop - rows.start, width), self.dtype)
+        done = 0
+        for number, some in pieces:
+            count = some.stop - some.start
+            fill(self.part(number), some, features, out[done : done + count])
+            done += count
+        return out
+
+    def where(self, index: int) -> str:
+        """Name the sample by its place in its file."""
+        number, within = self._place(index)
+        return self.part(number).where(within)
+
+    def named(self, index: int) -> str:
+        """Name the sample by its place in its file, and its number among all."""
+        return f"{self.where(index)} (sample {index})"
+
+    def sample_names(self) -> Sequence[str] | None:
+        """Paths of the files below their common folder, where each holds one sample."""
+        return self.files.names if len(self.files) == self.n_samples else None
+
+    def part(self, number: int) -> Collection:
+        """One of the parts, opened."""
+        with self._lock:
+            if number in self._open:
+                self._open.move_to_end(number)
+                return self._open[number]
+        path, count = self.files.path(number), int(self._ends[number + 1] - self._ends[number])
+        part = self._opener(path)
+        if part.shape != (count, *self.sample_shape) or part.dtype != self.dtype:
+            raise SourceError(
+                f"{path} is {format_shape(part.shape)} {part.dtype} and was {format_shape((count, *self.sample_shape))}"
+                f" {self.dtype} when {self.source} was opened; leave the files as they are while they are read."
+            )
+        with self._lock:
+            self._open[number] = part
+            while len(self._open) > _OPEN:
+                self._open.popitem(last=False)
+        return part
+
+    def fingerprint(self) -> str:
+        """Digest of the fingerprints of all parts; opens them."""
+        states = _each(self.files, lambda path: self._opener(path).fingerprint())
+        return digest(self.source, self.shape, list(states))
+
+    def _parts(self) -> Iterator[Collection]:
+        return (self.part(number) for number in range(len(self.files)))
+
+    def _place(self, index: int) -> tuple[int, int]:
+        number = int(np.searchsorted(self._ends, index, "right")) - 1
+        return number, index - int(self._ends[number])
+
+    def _pieces(self, rows: slice) -> Iterator[tuple[int, slice]]:
+        """Parts that samples lie in, and which of each; of an empty range, an empty range of the first."""
+        if rows.stop == rows.start:
+            yield 0, slice(0, 0)
+        start = rows.start
+        while start < rows.stop:
+            number, within = self._place(start)
+            stop = min(rows.stop, int(self._ends[number + 1]))
+            yield number, slice(within, within + stop - start)
+            start = stop
+
+    def _forget(self) -> None:
+        self._open, self._lock = OrderedDict(), threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_open", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+
+def _described(files: Listing, opener: Callable[[str], Collection]) -> Iterator[_Part | StreampcaError]:
+    """Open every file, several at a time, and keep what its header says, or what is wrong with it."""
+
+    def describe(path: str) -> _Part | StreampcaError:
+        try:
+            part = opener(path)
+        except StreampcaError as error:
+            return error
+        return _Part(part.shape, part.dtype, part.axes, part.chunks, part.decode_bytes, piece_bytes(part))
+
+    return _each(files, describe)
+
+
+def _each(files: Listing, function: Callable[[str], T]) -> Iterator[T]:
+    """What `function` gives for every path, in order, several called at a time."""
+    count = len(files)
+    with ThreadPoolExecutor(min(count, max(_AT_ONCE, machine.cores()))) as pool:
+        # By and by: a task waiting for each of a million files would be a million Python objects.
+        for start in range(0, count, 64 * _AT_ONCE):
+            yield from pool.map(function, map(files.path, range(start, min(count, start + 64 * _AT_ONCE))))
+
+
+def _unlike(path: str, part: _Part, first: _Part | None, source: str) -> SourceError | None:
+    """Say what keeps a part from being put beside the first."""
+    if first is None or (part.shape[1:], part.dtype, part.axes) == (first.shape[1:], first.dtype, first.axes):
+        return None
+    for what, its, theirs, remedy in (
+        ("images of", format_shape(part.shape[1:]), format_shape(first.shape[1:]), "bring all to one size"),
+        ("values of dtype", part.dtype, first.dtype, f"convert it to {first.dtype}"),
+        ("axes", part.axes, first.axes, "give all the same axes"),
+    ):
+        if its != theirs:
+            return SourceError(
+                f"{path} has {what} {_say(its)}, unlike the files before it in {source} ({_say(theirs)}); {remedy}, "
+                "or leave it out."
+            )
+    return None
+
+
+def _say(value: Any) -> str:
+    return ", ".join(value) if isinstance(value, tuple) else "without names" if value is None else str(value)
+
+
+def _paths(source: str | Sequence[str]) -> list[str]:
+    if not isinstance(source, str):
+        return list(source)
+    if os.path.isdir(source):
+        return those_of(source)
+    found = remote.matching(source) if remote.is_url(source) else glob.iglob(source, recursive=True)
+    return sorted(found, key=natural)
+
+
+def _listing(paths: list[str]) -> Listing:
+    """Paths held as a common folder, where they have one, and names below it."""
+    try:
+        root = "" if any("://" in path for path in paths) else os.path.commonpath(map(os.path.dirname, paths))
+    except ValueError:  # of no paths, or of some from the root and others from here
+        root = ""
+    within = len(os.path.join(root, ""))
+    return Listing(root, FileNames(path[within:] for path in paths))
+
+
+def _same(one: Coordinate, other: Coordinate | None) -> bool:
+    return other is not None and _alike(one, other) and np.array_equal(one.values, other.values)
+
+
+def _alike(one: Coordinate, other: Coordinate) -> bool:
+    return one.values.dtype.kind == other.values.dtype.kind and dict(one.attributes) == dict(other.attributes)

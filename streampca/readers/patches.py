@@ -1,0 +1,255 @@
+"""`Patches`: windows of images as samples, cut while they are read; no image is in memory whole for it.
+
+Windows are read by bands: the rows of an image that some windows need lie one after another in its flattened features.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from operator import index as as_index
+from typing import Any
+
+import numpy as np
+
+from ..blocks import Span, block_rows, blocks_of
+from ..collection import Array, Chunks, Collection, digest
+from ..errors import RequestError
+from ..units import MIB, format_shape
+from .axes import Box, boxes_of, is_colour, lengths
+
+# Bytes of the base read at once, one row of windows at least. A chunk of up to the second is read whole: in parts it
+# would be decoded once for each of them.
+_PIECE = 8 * MIB
+_LARGEST = 64 * MIB
+# Lengths of a last axis that may be one of colours when axes have no names: grey with alpha, RGB, RGBA.
+_COLOURS = (1, 2, 3, 4)
+
+
+class Patches(Collection):
+    """Windows of every image of a collection, image by image and row by row.
+
+    What is left at the far edges, where no whole window fits, is in no window.
+
+    Parameters
+    ----------
+    base : Collection
+        The images, of one shape.
+    patches : int, sequence of int or mapping
+        Side of a square window, its sides, or ``{"size": sides, "step": steps}``; the step is the size by default, so
+        that windows tile the image. A colour axis after the others stays inside.
+
+    Raises
+    ------
+    RequestError
+        If the images have other axes than that, or are smaller than a window.
+    """
+
+    def __init__(self, base: Collection, patches: Any) -> None:
+        self.base = base
+        self.size, self.step = size_and_step(patches)
+        _check_axes(base, self.size)
+        image, sides = base.sample_shape, len(self.size)
+        if any(length < side for length, side in zip(image, self.size, strict=False)):
+            raise RequestError(
+                f"patches of {format_shape(self.size)} do not fit the images of {base.source}, which are "
+                f"{format_shape(image)}; give at most {format_shape(image[:sides])}."
+            )
+        self.grid = tuple(
+            (length - side) // step + 1 for length, side, step in zip(image, self.size, self.step, strict=False)
+        )
+        self.source, self.dtype, self.axes = base.source, base.dtype, base.axes
+        self.skipped = base.skipped
+        self.shape = (base.n_samples * self.per_image, *self.size, *image[sides:])
+        self.labels = None if base.labels is None else np.repeat(base.labels, self.per_image)
+
+    @property
+    def per_image(self) -> int:
+        """Windows to an image."""
+        return math.prod(self.grid)
+
+    @property
+    def chunks(self) -> Chunks:
+        """As many windows as are cut from one read of the base."""
+        images, bands = self._at_once()
+        return Chunks(images * bands * math.prod(self.grid[1:]), self.n_features)
+
+    @property
+    def decode_bytes(self) -> int:
+        """What the base holds, and a band of its rows."""
+        images, bands = self._at_once()
+        return self.base.decode_bytes + images * self._band_rows(bands) * self._line_bytes()
+
+    def read(self, rows: slice, features: slice | None = None) -> Array:
+        """Read the bands these windows lie in and cut them out; see `Collection.read`."""
+        features = features or slice(0, self.n_features)
+        out = np.empty((rows.stop - rows.start, features.stop - features.start), self.dtype)
+        if out.size:
+            inner = math.prod(self.grid[1:])
+            for images, bands in self._pieces(rows.start // inner, -(-rows.stop // inner)):
+                first = (images.start * self.grid[0] + bands.start) * inner
+                cut = self._windows(images, bands)
+                start, stop = max(rows.start, first), min(rows.stop, first + math.prod(cut.shape[: 1 + len(self.grid)]))
+                self._copy(cut, slice(start - first, stop - first), features, out[start - rows.start :])
+        return out
+
+    def _pieces(self, start: int, stop: int) -> Iterator[tuple[slice, slice]]:
+        """Images and rows of windows to read at once, covering rows of windows counted through all images."""
+        most_images, most_bands = self._at_once()
+        for images, bands in boxes_of(start, stop, (self.base.n_samples, self.grid[0])):
+            for some in blocks_of(Span(images.start, images.stop), most_images):
+                for band in blocks_of(Span(bands.start, bands.stop), most_bands):
+                    yield slice(*some), slice(*band)
+
+    def _windows(self, images: slice, bands: slice) -> Array:
+        """View of the windows of some bands, shape (images, *grid, *window); the grid's first axis is of `bands`."""
+        first, sides = bands.start * self.step[0], len(self.size)
+        height = self._band_rows(bands.stop - bands.start)
+        line = self.base.n_features // self.base.sample_shape[0]
+        block = self.base.read(images, slice(first * line, (first + height) * line))
+        block = block.reshape(len(block), height, *self.base.sample_shape[1:])
+        axes = tuple(range(1, 1 + sides))
+        every = np.lib.stride_tricks.sliding_window_view(block, self.size, axes)
+        some = every[(slice(None), *(slice(None, None, step) for step in self.step))]
+        return np.moveaxis(some, range(1 + sides, block.ndim), range(1 + 2 * sides, block.ndim + sides))
+
+    def _copy(self, windows: Array, some: slice, features: slice, out: Array) -> None:
+        """Copy some of the windows, numbered in C order, box by box; nothing but `out` is written to."""
+        grid, window = windows.shape[: 1 + len(self.grid)], windows.shape[1 + len(self.grid) :]
+        done = 0
+        for box in boxes_of(some.start, some.stop, grid):
+            count, left = math.prod(lengths(box)), 0
+            for inside in boxes_of(features.start, features.stop, window):
+                width = math.prod(lengths(inside))
+                piece = windows[(*box, *inside)]
+                out[done : done + count, left : left + width].reshape(piece.shape)[...] = piece
+                left += width
+            done += count
+
+    def _at_once(self) -> tuple[int, int]:
+        """Images and rows of windows to read at once: many small images, else a part of one."""
+        samples, features = self.base.chunks
+        chunk = samples * features * self.dtype.itemsize
+        piece = max(_PIECE, chunk if chunk <= _LARGEST else 0)
+        if self.base.row_bytes <= piece:
+            return min(self.base.n_samples, block_rows(self.base.row_bytes, samples, piece)), self.grid[0]
+        fit = (piece // self._line_bytes() - self.size[0]) // self.step[0] + 1
+        return 1, max(1, min(self.grid[0], fit))
+
+    def _band_rows(self, bands: int) -> int:
+        return (bands - 1) * self.step[0] + self.size[0]
+
+    def _line_bytes(self) -> int:
+        """Bytes of an image's values at one place of its first axis."""
+        return self.base.row_bytes // self.base.sample_shape[0]
+
+    def where(self, index: int) -> str:
+        """Name the image and the window in it: ``"a.tif, rows 16:32, columns 0:16"``."""
+        image, window = divmod(index, self.per_image)
+        names = ("rows", "columns") if len(self.size) == 2 else self.axes or [f"axis {at}" for at in range(9)]
+        ranges = [f"{name} {part.start}:{part.stop}" for name, part in zip(names, self._window(window), strict=False)]
+        where = self.base.where(image)
+        if where.startswith("sample "):  # samples are windows here
+            where = where.replace("sample", "image", 1)
+        return f"{where}, {', '.join(ranges)}"
+
+    def named(self, index: int) -> str:
+        """Name the window, and its number."""
+        return f"{self.where(index)} (sample {index})"
+
+    def _window(self, window: int) -> Box:
+        """Where in its image a window lies."""
+        starts = (int(place) * step for place, step in zip(np.unravel_index(window, self.grid), self.step, strict=True))
+        return tuple(slice(start, start + side) for start, side in zip(starts, self.size, strict=True))
+
+    def put_back(self, windows: Array) -> Array:
+        """Put windows back where they were cut; where several overlap, their average.
+
+        Parameters
+        ----------
+        windows : ndarray of shape (n, p) or (n, *window)
+            Of all images, or of whole images from the first on; such as the reconstruction of every sample.
+
+        Returns
+        -------
+        ndarray of float64, shape (*image) or (images, *image)
+            Without the axis of images where the collection has one image only; NaN in what no window covers. It is
+            in memory whole, with a second array of an image's size.
+
+        Raises
+        ------
+        RequestError
+            If they are not windows of whole images.
+        """
+        windows = np.asarray(windows)
+        count, rest = divmod(len(windows), self.per_image)
+        if rest or not 0 < count <= self.base.n_samples or windows[0].size != self.n_features:
+            raise RequestError(
+                f"windows of shape {windows.shape} do not cover whole images of {self.source}; give {self.per_image} "
+                f"for each of at most {self.base.n_samples}, of {self.n_features} values."
+            )
+        windows = windows.reshape(count, *self.grid, *self.sample_shape)
+        total = np.zeros((count, *self.base.sample_shape))
+        covers = np.zeros(self.base.sample_shape, np.int32)
+        # Pixel by pixel of the window: each is one addition to a grid with the windows' step, none overlapping.
+        for pixel in product(*(range(side) for side in self.size)):
+            grid = tuple(
+                slice(at, at + (number - 1) * step + 1, step)
+                for at, number, step in zip(pixel, self.grid, self.step, strict=True)
+            )
+            total[(slice(None), *grid)] += windows[(slice(None),) * (1 + len(self.grid)) + pixel]
+            covers[grid] += 1
+        with np.errstate(invalid="ignore"):
+            total /= covers
+        return total[0] if self.base.n_samples == 1 else total
+
+    def fingerprint(self) -> str:
+        """Digest of the base and of the windows."""
+        return digest(self.base.fingerprint(), self.size, self.step)
+
+
+def size_and_step(patches: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sides of a window and steps between windows, as `Patches` takes them.
+
+    Raises
+    ------
+    RequestError
+        If they are not whole numbers above 0.
+    """
+    given = patches if isinstance(patches, Mapping) else {"size": patches}
+    if not {"size"} <= set(given) <= {"size", "step"}:
+        raise RequestError(f"patches {patches!r} must have a size and may have a step; give such as 16 or (16, 16).")
+    size = _sides(given["size"], patches, 2)
+    step = size if given.get("step") is None else _sides(given["step"], patches, len(size))
+    if len(step) != len(size):
+        raise RequestError(f"patches has {len(size)} sides and {len(step)} steps; give one step a side.")
+    return size, step
+
+
+def _sides(given: Any, patches: Any, count: int) -> tuple[int, ...]:
+    try:
+        sides = tuple(map(as_index, given)) if isinstance(given, Sequence) else (as_index(given),) * count
+    except TypeError:
+        sides = ()
+    if not sides or min(sides) < 1:
+        raise RequestError(f"patches {patches!r} are not whole numbers from 1; give such as 16 or (16, 16).")
+    return sides
+
+
+def _check_axes(base: Collection, size: tuple[int, ...]) -> None:
+    if base.mixed:
+        raise RequestError(
+            f"{base.source} holds images of several sizes, which cannot be cut into windows alike; leave patches out, "
+            "or give images of one size."
+        )
+    image = base.sample_shape
+    if len(image) == len(size):
+        return
+    if len(image) == len(size) + 1 and (is_colour(base.axes[-1]) if base.axes else image[-1] in _COLOURS):
+        return
+    axes = f" ({', '.join(base.axes)})" if base.axes else ""
+    raise RequestError(
+        f"patches has {len(size)} sides and the images of {base.source} are {format_shape(image)}{axes}; give a side "
+        "for every axis but one of colours at the end, or name an image's axes with sample_axes."
+    )

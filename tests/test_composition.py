@@ -1,0 +1,626 @@
+"""Collections made of others: several sources joined, some samples chosen, images cut into windows."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import dask
+import dask.array as da
+import h5py
+import numpy as np
+import pytest
+import tifffile
+import xarray
+import zarr
+from PIL import Image
+
+from streampca.collection import Chunks, Collection
+from streampca.errors import RequestError, SourceError
+from streampca.readers import open_collection
+from streampca.readers.chosen import Chosen
+from streampca.readers.joined import Joined
+from streampca.readers.patches import Patches
+from streampca.testing import CollectionContract
+
+DATA = Path(__file__).parents[2] / "shared" / "data"
+
+
+def values(shape=(23, 6, 5), dtype="u1", seed=7):
+    rng = np.random.default_rng(seed)
+    if np.dtype(dtype).kind == "f":
+        return rng.normal(size=shape).astype(dtype)
+    return rng.integers(0, 255, size=shape).astype(dtype)
+
+
+def windows(image, size, step):
+    """All windows of one image, one after another: the slow way."""
+    places = np.ndindex(*((length - side) // by + 1 for length, side, by in zip(image.shape, size, step, strict=False)))
+    return np.array(
+        [
+            image[tuple(slice(at * by, at * by + side) for at, by, side in zip(place, step, size, strict=True))]
+            for place in places
+        ]
+    )
+
+
+class Recorded(Collection):
+    """An array that counts what is read of it, in chunks of some samples."""
+
+    def __init__(self, x, samples=1):
+        self.source, self.shape, self.dtype, self.x = "recorded", x.shape, x.dtype, x
+        self.samples, self.reads = samples, []
+
+    @property
+    def chunks(self):
+        return Chunks(self.samples, self.n_features)
+
+    def read(self, rows, features=None):
+        self.reads.append((rows.start, rows.stop))
+        return self.x.reshape(len(self.x), -1)[rows, features or slice(None)]
+
+
+class Contract(CollectionContract):
+    cuts = 8
+
+    @pytest.fixture
+    def pair(self, tmp_path):
+        return self.make(tmp_path)
+
+    @pytest.fixture
+    def collection(self, pair):
+        return pair[0]
+
+    @pytest.fixture
+    def expected(self, pair):
+        return pair[1]
+
+
+# --- joined ---
+
+
+class TestJoinedNpy(Contract):
+    def make(self, tmp_path):
+        parts = [values((n, 4, 5), "f4", n) for n in (3, 1, 7, 2)]
+        for at, part in enumerate(parts):
+            np.save(tmp_path / f"part{at + 8}.npy", part)  # 8, 9, 10, 11: in the order of numbers
+        return open_collection(tmp_path / "*.npy"), np.concatenate(parts)
+
+
+class TestJoinedMoreThanAreKeptOpen(TestJoinedNpy):
+    cuts = 3
+
+    @pytest.fixture(autouse=True)
+    def few(self, monkeypatch):
+        monkeypatch.setattr("streampca.readers.joined._OPEN", 2)
+        monkeypatch.setattr("streampca.readers.runs._PIECE", 50)
+
+
+class TestJoinedFolderOfHdf5(Contract):
+    def make(self, tmp_path):
+        parts = [values((4, 3, 6), "i2", n) for n in range(3)]
+        for at, part in enumerate(parts):
+            with h5py.File(tmp_path / f"{at}.h5", "w") as file:
+                file.create_dataset("x", data=part, chunks=(2, 3, 6))
+        return open_collection(tmp_path), np.concatenate(parts)
+
+
+class TestJoinedZarrList(Contract):
+    def make(self, tmp_path):
+        parts = [values((5, 6, 4), "f8", n) for n in range(2)]
+        for at, part in enumerate(parts):
+            zarr.create_array(tmp_path / f"{at}.zarr", data=part, chunks=(2 + at, 3, 4))
+        found = open_collection([tmp_path / "1.zarr", tmp_path / "0.zarr"])
+        assert found.chunks == (3, 12)
+        return found, np.concatenate(parts[::-1])
+
+
+class TestJoinedStacks(Contract):
+    """A folder of TIFF stacks, page by page."""
+
+    def make(self, tmp_path):
+        parts = [values((n, 4, 5), "u2", n) for n in (3, 2, 1)]
+        for at, part in enumerate(parts):
+            tifffile.imwrite(tmp_path / f"s{at}.tif", part, photometric="minisblack", metadata=None, compression="lzw")
+        return open_collection(tmp_path), np.concatenate(parts)
+
+
+class TestJoinedSingleImages(Contract):
+    """Files that are an image each by their axes' names, as FITS and Zarr pictures are."""
+
+    def make(self, tmp_path):
+        x = values((3, 4, 5))
+        for at, image in enumerate(x):
+            array = zarr.create_array(
+                tmp_path / f"{at}.zarr", shape=image.shape, dtype="u1", chunks=(4, 5), dimension_names=("y", "x")
+            )
+            array[...] = image
+        found = open_collection(f"{tmp_path}/*.zarr")
+        assert list(found.sample_names()) == [f"{at}.zarr" for at in range(3)]
+        assert found.where(1) == f"{tmp_path}/1.zarr"
+        return found, x
+
+
+class TestJoinedTable(Contract):
+    def make(self, tmp_path):
+        parts = [values((2, 3, 3), seed=n) for n in range(2)]
+        (tmp_path / "scans").mkdir()
+        for at, part in enumerate(parts):
+            np.save(tmp_path / "scans" / f"{at}.npy", part)
+        (tmp_path / "table.csv").write_text('who,path\n"A, the first",scans/1.npy\n\nB,scans/0.npy\n')
+        return open_collection(f"{tmp_path}/table.csv:path"), np.concatenate(parts[::-1])
+
+
+def test_tables_name_images_too(tmp_path):
+    for at in range(3):
+        Image.fromarray(values((4, 5), seed=at)).save(tmp_path / f"{at}.png")
+    (tmp_path / "table.tsv").write_text("path\tdigit\n2.png\t7\n0.png\t8\n")
+    found = open_collection(f"{tmp_path}/table.tsv:path", labels=f"{tmp_path}/table.tsv:digit")
+    assert list(found.sample_names()) == ["2.png", "0.png"]
+    assert found.labels.tolist() == [7, 8]
+
+
+def test_joined_says_where(tmp_path):
+    for name in "ab":
+        tifffile.imwrite(tmp_path / f"{name}.tif", values((3, 4, 5)), photometric="minisblack")
+    found = open_collection(f"{tmp_path}/*.tif")
+    assert isinstance(found, Joined)
+    assert found.where(4) == f"{tmp_path}/b.tif, page 2"
+    assert found.named(4) == f"{tmp_path}/b.tif, page 2 (sample 4)"
+
+
+def test_joined_holds_few_files_open(tmp_path):
+    for at in range(50):
+        np.save(tmp_path / f"{at}.npy", values((2, 3)))
+    found = open_collection(f"{tmp_path}/*.npy")
+    found.read(slice(0, 100))
+    assert len(found._open) <= 32
+
+
+def test_joined_refuses_what_does_not_fit(tmp_path):
+    np.save(tmp_path / "0.npy", values((2, 3, 3)))
+    np.save(tmp_path / "1.npy", values((2, 3, 3), "f4"))
+    with pytest.raises(SourceError, match=r"1\.npy has values of dtype float32.*\(uint8\); convert it to uint8"):
+        open_collection(tmp_path)
+    np.save(tmp_path / "1.npy", values((2, 3, 4)))
+    with pytest.raises(SourceError, match=r"1\.npy has images of 3 x 4, unlike .*\(3 x 3\)"):
+        open_collection(tmp_path)
+    np.save(tmp_path / "1.npy", values((2, 3, 3)).astype("u1"))
+    assert open_collection(tmp_path).shape == (4, 3, 3)
+
+
+def test_joined_skips_bad_files(tmp_path):
+    np.save(tmp_path / "0.npy", values((2, 3, 3)))
+    (tmp_path / "1.npy").write_bytes(b"\x93NUMPY")
+    np.save(tmp_path / "2.npy", values((2, 3, 3), "f4"))
+    np.save(tmp_path / "3.npy", values((1, 3, 3)))
+    with pytest.raises(SourceError, match=r"1\.npy"):
+        open_collection(tmp_path)
+    found = open_collection(tmp_path, on_bad_file="skip")
+    assert found.shape == (3, 3, 3)
+    assert [Path(bad.path).name for bad in found.skipped] == ["1.npy", "2.npy"]
+    assert "float32" in found.skipped[1].reason
+    for name in "03":
+        (tmp_path / f"{name}.npy").write_bytes(b"\x93NUMPY")
+    (tmp_path / "2.npy").unlink()
+    with pytest.raises(SourceError, match="has no file that can be read"):
+        open_collection(tmp_path, on_bad_file="skip")
+
+
+def test_joined_notices_a_changed_part(tmp_path):
+    for name in "ab":
+        np.save(tmp_path / f"{name}.npy", values((2, 3, 3)))
+    found = open_collection(tmp_path)
+    before = found.fingerprint()
+    np.save(tmp_path / "b.npy", values((3, 3, 3)))
+    assert open_collection(tmp_path).fingerprint() != before
+    with pytest.raises(SourceError, match=r"b\.npy is 3 x 3 x 3 uint8 and was 2 x 3 x 3 uint8"):
+        found.read(slice(0, 4))
+
+
+def test_images_stay_one_a_file(tmp_path):
+    for at in range(3):
+        Image.fromarray(values((4, 5), seed=at)).save(tmp_path / f"{at}.png")
+    np.save(tmp_path / "labels.npy", np.arange(3))
+    assert open_collection(tmp_path).shape == (3, 4, 5)
+    tifffile.imwrite(tmp_path / "0.tif", values((4, 5)))
+    assert open_collection(f"{tmp_path}/*.tif").shape == (1, 4, 5)
+
+
+# --- chosen ---
+
+
+class TestChosenByStep(Contract):
+    def make(self, tmp_path):
+        x = values()
+        np.save(tmp_path / "x.npy", x)
+        found = open_collection(tmp_path / "x.npy", samples=slice(1, 22, 3))
+        return found, x[1:22:3]
+
+
+class TestChosenInChunks(Contract):
+    """Steps within storage chunks, and pieces of a few samples."""
+
+    @pytest.fixture(autouse=True)
+    def small(self, monkeypatch):
+        monkeypatch.setattr("streampca.readers.runs._PIECE", 200)
+
+    def make(self, tmp_path):
+        x = values()
+        zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(5, 3, 5))
+        return open_collection(tmp_path / "x.zarr", samples=(2, None, 2)), x[2::2]
+
+
+class TestChosenByIndex(Contract):
+    def make(self, tmp_path):
+        x = values()
+        np.save(tmp_path / "x.npy", x)
+        found = open_collection(tmp_path / "x.npy", samples=[20, 3, 4, 5, 11])
+        return found, x[[3, 4, 5, 11, 20]]
+
+
+class TestChosenFiles(Contract):
+    def make(self, tmp_path):
+        x = values((9, 4, 5))
+        for at, image in enumerate(x):
+            Image.fromarray(image).save(tmp_path / f"{at}.png")
+        found = open_collection(tmp_path, samples=[7, 1, 2], select={"y": slice(1, 3)})
+        assert list(found.sample_names()) == ["1.png", "2.png", "7.png"]
+        assert found.where(2) == f"{tmp_path}/7.png"
+        return found, x[[1, 2, 7], 1:3]
+
+
+class TestChosenOfChosenOfJoined(Contract):
+    def make(self, tmp_path):
+        parts = [values((5, 3, 3), seed=n) for n in range(3)]
+        for at, part in enumerate(parts):
+            np.save(tmp_path / f"{at}.npy", part)
+        found = open_collection(open_collection(tmp_path, samples=(1, 14, 2)), samples=[0, 1, 5])
+        assert isinstance(found.base, Joined)
+        assert found.where(2) == f"sample 1 of {tmp_path}/2.npy"
+        return found, np.concatenate(parts)[[1, 3, 11]]
+
+
+def test_chosen_decodes_each_chunk_once(monkeypatch):
+    monkeypatch.setattr("streampca.readers.runs._PIECE", 1)
+    base = Recorded(values((40, 3)), samples=8)
+    Chosen(base, range(1, 40, 3)).read(slice(0, 13))
+    assert base.reads == [(1, 8), (10, 14), (16, 23), (25, 32), (34, 38)]
+    base.reads.clear()
+    Chosen(base, range(5, 25)).read(slice(0, 20))
+    assert base.reads == [(5, 25)]
+    assert Chosen(base, range(5, 25)).decode_bytes == 0
+
+
+def test_chosen_holds_a_bounded_piece(monkeypatch):
+    monkeypatch.setattr("streampca.readers.runs._PIECE", 30)
+    base = Recorded(values((400, 3)), samples=1)
+    chosen = Chosen(base, np.sort(np.random.default_rng(0).permutation(400)[:200]).astype("i4"))
+    chosen.read(slice(0, 200))
+    assert max(stop - start for start, stop in base.reads) <= 10
+    assert chosen.decode_bytes == 30
+
+
+def test_chosen_compactly():
+    x = np.broadcast_to(np.uint8(0), (10_000_000, 2, 2))
+    found = open_collection(x, samples=np.arange(0, 10_000_000, 100))
+    assert found.places == range(0, 9_999_901, 100)
+    mask = np.zeros(1000, bool)
+    mask[[3, 4, 90]] = True
+    found = open_collection(x[:1000], samples=mask)
+    assert found.places.dtype == np.int32
+    assert found.places.tolist() == [3, 4, 90]
+
+
+@pytest.mark.parametrize(
+    ("samples", "said"),
+    [
+        (slice(5, 5), "samples 5:5 takes none of the 23 samples of numpy array"),
+        (slice(0, 24), "samples 0:24 reaches beyond the 23 samples"),
+        (slice(0, 20, 0), "has a step below 1"),
+        (slice(20, 0, -1), "has a step below 1"),
+        ((0, "a"), "not whole numbers"),
+        ([1, 23], "names sample 23 of numpy array; it has 23, numbered 0 to 22"),
+        ([-1, 2], "names sample -1"),
+        ([1, 2, 1], "names sample 1 of numpy array twice"),
+        ([], "takes none"),
+        ([0.5], "float64 values"),
+        ([[1], [1, 2]], "give a slice"),
+        (7, "give a slice"),
+    ],
+)
+def test_choices_that_make_no_sense(samples, said):
+    with pytest.raises(RequestError, match=said) as caught:
+        open_collection(values(), samples=samples)
+    assert "\n" not in str(caught.value)
+
+
+def test_each_of_chosen():
+    x = values()
+    found = Chosen(Recorded(x), np.array([2, 3, 9]))
+    given = {}
+    found.each(slice(1, 3), lambda at, image: given.__setitem__(at, image.copy()))
+    np.testing.assert_array_equal([given[0], given[1]], x[[3, 9]])
+
+
+def test_another_choice_is_another_fingerprint():
+    x = open_collection(values())
+    prints = [open_collection(x, samples=some).fingerprint() for some in ((0, 5), (0, 9, 2), [0, 2, 7], [0, 2, 8])]
+    assert len({x.fingerprint(), *prints}) == 5
+
+
+# --- patches ---
+
+
+class TestPatchesOfAnImage(Contract):
+    def make(self, tmp_path):
+        image = values((23, 18), "f4")
+        np.save(tmp_path / "x.npy", image)
+        return open_collection(tmp_path / "x.npy", patches=4), windows(image, (4, 4), (4, 4))
+
+
+class TestPatchesInColour(Contract):
+    def make(self, tmp_path):
+        image = values((13, 11, 3))
+        Image.fromarray(image).save(tmp_path / "x.png")
+        found = open_collection(tmp_path / "x.png", patches={"size": (5, 4), "step": (2, 3)})
+        assert found.sample_shape == (5, 4, 3)
+        return found, windows(image, (5, 4), (2, 3))
+
+
+class TestPatchesColourFirst(Contract):
+    """Named axes: colours come last in the window, wherever they are stored."""
+
+    def make(self, tmp_path):
+        x = values((3, 9, 8), "u2")
+        array = zarr.create_array(
+            tmp_path / "x.zarr", shape=x.shape, dtype="u2", chunks=(1, 4, 4), dimension_names=("c", "y", "x")
+        )
+        array[...] = x
+        found = open_collection(tmp_path / "x.zarr", patches={"size": 3, "step": 2})
+        assert found.axes == ("y", "x", "c")
+        return found, windows(x.transpose(1, 2, 0), (3, 3), (2, 2))
+
+
+class TestPatchesOfAStack(Contract):
+    def make(self, tmp_path):
+        x = values((5, 9, 7), "u2")
+        tifffile.imwrite(tmp_path / "x.tif", x, photometric="minisblack")
+        found = open_collection(tmp_path / "x.tif", patches={"size": (4, 3), "step": (3, 2)})
+        assert found.where(15) == f"{tmp_path}/x.tif, page 3, rows 3:7, columns 0:3"
+        return found, np.concatenate([windows(image, (4, 3), (3, 2)) for image in x])
+
+
+class TestPatchesByBands(TestPatchesOfAStack):
+    """One row of windows at a time."""
+
+    @pytest.fixture(autouse=True)
+    def small(self, monkeypatch):
+        monkeypatch.setattr("streampca.readers.patches._PIECE", 1)
+        monkeypatch.setattr("streampca.readers.patches._LARGEST", 1)
+
+
+class TestPatchesOfAVolume(Contract):
+    def make(self, tmp_path):
+        x = values((6, 7, 8), "f8")
+        zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(3, 7, 4))
+        return open_collection(tmp_path / "x.zarr", patches=(2, 3, 3)), windows(x, (2, 3, 3), (2, 3, 3))
+
+
+class TestPatchesOfJoined(Contract):
+    def make(self, tmp_path):
+        parts = [values((2, 6, 6), seed=n) for n in range(2)]
+        for at, part in enumerate(parts):
+            np.save(tmp_path / f"{at}.npy", part)
+        found = open_collection(tmp_path, patches=3, samples=(1, None, 2))
+        every = np.concatenate([windows(image, (3, 3), (3, 3)) for image in np.concatenate(parts)])
+        assert found.where(2) == f"image 1 of {tmp_path}/0.npy, rows 0:3, columns 3:6"
+        return found, every[1::2]
+
+
+def test_patches_read_bands_only(monkeypatch):
+    monkeypatch.setattr("streampca.readers.patches._PIECE", 1)
+    monkeypatch.setattr("streampca.readers.patches._LARGEST", 1)
+    read = []
+    image = values((40, 10))[None]
+
+    class Watched(Recorded):
+        def read(self, rows, features=None):
+            read.append((features.start // 10, features.stop // 10))
+            return super().read(rows, features)
+
+    found = Patches(Watched(image), {"size": 4, "step": 2})
+    found.read(slice(9, 13))  # four windows to a row of them: of the third and fourth
+    assert read == [(4, 8), (6, 10)]
+    assert found.decode_bytes == 40
+    assert found.chunks == (4, 16)
+
+
+def test_patches_of_a_large_image_take_little_memory():
+    """A band of an image of 400 MB that exists only where it is read."""
+    found = open_collection(np.broadcast_to(np.uint8(1), (20000, 20000)), patches=16)
+    assert found.shape == (1250 * 1250, 16, 16)
+    assert found.decode_bytes <= 8 * 2**20
+    assert found.read(slice(1_000_000, 1_000_010)).sum() == 2560
+
+
+def test_windows_put_back_are_the_image():
+    image = values((17, 14, 3), "f8")
+    found = open_collection(image, patches={"size": (5, 4), "step": (3, 2)})
+    back = found.put_back(found.read(slice(0, found.n_samples)))
+    np.testing.assert_allclose(back, image, rtol=1e-15)
+    tiled = open_collection(image, patches=4)
+    back = tiled.put_back(tiled.read(slice(0, tiled.n_samples)).reshape(-1, 4, 4, 3))
+    np.testing.assert_array_equal(back[:16, :12], image[:16, :12])
+    assert np.isnan(back[16:]).all()
+    assert np.isnan(back[:, 12:]).all()
+
+
+def test_windows_put_back_are_averaged():
+    stack = values((2, 6, 5))
+    found = open_collection(stack, patches={"size": 3, "step": 1})
+    rng = np.random.default_rng(0)
+    given = rng.normal(size=(found.n_samples, 3, 3))
+    total, count = np.zeros(stack.shape), np.zeros(stack.shape)
+    for at, window in enumerate(given):
+        place, (row, column) = at // 12, np.unravel_index(at % 12, (4, 3))
+        total[place, row : row + 3, column : column + 3] += window
+        count[place, row : row + 3, column : column + 3] += 1
+    np.testing.assert_allclose(found.put_back(given), total / count)
+    np.testing.assert_allclose(found.put_back(given[:12])[0], (total / count)[0])
+    with pytest.raises(RequestError, match="give 12 for each of at most 2, of 9 values"):
+        found.put_back(given[:5])
+
+
+@pytest.mark.parametrize(
+    ("patches", "said"),
+    [
+        (0, "not whole numbers from 1"),
+        ((4, 2.5), "not whole numbers from 1"),
+        ("16", "not whole numbers"),
+        ({"sides": 3}, "must have a size"),
+        ({"size": (3, 3), "step": (1,)}, "2 sides and 1 steps"),
+        (7, "do not fit the images of numpy array, which are 6 x 5; give at most 6 x 5"),
+        ((2, 2, 2, 2), "4 sides and the images of numpy array are 6 x 5"),
+    ],
+)
+def test_patches_that_make_no_sense(patches, said):
+    with pytest.raises(RequestError, match=said) as caught:
+        open_collection(values(), patches=patches)
+    assert "\n" not in str(caught.value)
+
+
+def test_volumes_are_not_cut_flat():
+    with pytest.raises(RequestError, match="give a side for every axis"):
+        open_collection(values((4, 10, 8, 8)), patches=4)
+
+
+def test_a_single_image_is_refused_with_remedies_that_work(tmp_path):
+    array = zarr.create_array(tmp_path / "x.zarr", shape=(9, 8), dtype="u1", dimension_names=("y", "x"))
+    array[...] = values((9, 8))
+    with pytest.raises(RequestError, match=r"single image \(axes y, x\).*patches=16.*sample_axes=\('x',\)"):
+        open_collection(array)
+    assert open_collection(array, patches=4).shape == (4, 4, 4)
+    assert open_collection(array, sample_axes=("x",)).shape == (9, 8)
+    with pytest.raises(RequestError, match="takes every axis"):
+        open_collection(values((9, 8)), sample_axes=(0, 1))
+    assert open_collection(values((9, 8)), sample_axes=(0, 1), patches=4).shape == (4, 4, 4)
+
+
+def test_compositions_pickle_small(tmp_path):
+    for at in range(200):
+        np.save(tmp_path / f"{at}.npy", values((2, 8, 8)))
+    found = open_collection(tmp_path, patches=4, samples=(0, None, 3))
+    found.read(slice(0, found.n_samples))
+    assert len(pickle.dumps(found)) < 10_000
+
+
+@pytest.mark.skipif(not (DATA / "orl").exists(), reason="needs the shared data")
+def test_labels_of_faces():
+    found = open_collection(DATA / "orl", labels="folder", where="label=s7")
+    assert found.shape == (10, 112, 92)
+    assert set(found.labels) == {"s7"}
+    assert found.where(0).endswith("orl/s7/1.pgm")
+
+
+# --- objects that are computed, or hold several arrays ---
+
+
+def counting(x, chunks, made):
+    """A dask array that notes every chunk it makes."""
+
+    def make(block, block_info=None):
+        made.append(block_info[None]["chunk-location"])
+        return block
+
+    return da.from_array(x, chunks=chunks).map_blocks(make, dtype=x.dtype, meta=np.empty((0,) * x.ndim, x.dtype))
+
+
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: xarray.DataArray(x, dims=("time", "lat", "lon"))])
+def test_dask_computes_the_chunks_asked_for_only(wrap):
+    x, made = values((12, 6, 4)), []
+    found = open_collection(wrap(counting(x, (3, 3, 4), made)))
+    assert found.chunks == (3, 12)
+    assert not made
+    np.testing.assert_array_equal(found.read(slice(3, 6), slice(0, 8)), x[3:6, :2].reshape(3, -1))
+    assert made == [(1, 0, 0)]
+    made.clear()
+    np.testing.assert_array_equal(found.read(slice(0, 12)), x.reshape(12, -1))
+    assert sorted(made) == sorted(np.ndindex(4, 2, 1))
+    found.read(slice(0, 3))
+    assert len(made) == 10  # nothing is kept
+
+
+def test_dask_is_computed_on_its_own_scheduler():
+    used = []
+
+    def scheduler(graph, keys, **options):
+        used.append(True)
+        return dask.get(graph, keys, **options)
+
+    found = open_collection(da.from_array(values(), chunks=5))
+    with dask.config.set(scheduler=scheduler):
+        found.read(slice(0, 9))
+    assert used
+
+
+def test_dask_is_computed_in_pieces(monkeypatch):
+    monkeypatch.setattr("streampca.readers.lazy._PIECE", 60)
+    x = values((40, 6, 5))
+    sizes = []
+
+    class Watched:
+        shape, dtype, chunks = x.shape, x.dtype, da.from_array(x, chunks=(1, 6, 5)).chunks
+
+        def __dask_graph__(self):
+            return {"x": 1}
+
+        def __getitem__(self, box):
+            sizes.append(x[box].size)
+            return x[box]
+
+    found = open_collection(Watched())
+    np.testing.assert_array_equal(found.read(slice(0, 40)), x.reshape(40, -1))
+    assert max(sizes) <= 60
+    assert found.decode_bytes >= 120
+
+
+class TestXarrayOverDask(Contract):
+    def make(self, tmp_path):
+        x = values((4, 6, 5), "f4")
+        named = xarray.DataArray(
+            da.from_array(x, chunks=(2, 3, 5)), dims=("time", "lat", "lon"), coords={"lat": np.arange(6.0)}
+        )
+        found = open_collection(named)
+        assert found.axes == ("lat", "lon")
+        assert found.coordinates["lat"].values.tolist() == [0, 1, 2, 3, 4, 5]
+        return found, x
+
+    def held_bytes(self, expected):
+        return 4 * expected.nbytes  # as chunks in the graph
+
+
+def holders(tmp_path):
+    """Objects that hold arrays a (4 x 3 x 3) and b (4 x 5 x 5)."""
+    a, b = np.zeros((4, 3, 3)), np.zeros((4, 5, 5))
+    np.savez(tmp_path / "x.npz", a=a, b=b)
+    yield np.load(tmp_path / "x.npz")
+    file = h5py.File(tmp_path / "x.h5", "w")
+    file["a"], file["b"] = a, b
+    yield file
+    group = zarr.open_group(tmp_path / "x.zarr", mode="w")
+    group.create_array("a", data=a)
+    group.create_array("b", data=b)
+    yield group
+    yield xarray.Dataset({"a": (("t", "y", "x"), a), "b": (("t", "lat", "lon"), b)})
+    yield {"a": a, "b": da.from_array(b)}
+
+
+@pytest.mark.parametrize("which", range(5), ids=["npz", "h5py", "zarr", "xarray", "dict"])
+def test_objects_of_several_arrays_ask_for_a_key(tmp_path, which):
+    source = list(holders(tmp_path))[which]
+    with pytest.raises(SourceError, match=r"holds 2 arrays, a \(4 x 3 x 3 float64\), b \(4 x 5 x 5 float64\).*key='a'"):
+        open_collection(source)
+    assert open_collection(source, key="a").shape == (4, 3, 3)
+    with pytest.raises(RequestError, match="has no array 'c'; it holds a"):
+        open_collection(source, key="c")
