@@ -15,13 +15,16 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import IO, Any, Protocol
+from typing import IO, Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import zarr
+from zarr.codecs import BloscCodec
 
+from .collection import Coordinate
 from .errors import OutputError, RequestError
+from .machine import cores
 from .units import MIB
 
 Array = npt.NDArray[Any]
@@ -30,6 +33,16 @@ ATTRIBUTE = "streampca"  # root attribute of every store of ours
 PARTIAL, REPLACED = ".streampca-partial", ".streampca-replaced"  # nobody else's names: what has them is removed
 SUFFIXES = (".zarr", ".npy", ".csv")
 NAMES_AT_A_TIME = 100_000
+# Of copies: pictures of 8 bits as small as Zarr's default makes them and as fast to read, of 16 bits 12 % smaller,
+# for bytes of one kind are gathered first (benchmarks/copies.py).
+COMPRESSION = BloscCodec(cname="zstd", clevel=1, shuffle="shuffle")
+
+
+class Cut(NamedTuple):
+    """Shapes of what Zarr decodes at least, and of the files it gathers that in."""
+
+    chunk: tuple[int, ...]
+    shard: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -48,8 +61,12 @@ class Table:
         Rows written at a time are whole multiples of this.
     attributes : mapping
         Plain data kept with the output, where the format has room.
-    coordinates : mapping of str to ndarray
-        One-dimensional coordinates by dimension, where the format has room.
+    coordinates : mapping of str to Coordinate
+        One-dimensional coordinates by dimension, where the format has room; those of other names are left out.
+    sample_coordinates : mapping of str to Coordinate
+        Others along the samples, n values each, by name, where the format has room; names that are taken are left out.
+    cut : Cut or None
+        How Zarr stores the array; whole rows in chunks of `chunk_rows` by default.
     """
 
     name: str
@@ -59,7 +76,16 @@ class Table:
     names: Sequence[str] | None = None
     chunk_rows: int = 1
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    coordinates: Mapping[str, Array] = field(default_factory=dict)
+    coordinates: Mapping[str, Coordinate] = field(default_factory=dict)
+    sample_coordinates: Mapping[str, Coordinate] = field(default_factory=dict)
+    cut: Cut | None = None
+
+    def __post_init__(self) -> None:
+        taken = {self.name, *self.dims[1:]} | ({self.dims[0]} if self.names is not None else set())
+        beside = {name: kept for name, kept in self.sample_coordinates.items() if name not in taken}
+        object.__setattr__(self, "sample_coordinates", beside)
+        within = {name: kept for name, kept in self.coordinates.items() if name in self.dims}
+        object.__setattr__(self, "coordinates", within)
 
 
 class Sink(Protocol):
@@ -226,45 +252,87 @@ class _CsvSink(_FileSink):
             self._writer.writerow([name, *(format(value, digits) for value in row.tolist())])
 
 
-class _ZarrSink:
+class ZarrSink:
+    """A group with one array of rows, their names and coordinates: an xarray Dataset.
+
+    Parameters
+    ----------
+    path : str
+        Folder to make, which `staged` gave.
+    table : Table
+        What will be written.
+    """
+
     def __init__(self, path: str, table: Table) -> None:
         self._path, self._table = path, table
         self._group = zarr.create_group(path, zarr_format=3)
-        chunks = (min(table.chunk_rows, table.shape[0]), *table.shape[1:])
+        whole_rows = (min(table.chunk_rows, table.shape[0]), *table.shape[1:])
+        storage: dict[str, Any] = {"chunks": whole_rows}
+        if table.cut is not None:
+            storage = {
+                "chunks": table.cut.chunk,
+                "shards": table.cut.shard,
+                "compressors": [COMPRESSION],
+                "config": {"write_empty_chunks": True},  # so that one that is missing later is known to be lost
+            }
         self._array = self._group.create_array(
             table.name,
             shape=table.shape,
             dtype=table.dtype,
-            chunks=chunks,
             dimension_names=table.dims,
-            attributes=dict(table.attributes),
+            attributes=dict(table.attributes) | self._links(),
+            **storage,
         )
 
-    def write(self, start: int, rows: Array) -> None:
-        self._array[start : start + len(rows)] = rows
+    def _links(self) -> dict[str, str]:
+        """The attribute by which xarray finds coordinates that are not called like a dimension (CF, section 5)."""
+        names = [name for name in self._table.sample_coordinates if name not in self._table.dims]
+        return {"coordinates": " ".join(names)} if names else {}
+
+    def write(self, start: int, rows: Array, inside: tuple[slice, ...] = ()) -> None:
+        """Write rows `start` onwards, or a box of them that starts and stops at `inside` of the sample's axes."""
+        # Zarr encodes ten chunks at once by default: no faster than one a core, and more memory.
+        with zarr.config.set({"async.concurrency": cores()}):
+            self._array[(slice(start, start + len(rows)), *inside)] = rows
 
     def close(self) -> None:
+        """Write names and coordinates, and mark the group complete."""
         table = self._table
-        for dim, values in table.coordinates.items():
-            made = self._group.create_array(dim, shape=values.shape, dtype=values.dtype, dimension_names=(dim,))
-            made[...] = values
+        for dim, coordinate in table.coordinates.items():
+            self._write_coordinate(dim, dim, coordinate)
+        for name, coordinate in table.sample_coordinates.items():
+            self._write_coordinate(name, table.dims[0], coordinate)
         if table.names is not None:
-            n = len(table.names)
-            made = self._group.create_array(
-                "sample", shape=(n,), dtype="string", chunks=(min(n, NAMES_AT_A_TIME),), dimension_names=("sample",)
-            )
-            for start in range(0, n, NAMES_AT_A_TIME):
+            made = self._strings(table.dims[0], table.dims[0], len(table.names))
+            for start in range(0, len(table.names), NAMES_AT_A_TIME):
                 part = table.names[start : start + NAMES_AT_A_TIME]
                 made[start : start + len(part)] = np.array([_text(name) for name in part], dtype=object)
         self._group.attrs.put({ATTRIBUTE: {"kind": table.name, "complete": True}})
         consolidate(self._path)
 
+    def _write_coordinate(self, name: str, dim: str, coordinate: Coordinate) -> None:
+        values, attributes = np.asarray(coordinate.values), dict(coordinate.attributes)
+        if values.dtype.kind in "OSUT":
+            made = self._strings(name, dim, len(values))
+            values = np.array([_text(str(value)) for value in values.tolist()], dtype=object)
+        else:
+            if values.dtype.kind == "M":  # stored as xarray stores times: Zarr has no settled type for them
+                attributes |= {"units": "nanoseconds since 1970-01-01", "calendar": "proleptic_gregorian"}
+                values = values.astype("M8[ns]").astype(np.int64)
+            made = self._group.create_array(name, shape=values.shape, dtype=values.dtype, dimension_names=(dim,))
+        made.attrs.put(attributes)
+        made[...] = values
+
+    def _strings(self, name: str, dim: str, count: int) -> zarr.Array[Any]:
+        chunks = (min(count, NAMES_AT_A_TIME),)
+        return self._group.create_array(name, shape=(count,), dtype="string", chunks=chunks, dimension_names=(dim,))
+
     def abandon(self) -> None:
         """Nothing is held open."""
 
 
-_SINKS: dict[str, Callable[[str, Table], _ZarrSink | _NpySink | _CsvSink]] = {
-    ".zarr": _ZarrSink,
+_SINKS: dict[str, Callable[[str, Table], ZarrSink | _NpySink | _CsvSink]] = {
+    ".zarr": ZarrSink,
     ".npy": _NpySink,
     ".csv": _CsvSink,
 }

@@ -91,6 +91,15 @@ def succeeded(*words: object) -> str:
     return said.out
 
 
+def refused(*words: object, code: int = 1) -> str:
+    """Run a command that must fail and print one line; returns that line."""
+    said = typed(*words, *(["-q"] if words[0] in ("fit", "transform", "reconstruct", "run", "copy") else []))
+    assert said.out == ""
+    line = said.complaint
+    assert said.code == code, line
+    return line
+
+
 def fresh(*words: object, folder: object = None) -> Said:
     """Run a command in a fresh process."""
     return _process([sys.executable, "-m", "streampca", *map(str, words)], folder)

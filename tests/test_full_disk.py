@@ -1,0 +1,272 @@
+"""A disk that fills, a file that may not grow, a folder that may not be written to: one line, and nothing is lost.
+
+What was finished before is intact, and the same command finishes once there is room. A full disk is a small file system
+where one can be mounted; a limit on the size of files (``ulimit -f``) fails in the same places everywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tifffile
+import zarr
+from shell import Said, fresh, refused, succeeded
+
+import streampca
+from streampca.errors import ModelError
+
+LIMIT = 20_000  # bytes a file may have where files are limited
+NO_ROOM = {"disk": "No space left on device", "limit": "File too large"}
+
+
+def pictures(n=12, height=8, width=7, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (n, height, width), dtype=np.uint8)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty working folder."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def source(here):
+    np.save("images.npy", pictures())
+    return "images.npy"
+
+
+@pytest.fixture
+def model(source):
+    succeeded("fit", source, "-k", 3, "-o", "model.zarr", "-q")
+    return "model.zarr"
+
+
+@pytest.fixture
+def disk(here):
+    """A file system of 4 MiB."""
+    mount, unmount = shutil.which("mount"), shutil.which("umount")
+    if mount is None or unmount is None or os.geteuid() != 0:
+        pytest.skip("only root can mount a small file system")
+    os.mkdir("disk")
+    done = subprocess.run([mount, "-t", "tmpfs", "-o", "size=4m", "tmpfs", "disk"], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {done.stderr.strip()}")
+    yield Path("disk")
+    subprocess.run([unmount, "-l", here / "disk"], check=True)
+
+
+def fill(disk, free):
+    """Leave so many bytes free."""
+    size = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
+    Path(disk, "filler").write_bytes(bytes(size - free))
+
+
+FREE = [0, 4 * 2**10, 32 * 2**10, 100 * 2**10]
+
+
+@pytest.mark.parametrize("free", FREE)
+def test_full_disk_at_fit(disk, free):
+    np.save("images.npy", pictures(200, 16, 16))
+    fill(disk, free)
+    words = ("fit", "images.npy", "-k", 30, "-o", "disk/model.zarr")
+    line = refused(*words)
+    assert "disk/model.zarr could not be written: No space left on device" in line
+    with pytest.raises(ModelError):
+        streampca.load_model("disk/model.zarr")
+    os.remove("disk/filler")
+    succeeded(*words, "-q")
+    assert streampca.load_model("disk/model.zarr").n_components == 30
+
+
+@pytest.mark.parametrize("suffix", ["zarr", "npy", "csv"])
+@pytest.mark.parametrize("free", FREE)
+def test_full_disk_at_transform(disk, suffix, free):
+    np.save("images.npy", pictures(4000, 5, 5))
+    succeeded("fit", "images.npy", "-k", 20, "-o", "model.zarr", "-q")
+    fill(disk, free)
+    words = ("transform", "model.zarr", "images.npy", "-o", f"disk/scores.{suffix}")
+    line = refused(*words)
+    assert f"disk/scores.{suffix} could not be written: No space left on device" in line
+    assert os.listdir(disk) == ["filler"], "room is given back"
+    os.remove("disk/filler")
+    succeeded(*words, "-q")
+
+
+def test_full_disk_keeps_what_was_to_be_replaced(disk):
+    np.save("images.npy", pictures(4000, 5, 5))
+    succeeded("fit", "images.npy", "-k", 20, "-o", "model.zarr", "-q")
+    words = ("transform", "model.zarr", "images.npy", "-o", "disk/scores.zarr")
+    succeeded(*words, "-q")
+    before = zarr.open_group("disk/scores.zarr")["scores"][...]
+    fill(disk, 32 * 2**10)
+    assert "No space left" in refused(*words, "--whiten", "--overwrite")
+    np.testing.assert_array_equal(zarr.open_group("disk/scores.zarr")["scores"][...], before)
+
+
+@pytest.mark.parametrize("free", [0, 16 * 2**10, 400 * 2**10, 700 * 2**10])
+def test_full_disk_during_a_run(disk, free):
+    np.save("images.npy", pictures(4000, 10, 10))
+    text = "collection: {source: images.npy}\nfit: {n_components: 30}\noutput: {directory: disk/out, transform: true, "
+    Path("run.yaml").write_text(text + "report: true, images: disk/images.npy}")
+    fill(disk, free)
+    line = refused("run", "run.yaml")
+    assert "No space left on device" in line
+    made = Path("disk/out/model.zarr")
+    finished = streampca.load_model(made).provenance["created"] if free >= 400 * 2**10 else None
+    os.remove("disk/filler")
+    succeeded("run", "run.yaml", "-q")
+    assert len(os.listdir("disk/out/pictures")) == 5
+    assert np.load("disk/images.npy").shape == (4000, 10, 10)
+    if finished:
+        assert streampca.load_model(made).provenance["created"] == finished, "what was finished is used again"
+
+
+@contextlib.contextmanager
+def files_of_at_most(limit):
+    """Let no file of this process grow larger."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("suffix", ["npy", "csv", "zarr"])
+def test_file_that_may_not_grow(here, suffix):
+    np.save("images.npy", pictures(4000, 5, 5))
+    succeeded("fit", "images.npy", "-k", 20, "-o", "model.zarr", "-q")
+    words = ("transform", "model.zarr", "images.npy", "-o", f"scores.{suffix}")
+    with files_of_at_most(50_000):
+        line = refused(*words)
+    assert f"scores.{suffix} could not be written: File too large" in line
+    assert sorted(os.listdir()) == ["images.npy", "model.zarr"]
+    succeeded(*words, "-q")
+
+
+def refuses_to_write(source, model, folder):
+    for command in (["fit", source, "-k", 2], ["transform", model, source], ["reconstruct", model, source]):
+        line = refused(*command, "-o", f"{folder}/deep/out.zarr")
+        assert f"no permission to write in {os.path.abspath(folder)}" in line
+    Path("run.yaml").write_text(f"collection: {{source: images.npy}}\noutput: {{directory: {folder}/out}}")
+    assert "no permission to write in" in refused("run", "run.yaml")
+
+
+def test_folder_that_may_only_be_read(source, model, disk):
+    subprocess.run([shutil.which("mount"), "-o", "remount,ro", disk.absolute()], check=True)
+    refuses_to_write(source, model, "disk")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_folder_without_permission(source, model):
+    os.mkdir("locked", 0o500)
+    refuses_to_write(source, model, "locked")
+
+
+# -- every command, in processes of their own
+
+
+def limited(*words, limit=LIMIT):
+    """Run a command in a fresh process whose files may not grow beyond so many bytes."""
+    done = subprocess.run(
+        [sys.executable, "-B", "-m", "streampca", *map(str, words)],
+        capture_output=True, text=True, timeout=120, check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY)),
+    )  # fmt: skip
+    return Said(done.returncode, done.stdout, done.stderr)
+
+
+def state(*paths):
+    """Digest of every file below some paths."""
+    files = [
+        file for path in paths for file in (sorted(Path(path).rglob("*")) if Path(path).is_dir() else [Path(path)])
+    ]
+    return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files if file.is_file()}
+
+
+COMMANDS = {
+    "fit": (["fit", "images.npy", "-k", "30", "-o", "{}/new.zarr", "-q"], "new.zarr"),
+    "transform to zarr": (["transform", "model.zarr", "images.npy", "-o", "{}/new.zarr", "-q"], "new.zarr"),
+    "transform to npy": (["transform", "model.zarr", "images.npy", "-o", "{}/new.npy", "-q"], "new.npy"),
+    "transform to csv": (["transform", "model.zarr", "images.npy", "-o", "{}/new.csv", "-q"], "new.csv"),
+    "reconstruct": (["reconstruct", "model.zarr", "images.npy", "-o", "{}/new.npy", "-q"], "new.npy"),
+    "copy": (["copy", "images.npy", "-o", "{}/new.zarr", "-q"], "new.zarr"),
+    "export": (["export", "model.zarr", "-o", "{}/new.tif"], "new.tif"),
+}
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """A folder with images and a model."""
+    folder = tmp_path_factory.mktemp("fitted")
+    np.save(folder / "images.npy", pictures(1500, 20, 20))
+    succeeded("fit", folder / "images.npy", "-k", 20, "-o", folder / "model.zarr", "-q")
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "room"), [*((name, "limit") for name in COMMANDS), ("fit", "disk"), ("copy", "disk"), ("export", "disk")]
+)
+def test_every_command(fitted, here, name, room, request):
+    shutil.copy(fitted / "images.npy", here)
+    shutil.copytree(fitted / "model.zarr", here / "model.zarr")
+    if room == "disk":
+        request.getfixturevalue("disk")
+        Path("disk/precious.txt").write_text("finished before")
+        fill(Path("disk"), LIMIT)
+    else:
+        Path("disk").mkdir()
+        Path("disk/precious.txt").write_text("finished before")
+    words, made = COMMANDS[name]
+    words = [word.format("disk") for word in words]
+    before = state("images.npy", "model.zarr", "disk/precious.txt")
+    said = (fresh if room == "disk" else limited)(*words)
+    assert said.code == 1
+    assert f"disk/{made} could not be written: {NO_ROOM[room]}" in said.complaint
+    assert "run the same command again" in said.complaint
+    assert state("images.npy", "model.zarr", "disk/precious.txt") == before
+    assert set(os.listdir("disk")) <= {"precious.txt", "filler"}, "room is given back"
+    Path("disk/filler").unlink(missing_ok=True)
+    succeeded(*words)
+    check(f"disk/{made}", name)
+
+
+def check(path, name):
+    """See that an output is whole."""
+    if name == "fit":
+        assert streampca.load_model(path).n_components == 30
+    elif name == "export":
+        assert tifffile.imread(path).shape == (21, 20, 20)
+    elif path.endswith(".csv"):
+        assert len(Path(path).read_text().splitlines()) == 1501
+    else:
+        assert streampca.open_collection(path).shape in ((1500, 20), (1500, 20, 20))
+
+
+@pytest.mark.slow
+def test_a_run_keeps_what_it_finished(here):
+    """There is room for the model and none for the scores: the second run takes the model as it is."""
+    np.save("images.npy", pictures(20_000, 6, 6))
+    text = "collection: {source: images.npy}\nfit: {n_components: 5}\noutput: {directory: out, transform: true}"
+    Path("run.yaml").write_text(text)
+    said = limited("run", "run.yaml", "-q", limit=100_000)
+    assert said.code == 1
+    assert NO_ROOM["limit"] in said.complaint
+    finished = state("out/model.zarr")
+    assert streampca.load_model("out/model.zarr").n_components == 5
+    said = fresh("run", "run.yaml", "-q")
+    assert said.code == 0, said.err
+    assert {path: digest for path, digest in state("out/model.zarr").items() if path in finished} == finished
+    assert streampca.open_collection("out/scores.zarr").shape == (20_000, 5)

@@ -1,0 +1,54 @@
+"""2000 damaged files: refused in one line that names the file, or read as what they say; never a crash or a hang."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import corruption
+import pytest
+
+SCRIPT = Path(corruption.__file__)
+EACH = 125  # seeds a format: 2000 cases in 16 formats
+GROUPS = ["npy npz idx", "zarr", "hdf5", "tiff", "png"]  # formats of these names share a process
+
+
+def formats(group):
+    return [name for name in corruption.FORMATS if name.partition("-")[0] in group.split()]
+
+
+def test_there_are_enough_cases():
+    assert sorted(name for group in GROUPS for name in formats(group)) == sorted(corruption.FORMATS)
+    assert EACH * len(corruption.FORMATS) >= 2000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", GROUPS)
+def test_damaged_files(group, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    command = [sys.executable, "-W", "ignore", SCRIPT, *(f"{name}:0-{EACH - 1}" for name in formats(group))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    lines = done.stdout.splitlines()
+    wrong = [json.loads(line) for line in lines if line.startswith("{")]
+    assert wrong == [], "repeat one by: python tests/corruption.py CASE"
+    assert done.returncode == 0, f"{lines[-1]} ended the process:\n{done.stderr[-3000:]}"
+    assert lines[-1] == "done"
+    assert len(lines) == 1 + EACH * len(formats(group))
+
+
+@pytest.mark.parametrize("name", corruption.FORMATS)
+def test_whole_files_are_read(name, tmp_path):
+    """The test of the test: what is not damaged passes, and a wrong shape or a crash is seen."""
+    write, x, _ = corruption.FORMATS[name]
+    import streampca
+
+    collection = streampca.open_collection(write(tmp_path / "whole", x))
+    values = corruption.values_of(collection)
+    assert values.shape == x.shape
+    assert (values == x).all()
+    source = collection.source.partition(", array")[0]
+    assert corruption.broken_law(name, "cut", source, collection, values, []) is None
+    fewer = streampca.open_collection(x[:9].copy())
+    assert corruption.broken_law(name, "cut", source, fewer, x[:9], []) is not None
