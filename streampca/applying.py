@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from .blocks import Span, blocks_of
+from .collection import Coordinate
 from .errors import DataError
 from .events import BlockDone, Listener, PassFinished, PassStarted
 from .outputs import Table, open_sink
 from .planning import plan_application, problem_of
-from .prepare import Preparation, unflatten
+from .prepare import Frame, NormalizeError
 from .readers import Collection
 from .subspace import Subspace, working_dtype
 from .units import parse_bytes
@@ -82,18 +83,29 @@ def map_rows(rows: da.Array, function: RowMap, *, shape: tuple[int, ...], dtype:
     )
 
 
+def map_array(samples: Any, frame: Frame, function: RowMap, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Any:
+    """Apply a map of rows of features to raw samples, (n, *raw_shape): at once to numpy's, lazily to dask's."""
+    if isinstance(samples, np.ndarray):
+        return function(frame.rows(samples.reshape(len(samples), math.prod(samples.shape[1:]))))
+    whole = partial(prepared_first, frame=frame, function=function)
+    return map_rows(flat_rows(samples, samples.ndim - 1), whole, shape=shape, dtype=dtype)
+
+
 def mapped_blocks(collection: Collection, function: RowMap, block_rows: int) -> Iterator[tuple[Span, Array, int]]:
     """Read a collection block by block and map each; yields (which samples, result, bytes read).
 
     Raises
     ------
     DataError
-        If a result is not finite because a sample is not; names the sample.
+        If a result is not finite because a sample is not, or a sample cannot be normalized; names the sample.
     """
     for block in blocks_of(Span(0, collection.n_samples), block_rows):
         rows = collection.read(slice(*block))
         with np.errstate(invalid="ignore"):  # infinity less infinity; the sample is named instead
-            result = function(rows)
+            try:
+                result = function(rows)
+            except NormalizeError as error:
+                raise error.of(collection.named, block.start) from None
             if rows.dtype.kind == "f":
                 _check_finite(collection, rows, result, block)
         yield block, result, block.size * collection.row_bytes
@@ -111,45 +123,6 @@ def _check_finite(collection: Collection, rows: Array, result: Array, block: Spa
         )
 
 
-@dataclass(frozen=True)
-class Frame:
-    """How images become rows of features and rows images: a model's preparation and shapes. Pickles small.
-
-    Attributes
-    ----------
-    preparation : Preparation
-        Applied to raw samples.
-    raw_shape, sample_shape : tuple of int
-        Of a raw and of a prepared sample.
-    mask : ndarray of bool or None
-        Over the prepared sample.
-    """
-
-    preparation: Preparation
-    raw_shape: tuple[int, ...]
-    sample_shape: tuple[int, ...]
-    mask: npt.NDArray[np.bool_] | None
-
-    def rows(self, raw: Array) -> Array:
-        """Raw rows, (m, prod(raw_shape)), as rows of features, (m, p)."""
-        if self.preparation.is_identity:
-            return raw
-        images = self.preparation.apply(raw.reshape(len(raw), *self.raw_shape))
-        return self.features(images)
-
-    def features(self, images: Array) -> Array:
-        """Prepared images, (m, *sample_shape), as rows of features, (m, p)."""
-        return images.reshape(len(images), -1) if self.mask is None else images[:, self.mask]
-
-    def images(self, rows: Array) -> Array:
-        """Rows of features as images; NaN outside the mask."""
-        return unflatten(rows, self.sample_shape, self.mask)
-
-    def row_dtype(self, raw: npt.DTypeLike) -> np.dtype[Any]:
-        """The dtype `rows` gives for raw samples of a dtype."""
-        return self.rows(np.zeros((1, math.prod(self.raw_shape)), raw)).dtype
-
-
 # What is done to rows of features; plain functions of a subspace first, so that `functools.partial` of them pickles.
 
 
@@ -164,8 +137,9 @@ def images_of(subspace: Subspace, scores: Array, *, frame: Frame, whiten: bool =
 
 
 def reconstructions_of(subspace: Subspace, rows: Array, *, frame: Frame) -> Array:
-    """Images from rows: projected and back."""
-    return frame.images(subspace.reconstruct(subspace.project(rows)))
+    """Images from rows that are not normalized yet: normalized, projected and back, each by its own mean or norm."""
+    rows, numbers = frame.normalized(rows)
+    return frame.images(frame.denormalized(subspace.reconstruct(subspace.project(rows)), numbers))
 
 
 def errors_of(subspace: Subspace, rows: Array) -> Array:
@@ -190,7 +164,8 @@ def write_scores(
         working_dtype(collection.dtype, subspace.components.dtype),
         names=collection.sample_names(),
         attributes={"source": collection.source, "model": model, "whiten": whiten},
-        coordinates={"component": np.arange(1, k + 1)},
+        coordinates={"component": Coordinate(np.arange(1, k + 1))},
+        sample_coordinates=collection.sample_coordinates(),
     )
     _write_mapped(subspace, collection, partial(scores_of, subspace, whiten=whiten), path, table, **how)
 
@@ -204,16 +179,24 @@ def write_images(
     *,
     model: str,
     dims: tuple[str, ...],
+    coordinates: Mapping[str, Coordinate],
+    normalized: str | None = None,
     **how: Any,
 ) -> None:
-    """Write the images that a function makes of a collection's rows; see `PCAModel.write_reconstruction`."""
+    """Write the images that a function makes of a collection's rows; see `PCAModel.write_reconstruction`.
+
+    `normalized` says how they still are normalized, where that cannot be undone.
+    """
+    about = {"source": collection.source, "model": model, "n_components": len(subspace.components)}
     table = Table(
         "images",
         (collection.n_samples, *frame.sample_shape),
         ("sample", *dims),
         working_dtype(collection.dtype, subspace.components.dtype),
         names=collection.sample_names(),
-        attributes={"source": collection.source, "model": model, "n_components": len(subspace.components)},
+        attributes=about if normalized is None else {**about, "normalized": normalized},
+        coordinates=coordinates,
+        sample_coordinates=collection.sample_coordinates(),
     )
     _write_mapped(subspace, collection, partial(function, subspace, frame=frame), path, table, **how)
 

@@ -52,15 +52,18 @@ def pass_bill(problem: Problem, precision: str, rows: int, product_rows: int) ->
     """Memory while samples are absorbed in blocks of `rows`."""
     items = Scatter.bill(problem.n_features, precision, product_rows)
     items[f"block of {rows} samples as read"] = rows * (problem.row_bytes + problem.prepared_bytes)
-    if problem.decode_bytes:
+    if problem.weighted:
+        items["sample weights, and rows of a block that have any"] = 8 * problem.n_samples + rows * problem.row_bytes
+    if problem.decode_bytes or problem.scratch_bytes:
         items["storage being decoded"] = decoding_bytes(problem, rows)
     items["BLAS and Python"] = RUNTIME_BYTES
     return Phase("pass", tuple(items.items()))
 
 
 def decoding_bytes(problem: Problem, rows: int) -> int:
-    """Bytes held while a block is read: what the reader says, or less where a block is small."""
-    return min(problem.decode_bytes, DECODE_LEAST + 3 * max(rows, problem.chunk_samples) * problem.row_bytes)
+    """Bytes held while a block is read: what the reader says, or less where a block is small, and in preparing it."""
+    decoding = min(problem.decode_bytes, DECODE_LEAST + 3 * max(rows, problem.chunk_samples) * problem.row_bytes)
+    return decoding + problem.scratch_bytes
 
 
 def component_room(problem: Problem, request: Request, solver: str, memory: int) -> int:

@@ -7,13 +7,13 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from . import __version__
-from .errors import ConfigError, RequestError, StreampcaError, first_line
+from .errors import ConfigError, StreampcaError, first_line
+from .options import as_json, asking, budgeting, opening, preparing, run_of, writing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,7 +30,7 @@ class _Commands(click.Group):
     """Lists commands in the order people need them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return ["demo", "info", "plan", "fit", "transform", "reconstruct", "inspect", "run"]
+        return ["demo", "info", "plan", "fit", "transform", "reconstruct", "inspect", "copy", "export", "run", "schema"]
 
 
 @click.group(
@@ -43,7 +43,8 @@ class _Commands(click.Group):
 def cli(context: click.Context) -> None:
     """Principal components of image collections that do not fit in memory.
 
-    SOURCE is a folder or glob of images, a .npy, .npz, TIFF or IDX file, or a Zarr array.
+    SOURCE is a folder, glob or list of images, one array in a file (.npy, .npz, TIFF, Zarr, HDF5, NetCDF, FITS, IDX),
+    several such files as one, @list.txt, table.csv:column, or an URL.
 
     Start with: streampca demo
     """
@@ -82,113 +83,7 @@ def _fail(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-# -- options shared by commands
-
-
-def _components(context: click.Context, option: click.Parameter, text: str | None) -> int | float | str | None:
-    """Read -k: 50, 0.95 or all."""
-    if text is None:
-        return text
-    if text == "all":
-        return "all"
-    try:
-        return float(text) if "." in text or "e" in text.lower() else int(text)
-    except ValueError:
-        raise RequestError(f"-k {text!r} is not a number; give a count (50), a fraction (0.95), or all.") from None
-
-
-def _options(*options: Callable[..., Any]) -> Callable[[Any], Any]:
-    def add(command: Any) -> Any:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
-
-
-opening = _options(
-    click.option("--key", help="Which array, where the source holds several."),
-    click.option(
-        "--sample-axes", metavar="AXES", help="Axes of one image, e.g. 1,2 or y,x [default: all but the first]."
-    ),
-    click.option(
-        "--select", metavar="AXIS=WHAT", multiple=True, help="Entry (c=0) or range (z=10:20) of another axis."
-    ),
-)
-preparing = _options(
-    click.option("--crop", metavar="RANGES", help="Keep these pixels, e.g. 10:100,20:200."),
-    click.option("--grey", is_flag=True, help="Turn colours into grey."),
-    click.option("--bin", type=click.IntRange(1), default=1, metavar="Q", help="Average squares of Q x Q pixels."),
-    click.option("--mask", metavar="FILE", help="A .npy of True at the pixels to keep."),
-)
-asking = _options(
-    click.option(
-        "-k",
-        "--n-components",
-        callback=_components,
-        metavar="K",
-        help="Count (50), share of the variance (0.95) or all [default: 0.95].",
-    ),
-    click.option("--memory", metavar="SIZE", help="Budget, e.g. 2GiB [default: half of the machine's]."),
-    click.option("--method", default="auto", show_default=True, help="auto or covariance."),
-    click.option("--precision", default="auto", show_default=True, help="Of products: auto, single or double."),
-)
-budgeting = click.option(
-    "--memory", metavar="SIZE", help="Budget, e.g. 512MiB or 2GiB [default: half of the machine's]."
-)
-writing = _options(
-    click.option("--overwrite", is_flag=True, help="Replace the output if it exists."),
-    click.option("-q", "--quiet", is_flag=True, help="No progress."),
-    click.option("--print-config", is_flag=True, help="Print the run as a run file and stop."),
-)
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
-
-def _make_run(source: str | tuple[str, ...], **given: Any) -> Run:
-    """Build the run that a command's options stand for; options at their defaults are left out."""
-    from .config import make_run
-
-    wanted = given.get("n_components")
-    fit = {key: given[key] for key in ("memory", "method", "precision", "seed") if given.get(key) is not None}
-    if wanted is not None:
-        fit["n_components"] = None if wanted == "all" else wanted
-    axes, crop = given.get("sample_axes"), given.get("crop")
-    collection = {
-        "source": source if isinstance(source, str) else source[0] if len(source) == 1 else list(source),
-        "key": given.get("key"),
-        "sample_axes": None if axes is None else [_axis(name) for name in axes.split(",")],
-        "select": dict(_selected(text) for text in given.get("select") or ()) or None,
-    }
-    prepare = {
-        "crop": None if crop is None else [_range(text, "--crop") for text in crop.split(",")],
-        "grey": given.get("grey", False),
-        "bin": given.get("bin", 1),
-        "mask": given.get("mask"),
-    }
-    output = {key: value for key, value in given.get("output", {}).items() if value is not None}
-    data = {"collection": collection, "prepare": prepare, "fit": fit, "output": output, "model": given.get("model")}
-    return make_run(data, "the command")
-
-
-def _axis(name: str) -> int | str:
-    name = name.strip()
-    return int(name) if name.lstrip("-").isdecimal() else name
-
-
-def _range(text: str, option: str) -> list[int]:
-    start, colon, stop = text.partition(":")
-    if not (colon and start.strip().isdecimal() and stop.strip().isdecimal()):
-        raise RequestError(f"{option} {text!r} is not START:STOP; write for example 10:100.")
-    return [int(start), int(stop)]
-
-
-def _selected(text: str) -> tuple[int | str, int | list[int]]:
-    axis, equals, what = text.partition("=")
-    if not equals:
-        raise RequestError(f"--select {text!r} is not AXIS=WHAT; write for example c=0 or z=10:20.")
-    if what.strip().lstrip("-").isdecimal():
-        return _axis(axis), int(what)
-    return _axis(axis), _range(what, "--select")
+# -- what commands share
 
 
 def _carry_out(run: Run, given: dict[str, Any]) -> Result | None:
@@ -228,14 +123,15 @@ def demo(output: str, memory: str) -> None:
 @as_json
 def info(source: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Say what a collection is: samples, shape, dtype, storage."""
-    from .pipeline import open_run
+    from .asked import open_run
     from .units import format_bytes, format_shape
 
-    found = open_run(_make_run(source, **given).collection)
+    found = open_run(run_of(source, **given).collection)
     facts: dict[str, Any] = {
         "source": found.source,
         "samples": found.n_samples,
         "sample_shape": list(found.sample_shape),
+        "mixed": found.mixed,
         "axes": None if found.axes is None else list(found.axes),
         "features": found.n_features,
         "dtype": found.dtype.str,
@@ -243,19 +139,25 @@ def info(source: tuple[str, ...], as_json: bool, **given: Any) -> None:
         "chunks": {"samples": found.chunks.samples, "features": found.chunks.features},
         "first": found.where(0),
         "last": found.where(found.n_samples - 1),
+        "skipped": [list(item) for item in found.skipped],
     }
     if as_json:
         click.echo(json.dumps(facts, indent=1))
         return
     axes = f" ({', '.join(found.axes)})" if found.axes else ""
+    upto = "images of several sizes, up to " if found.mixed else ""
     click.echo(f"{'source':<12}{found.source}")
-    click.echo(f"{'samples':<12}{found.n_samples} of {format_shape(found.sample_shape)}{axes}")
+    click.echo(f"{'samples':<12}{found.n_samples} of {upto}{format_shape(found.sample_shape)}{axes}")
     click.echo(
         f"{'values':<12}{found.dtype}, {found.n_features} features a sample, {format_bytes(found.nbytes)} in all"
     )
     click.echo(f"{'storage':<12}chunks of {found.chunks.samples} samples x {found.chunks.features} features")
     click.echo(f"{'first':<12}{found.where(0)}")
     click.echo(f"{'last':<12}{found.where(found.n_samples - 1)}")
+    for path, reason in found.skipped[:SHOWN]:
+        click.echo(f"{'skipped':<12}{path}: {reason}")
+    if len(found.skipped) > SHOWN:
+        click.echo(f"{'':<12}... and {len(found.skipped) - SHOWN} more")
 
 
 @cli.command()
@@ -268,11 +170,11 @@ def info(source: tuple[str, ...], as_json: bool, **given: Any) -> None:
 @as_json
 def plan(source: tuple[str, ...], shape: str | None, dtype: str, as_json: bool, **given: Any) -> None:
     """Say how a fit would be done, and why not otherwise."""
-    from .pipeline import plan_run
+    from .asked import plan_run
 
     if bool(source) == bool(shape):
         raise click.UsageError("give either SOURCE or --shape.")
-    chosen = plan_run(_make_run(source or "", **given), shape=shape, dtype=dtype)
+    chosen = plan_run(run_of(source or "", **given), shape=shape, dtype=dtype)
     click.echo(json.dumps(chosen.to_json(), indent=1) if as_json else str(chosen))
 
 
@@ -286,7 +188,7 @@ def plan(source: tuple[str, ...], shape: str | None, dtype: str, as_json: bool, 
 @writing
 def fit(source: tuple[str, ...], output: str, overwrite: bool, **given: Any) -> None:
     """Learn the components of a collection: write a model."""
-    run = _make_run(source, output={"model": output, "overwrite": overwrite}, **given)
+    run = run_of(source, output={"model": output, "overwrite": overwrite}, **given)
     result = _carry_out(run, given)
     if result is None:
         return
@@ -305,7 +207,7 @@ def fit(source: tuple[str, ...], output: str, overwrite: bool, **given: Any) -> 
 def transform(model: str, source: tuple[str, ...], output: str, whiten: bool, overwrite: bool, **given: Any) -> None:
     """Project a collection on a model's components: write scores."""
     outputs = {"scores": output, "whiten": whiten, "overwrite": overwrite}
-    if _carry_out(_make_run(source, model=model, output=outputs, **given), given):
+    if _carry_out(run_of(source, model=model, output=outputs, **given), given):
         click.echo(f"wrote {output}")
 
 
@@ -323,7 +225,7 @@ def reconstruct(
 ) -> None:
     """Rebuild images from their scores, or from themselves."""
     outputs = {"images": output, "n_components": count, "whiten": whiten, "overwrite": overwrite}
-    if _carry_out(_make_run(source, model=model, output=outputs, **given), given):
+    if _carry_out(run_of(source, model=model, output=outputs, **given), given):
         click.echo(f"wrote {output}")
 
 
@@ -359,6 +261,42 @@ def run_command(config: str, overrides: tuple[str, ...], overwrite: bool, **give
     _report_fit(_console(), result)
 
 
+@cli.command()
+def schema() -> None:
+    """Print the JSON schema of run files, for editors."""
+    from .config import json_schema
+
+    click.echo(json.dumps(json_schema(), indent=1))
+
+
+@cli.command()
+@click.argument("source", nargs=-1, required=True)
+@click.option("-o", "--output", required=True, metavar="IMAGES", help="Copy: .zarr.")
+@opening
+@preparing
+@budgeting
+@writing
+def copy(source: tuple[str, ...], output: str, overwrite: bool, **given: Any) -> None:
+    """Copy a collection, prepared or not, to Zarr that reads fast."""
+    run = run_of(source, output={"collection": output, "overwrite": overwrite}, **given)
+    if _carry_out(run, given):
+        click.echo(f"wrote {output}")
+
+
+@cli.command()
+@click.argument("model")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Pictures: .tif (Fiji, ImageJ) or .npy.")
+@click.option("-k", "--n-components", "count", type=click.IntRange(1), help="Components to export [default: all].")
+@click.option("--mean/--no-mean", default=True, help="Write the mean first [default: yes].")
+@click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
+def export(model: str, output: str, count: int | None, mean: bool, overwrite: bool) -> None:
+    """Write a model's mean and components as pages of a TIFF file."""
+    from .export import export_components
+
+    export_components(model, output, n_components=count, mean=mean, overwrite=overwrite)
+    click.echo(f"wrote {output}")
+
+
 # -- what is printed
 
 
@@ -366,8 +304,13 @@ def _report_fit(console: Console, result: Result) -> None:
     """Components, memory against the budget, and what was written."""
     from .units import format_bytes
 
-    _show_model(console, result.model, SHOWN)
-    peak = result.model.provenance.get("peak_bytes")
+    model, peak = result.model, None
+    if model is not None:
+        _show_model(console, model, SHOWN)
+        peak = model.provenance.get("peak_bytes")
+        skipped = len(model.provenance.get("skipped", ()))
+        if skipped:
+            click.echo(f"skipped {skipped} bad {'file' if skipped == 1 else 'files'}; the model lists them")
     if result.plan is not None and peak is not None:
         click.echo(f"peak {format_bytes(peak)} of {format_bytes(result.plan.memory)} allowed")
     for path in result.written:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from .errors import ConfigError, first_line, nearest
+from .request import RULES
 
 MERGE_TAG = "tag:yaml.org,2002:merge"  # of the key <<, which may stand in a mapping as often as one likes
 
@@ -25,6 +26,17 @@ def _not_yes_or_no(value: Any) -> Any:
     return value
 
 
+def _count_or_rule(value: Any) -> Any:
+    """Say what may stand for a number of components, which a union's own message does not."""
+    if isinstance(value, str) and value not in RULES:
+        try:
+            float(value)  # PyYAML leaves 1e-4 a text
+        except ValueError:
+            raise ValueError(f"input should be a number, null, or one of {', '.join(RULES)}") from None
+    return _not_yes_or_no(value)
+
+
+_Count = int | float | Literal["elbow", "mp", "mle"] | None
 _Int = Annotated[int, BeforeValidator(_not_yes_or_no)]
 
 
@@ -34,15 +46,29 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+class PatchesConfig(Section):
+    """Sliding windows of an image."""
+
+    size: tuple[_Int, _Int] = Field(description="[height, width] of a window")
+    step: tuple[_Int, _Int] | None = Field(None, description="[rows, columns] between windows; by default the size")
+
+
 class CollectionConfig(Section):
     """Where samples come from; see `streampca.open_collection`."""
 
-    source: str | list[str] = Field(description="path, glob, or list of image files")
+    source: str | list[str] = Field(description="path, glob, URL, @list.txt, table.csv:column, or list of paths")
     key: str | None = Field(None, description="which array, where the source holds several")
     sample_axes: list[int | str] | None = Field(None, description="axes that make one image; all but the first")
     select: dict[int | str, _Int | tuple[_Int, _Int]] | None = Field(
         None, description="what to take on other axes: an entry, or [start, stop]"
     )
+    patches: PatchesConfig | None = Field(None, description="windows of the image as samples")
+    samples: Annotated[list[_Int | None] | None, Field(min_length=2, max_length=3)] = Field(
+        None, description="some samples only: [start, stop] or [start, stop, step]"
+    )
+    labels: str | None = Field(None, description="a label a sample: .npy, IDX, table.csv:column, or folder")
+    where: str | None = Field(None, description="samples by label only, such as label=3")
+    on_bad_file: Literal["error", "skip"] = Field("error", description="stop at a file that cannot be read, or skip it")
 
 
 class PrepareConfig(Section):
@@ -50,21 +76,29 @@ class PrepareConfig(Section):
 
     crop: list[tuple[_Int, _Int]] | None = Field(None, description="[start, stop] kept of each axis")
     grey: bool = Field(False, description="weigh colours into one grey value")
+    resize: tuple[_Int, _Int] | None = Field(None, description="[height, width] every image is brought to")
     bin: _Int = Field(1, description="mean of squares of so many pixels a side")
-    mask: str | None = Field(None, description=".npy file, True at the pixels to keep")
+    mask: str | None = Field(None, description="image or .npy of the pixels to keep, or valid: those never missing")
+    scale: Annotated[float | str | None, BeforeValidator(_not_yes_or_no)] = Field(
+        None, description="a factor, or a .npy file of one a pixel; undone by reconstruct"
+    )
+    normalize: Literal["mean", "norm", "ratio"] | None = Field(
+        None, description="each image alone: less its mean, over its norm, or over its mean"
+    )
 
 
 class FitConfig(Section):
     """What is asked of the fit; see `streampca.fit`."""
 
-    n_components: Annotated[int | float | None, BeforeValidator(_not_yes_or_no)] = Field(
-        0.95, description="a number, a fraction of the variance, or null for all"
+    n_components: Annotated[_Count, BeforeValidator(_count_or_rule)] = Field(
+        0.95, description="a number, a fraction of the variance, elbow, mp, mle, or null for all"
     )
     method: str = "auto"
     memory: Annotated[int | str | None, BeforeValidator(_not_yes_or_no)] = Field(
         None, description="budget, such as 2 GiB; half of the machine's by default"
     )
     precision: str = "auto"
+    sample_weight: str | None = Field(None, description="how often each sample counts: a column, as for labels")
     seed: _Int = 0
 
 
@@ -75,6 +109,7 @@ class OutputConfig(Section):
     model: str | None = Field(None, description="where the model goes; DIRECTORY/model.zarr in a run directory")
     scores: str | None = Field(None, description="where scores go (.zarr, .npy, .csv)")
     images: str | None = Field(None, description="where reconstructed images go (.zarr, .npy)")
+    collection: str | None = Field(None, description="where a copy of the prepared collection goes (.zarr)")
     transform: bool = Field(False, description="write DIRECTORY/scores.zarr")
     report: bool = Field(False, description="write pictures to DIRECTORY/pictures")
     whiten: bool = Field(False, description="divide scores by the deviation along each component")
@@ -102,6 +137,12 @@ class Run(Section):
         """The run as a run file; keys at their defaults are left out."""
         data = self.model_dump(exclude_defaults=True)  # not mode="json": its keys are text, and axis 0 is not axis "0"
         return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of run files."""
+    about = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": about, **Run.model_json_schema(), "title": "streampca run file"}
 
 
 def load_run(path: str, overrides: Iterable[str] = ()) -> Run:
@@ -202,13 +243,15 @@ def _explain(error: ValidationError) -> str:
             known = list(_section(place[:-1]).model_fields)
             hint = nearest(place[-1], known) or f" Known here: {', '.join(known)}."
             return f"key {key!r} is not known.{hint}"
-        case "missing":
+        case "missing" if len(first["loc"]) == len(place):
             return f"key {key!r} is missing; add it."
         case "model_type":
             known = list(_section(place).model_fields)
             return f"{key} = {given} is not a section; give keys under it ({', '.join(known)}), or leave it out."
         case "invalid_key":
             return f"key {given} is not a name; correct it."
+    if first["type"] == "missing":
+        first["msg"] = "input has too few entries"
     message = first["msg"].removeprefix("Value error, ")
     meaning = _section(place[:-1]).model_fields[place[-1]].description
     return f"{key} = {given}: {message[0].lower()}{message[1:]}; correct it{f' ({meaning})' if meaning else ''}."
@@ -227,13 +270,21 @@ def _place(loc: tuple[int | str, ...]) -> list[str]:
 def _is_section(place: list[str]) -> bool:
     *sections, last = place
     field = _section(sections).model_fields.get(last)
-    return field is not None and isinstance(field.annotation, type) and issubclass(field.annotation, Section)
+    return field is not None and _section_in(field.annotation) is not None
+
+
+def _section_in(annotation: Any) -> type[Section] | None:
+    """The section a key holds, if it holds one (or none)."""
+    for part in (annotation, *get_args(annotation)):
+        if isinstance(part, type) and issubclass(part, Section):
+            return part
+    return None
 
 
 def _section(place: list[str]) -> type[BaseModel]:
     section: type[BaseModel] = Run
     for name in place:
-        annotation = section.model_fields[name].annotation
-        assert isinstance(annotation, type)  # noqa: S101 - `_place` ends at what is no section
-        section = annotation
+        inner = _section_in(section.model_fields[name].annotation)
+        assert inner is not None  # noqa: S101 - `_place` ends at what is no section
+        section = inner
     return section

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .fitting import fit_collection, prepared
+from .fitting import fit_collection, prepared, weights_of
 from .model import PCAModel
 from .prepare import Preparation
 from .readers import Collection, open_collection
@@ -28,7 +28,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     Parameters
     ----------
-    n_components : int, float or None, default=None
+    n_components : int, float, {"elbow", "mp", "mle"} or None, default=None
         A number of components; a fraction of the variance, between 0 and 1; or None for min(n_samples - 1,
         n_features).
     whiten : bool, default=False
@@ -75,7 +75,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     def __init__(
         self,
-        n_components: int | float | None = None,
+        n_components: int | float | str | None = None,
         *,
         whiten: bool = False,
         method: str = "auto",
@@ -92,13 +92,15 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.preparation = preparation
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the components of a collection.
 
         Parameters
         ----------
         X : array-like of shape (n, p), images (n, *sample_shape), path, glob, list of paths or Collection
         y : ignored
+        sample_weight : array-like of shape (n,), optional
+            How often each sample counts: weight 2 is the sample given twice.
         """
         collection = prepared(self._opened(X), self.preparation)
         wanted = self.n_components
@@ -107,7 +109,9 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         memory = None if self.memory is None else parse_bytes(self.memory)
         state = self.random_state
         seed = int(state) if isinstance(state, Integral) else int(check_random_state(state).randint(2**31 - 1))
-        self.model_: PCAModel = fit_collection(collection, Request(wanted, self.method, memory, self.precision, seed))
+        request = Request(wanted, self.method, memory, self.precision, seed)
+        weights = weights_of(sample_weight, collection.raw)
+        self.model_: PCAModel = fit_collection(collection, request, weights=weights)
         self.n_features_in_ = collection.raw.n_features
         return self
 
@@ -118,7 +122,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """Fit and return the scores of the samples fitted."""
-        return self.fit(X, y).transform(X)
+        return self.fit(X, y, **fit_params).transform(X)
 
     def inverse_transform(self, X: Any) -> Any:
         """Samples from scores, in the shape of the samples fitted: (n, p) or images."""

@@ -66,6 +66,14 @@ class Warned:
 
 
 @dataclass(frozen=True, slots=True)
+class FileSkipped:
+    """A file was left out because it is bad; `reason` is one line."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """A piece of work is complete: `what` in words, after `seconds` seconds."""
 
@@ -73,7 +81,9 @@ class Finished:
     seconds: float
 
 
-Event: TypeAlias = Planned | PassStarted | BlockDone | PassFinished | Solving | Checkpoint | Warned | Finished
+Event: TypeAlias = (
+    Planned | PassStarted | BlockDone | PassFinished | Solving | Checkpoint | Warned | FileSkipped | Finished
+)
 Listener: TypeAlias = Callable[[Event], None]
 
 

@@ -14,24 +14,23 @@ import numpy.typing as npt
 
 from .accumulate import ACCUMULATORS, Accumulator
 from .applying import (
-    Frame,
     RowMap,
     errors_of,
-    flat_rows,
     images_of,
     lazy_rows,
+    map_array,
     map_rows,
-    prepared_first,
     reconstructions_of,
     scores_of,
     write_images,
     write_scores,
 )
-from .errors import ModelError, RequestError
+from .collection import Coordinate
+from .errors import RequestError
 from .events import Listener, silent
-from .prepare import Preparation, Prepared, check_raw
+from .prepare import Frame, Preparation, Prepared, check_raw, given_shape
 from .readers import Collection, open_collection
-from .store import PER_COMPONENT, pca_arrays, read_pca, read_state, write_model
+from .store import PER_COMPONENT, pca_arrays, pca_attributes, read_pca, read_state, write_model
 from .subspace import Subspace, working_dtype
 from .units import GIB, format_shape
 
@@ -65,6 +64,10 @@ class PCAModel:
         Sum of the variances of all features.
     n_samples : int
         Samples fitted.
+    total_weight : float or None
+        Sum of their weights, in place of n_samples wherever that counts; None where no weights were given.
+    coordinates : mapping of str to Coordinate
+        Values along the sample's axes (lat, lon, ...), by the axis' name, where the source has them.
     sample_dims : tuple of str
         Names of the sample's axes.
     mask : ndarray of bool or None
@@ -89,6 +92,8 @@ class PCAModel:
     sample_dims: tuple[str, ...]
     raw_shape: tuple[int, ...]
     raw_kind: str
+    total_weight: float | None = None
+    coordinates: Mapping[str, Coordinate] = field(default_factory=dict)
     eigenvalues: Float64 | None = None
     mask: npt.NDArray[np.bool_] | None = None
     preparation: Preparation = field(default_factory=Preparation)
@@ -120,8 +125,8 @@ class PCAModel:
 
     @property
     def singular_values(self) -> Float64:
-        """Of the centred data: sqrt((n - 1) variance)."""
-        return np.sqrt((self.n_samples - 1) * self.explained_variance)
+        """Of the centred data, each sample times the root of its weight: sqrt((n - 1) variance)."""
+        return np.sqrt(((self.total_weight or self.n_samples) - 1) * self.explained_variance)
 
     @property
     def subspace(self) -> Subspace:
@@ -194,7 +199,8 @@ class PCAModel:
         Returns
         -------
         ndarray or dask array of shape (n, *sample_shape)
-            Prepared images; NaN outside the mask.
+            Prepared images, scale undone; NaN outside the mask. A model that normalizes gives normalized images:
+            what each sample's own mean or norm was, scores do not say.
         """
         if scores.ndim != 2 or not 1 <= scores.shape[1] <= self.n_components:
             raise RequestError(
@@ -219,14 +225,15 @@ class PCAModel:
         Returns
         -------
         ndarray or dask array of shape (n, *sample_shape)
-            Prepared images; NaN outside the mask.
+            Prepared images, scale and normalize undone; NaN outside the mask.
         """
         function = partial(reconstructions_of, self._first(n_components), frame=self.frame)
-        return self._mapped(samples, function, self.sample_shape)
+        return self._mapped(samples, function, self.sample_shape, preparation=self.preparation.unnormalized)
 
     def reconstruction_error(self, samples: Any, n_components: int | None = None) -> Any:
         """Squared distance of each prepared sample from its reconstruction, shape (n,), float64.
 
+        In features as analysed: inside the mask, scaled and normalized.
         Over the samples fitted it averages to (n - 1)/n times the sum of the variances left out.
         """
         return self._mapped(samples, partial(errors_of, self._first(n_components)), (), np.float64)
@@ -239,35 +246,34 @@ class PCAModel:
         return self.subspace.first(asked)
 
     def _mapped(
-        self, samples: Any, function: RowMap, shape: tuple[int, ...], dtype: npt.DTypeLike | None = None
+        self,
+        samples: Any,
+        function: RowMap,
+        shape: tuple[int, ...],
+        dtype: npt.DTypeLike | None = None,
+        preparation: Preparation | None = None,
     ) -> Any:
         """Map prepared rows of whatever was given: numpy at once, the rest lazily."""
-        frame = self.frame
-        if isinstance(samples, np.ndarray):
-            return function(frame.rows(self._raw_rows(samples)))
-        if isinstance(samples, da.Array):
-            rows = self._raw_rows(samples)
-            whole = partial(prepared_first, frame=frame, function=function)
-            return map_rows(rows, whole, shape=shape, dtype=dtype or self._dtype(frame.row_dtype(rows.dtype)))
-        collection = self.prepared(samples)
+        preparation = preparation or self.preparation
+        if isinstance(samples, (np.ndarray, da.Array)):
+            given = given_shape(samples.shape, self.preparation, self.raw_shape, self.name)
+            frame = replace(self.frame, preparation=preparation, raw_shape=given)
+            return map_array(samples, frame, function, shape, dtype or self._dtype(frame.row_dtype(samples.dtype)))
+        collection = self.prepared(samples, preparation)
         return map_rows(lazy_rows(collection), function, shape=shape, dtype=dtype or self._dtype(collection.dtype))
 
     def _dtype(self, rows: npt.DTypeLike) -> np.dtype[Any]:
         return working_dtype(rows, self.components.dtype)
 
-    def _raw_rows(self, samples: Any) -> Any:
-        flat = int(np.prod(self.raw_shape))
-        if tuple(samples.shape[1:]) not in (self.raw_shape, (flat,)) or samples.ndim < 2:
-            raise ModelError(
-                f"samples have shape {format_shape(samples.shape)} and {self.name} was fitted on samples of "
-                f"{format_shape(self.raw_shape)}; give n samples of that shape, or of {flat} features."
-            )
-        if isinstance(samples, da.Array):
-            return flat_rows(samples, samples.ndim - 1)
-        return samples.reshape(len(samples), flat)
-
-    def prepared(self, source: Any) -> Prepared:
+    def prepared(self, source: Any, preparation: Preparation | None = None) -> Prepared:
         """Open a raw collection as this model sees it; see `open_collection` for what can be opened.
+
+        Parameters
+        ----------
+        source
+            Raw samples.
+        preparation : Preparation, optional
+            Some of the model's steps only; all by default.
 
         Raises
         ------
@@ -275,8 +281,8 @@ class PCAModel:
             If it is not of the raw shape and kind the model was fitted on.
         """
         raw: Collection = open_collection(source)
-        check_raw(raw, self.raw_shape, self.raw_kind, self.name)
-        return Prepared(raw, self.preparation)
+        check_raw(raw, self.preparation, self.raw_shape, self.raw_kind, self.name)
+        return Prepared(raw, preparation or self.preparation)
 
     # -- writing
 
@@ -322,8 +328,10 @@ class PCAModel:
         """
         raw, subspace = open_collection(source), self._first(n_components)
         from_scores = raw.sample_shape == (self.n_components,) != self.raw_shape
-        collection = raw if from_scores else self.prepared(raw)
-        how: dict[str, Any] = {"dims": self.sample_dims, "memory": memory, "overwrite": overwrite, "listener": listener}
+        collection = raw if from_scores else self.prepared(raw, self.preparation.unnormalized)
+        how: dict[str, Any] = {"memory": memory, "overwrite": overwrite, "listener": listener}
+        how |= {"dims": self.sample_dims, "coordinates": self.coordinates}
+        how["normalized"] = self.preparation.normalize if from_scores else None
         whitened = bool(raw.attributes.get("whiten", whiten))
         function: Any = partial(images_of, whiten=whitened) if from_scores else reconstructions_of
         write_images(subspace, self.frame, function, collection, os.fspath(path), model=self.name, **how)
@@ -350,21 +358,13 @@ class PCAModel:
         if keep_state is None:
             keep_state = 8 * self.n_features**2 <= STATE_LIMIT
         state = self.statistic.state(copy=False) if self.statistic is not None and keep_state else None
-        about = {
-            "provenance": dict(self.provenance),
-            "preparation": {
-                **self.preparation.to_json(),
-                "raw_shape": list(self.raw_shape),
-                "raw_kind": self.raw_kind,
-            },
-        }
         write_model(
             os.fspath(path),
             kind="pca",
             arrays=pca_arrays(self),
             state=state,
             state_kind=self.statistic.kind if self.statistic is not None else "",
-            attributes=about,
+            attributes=pca_attributes(self),
             overwrite=overwrite,
         )
 

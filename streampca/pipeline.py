@@ -6,77 +6,35 @@ import os
 from collections.abc import Set
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from .config import CollectionConfig, PrepareConfig, Run
-from .errors import ModelError, OutputError, RequestError, SourceError, first_line
-from .events import Event, Listener, Planned, Warned, silent
-from .fitting import declared, fit_collection, plan_collection, prepared
+from .asked import open_run, preparation_of, request_of
+from .config import Run
+from .copying import copy_collection
+from .drawing import draw
+from .errors import ModelError, OutputError, RequestError
+from .events import Event, FileSkipped, Listener, Planned, Warned, silent
+from .fitting import fit_collection, prepared, weights_digest, weights_of
 from .model import PCAModel, load_model
-from .outputs import check_output, check_place, discard, writing
+from .outputs import check_output, check_place, discard
 from .planning import Plan
-from .prepare import Preparation
-from .readers import Collection, open_collection
-from .record import PICTURES, check_directory, recorded, recorded_run, write_summary
-from .request import Request
+from .prepare import Prepared
+from .readers import Collection
+from .record import LISTING, PICTURES, check_directory, recorded, recorded_run, write_summary
 from .store import check_model_output
-from .units import MIB, parse_bytes
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-PICTURED_SAMPLES = 4  # shown beside their reconstructions
-PICTURED_SCORES = 20_000  # dots in a scatter of scores
-PICTURED_BYTES = 32 * MIB  # raw samples read for pictures
 
 
 @dataclass
 class Result:
-    """What a run made: the model, the plan it followed (if it fitted), and the paths written, in order."""
+    """What a run made: the model, if any, the plan it followed (if it fitted), and the paths written, in order."""
 
-    model: PCAModel
+    model: PCAModel | None
     plan: Plan | None = None
     written: list[str] = field(default_factory=list)
-
-
-def open_run(config: CollectionConfig) -> Collection:
-    """Open the collection a run names."""
-    return _opened(config.source, config)
-
-
-def _opened(source: Any, config: CollectionConfig) -> Collection:
-    select = {axis: slice(*item) if isinstance(item, tuple) else item for axis, item in (config.select or {}).items()}
-    return open_collection(source, key=config.key, sample_axes=config.sample_axes, select=select or None)
-
-
-def preparation_of(config: PrepareConfig) -> Preparation:
-    """Build a run's preparation; reads the mask's file."""
-    mask = None if config.mask is None else _read_mask(config.mask)
-    crop = None if config.crop is None else tuple(config.crop)
-    return Preparation(crop=crop, grey=config.grey, bin=config.bin, mask=mask)
-
-
-def request_of(run: Run) -> Request:
-    """Build what is asked of the planner."""
-    memory = None if run.fit.memory is None else parse_bytes(run.fit.memory)
-    return Request(run.fit.n_components, run.fit.method, memory, run.fit.precision, run.fit.seed)
-
-
-def plan_run(run: Run, *, shape: str | None = None, dtype: str = "uint8") -> Plan:
-    """Say what a run's fit would do, reading no more than headers.
-
-    Parameters
-    ----------
-    run : Run
-        Its collection, preparation and fit count.
-    shape, dtype : str, optional
-        Of data that are not here yet, e.g. ``"60000x28x28"``; taken instead of the run's collection.
-    """
-    raw = open_run(run.collection) if shape is None else _opened(declared(shape, dtype), run.collection)
-    return plan_collection(prepared(raw, preparation_of(run.prepare)), request_of(run))
 
 
 def execute(run: Run, listener: Listener = silent) -> Result:
@@ -99,9 +57,11 @@ def execute(run: Run, listener: Listener = silent) -> Result:
     StreampcaError
         One line saying what is wrong; outputs finished before are kept.
     """
-    outputs, raw = _outputs(run), open_run(run.collection)
+    outputs = _outputs(run)
     _check_apart(run, outputs)
-    earlier = _earlier_model(run, outputs, raw)
+    raw = open_run(run.collection, listing=_listing(run, outputs), listener=listener)
+    task = _Fit(run, raw, listener)
+    earlier = _earlier_model(task, outputs)
     kept = _kept(run, outputs) if earlier else set()
     _check_outputs(run, outputs, {*kept, outputs.model or ""} if earlier else kept)
     if outputs.directory and run.output.overwrite:
@@ -110,13 +70,40 @@ def execute(run: Run, listener: Listener = silent) -> Result:
     with recorded(outputs.directory, run, listener) if outputs.directory else nullcontext(listener) as told:
         if earlier:
             told(Warned(f"{outputs.model} is there from an earlier run of the same request; it is used again."))
-        result = Result(earlier) if earlier else _made(run, outputs, raw, told)
-        _apply(run, result, raw, outputs, kept, told)
-        if outputs.pictures:
-            result.written += _draw(result.model, raw, outputs.pictures)
-        if outputs.directory:
-            result.written.append(write_summary(outputs.directory, result.model.provenance))
+        task.listener = told
+        for item in raw.skipped:
+            told(FileSkipped(*item))
+        result = Result(earlier) if earlier else _made(task, outputs)
+        if outputs.collection:
+            _copy(task, outputs.collection)
+            result.written.append(outputs.collection)
+        if result.model is not None:
+            _apply(task, result, result.model, outputs, kept)
         return result
+
+
+def _copy(task: _Fit, path: str) -> None:
+    memory, overwrite = task.run.fit.memory, task.run.output.overwrite
+    copy_collection(task.collection, path, memory=memory, overwrite=overwrite, listener=task.listener)
+
+
+@dataclass
+class _Fit:
+    """What a run fits; the preparation is read off the data once, and only if it is needed."""
+
+    run: Run
+    raw: Collection
+    listener: Listener
+
+    @cached_property
+    def collection(self) -> Prepared:
+        """The run's collection, prepared."""
+        return prepared(self.raw, preparation_of(self.run.prepare), self.listener)
+
+    @cached_property
+    def weights(self) -> Any:
+        """Of the samples, or None."""
+        return weights_of(self.run.fit.sample_weight, self.raw)
 
 
 @dataclass(frozen=True)
@@ -128,6 +115,17 @@ class _Outputs:
     scores: str | None
     images: str | None
     pictures: str | None
+    collection: str | None
+
+    @property
+    def files(self) -> list[str]:
+        """What is written in one piece each, in the order it is made."""
+        return [path for path in (self.model, self.collection, self.scores, self.images) if path]
+
+    @property
+    def learns(self) -> bool:
+        """Whether anything is asked for that takes a model."""
+        return any((self.model, self.scores, self.images, self.pictures))
 
 
 def _outputs(run: Run) -> _Outputs:
@@ -142,14 +140,29 @@ def _outputs(run: Run) -> _Outputs:
         asked.scores or inside("scores.zarr", asked.transform),
         asked.images,
         inside(PICTURES, asked.report),
+        asked.collection,
     )
-    if not any((found.model, found.scores, found.images, found.pictures)):
+    if not found.files and not found.pictures:
         raise RequestError(
-            "the run writes nothing; give output.directory, output.model, output.scores or output.images."
+            "the run writes nothing; give output.directory, output.model, output.scores, output.images or "
+            "output.collection."
         )
     if (asked.transform or asked.report) and not folder:
         raise RequestError("output.transform and output.report need output.directory; add it, or give output.scores.")
     return found
+
+
+def _listing(run: Run, outputs: _Outputs) -> str | None:
+    """Where the table of the files of a folder is kept, for the next time: in a run directory, else not.
+
+    Beside a lone output it is only worth a file of its own where every file was decoded for it.
+    """
+    source, skips = run.collection.source, run.collection.on_bad_file == "skip"
+    place = os.path.join(outputs.directory, LISTING) if outputs.directory else f"{outputs.files[0]}.{LISTING}"
+    if not isinstance(source, str) or not os.path.isdir(source) or not (outputs.directory or skips):
+        return None
+    inside = Path(os.path.realpath(place)).is_relative_to(os.path.realpath(source))
+    return None if inside else place
 
 
 def _check_apart(run: Run, outputs: _Outputs) -> None:
@@ -157,7 +170,7 @@ def _check_apart(run: Run, outputs: _Outputs) -> None:
     source = run.collection.source
     sources = {os.path.realpath(path) for path in ([source] if isinstance(source, str) else source)}
     read = sources | {os.path.realpath(run.model)} if run.model else sources
-    for path in filter(None, (outputs.model, outputs.scores, outputs.images)):
+    for path in outputs.files:
         if os.path.realpath(path) in read:
             raise RequestError(f"output {path} is what the run reads; choose another output.")
     if outputs.pictures and sources & {str(folder) for folder in Path(os.path.realpath(outputs.pictures)).parents}:
@@ -170,7 +183,7 @@ def _check_apart(run: Run, outputs: _Outputs) -> None:
 def _check_outputs(run: Run, outputs: _Outputs, kept: Set[str]) -> None:
     """Refuse what is in the way, before anything is computed."""
     overwrite, folder = run.output.overwrite, outputs.directory
-    for path, kind in ((outputs.scores, "scores"), (outputs.images, "images")):
+    for path, kind in ((outputs.scores, "scores"), (outputs.images, "images"), (outputs.collection, "images")):
         if path and path not in kept:
             check_output(path, kind, overwrite=overwrite)
     if outputs.model and outputs.model not in kept:
@@ -180,18 +193,19 @@ def _check_outputs(run: Run, outputs: _Outputs, kept: Set[str]) -> None:
         check_directory(folder, overwrite=overwrite)
 
 
-def _made(run: Run, outputs: _Outputs, raw: Collection, listener: Listener) -> Result:
-    """Load the run's model, or fit it and save it."""
-    if run.model:
-        return Result(load_model(run.model))
+def _made(task: _Fit, outputs: _Outputs) -> Result:
+    """Load the run's model, or fit it and save it; nothing where none is asked for."""
+    run = task.run
+    if run.model or not outputs.learns:
+        return Result(load_model(run.model) if run.model else None)
     plans: list[Plan] = []
 
     def told(event: Event) -> None:
         if isinstance(event, Planned):
             plans.append(event.plan)
-        listener(event)
+        task.listener(event)
 
-    model = fit_collection(prepared(raw, preparation_of(run.prepare)), request_of(run), listener=told)
+    model = fit_collection(task.collection, request_of(run), weights=task.weights, listener=told)
     result = Result(model.without_statistic(), plans[0])
     if outputs.model:
         model.save(outputs.model, overwrite=run.output.overwrite)
@@ -199,15 +213,16 @@ def _made(run: Run, outputs: _Outputs, raw: Collection, listener: Listener) -> R
     return result
 
 
-def _earlier_model(run: Run, outputs: _Outputs, raw: Collection) -> PCAModel | None:
+def _earlier_model(task: _Fit, outputs: _Outputs) -> PCAModel | None:
     """The model that an earlier run left in the directory; refuse it by key where it answers another request."""
+    run = task.run
     if run.model or not outputs.model or not outputs.directory or run.output.overwrite:
         return None
     try:
         model = load_model(outputs.model)
     except ModelError:
         return None
-    changed = _change(run, model, raw)
+    changed = _change(task, model)
     if changed:
         raise OutputError(
             f"{outputs.model} was fitted with {changed}; choose another directory, or replace it with --overwrite "
@@ -216,26 +231,31 @@ def _earlier_model(run: Run, outputs: _Outputs, raw: Collection) -> PCAModel | N
     return model
 
 
-def _change(run: Run, model: PCAModel, raw: Collection) -> str | None:
+def _change(task: _Fit, model: PCAModel) -> str | None:
     """The first thing a run asks that is not what a model was fitted with, in words."""
-    collection = prepared(raw, preparation_of(run.prepare))
-    fitted = model.provenance
+    collection, fitted, source = task.collection, model.provenance, task.raw.source
     before = {**fitted.get("plan", {}).get("request", {}), **model.preparation.to_json()}
-    now = {**vars(request_of(run)), **collection.preparation.to_json()}
+    now = {**vars(request_of(task.run)), **collection.preparation.to_json()}
     for key, value in now.items():
         if key != "memory" and before.get(key) != value:
             return f"{key} {before.get(key)!r} and this run has {value!r}"
-    if not np.array_equal(_mask(model.mask), _mask(collection.mask)):
+    if not _alike(model.mask, collection.mask):
         return "another mask"
-    if fitted.get("source") != raw.source:
-        return f"source {fitted.get('source')!r} and this run has {raw.source!r}"
+    if not _alike(model.preparation.scale, collection.preparation.scale):
+        return "another scale"
+    if fitted.get("source") != source:
+        return f"source {fitted.get('source')!r} and this run has {source!r}"
+    if fitted.get("sample_weight") != weights_digest(task.weights):
+        return "other sample weights"
     if fitted.get("fingerprint") != collection.fingerprint():
-        return f"other data: {raw.source} has changed since, or is read by another key, sample_axes or select"
+        return f"other data: {source} has changed since, or is read by another key, sample_axes or select"
     return None
 
 
-def _mask(mask: Any) -> Any:
-    return np.array(True) if mask is None else mask
+def _alike(one: Any, other: Any) -> bool:
+    if one is None or other is None:
+        return one is other
+    return np.array_equal(one, other)
 
 
 def _kept(run: Run, outputs: _Outputs) -> set[str]:
@@ -246,74 +266,22 @@ def _kept(run: Run, outputs: _Outputs) -> set[str]:
     return {path for path in (outputs.scores, outputs.images) if path and os.path.lexists(path)}
 
 
-def _apply(run: Run, result: Result, raw: Collection, outputs: _Outputs, kept: Set[str], listener: Listener) -> None:
-    """Write scores and images of the run's collection, but for those there already."""
-    model, asked = result.model, run.output
-    how: dict[str, Any] = {"memory": run.fit.memory, "overwrite": asked.overwrite, "listener": listener}
+def _apply(task: _Fit, result: Result, model: PCAModel, outputs: _Outputs, kept: Set[str]) -> None:
+    """Write scores, images and pictures of the run's collection, but for those there already."""
+    run, raw = task.run, task.raw
+    how: dict[str, Any] = {
+        "memory": run.fit.memory,
+        "overwrite": run.output.overwrite,
+        "listener": task.listener,
+        "whiten": run.output.whiten,
+    }
     if outputs.scores and outputs.scores not in kept:
-        model.write_scores(raw, outputs.scores, whiten=asked.whiten, **how)
+        model.write_scores(raw, outputs.scores, **how)
         result.written.append(outputs.scores)
     if outputs.images and outputs.images not in kept:
-        model.write_reconstruction(raw, outputs.images, n_components=asked.n_components, whiten=asked.whiten, **how)
+        model.write_reconstruction(raw, outputs.images, n_components=run.output.n_components, **how)
         result.written.append(outputs.images)
-
-
-def _draw(model: PCAModel, raw: Collection, folder: str) -> list[str]:
-    """Write the run's pictures; returns their paths."""
-    from . import plot
-
-    samples = picked(raw, PICTURED_SAMPLES)
-    scores = np.asarray(model.transform(picked(raw, min(PICTURED_SCORES, raw.n_samples))))
-    drawn: dict[str, Any] = {
-        "overview": plot.overview(model, scores, samples),
-        "scree": plot.scree(model),
-        "components": plot.mean_and_components(model),
-        "reconstructions": plot.reconstructions(model, samples),
-        "scores": plot.scores(model, scores),
-    }
-    with writing(folder):
-        os.makedirs(folder, exist_ok=True)
-    written = []
-    for name, picture in drawn.items():
-        path = os.path.join(folder, f"{name}.png")
-        try:
-            plot.save(picture, path)
-        except BaseException:
-            discard(path)  # a picture that breaks off
-            raise
-        written.append(path)
-    return written
-
-
-def overview(model: PCAModel, raw: Collection) -> Figure:
-    """Draw a model and a few samples of a raw collection in one figure."""
-    from . import plot
-
-    scores = np.asarray(model.transform(picked(raw, min(PICTURED_SCORES, raw.n_samples))))
-    return plot.overview(model, scores, picked(raw, PICTURED_SAMPLES))
-
-
-def picked(raw: Collection, count: int) -> Any:
-    """Up to `count` raw samples spread over a collection, (count, *raw_shape).
-
-    Many are taken in runs, so that compressed storage is not decoded once for every one of them.
-    """
-    n = raw.n_samples
-    count = max(1, min(count, n, PICTURED_BYTES * n // max(1, raw.nbytes)))
-    runs = min(count, 8)
-    length = count // runs
-    starts = [round(i * (n - length) / max(1, runs - 1)) for i in range(runs)]
-    rows = np.concatenate([raw.read(slice(start, start + length)) for start in starts])
-    return rows.reshape(len(rows), *raw.sample_shape)
-
-
-def _read_mask(path: str) -> Any:
-    try:
-        mask = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise SourceError(
-            f"mask {path} cannot be read: {first_line(error)}; give a .npy file of True and False."
-        ) from None
-    if not isinstance(mask, np.ndarray) or mask.dtype.kind not in "bui":
-        raise SourceError(f"mask {path} is not an array of True and False; save it as a boolean .npy file.")
-    return mask.astype(bool)
+    if outputs.pictures:
+        result.written += draw(model, raw, outputs.pictures)
+    if outputs.directory:
+        result.written.append(write_summary(outputs.directory, model.provenance))

@@ -121,18 +121,18 @@ class Plan:
 
 def problem_of(collection: Collection) -> Problem:
     """What planning needs to know of a collection."""
-    raw = collection.raw if isinstance(collection, Prepared) else collection
-    same = collection is raw or collection.preparation.is_identity  # type: ignore[attr-defined]
+    own = (collection.prepared_bytes, collection.scratch_bytes) if isinstance(collection, Prepared) else (0, 0)
     return Problem(
         n_samples=collection.n_samples,
         n_features=collection.n_features,
         sample_shape=collection.sample_shape,
-        row_bytes=raw.row_bytes,
-        prepared_bytes=0 if same else 2 * collection.n_features * collection.dtype.itemsize,
+        row_bytes=collection.row_bytes,
+        prepared_bytes=own[0],
         itemsize=collection.dtype.itemsize,
         kind=collection.dtype.kind,
-        chunk_samples=raw.chunks.samples,
-        decode_bytes=raw.decode_bytes,
+        chunk_samples=collection.chunks.samples,
+        decode_bytes=collection.decode_bytes,
+        scratch_bytes=own[1],
     )
 
 
@@ -169,14 +169,15 @@ def make_plan(problem: Problem, request: Request) -> Plan:
             f"n_components='mle' needs at least as many samples as features, and there are {problem.n_samples} samples "
             f"of {problem.n_features} features; use 'elbow', 'mp' or a fraction such as 0.95."
         )
-    memory, source = _budget(request.memory)
+    memory, source = budget_of(request.memory)
     plan = _first_that_fits(problem, request, memory, source)
     if plan.bill.total > memory:
         raise BudgetError(_refusal(plan, _least_memory(problem, request)))
     return plan
 
 
-def _budget(asked: int | None) -> tuple[int, str]:
+def budget_of(asked: int | None) -> tuple[int, str]:
+    """Bytes allowed, as asked or half of what the machine has, and where that comes from."""
     if asked is not None:
         return asked, "as asked"
     limit, what = machine.memory_limit()
@@ -296,7 +297,7 @@ def _smallest(accepts: Callable[[int], bool]) -> int:
 
 def _refusal(plan: Plan, least: int) -> str:
     name, share = max(plan.bill.largest.items, key=lambda item: item[1])
-    smaller = " or make p smaller (bin, crop or mask)" if plan.problem.n_features > 64 else ""
+    smaller = " or make p smaller (resize, bin, crop or mask)" if plan.problem.n_features > 64 else ""
     return (
         f"method 'covariance' needs {format_bytes(plan.bill.total)} and memory allows {format_bytes(plan.memory)} "
         f"({plan.budget_source}); the largest share is the {name} ({format_bytes(share)}). "
@@ -350,11 +351,12 @@ def plan_application(
     BudgetError
         If not even single samples fit.
     """
-    budget, source = _budget(memory)
+    budget, source = budget_of(memory)
     p = n_features
     model = 3 * p * n_components * component_itemsize + 4 * 8 * p  # as loaded, as rows, and turned for the product
     row = 2 * (problem.row_bytes + problem.prepared_bytes) + 2 * p * max(4, component_itemsize) + 2 * out_bytes
-    left = budget - model - RUNTIME_BYTES - problem.decode_bytes
+    beside = problem.decode_bytes + problem.scratch_bytes
+    left = budget - model - RUNTIME_BYTES - beside
     rows = min(left // row, MOST_BLOCK // row, problem.n_samples)
     if rows < 1:
         least = math.ceil((budget - left + row) / MIB)
@@ -365,5 +367,5 @@ def plan_application(
     chunk_rows = max(1, min(rows, LEAST_CHUNK // max(1, out_bytes)))
     rows = rows // chunk_rows * chunk_rows
     items = (("components and mean", model), (f"block of {rows} samples, stored to result", rows * row))
-    rest = (("storage being decoded", problem.decode_bytes), ("BLAS and Python", RUNTIME_BYTES))
+    rest = (("storage being decoded", beside), ("BLAS and Python", RUNTIME_BYTES))
     return Application(rows, chunk_rows, Phase("apply", items + rest))

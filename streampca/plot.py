@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
+from .applying import reconstructions_of
 from .errors import OutputError, RequestError
 from .outputs import staged
 from .panels import BLUE, DPI, GREY, SMALL, Array, AxesGrid, draw, grid_size, limits_of, new_figure, picture, sign_scale
@@ -121,7 +123,7 @@ def mean_and_components(model: PCAModel, count: int = 8, figure: AnyFigure | Non
 
 def reconstructions(
     model: PCAModel,
-    samples: Array,
+    samples: Sequence[Array],
     ladder: Sequence[int] | None = None,
     count: int = 4,
     figure: AnyFigure | None = None,
@@ -132,8 +134,8 @@ def reconstructions(
     ----------
     model : PCAModel
         The model.
-    samples : ndarray of shape (n, \*raw_shape)
-        Before the model's preparation. The first `count` are drawn, as prepared.
+    samples : sequence of ndarray of shape raw_shape
+        Before the model's preparation (of any size, if it resizes). The first `count` are drawn, as prepared.
     ladder : sequence of int, optional
         Numbers of components; by default up to four between 1 and all, evenly spaced in their logarithm.
     count : int, default=4
@@ -152,18 +154,15 @@ def reconstructions(
     RequestError
         If there is nothing to draw, or the ladder asks for components that the model has not.
     """
-    samples = np.asarray(samples[: max(0, count)])
+    images = [np.asarray(image) for image in samples[: max(0, count)]]
     steps = _ladder(model.n_components, ladder)
-    if not len(samples) or samples.shape[1:] != model.raw_shape:
-        raise RequestError(
-            f"samples have shape {samples.shape} with count {count}; give 1 or more of shape {model.raw_shape}."
-        )
-    figure = figure if figure is not None else new_figure(*grid_size(model.mean, len(samples), len(steps) + 1))
-    axes: AxesGrid = figure.subplots(len(samples), len(steps) + 1, squeeze=False)
-    mask = np.isfinite(model.components[0])
-    shown = [model.preparation.apply(samples), *(model.reconstruct(samples, n_components=step) for step in steps)]
-    for row, versions in enumerate(zip(*shown, strict=True)):
-        _row(axes[row], [np.where(mask, version, np.nan) for version in versions], model.mean)
+    if not images or (model.preparation.resize is None and images[0].shape != model.raw_shape):
+        shapes = [image.shape for image in images]
+        raise RequestError(f"samples to draw have shapes {shapes}; give 1 or more of shape {model.raw_shape}.")
+    figure = figure if figure is not None else new_figure(*grid_size(model.mean, len(images), len(steps) + 1))
+    axes: AxesGrid = figure.subplots(len(images), len(steps) + 1, squeeze=False)
+    for row, image in enumerate(images):
+        _row(axes[row], _versions(model, image, steps))
     axes[0, 0].set_title("original", fontsize=SMALL)
     for ax, step in zip(axes[0, 1:], steps, strict=True):
         ax.set_title(f"{step} component{'s' if step > 1 else ''}", fontsize=SMALL)
@@ -180,9 +179,17 @@ def _mean_limits(model: PCAModel, mean: Array) -> tuple[float, float]:
     return low, high
 
 
-def _row(axes: AxesGrid, versions: list[Array], mean: Array) -> None:
+def _versions(model: PCAModel, image: Array, steps: list[int]) -> list[Array]:
+    """Return an image as prepared, what no component keeps of it (the mean), and what each number of them does."""
+    frame, subspace = replace(model.frame, raw_shape=image.shape), model.subspace
+    rows = frame.unnormalized.rows(image.reshape(1, -1))
+    kept = [reconstructions_of(subspace.first(step), rows, frame=frame)[0] for step in (0, *steps)]
+    return [frame.images(rows.astype(np.float64))[0], *kept]
+
+
+def _row(axes: AxesGrid, versions: list[Array]) -> None:
     """Draw an original and its reconstructions on one scale, with the error under each."""
-    original, *kept = versions
+    original, mean, *kept = versions
     limits = limits_of(picture(original))
     draw(axes[0], picture(original), limits)
     distance = np.sqrt(np.nansum((original - mean) ** 2)) or 1.0
@@ -243,7 +250,7 @@ def scores(
     return ax
 
 
-def overview(model: PCAModel, scores: Array, samples: Array, labels: Labels | None = None) -> Figure:
+def overview(model: PCAModel, scores: Array, samples: Sequence[Array], labels: Labels | None = None) -> Figure:
     r"""Draw all of it on one page: variances and scores above, components and reconstructions below.
 
     Parameters
@@ -252,7 +259,7 @@ def overview(model: PCAModel, scores: Array, samples: Array, labels: Labels | No
         The model.
     scores : ndarray of shape (n, k)
         As `PCAModel.transform` returns them.
-    samples : ndarray of shape (count, \*raw_shape)
+    samples : sequence of ndarray of shape raw_shape
         A few to reconstruct; the first three are drawn.
     labels : sequence of shape (n,), optional
         One for each row of the scores.

@@ -12,11 +12,11 @@ from typing import Any
 
 from .config import Run, load_run
 from .errors import ConfigError, OutputError, first_line
-from .events import Event, Finished, Listener, PassFinished, PassStarted, Planned, Warned
+from .events import Event, FileSkipped, Finished, Listener, PassFinished, PassStarted, Planned, Warned
 from .outputs import check_place, staged, writing
 from .units import format_bytes, format_seconds
 
-CONFIG, LOG, SUMMARY, PICTURES = "config.yaml", "run.log", "run.json", "pictures"
+CONFIG, LOG, SUMMARY, PICTURES, LISTING = "config.yaml", "run.log", "run.json", "pictures", "files.npz"
 
 
 def check_directory(folder: str, *, overwrite: bool) -> None:
@@ -99,4 +99,6 @@ def describe(event: Event) -> str | None:
             return f"{what} finished after {format_seconds(seconds)}"
         case Warned(message):
             return f"warning: {message}"
+        case FileSkipped(path, reason):
+            return f"skipped {path}: {reason}"
     return None

@@ -34,6 +34,10 @@ class Problem:
         Samples to a storage chunk.
     decode_bytes : int
         Most bytes reading holds beside the block it returns.
+    scratch_bytes : int
+        Most bytes that preparing samples holds beside, whatever the block; images decoded one by one included.
+    weighted : bool
+        Whether samples have weights.
     """
 
     n_samples: int
@@ -45,6 +49,8 @@ class Problem:
     chunk_samples: int = 1
     decode_bytes: int = 0
     prepared_bytes: int = 0
+    scratch_bytes: int = 0
+    weighted: bool = False
 
     @property
     def most_components(self) -> int:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
+from .collection import Coordinate
 from .errors import ModelError, OutputError, first_line
 from .outputs import ATTRIBUTE, consolidate, staged
 from .prepare import Preparation
@@ -174,11 +175,24 @@ def pca_arrays(model: Any) -> dict[str, Stored]:
         "n_samples": Stored((), np.array(model.n_samples)),
         "total_variance": Stored((), np.array(model.total_variance)),
     }
+    if model.total_weight is not None:
+        arrays["total_weight"] = Stored((), np.array(model.total_weight))
+    for name, coordinate in model.coordinates.items():
+        arrays[name] = Stored((name,), coordinate.values, coordinate.attributes)
     if model.eigenvalues is not None:
         arrays["eigenvalues"] = Stored(("eigenvalue",), model.eigenvalues)
     if model.mask is not None:
         arrays["mask"] = Stored(dims, np.asarray(model.mask))
+    factors = model.preparation.full_scale(model.sample_shape)
+    if factors is not None:
+        arrays["scale"] = Stored(dims, factors)
     return arrays
+
+
+def pca_attributes(model: Any) -> dict[str, Any]:
+    """Plain data of a `PCAModel` beside its arrays."""
+    raw = {"raw_shape": list(model.raw_shape), "raw_kind": model.raw_kind}
+    return {"provenance": dict(model.provenance), "preparation": {**model.preparation.to_json(), **raw}}
 
 
 def read_pca(path: str) -> dict[str, Any]:
@@ -193,11 +207,15 @@ def read_pca(path: str) -> dict[str, Any]:
         "eigenvalues": arrays.get("eigenvalues"),
         "total_variance": float(arrays["total_variance"]),
         "n_samples": int(arrays["n_samples"]),
+        "total_weight": float(arrays["total_weight"]) if "total_weight" in arrays else None,
+        "coordinates": {
+            name: Coordinate(arrays[name], dict(group[name].attrs)) for name in map(str, dims) if name in arrays
+        },
         "sample_dims": tuple(str(dim) for dim in dims),
         "raw_shape": tuple(prepared["raw_shape"]),
         "raw_kind": prepared["raw_kind"],
         "mask": mask,
-        "preparation": Preparation.from_json(prepared, mask),
+        "preparation": Preparation.from_json(prepared, mask, arrays.get("scale")),
         "provenance": about["provenance"],
         "name": path,
     }

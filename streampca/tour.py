@@ -10,9 +10,9 @@ from rich.markup import escape
 
 from . import plot
 from .demo import make_digits, make_patches
+from .drawing import overview
 from .fitting import fit_collection, plan, prepared
 from .model import PCAModel
-from .pipeline import overview
 from .readers import open_collection
 from .request import Request
 from .terminal import Progress, components_table, draw_images

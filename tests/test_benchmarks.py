@@ -85,3 +85,23 @@ def test_budget_fails_when_a_peak_is_higher(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["budget.py", "--gigabytes", "0.0001", "--memory", "32MiB", "--layouts", "npy"])
     with pytest.raises(SystemExit, match="1 of 1 peaks exceed the budget"):
         budget.main()
+
+
+def test_many_files_are_listed_and_found_again():
+    done = run("many_files.py", "--files", "2500", "--each", "100")
+    assert done.returncode == 0, done.stderr
+    table = cells(done.stdout)
+    for way in ("listed", "listed and kept", "from the kept listing"):
+        assert table[way][0] == "2500 x 8 x 8"
+        assert float(table[way][1]) < 20
+
+
+def test_copies_print_floors_and_codecs(tmp_path):
+    done = run("copies.py", "--samples", "3000", "--side", "16", "--rounds", "1", "--directory", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    table = cells(done.stdout)
+    assert all(float(table[layout][1]) > 0 for layout in ("npy", "samples", "across"))
+    pictures = next(tmp_path.glob("*.npy"))
+    done = run("copies.py", "--codecs", str(pictures), "--rounds", "1")
+    assert done.returncode == 0, done.stderr
+    assert float(cells(done.stdout)["Blosc zstd 1, shuffle"][0]) < 1.1

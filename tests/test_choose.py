@@ -93,7 +93,7 @@ def test_fit_by_evidence_is_scikit_learns():
 
 
 def test_evidence_needs_more_samples_than_features():
-    with pytest.raises(RequestError, match="'mle' needs at least as many samples as features, .*use 'elbow'"):
+    with pytest.raises(RequestError, match=r"'mle' needs at least as many samples as features, .*use 'elbow'"):
         streampca.fit(np.random.default_rng(0).standard_normal((20, 30)), n_components="mle")
 
 

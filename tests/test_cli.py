@@ -70,7 +70,8 @@ def model(data, source):
 def test_help_of_every_command():
     whole = succeeded("--help")
     assert [name for name in re.findall(r"^  (\w+)  +", whole, re.MULTILINE) if name in cli.commands] == [
-        "demo", "info", "plan", "fit", "transform", "reconstruct", "inspect", "run",
+        "demo", "info", "plan", "fit", "transform", "reconstruct", "inspect", "copy", "export",
+        "run", "schema",
     ]  # fmt: skip
     assert "..." not in whole.partition("Commands:")[2], "a summary was cut"
     assert succeeded() == whole, "no command at all asks for help"
@@ -97,6 +98,7 @@ def test_info(source):
         "source": str(source),
         "samples": 120,
         "sample_shape": [8, 7],
+        "mixed": False,
         "axes": None,
         "features": 56,
         "dtype": "|u1",
@@ -104,6 +106,7 @@ def test_info(source):
         "chunks": {"samples": 1, "features": 56},
         "first": f"sample 0 of {source}",
         "last": f"sample 119 of {source}",
+        "skipped": [],
     }
     said = succeeded("info", source)
     assert "120 of 8 x 7" in said
@@ -234,11 +237,11 @@ def test_default_keeps_95_percent(tmp_path, source):
 
 @pytest.mark.parametrize(("asked", "says"), [
     ("1.0", "1 for one component or None for all"),
-    ("abc", "give a count (50), a fraction (0.95), or all"),
+    ("abc", "give a count (50), a fraction (0.95), a rule"),
     ("0", "whole number of at least 1"),
     ("-3", "whole number of at least 1"),
     ("1.5", "whole number of at least 1"),
-    ("nan", "give a count (50), a fraction (0.95), or all"),
+    ("nan", "give a count (50), a fraction (0.95), a rule"),
     ("1e999", "finite number"),
 ])  # fmt: skip
 def test_numbers_of_components_that_are_none(tmp_path, source, asked, says):

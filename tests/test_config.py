@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from PIL import Image
 from pydantic import BaseModel
 
-from streampca.config import Run, Section, load_run, make_run
+from streampca.asked import plan_run
+from streampca.config import Run, Section, json_schema, load_run, make_run
 from streampca.errors import ConfigError
-from streampca.pipeline import execute, plan_run
+from streampca.pipeline import execute
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
 
@@ -71,13 +72,23 @@ def load(text, tmp_path, *overrides):
 
 
 FULL = {
-    "collection": {"source": ["a", "b"], "key": "no", "sample_axes": [1, "x"], "select": {0: 3, "c": (1, 2), "0": -1}},
+    "collection": {
+        "source": ["a", "b"], "key": "no", "sample_axes": [1, "x"], "select": {0: 3, "c": (1, 2), "0": -1},
+        "patches": {"size": (4, 5), "step": (2, 3)}, "samples": [0, None, 2], "labels": "t.csv:kind",
+        "where": "label!=on", "on_bad_file": "skip",
+    },
     "model": "m.zarr",
-    "prepare": {"crop": [(0, 4), (1, 5)], "grey": True, "bin": 2, "mask": "mask.npy"},
-    "fit": {"n_components": 1e-4, "method": "covariance", "memory": "2 GiB", "precision": "double", "seed": 7},
+    "prepare": {
+        "crop": [(0, 4), (1, 5)], "grey": True, "resize": (6, 7), "bin": 2, "mask": "mask.npy", "scale": 1e-3,
+        "normalize": "ratio",
+    },
+    "fit": {
+        "n_components": 1e-4, "method": "covariance", "memory": "2 GiB", "precision": "double",
+        "sample_weight": "w.npy", "seed": 7,
+    },
     "output": {
-        "directory": "runs/1e3", "model": "m", "scores": "s.npy", "images": "i.zarr", "transform": True,
-        "report": True, "whiten": True, "n_components": 3, "overwrite": True,
+        "directory": "runs/1e3", "model": "m", "scores": "s.npy", "images": "i.zarr", "collection": "c.zarr",
+        "transform": True, "report": True, "whiten": True, "n_components": 3, "overwrite": True,
     },
     "execution": {"kind": "local"},
 }  # fmt: skip
@@ -97,6 +108,22 @@ def test_every_field_is_in_the_example():
         value = FULL
         for name in place:
             value = value[name]
+
+
+@pytest.mark.parametrize("rule", ["elbow", "mp", "mle"])
+def test_rules_come_back(rule, tmp_path):
+    run = make_run({"collection": {"source": "a"}, "fit": {"n_components": rule}})
+    assert load(run.to_yaml(), tmp_path).fit.n_components == rule
+
+
+def test_schema_is_one_that_the_example_keeps_and_a_misspelt_key_breaks():
+    schema = json_schema()
+    assert schema["$schema"].startswith("https://json-schema.org/")
+    sections = schema["$defs"]
+    assert set(sections["CollectionConfig"]["properties"]) == set(FULL["collection"])
+    assert all(section["additionalProperties"] is False for section in sections.values())
+    described = (field for section in sections.values() for field in section["properties"].values())
+    assert sum("description" in field for field in described) > 25
 
 
 def test_every_field_comes_back(tmp_path):

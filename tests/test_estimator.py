@@ -33,11 +33,41 @@ def pair():
     return StreamingPCA(n_components=20).fit(DIGITS), PCA(n_components=20, svd_solver="full").fit(DIGITS)
 
 
-@parametrize_with_checks([StreamingPCA(), StreamingPCA(n_components=1, whiten=True, random_state=None)])
+def counted_by_rows(estimator):
+    """With None as many components are kept as rows could span: 26 of 27 where 12 repeat others, 14 of 15 without."""
+    if estimator.n_components is None:
+        return {"check_sample_weight_equivalence_on_dense_data": "min(n - 1, p) components, of which more are zero"}
+    return {}
+
+
+@parametrize_with_checks(
+    [StreamingPCA(), StreamingPCA(n_components=1, whiten=True, random_state=None)],
+    expected_failed_checks=counted_by_rows,
+)
 def test_scikit_learn_contract(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", category=FutureWarning)  # scikit-learn's own, of its next versions
         check(estimator)
+
+
+def test_weights_are_copies():
+    counts = np.random.default_rng(0).integers(0, 4, size=len(DIGITS))
+    weighted = StreamingPCA(n_components=12).fit(DIGITS, sample_weight=counts)
+    copied = StreamingPCA(n_components=12).fit(DIGITS.repeat(counts, axis=0))
+    for name in ("components_", "explained_variance_", "explained_variance_ratio_", "singular_values_", "mean_"):
+        np.testing.assert_allclose(getattr(weighted, name), getattr(copied, name), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("weights", "message"), [
+    (np.zeros(len(DIGITS)), "all zero"),
+    (np.full(len(DIGITS), 1e-4), "add up to 0.1797, .* must exceed 1; multiply them"),
+    (-np.ones(len(DIGITS)), "sample 0 of .* is -1.0; give numbers of at least 0"),
+    (np.full(len(DIGITS), np.nan), "is nan; give numbers"),
+    (np.array(["a"] * len(DIGITS)), "holds .*; give numbers"),
+])  # fmt: skip
+def test_weights_that_are_none(weights, message):
+    with pytest.raises(ValueError, match=message):
+        StreamingPCA(n_components=2).fit(DIGITS, sample_weight=weights)
 
 
 @pytest.mark.parametrize("name", [
@@ -229,7 +259,7 @@ def test_before_fit():
     ({"n_components": 0}, "whole number of at least 1"),
     ({"n_components": 1.0}, "None for all"),
     ({"n_components": True}, "True"),
-    ({"n_components": "mle"}, "'mle'"),
+    ({"n_components": "all"}, "a rule (elbow, mp, mle)"),
     ({"n_components": 65}, "at most that"),
     ({"method": "exact"}, "auto, covariance"),
     ({"memory": "much"}, "512MiB"),

@@ -19,15 +19,16 @@ ROWS = """
 __main__
 cli
 tour
-demo terminal
+demo terminal options
 pipeline
-estimator report record
-fitting plot
+estimator report record copying asked drawing
+fitting plot export
 model
 methods applying store
 planning
 bill
-readers prepare accumulate solve execute subspace config outputs panels
+readers prepare accumulate solve execute subspace outputs panels
+config
 request blocks collection
 events units machine
 errors
@@ -37,19 +38,22 @@ EVERYWHERE = {"__init__", "testing"}  # may import anything; of these, only the 
 
 # Who may know a package: modules, or parts of a sub-package ("readers/dask" stands for every file of that name).
 KNOWS = {
-    "zarr": ("readers", "store", "applying", "outputs", "demo"),
+    "zarr": ("readers", "store", "applying", "outputs", "copying", "demo"),
     "dask": ("readers/dask", "execute", "applying", "model"),
     "distributed": ("execute",),
-    "click": ("cli",),
+    "click": ("cli", "options"),
     "rich": ("cli", "terminal", "tour"),
     "pydantic": ("config",),
     "yaml": ("config",),
     "sklearn": ("estimator", "demo"),
-    "matplotlib": ("plot", "panels", "pipeline"),
+    "matplotlib": ("plot", "panels", "drawing"),
     "h5py": ("readers",),
-    "tifffile": ("readers",),
-    "PIL": ("readers", "plot"),
+    "astropy": ("readers",),
+    "tifffile": ("readers", "export"),
+    "PIL": ("readers", "prepare/steps", "plot"),
     "psutil": ("machine",),
+    "fsspec": ("readers",),
+    "aiohttp": ("readers",),
 }
 
 

@@ -20,6 +20,7 @@ from ..execute import Executor
 from ..execute.protocol import Offer
 from ..machine import hand_back
 from ..planning import Plan
+from ..prepare import Prepared, missing_share
 from ..readers import Collection
 from ..solve import Rule, Solution, Wanted, certify, dense_flops, elbow, noise_edge, solve_dense, start_lanczos
 from .protocol import Decomposition, Float64
@@ -41,6 +42,7 @@ class ScatterTask:
     product_rows: int
     block_rows: int
     seed: int
+    weights: Float64 | None = None
 
     def start(self) -> Scatter:
         """Return an empty scatter of the collection's width."""
@@ -55,21 +57,36 @@ class ScatterTask:
     def feed(self, accumulator: Scatter, block: Span) -> int:
         """Read and absorb a block; name the sample and its file when it holds no number."""
         rows = self.collection.read(slice(*block))
+        weights = None if self.weights is None else self.weights[slice(*block)]
         try:
-            accumulator.update(rows, at=block.start)
+            accumulator.update(rows, at=block.start, weights=weights)
         except NotFiniteError as error:
-            raise DataError(f"{self.collection.named(error.sample)} {error.problem}. {_remedy(error)}") from None
+            name, remedy = self.collection.named(error.sample), _remedy(error, self.collection)
+            raise DataError(f"{name} {error.problem}. {remedy}") from None
         return block.size * self.collection.row_bytes
 
 
-def _remedy(error: NotFiniteError) -> str:
+def _remedy(error: NotFiniteError, collection: Collection) -> str:
+    """What to do about it: where pixels are missing in every sample (land, say), leave those out, not the samples."""
     if "overflow" in error.problem:
         return "The values are finite; only their squares are not."
+    share = missing_share(collection) if isinstance(collection, Prepared) and collection.mask is None else 0.0
+    if 0 < share < 1:
+        return (
+            f"{100 * share:.2g} % of its features are missing in all samples looked at; leave them out with --mask "
+            'valid (mask="valid").'
+        )
     return "Leave the sample out, fill the values in, or mask the pixels."
 
 
 def fit_covariance(
-    collection: Collection, plan: Plan, executor: Executor, *, listener: Listener, offer: Offer | None = None
+    collection: Collection,
+    plan: Plan,
+    executor: Executor,
+    *,
+    weights: Float64 | None = None,
+    listener: Listener,
+    offer: Offer | None = None,
 ) -> Decomposition:
     """Carry out a plan of method 'covariance'.
 
@@ -78,7 +95,8 @@ def fit_covariance(
     DataError
         If a sample holds NaN or infinity, or all samples are equal.
     """
-    scatter = _accumulate(collection, plan, executor, listener, offer)
+    task = ScatterTask(collection, plan.precision, plan.product_rows, plan.block_rows, plan.request.seed, weights)
+    scatter = _accumulate(task, plan, executor, listener, offer)
     scatter.settle()
     trace = scatter.trace
     if trace <= 0 or not np.isfinite(trace):
@@ -90,12 +108,9 @@ def fit_covariance(
     return _decomposed(scatter, _solve(scatter, plan, listener), plan, trace)
 
 
-def _accumulate(
-    collection: Collection, plan: Plan, executor: Executor, listener: Listener, offer: Offer | None
-) -> Scatter:
+def _accumulate(task: ScatterTask, plan: Plan, executor: Executor, listener: Listener, offer: Offer | None) -> Scatter:
     began = time.perf_counter()
-    listener(PassStarted("scatter matrix", 1, 1, collection.n_samples, plan.bytes_read))
-    task = ScatterTask(collection, plan.precision, plan.product_rows, plan.block_rows, plan.request.seed)
+    listener(PassStarted("scatter matrix", 1, 1, task.collection.n_samples, plan.bytes_read))
     scatter = executor.fold(task, plan.spans, Scatter.absorb, listener=listener, offer=offer)
     scatter.release()
     hand_back()
@@ -151,7 +166,7 @@ def _lanczos(scatter: Scatter, wanted: Wanted, plan: Plan, listener: Listener) -
     None once a dense solve would have cost less, where one fits; else what a generous number of steps reached.
     """
     state = start_lanczos(scatter.n_features, wanted=wanted, total=scatter.trace, seed=plan.request.seed)
-    upper, offset, n = scatter.upper, scatter.offset, float(scatter.n_samples)
+    upper, offset, n = scatter.upper, scatter.offset, scatter.weight
     spent, allowed = 0.0, dense_flops(scatter.n_features)
     while state.solution is None:
         spent += state.flops
@@ -170,7 +185,7 @@ def _lanczos(scatter: Scatter, wanted: Wanted, plan: Plan, listener: Listener) -
 
 
 def _decomposed(scatter: Scatter, solution: Solution, plan: Plan, trace: float) -> Decomposition:
-    divisor = max(1, scatter.n_samples - 1)
+    divisor = scatter.weight - 1
     values, k = solution.values, len(solution.values)
     narrow = plan.precision == "single" and values[-1] >= DOUBLE_BELOW * values[0]
     components = np.ascontiguousarray(solution.vectors.T, dtype=np.float32 if narrow else np.float64)
@@ -192,6 +207,7 @@ def _decomposed(scatter: Scatter, solution: Solution, plan: Plan, trace: float) 
         eigenvalues=None if spectrum is None else spectrum / divisor,
         total_variance=trace / divisor,
         n_samples=scatter.n_samples,
+        total_weight=scatter.weight,
         exact=scatter.exact,
         statistic=scatter,
     )

@@ -24,7 +24,7 @@ class Decomposition:
     components : ndarray of shape (k, p)
         Orthonormal rows, by descending variance.
     explained_variance : ndarray of shape (k,)
-        Divided by n - 1.
+        Divided by the total weight less 1, which is n - 1 without weights.
     error_bound, angle_bound : ndarray of shape (k,)
         Bound on |C v - lambda v| / lambda; bound on the direction's angle in radians, NaN where unresolved.
     eigenvalues : ndarray or None
@@ -32,7 +32,9 @@ class Decomposition:
     total_variance : float
         Trace of the covariance.
     n_samples : int
-        n.
+        n, without samples of weight 0.
+    total_weight : float
+        Sum of the weights; n where none were given.
     exact : bool
         Whether the scatter was summed without any rounding.
     statistic : Accumulator
@@ -47,5 +49,6 @@ class Decomposition:
     eigenvalues: Float64 | None
     total_variance: float
     n_samples: int
+    total_weight: float
     exact: bool
     statistic: Accumulator

@@ -1,0 +1,79 @@
+"""What a run's config asks for, as the engine's own values: a collection, a preparation, a request, a plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .config import CollectionConfig, PrepareConfig, Run
+from .events import Listener, silent
+from .fitting import declared, plan_collection, prepared
+from .planning import Plan
+from .prepare import Preparation
+from .readers import Collection, Opening, open_collection
+from .readers.masks import read_mask, read_scale
+from .request import Request
+from .units import parse_bytes
+
+
+def open_run(config: CollectionConfig, *, listing: str | None = None, listener: Listener = silent) -> Collection:
+    """Open the collection a run names.
+
+    Parameters
+    ----------
+    config : CollectionConfig
+        What to open, and how.
+    listing : str, optional
+        Where the table of a folder's files is kept.
+    listener : callable
+        Told of a pass over the files, where those that are bad are to be left out.
+    """
+    return _opened(config.source, config, listing=listing, listener=listener)
+
+
+def _opened(source: Any, config: CollectionConfig, **how: Any) -> Collection:
+    select = {axis: slice(*item) if isinstance(item, tuple) else item for axis, item in (config.select or {}).items()}
+    given: Opening = {
+        "key": config.key,
+        "sample_axes": config.sample_axes,
+        "select": select or None,
+        "patches": None if config.patches is None else config.patches.model_dump(exclude_none=True),
+        "samples": None if config.samples is None else slice(*config.samples),
+        "labels": config.labels,
+        "where": config.where,
+        "on_bad_file": config.on_bad_file,
+    }
+    return open_collection(source, **given, **how)
+
+
+def preparation_of(config: PrepareConfig) -> Preparation:
+    """Build a run's preparation; reads the files of mask and scale."""
+    return Preparation(
+        crop=None if config.crop is None else tuple(config.crop),
+        grey=config.grey,
+        resize=config.resize,
+        bin=config.bin,
+        mask=config.mask if config.mask in (None, "valid") else read_mask(config.mask),
+        scale=read_scale(config.scale) if isinstance(config.scale, str) and config.scale != "area" else config.scale,
+        normalize=config.normalize,
+    )
+
+
+def request_of(run: Run) -> Request:
+    """Build what is asked of the planner."""
+    memory = None if run.fit.memory is None else parse_bytes(run.fit.memory)
+    return Request(run.fit.n_components, run.fit.method, memory, run.fit.precision, run.fit.seed)
+
+
+def plan_run(run: Run, *, shape: str | None = None, dtype: str = "uint8") -> Plan:
+    """Say what a run's fit would do, reading no more than headers.
+
+    Parameters
+    ----------
+    run : Run
+        Its collection, preparation and fit count.
+    shape, dtype : str, optional
+        Of data that are not here yet, e.g. ``"60000x28x28"``; taken instead of the run's collection.
+    """
+    raw = open_run(run.collection) if shape is None else _opened(declared(shape, dtype), run.collection)
+    weighted = run.fit.sample_weight is not None
+    return plan_collection(prepared(raw, preparation_of(run.prepare)), request_of(run), weighted=weighted)

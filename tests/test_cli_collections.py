@@ -1,0 +1,201 @@
+"""Real collections on the command line: what opens, prepares, selects and copies them, from typing to result."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import xarray
+import yaml
+from PIL import Image
+from shell import refused, succeeded, typed
+
+import streampca
+from streampca.config import load_run
+
+
+def pictures(n=60, height=12, width=10, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (n, height, width), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """JPEG files in colour and grey, each of its own size."""
+    folder = tmp_path_factory.mktemp("photos")
+    rng = np.random.default_rng(1)
+    for number in range(300):
+        height, width = rng.integers(20, 90, size=2)
+        shape = (height, width) if number % 5 == 0 else (height, width, 3)
+        Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)).save(folder / f"{number}.jpg", quality=80)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """An array of digits, its labels and weights."""
+    folder = tmp_path_factory.mktemp("digits")
+    x = pictures(200)
+    labels = np.arange(200) % 4
+    np.save(folder / "x.npy", x)
+    rows = "\n".join(f"{label},{1 + label % 2}" for label in labels)
+    (folder / "table.csv").write_text(f"kind,weight\n{rows}\n")
+    return folder, x, labels
+
+
+def same_model(path, expected):
+    model = streampca.load_model(path)
+    np.testing.assert_allclose(model.explained_variance, expected.explained_variance, rtol=1e-12)
+    np.testing.assert_allclose(model.total_variance, expected.total_variance, rtol=1e-12)
+    return model
+
+
+def test_photographs_of_all_sizes_in_one_command(photos, tmp_path):
+    about = succeeded("info", photos)
+    assert "300 of images of several sizes, up to" in about
+    said = succeeded("fit", photos, "--resize", "64x64", "--grey", "-k", 5, "-o", tmp_path / "m.zarr", "-q")
+    assert "5 components of 64 x 64" in said
+    succeeded("transform", tmp_path / "m.zarr", photos, "-o", tmp_path / "s.csv", "-q")
+    lines = (tmp_path / "s.csv").read_text().splitlines()
+    assert len(lines) == 301
+    assert lines[1].startswith("0.jpg,")
+    assert lines[11].startswith("10.jpg,")  # natural order
+
+
+def test_photographs_of_all_sizes_without_resize_are_refused_with_it(photos, tmp_path):
+    said = refused("fit", photos, "-k", 5, "-o", tmp_path / "m.zarr")
+    assert "--resize 64x64 --grey" in said
+    assert not (tmp_path / "m.zarr").exists()
+
+
+def test_bad_files_are_skipped_and_listed(tmp_path):
+    folder = tmp_path / "scans"
+    folder.mkdir()
+    for number, image in enumerate(pictures(20)):
+        Image.fromarray(image).save(folder / f"{number}.png")
+    whole = (folder / "7.png").read_bytes()
+    (folder / "7.png").write_bytes(whole[: len(whole) // 2])
+    said = refused("fit", folder, "-k", 3, "-o", tmp_path / "m.zarr")
+    assert "7.png" in said
+    assert "--on-bad-file skip" in said
+    config = tmp_path / "run.yaml"
+    config.write_text(f"collection: {{source: {folder}, on_bad_file: skip}}\nfit: {{n_components: 3}}\n"
+                      f"output: {{directory: {tmp_path / 'run'}, transform: true, report: true}}\n")  # fmt: skip
+    assert "skipped 1 bad file; the model lists them" in succeeded("run", config, "-q")
+    model = same_model(tmp_path / "run" / "model.zarr", streampca.fit(np.delete(pictures(20), 7, 0), n_components=3))
+    [(path, reason)] = model.provenance["skipped"]
+    assert path == str(folder / "7.png")
+    assert reason
+    assert f"skipped {path}: {reason}" in (tmp_path / "run" / "run.log").read_text()
+    assert (tmp_path / "run" / "files.npz").is_file()
+    scores = xarray.open_zarr(tmp_path / "run" / "scores.zarr")
+    assert scores.sizes["sample"] == 19
+    assert "7.png" not in scores["sample"].values.tolist()
+    assert "used again" in typed("run", config).err
+
+
+def test_samples_by_label(digits, tmp_path):
+    folder, x, labels = digits
+    table = f"{folder / 'table.csv'}:kind"
+    for where, kept in (("label=3", labels == 3), ("label!=0,1", labels > 1), ("label>=2", labels >= 2)):
+        succeeded("fit", folder / "x.npy", "--labels", table, "--where", where, "-k", 2, "-o", tmp_path / "m.zarr",
+                  "-q", "--overwrite")  # fmt: skip
+        same_model(tmp_path / "m.zarr", streampca.fit(x[kept], n_components=2))
+
+
+def test_some_samples(digits, tmp_path):
+    folder, x, _ = digits
+    succeeded("fit", folder / "x.npy", "--samples", "20:180:3", "-k", 2, "-o", tmp_path / "m.zarr", "-q")
+    same_model(tmp_path / "m.zarr", streampca.fit(x[20:180:3], n_components=2))
+
+
+def test_sample_weights(digits, tmp_path):
+    folder, x, labels = digits
+    column = f"{folder / 'table.csv'}:weight"
+    succeeded("fit", folder / "x.npy", "--sample-weight", column, "-k", 2, "-o", tmp_path / "m.zarr",
+              "--precision", "double", "-q")  # fmt: skip
+    copied = streampca.fit(x.repeat(1 + labels % 2, axis=0), n_components=2, precision="double")
+    model = same_model(tmp_path / "m.zarr", copied)
+    assert model.total_weight == 300
+    assert model.n_samples == 200
+
+
+def test_windows_of_one_image(tmp_path):
+    image = pictures(1, 64, 48)[0]
+    Image.fromarray(image).save(tmp_path / "image.png")
+    succeeded("fit", tmp_path / "image.png", "--patches", "8x8/4x4", "-k", 4, "-o", tmp_path / "m.zarr", "-q")
+    windows = np.lib.stride_tricks.sliding_window_view(image, (8, 8))[::4, ::4].reshape(-1, 8, 8)
+    same_model(tmp_path / "m.zarr", streampca.fit(windows, n_components=4))
+
+
+def test_land_is_left_out(tmp_path):
+    rng = np.random.default_rng(0)
+    sea = rng.random((6, 7)) > 0.4
+    x = np.where(sea, rng.normal(size=(50, 6, 7)), np.nan)
+    coords = {"lat": np.linspace(-60, 60, 6), "lon": np.arange(7.0), "time": np.arange(50)}
+    data = xarray.DataArray(x, dims=("time", "lat", "lon"), coords=coords, name="sst")
+    data.to_netcdf(tmp_path / "x.nc", format="NETCDF3_64BIT", engine="scipy")
+    said = refused("fit", tmp_path / "x.nc", "-k", 3, "-o", tmp_path / "m.zarr")
+    assert f"{1 - sea.mean():.0%}".replace("%", " %") in said
+    assert "--mask valid" in said
+    succeeded("fit", tmp_path / "x.nc", "-k", 3, "--mask", "valid", "-o", tmp_path / "m.zarr", "-q")
+    model = same_model(tmp_path / "m.zarr", streampca.fit(x[:, sea], n_components=3))
+    np.testing.assert_array_equal(model.mask, sea)
+    stored = xarray.open_zarr(tmp_path / "m.zarr")
+    np.testing.assert_array_equal(stored["lat"], coords["lat"])
+    assert stored["components"].dims == ("component", "lat", "lon")
+    succeeded("transform", tmp_path / "m.zarr", tmp_path / "x.nc", "-o", tmp_path / "s.zarr", "-q")
+    np.testing.assert_array_equal(xarray.open_zarr(tmp_path / "s.zarr")["time"], coords["time"])
+
+
+def test_copies_and_exports(digits, photos, tmp_path):
+    folder, x, _ = digits
+    succeeded("copy", folder / "x.npy", "-o", tmp_path / "c.zarr", "-q")
+    np.testing.assert_array_equal(xarray.open_zarr(tmp_path / "c.zarr")["images"], x)
+    succeeded("copy", photos, "--resize", "16x16", "--grey", "-o", tmp_path / "p.zarr", "-q")
+    assert xarray.open_zarr(tmp_path / "p.zarr")["images"].shape == (300, 16, 16)
+    succeeded("fit", tmp_path / "p.zarr", "-k", 3, "-o", tmp_path / "m.zarr", "-q")
+    succeeded("export", tmp_path / "m.zarr", "-o", tmp_path / "m.tif")
+    with Image.open(tmp_path / "m.tif") as pages:
+        assert (pages.n_frames, pages.mode, pages.size) == (4, "F", (16, 16))
+    assert "exists already" in refused("copy", folder / "x.npy", "-o", tmp_path / "c.zarr")
+    assert "exists already" in refused("export", tmp_path / "m.zarr", "-o", tmp_path / "m.tif")
+
+
+def test_options_are_printed_as_a_run_file_that_does_the_same(tmp_path):
+    text = succeeded(
+        "fit", "a", "b", "--patches", "8x6/4x3", "--samples", ":100:2", "--labels", "folder", "--where", "label=x",
+        "--on-bad-file", "skip", "--resize", "4x4", "--scale", "area", "--normalize", "mean", "--mask", "valid",
+        "--sample-weight", "w.npy", "-k", "mp", "-o", "m.zarr", "--print-config",
+    )  # fmt: skip
+    (tmp_path / "run.yaml").write_text(text)
+    run = load_run(str(tmp_path / "run.yaml"))
+    assert run.collection.patches.model_dump() == {"size": (8, 6), "step": (4, 3)}
+    assert run.collection.samples == [None, 100, 2]
+    assert (run.collection.labels, run.collection.where, run.collection.on_bad_file) == ("folder", "label=x", "skip")
+    assert (run.prepare.resize, run.prepare.scale, run.prepare.normalize) == ((4, 4), "area", "mean")
+    assert (run.prepare.mask, run.fit.sample_weight, run.fit.n_components) == ("valid", "w.npy", "mp")
+    assert run.to_yaml() == text
+
+
+@pytest.mark.parametrize(("option", "text", "remedy"), [
+    ("--patches", "8x", "HEIGHTxWIDTH; write for example 64x64"),
+    ("--samples", "8", "START:STOP or START:STOP:STEP"),
+    ("--resize", "big", "HEIGHTxWIDTH"),
+    ("--crop", "1-2", "START:STOP"),
+    ("--where", "label=9", "--labels"),
+    ("--normalize", "all", "'mean', 'norm' or 'ratio'"),
+])  # fmt: skip
+def test_options_mistyped(digits, option, text, remedy, tmp_path):
+    said = refused("fit", digits[0] / "x.npy", option, text, "-o", tmp_path / "m.zarr", code=2)
+    assert remedy in said
+
+
+def test_schema_is_json_with_every_section():
+    schema = json.loads(succeeded("schema"))
+    assert set(schema["properties"]) == {"collection", "model", "prepare", "fit", "output", "execution"}
+
+
+def test_scalar_yaml_of_samples(tmp_path):
+    text = succeeded("fit", "a", "--samples", "0:10", "-o", "m.zarr", "--print-config")
+    assert yaml.safe_load(text)["collection"]["samples"] == [0, 10]
