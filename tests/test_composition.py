@@ -18,9 +18,9 @@ from PIL import Image
 from streampca.collection import Chunks, Collection
 from streampca.errors import RequestError, SourceError
 from streampca.readers import open_collection
-from streampca.readers.chosen import Chosen
 from streampca.readers.joined import Joined
-from streampca.readers.patches import Patches
+from streampca.readers.views.chosen import Chosen
+from streampca.readers.views.patches import Patches
 from streampca.testing import CollectionContract
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -93,7 +93,7 @@ class TestJoinedMoreThanAreKeptOpen(TestJoinedNpy):
     @pytest.fixture(autouse=True)
     def few(self, monkeypatch):
         monkeypatch.setattr("streampca.readers.joined._OPEN", 2)
-        monkeypatch.setattr("streampca.readers.runs._PIECE", 50)
+        monkeypatch.setattr("streampca.readers.stored.runs._PIECE", 50)
 
 
 class TestJoinedFolderOfHdf5(Contract):
@@ -243,7 +243,7 @@ class TestChosenInChunks(Contract):
 
     @pytest.fixture(autouse=True)
     def small(self, monkeypatch):
-        monkeypatch.setattr("streampca.readers.runs._PIECE", 200)
+        monkeypatch.setattr("streampca.readers.stored.runs._PIECE", 200)
 
     def make(self, tmp_path):
         x = values()
@@ -282,7 +282,7 @@ class TestChosenOfChosenOfJoined(Contract):
 
 
 def test_chosen_decodes_each_chunk_once(monkeypatch):
-    monkeypatch.setattr("streampca.readers.runs._PIECE", 1)
+    monkeypatch.setattr("streampca.readers.stored.runs._PIECE", 1)
     base = Recorded(values((40, 3)), samples=8)
     Chosen(base, range(1, 40, 3)).read(slice(0, 13))
     assert base.reads == [(1, 8), (10, 14), (16, 23), (25, 32), (34, 38)]
@@ -293,7 +293,7 @@ def test_chosen_decodes_each_chunk_once(monkeypatch):
 
 
 def test_chosen_holds_a_bounded_piece(monkeypatch):
-    monkeypatch.setattr("streampca.readers.runs._PIECE", 30)
+    monkeypatch.setattr("streampca.readers.stored.runs._PIECE", 30)
     base = Recorded(values((400, 3)), samples=1)
     chosen = Chosen(base, np.sort(np.random.default_rng(0).permutation(400)[:200]).astype("i4"))
     chosen.read(slice(0, 200))
@@ -396,8 +396,8 @@ class TestPatchesByBands(TestPatchesOfAStack):
 
     @pytest.fixture(autouse=True)
     def small(self, monkeypatch):
-        monkeypatch.setattr("streampca.readers.patches._PIECE", 1)
-        monkeypatch.setattr("streampca.readers.patches._LARGEST", 1)
+        monkeypatch.setattr("streampca.readers.views.patches._PIECE", 1)
+        monkeypatch.setattr("streampca.readers.views.patches._LARGEST", 1)
 
 
 class TestPatchesOfAVolume(Contract):
@@ -419,8 +419,8 @@ class TestPatchesOfJoined(Contract):
 
 
 def test_patches_read_bands_only(monkeypatch):
-    monkeypatch.setattr("streampca.readers.patches._PIECE", 1)
-    monkeypatch.setattr("streampca.readers.patches._LARGEST", 1)
+    monkeypatch.setattr("streampca.readers.views.patches._PIECE", 1)
+    monkeypatch.setattr("streampca.readers.views.patches._LARGEST", 1)
     read = []
     image = values((40, 10))[None]
 

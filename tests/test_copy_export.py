@@ -28,7 +28,7 @@ from streampca.events import BlockDone
 from streampca.export import export_components
 from streampca.prepare import Preparation, Prepared
 from streampca.readers import open_collection
-from streampca.readers.array import ArrayCollection
+from streampca.readers.stored.array import ArrayCollection
 from streampca.request import Problem
 from streampca.testing import CollectionContract
 from streampca.units import MIB

@@ -17,12 +17,13 @@ import xarray
 
 from streampca.collection import Coordinate
 from streampca.errors import RequestError, SourceError
-from streampca.readers import Chunks, cf, open_collection
-from streampca.readers.array import ArrayCollection
-from streampca.readers.axes import Box
-from streampca.readers.flat import FlatArray
+from streampca.readers import Chunks, open_collection
 from streampca.readers.hdf5 import Hdf5Array
-from streampca.readers.pieces import largest_piece, pieces_of
+from streampca.readers.stored import cf
+from streampca.readers.stored.array import ArrayCollection
+from streampca.readers.stored.axes import Box
+from streampca.readers.stored.flat import FlatArray
+from streampca.readers.stored.pieces import largest_piece, pieces_of
 from streampca.testing import CollectionContract
 
 N, Y, X = 23, 6, 5

@@ -20,11 +20,11 @@ import streampca
 from streampca.collection import Skipped
 from streampca.errors import OutputError, RequestError, SourceError
 from streampca.events import BlockDone, PassFinished, PassStarted
-from streampca.readers import census, mixed
-from streampca.readers.files import find_images
 from streampca.readers.images import open_images
-from streampca.readers.listing import Listing
-from streampca.readers.names import FileNames, name_of, natural, natural_name
+from streampca.readers.pictures import census, mixed
+from streampca.readers.pictures.files import find_images
+from streampca.readers.pictures.listing import Listing
+from streampca.readers.pictures.names import FileNames, name_of, natural, natural_name
 from streampca.readers.threads import for_each
 from streampca.testing import CollectionContract
 

@@ -21,7 +21,7 @@ from PIL import Image
 
 import streampca
 from streampca.readers import Chunks, open_collection
-from streampca.readers.array import ArrayCollection
+from streampca.readers.stored.array import ArrayCollection
 from streampca.testing import CollectionContract
 
 
@@ -572,14 +572,14 @@ def test_where_and_names(tmp_path):
 
 
 def test_natural_order():
-    from streampca.readers.files import natural
+    from streampca.readers.pictures.files import natural
 
     names = ["s10/1.pgm", "s2/10.pgm", "s2/9.pgm", "s1/1.pgm", "s2b/1.pgm", "a.pgm"]
     assert sorted(names, key=natural) == ["a.pgm", "s1/1.pgm", "s2/9.pgm", "s2/10.pgm", "s2b/1.pgm", "s10/1.pgm"]
 
 
 def test_a_list_of_names_is_small():
-    from streampca.readers.files import FileNames
+    from streampca.readers.pictures.files import FileNames
 
     names = FileNames(f"folder/{at}.png" for at in range(10_000))
     assert names[9_999] == "folder/9999.png"
@@ -656,7 +656,7 @@ def test_collections_are_passed_through_and_third_parties_come_first(monkeypatch
     assert open_collection(opened) is opened
     assert isinstance(opened, ArrayCollection)
     assert isinstance(opened, streampca.Collection)
-    row = readers.Format("odd", lambda source: source == {"odd"}, "streampca.readers.array", "open_array")
+    row = readers.Format("odd", lambda source: source == {"odd"}, "streampca.readers.stored.array", "open_array")
 
     class Entry:
         load = staticmethod(lambda: row)

@@ -5,10 +5,9 @@ it knows the source; the first that does opens it. Third parties add rows throug
 ``streampca.readers``: each entry is a `Format`. Readers return values as stored and never scale, convert or guess;
 that is `prepare`'s work. Errors name the file.
 
-A reader of files describes them as a `StoredArray` (`array.py`): shape, dtype, chunks, and one method that fills a box
-of a buffer. `ArrayCollection` makes samples of it, with `sample_axes`, `select` and ranges of features, once for all.
-What is asked beyond a format's own reading is put together from collections: `joined.py` puts several sources one
-after another, `patches.py` cuts images into windows, `chosen.py` takes some samples of another collection.
+A format of arrays describes them as a `StoredArray`, which the package `stored` makes samples of; image files, a sample
+each, are the business of `pictures`. What is asked beyond a format's own reading is put together from collections:
+`joined.py` puts several sources one after another, `views` cuts images into windows or takes some samples.
 Whatever holds a collection must pass `streampca.testing.CollectionContract`.
 """
 
@@ -27,8 +26,8 @@ from ..collection import Chunks, Collection
 from ..errors import RequestError, SourceError, nearest
 from ..events import Listener, silent
 from . import remote, sniff
-from .columns import csv_column, open_column
-from .compose import composed
+from .views.columns import csv_column, open_column
+from .views.compose import composed
 
 __all__ = ["FORMATS", "Chunks", "Collection", "Format", "Opening", "open_collection", "open_column"]
 
@@ -80,7 +79,7 @@ class Format:
 
 
 FORMATS: list[Format] = [
-    Format("array", sniff.is_array, ".array", "open_array"),
+    Format("array", sniff.is_array, ".objects", "open_array"),
     Format("held", sniff.is_held, ".held", "open_held"),
     Format("npy", sniff.is_npy, ".npy", "open_npy"),
     Format("npz", sniff.is_npz, ".npy", "open_npz"),

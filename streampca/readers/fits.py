@@ -22,14 +22,14 @@ from ..collection import Array, Collection, digest, file_state
 from ..errors import SourceError
 from ..units import MIB, format_shape
 from . import remote
-from .array import ArrayCollection, StoredArray
-from .axes import Axis, Box, Selection, lengths
-from .bytes import ByteSource, PlainFile, StreamFile
-from .cf import Packing, Unpacked
-from .choosing import chosen
-from .flat import FlatArray
-from .picture import Picture, check_size, decoding
-from .pieces import largest_piece, pieces_of
+from .pictures.picture import Picture, check_size, decoding
+from .stored.array import ArrayCollection, StoredArray
+from .stored.axes import Axis, Box, Selection, lengths
+from .stored.bytes import ByteSource, PlainFile, StreamFile
+from .stored.cf import Packing, Unpacked
+from .stored.choosing import chosen
+from .stored.flat import FlatArray
+from .stored.pieces import largest_piece, pieces_of
 
 _DTYPES = {8: "u1", 16: ">i2", 32: ">i4", 64: ">i8", -32: ">f4", -64: ">f8"}
 # Tiles are decoded about so much at a time; astropy keeps a few copies of each on the way.

@@ -18,12 +18,6 @@ import numpy as np
 from ..collection import Array, Collection, Coordinate, check_dtype, check_shape, digest, file_state
 from ..errors import SourceError, StreampcaError, first_line
 from ..units import MIB
-from . import cf
-from .array import ArrayCollection, StoredArray
-from .axes import Axis, Box, Selection, lengths
-from .bytes import PlainFile
-from .coordinates import MOST_VALUES
-from .flat import FlatArray
 from .hdf5_content import (
     attributes_of,
     axis_names,
@@ -38,7 +32,13 @@ from .hdf5_content import (
     source_chunk_bytes,
     sources_of,
 )
-from .pieces import largest_piece, pieces_of
+from .stored import cf
+from .stored.array import ArrayCollection, StoredArray
+from .stored.axes import Axis, Box, Selection, lengths
+from .stored.bytes import PlainFile
+from .stored.coordinates import MOST_VALUES
+from .stored.flat import FlatArray
+from .stored.pieces import largest_piece, pieces_of
 
 # Values read at a time: larger pieces were not faster.
 _PIECE = 4 * MIB

@@ -19,8 +19,9 @@ import h5py
 import numpy as np
 
 from ..errors import SourceError, StreampcaError, first_line
-from . import cf, remote
-from .choosing import chosen
+from . import remote
+from .stored import cf
+from .stored.choosing import chosen
 
 # Datasets looked at to choose one; files with more hold one image a dataset, and are told by fewer.
 _MOST_DATASETS = 10_000

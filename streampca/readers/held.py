@@ -8,10 +8,10 @@ from typing import Any
 
 from ..collection import Collection
 from ..errors import SourceError
-from .array import open_array
-from .axes import Axis, Selection
-from .choosing import chosen
+from .objects import open_array
 from .sniff import is_array
+from .stored.axes import Axis, Selection
+from .stored.choosing import chosen
 
 
 def open_held(
@@ -49,7 +49,7 @@ def _array(source: Any, package: str, key: str | None, name: str) -> Any:
 
         return chosen_dataset(source, key, name)
     if package == "zarr":
-        from .groups import choose
+        from .zarr_groups import choose
 
         return source[choose(source, key, name).name]
     arrays = {str(member): source[member] for member in source if is_array(source[member])}

@@ -16,10 +16,10 @@ from ..collection import Array, Collection, refuse_key
 from ..errors import SourceError
 from ..units import format_shape
 from . import remote
-from .array import ArrayCollection
-from .axes import Axis, Selection
-from .bytes import ByteSource, StreamFile, opened, positioned, size_of
-from .flat import FlatArray
+from .stored.array import ArrayCollection
+from .stored.axes import Axis, Selection
+from .stored.bytes import ByteSource, StreamFile, opened, positioned, size_of
+from .stored.flat import FlatArray
 
 _TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 # Deflate packs at most 1032 bytes into one (https://zlib.net/zlib_tech.html); a header asking for more is wrong.

@@ -15,14 +15,14 @@ from ..collection import Array, Collection, Skipped, refuse_key
 from ..errors import RequestError, SourceError
 from ..events import Listener, silent
 from ..units import MIB
-from .array import ArrayCollection, StoredArray
-from .axes import Axis, Box, Selection
-from .census import Sort, look_at, offering, sift, sorts_kept, take_census, unlike
-from .files import find_images
-from .imagefile import Kind, read_picture
-from .listing import KeptNames, Listing, listing_in, read_table, write_table
-from .mixed import MixedImages
+from .pictures.census import Sort, look_at, offering, sift, sorts_kept, take_census, unlike
+from .pictures.files import find_images
+from .pictures.imagefile import Kind, read_picture
+from .pictures.listing import KeptNames, Listing, listing_in, read_table, write_table
+from .pictures.mixed import MixedImages
 from .quiet import quiet
+from .stored.array import ArrayCollection, StoredArray
+from .stored.axes import Axis, Box, Selection
 from .threads import for_each
 
 _ON_BAD_FILE = ("error", "skip")

@@ -21,13 +21,13 @@ from ..collection import Array, Chunks, Collection, Coordinate, Skipped, digest
 from ..errors import SourceError, StreampcaError
 from ..units import format_shape
 from . import remote
-from .axes import Axis, Selection
-from .census import log_skipped
-from .coordinates import MOST_VALUES
-from .listing import Listing
-from .names import FileNames, natural
-from .runs import fill, piece_bytes
+from .pictures.census import log_skipped
+from .pictures.listing import Listing
+from .pictures.names import FileNames, natural
 from .sniff import those_of
+from .stored.axes import Axis, Selection
+from .stored.coordinates import MOST_VALUES
+from .stored.runs import fill, piece_bytes
 
 T = TypeVar("T")
 

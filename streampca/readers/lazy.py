@@ -16,10 +16,10 @@ from .. import machine
 from ..collection import Array, Coordinate
 from ..errors import SourceError, StreampcaError, first_line
 from ..units import MIB
-from .array import StoredArray
-from .axes import Box
-from .coordinates import object_coordinates
-from .pieces import largest_piece, pieces_of
+from .stored.array import StoredArray
+from .stored.axes import Box
+from .stored.coordinates import object_coordinates
+from .stored.pieces import largest_piece, pieces_of
 
 # Bytes computed at a time, a chunk at least: dask holds the slices of all its chunks, then puts them together.
 _PIECE = 16 * MIB

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from ..collection import Array
 from ..errors import SourceError, first_line
-from .imagefile import read_picture
-from .picture import decoding
+from .pictures.imagefile import read_picture
+from .pictures.picture import decoding
 from .quiet import quiet
 
 FITS = (".fits", ".fit", ".fts", ".fits.gz")

@@ -16,13 +16,14 @@ import numpy as np
 from ..collection import Array, Collection, Coordinate, check_dtype, check_shape
 from ..errors import SourceError
 from ..units import MIB
-from . import cf, remote
-from .array import PAGE, ArrayCollection
-from .axes import Axis, Selection
-from .bytes import ByteSource, PlainFile
-from .choosing import chosen
-from .coordinates import MOST_VALUES
-from .flat import FlatArray
+from . import remote
+from .stored import cf
+from .stored.array import PAGE, ArrayCollection
+from .stored.axes import Axis, Selection
+from .stored.bytes import ByteSource, PlainFile
+from .stored.choosing import chosen
+from .stored.coordinates import MOST_VALUES
+from .stored.flat import FlatArray
 
 _TYPES = {1: "i1", 2: "S1", 3: ">i2", 4: ">i4", 5: ">f4", 6: ">f8", 7: "u1", 8: ">u2", 9: ">u4", 10: ">i8", 11: ">u8"}
 _DIMENSIONS, _VARIABLES, _ATTRIBUTES = 0x0A, 0x0B, 0x0C

@@ -19,10 +19,10 @@ from numpy.lib import format as npy_format
 from ..collection import Collection, check_dtype, refuse_key
 from ..errors import RequestError, SourceError, nearest
 from ..units import format_shape
-from .array import ArrayCollection
-from .axes import Axis, Selection
-from .bytes import ByteSource, StreamFile, opened, positioned, size_of
-from .flat import FlatArray
+from .stored.array import ArrayCollection
+from .stored.axes import Axis, Selection
+from .stored.bytes import ByteSource, StreamFile, opened, positioned, size_of
+from .stored.flat import FlatArray
 
 # A zip entry's local header: 26 bytes, then the lengths of the name and of the extra field (APPNOTE.TXT, 4.3.7).
 _LOCAL_HEADER = struct.Struct("<4s22xHH")

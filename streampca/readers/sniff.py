@@ -11,8 +11,8 @@ from typing import IO, Any
 
 from ..errors import SourceError
 from . import remote
-from .files import EXTENSIONS
-from .names import natural
+from .pictures.files import EXTENSIONS
+from .pictures.names import natural
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 # Names of files that hold an image each, and of files that hold many; a folder of others is for the readers to refuse.

@@ -21,11 +21,11 @@ from ..collection import Array, Collection, check_dtype, digest, refuse_key
 from ..errors import SourceError
 from ..units import MIB, format_shape
 from . import remote
-from .array import ArrayCollection, StoredArray
-from .axes import Axis, Box, Selection
-from .bytes import positioned, size_of, state_of
-from .flat import FlatArray
-from .picture import Picture, check_size, decoding
+from .pictures.picture import Picture, check_size, decoding
+from .stored.array import ArrayCollection, StoredArray
+from .stored.axes import Axis, Box, Selection
+from .stored.bytes import positioned, size_of, state_of
+from .stored.flat import FlatArray
 from .threads import for_each
 
 # Pages looked at on opening; the others are checked when they are decoded.

@@ -19,12 +19,13 @@ from .. import machine
 from ..collection import Array, Collection, Coordinate, check_dtype, digest, file_state
 from ..errors import RequestError, SourceError
 from ..units import MIB
-from . import cf, remote
-from .array import ArrayCollection, StoredArray, dims_of
-from .axes import Axis, Box, Selection
-from .groups import Choice, beside, broken, choose, member, reason_of
-from .pieces import largest_piece, pieces_of
+from . import remote
 from .quiet import quiet
+from .stored import cf
+from .stored.array import ArrayCollection, StoredArray, dims_of
+from .stored.axes import Axis, Box, Selection
+from .stored.pieces import largest_piece, pieces_of
+from .zarr_groups import Choice, beside, broken, choose, member, reason_of
 
 # Pieces of this many decoded bytes bound what a read holds beside its result; 4 to 128 MiB read equally fast.
 _PIECE = 4 * MIB

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..collection import Array
-from ..errors import SourceError
-from ..units import MIB, format_bytes, format_shape
-from .bytes import size_of
-from .quiet import quiet
+from ...collection import Array
+from ...errors import SourceError
+from ...units import MIB, format_bytes, format_shape
+from ..quiet import quiet
+from ..stored.bytes import size_of
 
 # No common codec packs real pixels tighter: deflate reaches 1032 (https://zlib.net/zlib_tech.html), JPEG and LZW of an
 # empty picture about as much. Small pictures may claim what they like.

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ..blocks import Span, block_rows, blocks_of
-from ..collection import Array, Chunks, Collection, digest
-from ..errors import RequestError
-from ..units import MIB, format_shape
-from .axes import Box, boxes_of, is_colour, lengths
+from ...blocks import Span, block_rows, blocks_of
+from ...collection import Array, Chunks, Collection, digest
+from ...errors import RequestError
+from ...units import MIB, format_shape
+from ..stored.axes import Box, boxes_of, is_colour, lengths
 
 # Bytes of the base read at once, one row of windows at least. A chunk of up to the second is read whole: in parts it
 # would be decoded once for each of them.

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..collection import Array, digest
-from ..errors import OutputError, RequestError, SourceError
-from . import remote
+from ...collection import Array, digest
+from ...errors import OutputError, RequestError, SourceError
+from .. import remote
 from .names import FileNames
 
 _FORMAT = "streampca listing 1"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..collection import Array, digest
+from ...collection import Array, digest
 from .array import StoredArray
 from .axes import Box, lengths
 from .bytes import ByteSource, StreamFile

@@ -10,11 +10,11 @@ from typing import Any, overload
 
 import numpy as np
 
-from ..collection import Array, Chunks, Collection, Coordinate, digest
-from ..errors import RequestError
-from .array import ArrayCollection
-from .flat import FlatArray
-from .runs import piece_bytes, piece_rows
+from ...collection import Array, Chunks, Collection, Coordinate, digest
+from ...errors import RequestError
+from ..stored.array import ArrayCollection
+from ..stored.flat import FlatArray
+from ..stored.runs import piece_bytes, piece_rows
 
 Places = range | Array
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ..collection import Array, Collection
-from ..errors import RequestError, SourceError, first_line, nearest
+from ...collection import Array, Collection
+from ...errors import RequestError, SourceError, first_line, nearest
+from ..idx import is_idx, read_idx
 from .chosen import Chosen
-from .idx import is_idx, read_idx
 from .patches import Patches
 
 _TABLES = (".csv", ".tsv")

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..collection import Array, Collection
-from ..errors import RequestError
-from .array import ArrayCollection
-from .axes import Axis, image_layout
+from ...collection import Array, Collection
+from ...errors import RequestError
+from ..stored.array import ArrayCollection
+from ..stored.axes import Axis, image_layout
 from .chosen import Chosen, Places, compact, places_of
 from .columns import matching, open_column
 from .patches import Patches, size_and_step

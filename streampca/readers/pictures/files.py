@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from ..errors import SourceError
-from . import remote
+from ...errors import SourceError
+from .. import remote
 from .listing import Folders, Listing, settled
 from .names import FileNames, name_of, natural, natural_name
 

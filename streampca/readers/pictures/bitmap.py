@@ -12,9 +12,9 @@ from typing import IO, Any
 import numpy as np
 from PIL import BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin
 
-from ..collection import Array
-from ..errors import SourceError
-from .bytes import opened
+from ...collection import Array
+from ...errors import SourceError
+from ..stored.bytes import opened
 from .picture import Picture, check_size
 
 _FORMATS: dict[bytes, Callable[..., Any]] = {

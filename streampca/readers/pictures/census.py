@@ -16,15 +16,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..collection import Array, Skipped
-from ..errors import SourceError, first_line
-from ..events import BlockDone, Listener, PassFinished, PassStarted
-from ..units import MIB, format_bytes
+from ...collection import Array, Skipped
+from ...errors import SourceError, first_line
+from ...events import BlockDone, Listener, PassFinished, PassStarted
+from ...units import MIB, format_bytes
+from ..quiet import quiet
+from ..threads import for_each
 from .imagefile import Kind, read_kind, read_picture, say_kind
 from .listing import Listing
 from .names import FileNames
-from .quiet import quiet
-from .threads import for_each
 
 # Headers looked at on opening, spread over the files; the others are checked when they are decoded.
 _LOOKED_AT = 64

@@ -14,12 +14,12 @@ import zarr
 
 from ..collection import Coordinate
 from ..errors import RequestError, SourceError, first_line, nearest
-from . import cf
-from .array import dims_of
-from .choosing import chosen, listing
-from .coordinates import MOST_VALUES
 from .ome import Picture, is_numbered, parts_of, picture_of
 from .quiet import quiet
+from .stored import cf
+from .stored.array import dims_of
+from .stored.choosing import chosen, listing
+from .stored.coordinates import MOST_VALUES
 
 # Arrays an error names; finding more of a plate's thousands would only take time.
 _NAMED = 12

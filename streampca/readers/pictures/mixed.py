@@ -8,16 +8,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from .. import machine
-from ..collection import Array, Collection, check_dtype, digest
-from ..errors import RequestError, SourceError
-from ..units import MIB, format_shape
-from .axes import Axis, Selection, layout_of
+from ... import machine
+from ...collection import Array, Collection, check_dtype, digest
+from ...errors import RequestError, SourceError
+from ...units import MIB, format_shape
+from ..quiet import quiet
+from ..stored.axes import Axis, Selection, layout_of
+from ..threads import for_each
 from .census import Sort, kind_bytes, offering
 from .imagefile import Kind, read_picture, say_kind
 from .listing import Listing
-from .quiet import quiet
-from .threads import for_each
 
 
 class MixedImages(Collection):

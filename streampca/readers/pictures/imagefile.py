@@ -9,14 +9,15 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..collection import Array
-from ..errors import SourceError
-from ..units import format_shape
-from . import pnm, remote
+from ...collection import Array
+from ...errors import SourceError
+from ...units import format_shape
+from .. import remote
+from ..fits import open_fits_image
+from ..tiff import opened_page
+from . import pnm
 from .bitmap import open_bitmap
-from .fits import open_fits_image
 from .picture import Picture, decoding
-from .tiff import opened_page
 
 # Shape, (height, width) or (height, width, channels), and dtype.
 Kind = tuple[tuple[int, ...], np.dtype[Any]]

@@ -1,4 +1,4 @@
-"""N-d arrays as collections: objects held by the caller (numpy, dask, zarr, h5py, xarray) and `StoredArray` files.
+"""`StoredArray`, an N-d array in files, and `ArrayCollection`, samples of it or of an array the caller holds.
 
 The axes that make one sample may lie anywhere; the others are flattened into samples in order (`readers.axes`).
 Readers of files describe theirs as a `StoredArray`, which fills boxes of a buffer, and get `sample_axes`, `select`
@@ -17,8 +17,8 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from ..collection import Array, Chunks, Collection, Coordinate, check_dtype, check_shape, digest, refuse_key
-from ..errors import SourceError, StreampcaError
+from ...collection import Array, Chunks, Collection, Coordinate, check_dtype, check_shape, digest
+from ...errors import SourceError, StreampcaError
 from .axes import Axis, Box, Layout, Selection, boxes_of, covering_box, layout_of, lengths
 from .coordinates import inner_coordinates, object_coordinates, outer_coordinates
 
@@ -247,45 +247,6 @@ class ArrayCollection(Collection):
         """Digest of the layout and of the array behind it: files by size and time, numpy arrays by some values."""
         behind = self._array.fingerprint() if isinstance(self._array, StoredArray) else _object_state(self._array)
         return digest(self.source, self.shape, self.dtype.str, repr(self._layout), behind)
-
-
-def open_array(
-    source: Any,
-    *,
-    key: str | None = None,
-    sample_axes: Sequence[Axis] | None = None,
-    select: Selection | None = None,
-) -> Collection:
-    """Open an object with shape, dtype and slicing."""
-    name = f"{type(source).__module__.partition('.')[0]} array"
-    refuse_key(key, f"a {name}")
-    _check_object(source, name)
-    if type(source).__module__.startswith("h5py."):
-        from .hdf5 import held_dataset
-
-        source = held_dataset(source, name)
-    dims = dims_of(source)
-    if getattr(source, "__dask_graph__", None) is not None:
-        from .lazy import LazyArray, is_lazy
-
-        source = LazyArray(source, name) if is_lazy(source) else source
-    return ArrayCollection(source, source=name, dims=dims, sample_axes=sample_axes, select=select)
-
-
-def _check_object(source: Any, name: str) -> None:
-    """Refuse objects that look like arrays and would be read wrongly."""
-    if any(not isinstance(length, (int, np.integer)) for length in source.shape):
-        raise SourceError(
-            f"{name} has shape {tuple(source.shape)}, which is not known yet; call its compute_chunk_sizes() first."
-        )
-    if hasattr(source, "tocsr"):
-        raise SourceError(f"{name} is a sparse matrix, which is not read; give source.toarray(), or a Zarr array.")
-    if isinstance(source, np.ma.MaskedArray) and np.ma.is_masked(source):
-        raise SourceError(f"{name} has masked values; fill them first, as by source.filled(0), or leave them out.")
-    try:
-        np.dtype(source.dtype)
-    except TypeError:
-        raise SourceError(f"{name} has dtype {source.dtype}, unknown to numpy; convert it to a numpy array.") from None
 
 
 def dims_of(array: Any) -> tuple[str, ...] | None:

@@ -16,9 +16,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..collection import Array, file_state
-from ..errors import SourceError
-from . import remote
+from ...collection import Array, file_state
+from ...errors import SourceError
+from .. import remote
 
 # Linux moves at most 2^31 - 4096 bytes in one call; ask for less than that on every system.
 _MOST_AT_ONCE = 2**30

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from ..errors import RequestError, SourceError, nearest
-from ..units import format_shape
+from ...errors import RequestError, SourceError, nearest
+from ...units import format_shape
 
 # Arrays an error lists.
 _LISTED = 12
