@@ -129,7 +129,8 @@ def fit(
     memory : int or str, optional
         Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
     precision : {"auto", "single", "double"}, default="auto"
-        Of products; sums are always double. "auto" takes single for integers of up to 16 bits and float32.
+        Of products; sums are always double. "auto" takes single for integers of up to 16 bits and float32, but for
+        small work (n p^2 of up to 2e9).
     preparation : Preparation, optional
         Done to every sample first, and kept in the model.
     sample_weight : array, path or str, optional

@@ -27,6 +27,7 @@ BLOCK_SHARES = (8, 16, 32, 64, 128)  # a block takes at most this fraction of th
 CHUNK_SHARE = 4  # ... or this one, when that saves decoding a storage chunk several times
 MOST_PRODUCT_ROWS = 2048  # adding up p x p then costs little beside making it (benchmarks/limits.py --phases)
 LEAST_PRODUCT_ROWS = 64
+SMALL_PRODUCT = 2 * 10**9  # multiplications that double precision takes a few hundredths of a second for
 DENSE_FEATURES = 2048  # below, LAPACK's whole spectrum costs less than a second (benchmarks/choices.py)
 
 
@@ -235,8 +236,8 @@ def _covariance_plan(problem: Problem, request: Request, memory: int, source: st
 def _precision(problem: Problem, request: Request) -> str:
     if request.precision != "auto":
         return request.precision
-    narrow = problem.itemsize <= (4 if problem.kind == "f" else 2)
-    return "single" if narrow else "double"
+    small = problem.n_samples * problem.n_features**2 <= SMALL_PRODUCT
+    return "single" if problem.is_narrow and not small else "double"
 
 
 def _rows_in_memory(problem: Problem, memory: int, share: int) -> int:

@@ -53,6 +53,11 @@ class Problem:
     weighted: bool = False
 
     @property
+    def is_narrow(self) -> bool:
+        """Whether float32 holds the values: integers of up to 16 bits, and float32 itself."""
+        return self.itemsize <= (4 if self.kind == "f" else 2)
+
+    @property
     def most_components(self) -> int:
         """Components there can be: min(n - 1, p)."""
         return min(self.n_samples - 1, self.n_features)
@@ -73,8 +78,8 @@ class Request:
     memory : int, optional
         Budget in bytes; half of what the machine allows by default.
     precision : {"auto", "single", "double"}
-        Of products; "auto" takes single for integers of up to 16 bits and float32, double for wider ones. Sums are
-        always double.
+        Of products; "auto" takes single for integers of up to 16 bits and float32, double for wider ones and where
+        there is so little to multiply that it costs nothing. Sums are always double.
     seed : int, default=0
         Of everything random.
 

@@ -397,7 +397,7 @@ def test_mean_error_is_the_variance_left_out(whole, digits, k):
     """Averaged over the samples fitted: (n - 1) / n times the sum of the discarded variances."""
     expected = (1796 / 1797) * whole.explained_variance[k:].sum()
     assert np.mean(whole.reconstruction_error(digits, n_components=k)) == pytest.approx(expected, rel=1e-10)
-    single = streampca.fit(digits, n_components=k, memory="64MiB")
+    single = streampca.fit(digits, n_components=k, memory="64MiB", precision="single")
     assert np.mean(single.reconstruction_error(digits)) == pytest.approx(expected, rel=1e-5)
     assert single.reconstruction_error(digits).dtype == np.float64
 

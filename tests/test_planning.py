@@ -162,8 +162,9 @@ def test_precision_follows_the_dtype():
     for dtype, expected in {
         "b1": "single", "u1": "single", "i2": "single", "f2": "single", "f4": "single", "i4": "double", "f8": "double"
     }.items():  # fmt: skip
-        layout = problem(1000, (20,), dtype)
+        layout = problem(10**7, (20,), dtype)
         assert make_plan(layout, Request(2, memory=GIB)).precision == expected
+        assert make_plan(problem(1000, (20,), dtype), Request(2, memory=GIB)).precision == "double"  # costs nothing
         assert make_plan(layout, Request(2, memory=GIB, precision="double")).precision == "double"
         assert make_plan(layout, Request(2, memory=GIB, precision="single")).precision == "single"
 

@@ -187,7 +187,8 @@ def _lanczos(scatter: Scatter, wanted: Wanted, plan: Plan, listener: Listener) -
 def _decomposed(scatter: Scatter, solution: Solution, plan: Plan, trace: float) -> Decomposition:
     divisor = scatter.weight - 1
     values, k = solution.values, len(solution.values)
-    narrow = plan.precision == "single" and values[-1] >= DOUBLE_BELOW * values[0]
+    narrow = plan.request.precision != "double" and plan.problem.is_narrow
+    narrow = narrow and values[-1] >= DOUBLE_BELOW * values[0]
     components = np.ascontiguousarray(solution.vectors.T, dtype=np.float32 if narrow else np.float64)
     spectrum = solution.spectrum
     certificate = certify(
