@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
 
+import streampca
 from streampca.solve import certify, count_components, dense_bytes, lanczos_bytes, solve_dense, start_lanczos
 from streampca.solve.certificate import angle_bounds
 from streampca.solve.lanczos import block_width
@@ -367,3 +368,25 @@ def test_what_is_settled_so_far_is_true():
     left = np.linalg.norm(matrix @ found.vectors - found.vectors * found.values, axis=0)
     assert np.all(left <= 1.01e-2 * found.values)
     assert len(found.first(2).values) == 2
+
+
+@pytest.mark.parametrize("k", [1, 4, 20])
+def test_lanczos_keeps_an_eye_on_the_value_that_comes_next(k):
+    rng = np.random.default_rng(k)
+    basis = np.linalg.qr(rng.standard_normal((300, 300)))[0]
+    values = np.geomspace(1e4, 1, 300)
+    matrix = (basis * values) @ basis.T
+    state = start_lanczos(300, wanted=k, total=values.sum(), seed=0)
+    while state.solution is None:
+        state = state.step(matrix @ state.wants)
+    assert values[k] * (1 - 1e-12) <= state.solution.next_value < values[k - 1]
+    if k > 1:
+        assert state.solution.first(k - 1).next_value == pytest.approx(values[k - 1], rel=1e-9)
+
+
+def test_the_last_direction_is_bounded_without_the_whole_spectrum():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((600, 2100)) * np.geomspace(50, 1, 2100)
+    model = streampca.fit(x, n_components=4)
+    assert model.eigenvalues is None
+    assert np.all(model.angle_bound < 1e-5)

@@ -186,7 +186,7 @@ def _lanczos(scatter: Scatter, wanted: Wanted, plan: Plan, listener: Listener) -
 
 def _decomposed(scatter: Scatter, solution: Solution, plan: Plan, trace: float) -> Decomposition:
     divisor = scatter.weight - 1
-    values, k = solution.values, len(solution.values)
+    values = solution.values
     narrow = plan.request.precision != "double" and plan.problem.is_narrow
     narrow = narrow and values[-1] >= DOUBLE_BELOW * values[0]
     components = np.ascontiguousarray(solution.vectors.T, dtype=np.float32 if narrow else np.float64)
@@ -197,7 +197,7 @@ def _decomposed(scatter: Scatter, solution: Solution, plan: Plan, trace: float) 
         directions=scatter.probe_directions,
         products=scatter.probe_products,
         rounding=scatter.probe_rounding,
-        next_value=_next(spectrum, k, scatter.n_features),
+        next_value=_next(solution, scatter.n_features),
     )
     return Decomposition(
         mean=scatter.mean,
@@ -214,10 +214,11 @@ def _decomposed(scatter: Scatter, solution: Solution, plan: Plan, trace: float) 
     )
 
 
-def _next(spectrum: Float64 | None, k: int, p: int) -> float | None:
-    """Eigenvalue k + 1 where it is known; minus infinity where there is none, since nothing then is near."""
+def _next(solution: Solution, p: int) -> float | None:
+    """What eigenvalue k + 1 is at most, where that is known; minus infinity where there is none, as nothing is near."""
+    k, spectrum = len(solution.values), solution.spectrum
     if k == p:
         return -np.inf
     if spectrum is None:
-        return None
+        return solution.next_value
     return float(spectrum[k]) if k < len(spectrum) else 0.0

@@ -78,7 +78,8 @@ class Lanczos:
         judged = k if k is None or not isinstance(self.wanted, Rule) else k + 1
         if k is not None and (block.shape[1] == 0 or self._converged(values[:judged], residuals[:judged])):
             vectors = fix_signs(_multiply(basis, ritz[:, :k]))
-            found = Solution(np.maximum(values[:k], 0.0), vectors, residuals[:k], passes=self.passes + 1)
+            after = float(values[k] + residuals[k]) if k < len(values) else None
+            found = Solution(np.maximum(values[:k], 0.0), vectors, residuals[:k], None, self.passes + 1, after)
             return replace(done, solution=found)
         return done._restarted(values, ritz, k or 0)
 
@@ -120,7 +121,8 @@ class Lanczos:
         )
         k = max(1, int(k))
         vectors = fix_signs(_multiply(self.basis, ritz[:, :k]))
-        return Solution(np.maximum(values[:k], 0.0), vectors, residuals[:k], passes=self.passes)
+        after = float(values[k] + residuals[k]) if k < len(residuals) else None
+        return Solution(np.maximum(values[:k], 0.0), vectors, residuals[:k], None, self.passes, after)
 
     @property
     def flops(self) -> float:

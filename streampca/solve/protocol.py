@@ -26,6 +26,8 @@ class Solution:
         All eigenvalues, descending, where the solver knows them.
     passes : int
         Products with the matrix; 0 for a factorization.
+    next_value : float or None
+        What the first eigenvalue left out does not exceed, as far as the solver can see.
     """
 
     values: Float64
@@ -33,13 +35,18 @@ class Solution:
     residuals: Float64
     spectrum: Float64 | None = None
     passes: int = 0
+    next_value: float | None = None
 
     def first(self, count: int) -> Solution:
         """The leading `count` pairs, or all where there are fewer."""
         if count >= len(self.values):
             return self
         return replace(
-            self, values=self.values[:count], vectors=self.vectors[:, :count], residuals=self.residuals[:count]
+            self,
+            values=self.values[:count],
+            vectors=self.vectors[:, :count],
+            residuals=self.residuals[:count],
+            next_value=float(self.values[count] + self.residuals[count]),
         )
 
 
