@@ -27,7 +27,7 @@ from .outputs import Cut, Table, ZarrSink, check_output, staged
 from .planning import budget_of, problem_of
 from .prepare import Prepared
 from .request import Problem
-from .units import KIB, MIB, format_bytes, parse_bytes
+from .units import KIB, MIB, budget_size, format_bytes, parse_bytes
 
 Box = tuple[slice, ...]
 
@@ -105,8 +105,7 @@ def copy_collection(
     """
     path = os.fspath(path)
     source = _copied(collection)
-    if check_output(path, "images", overwrite=overwrite) != ".zarr":
-        raise RequestError(f"output {path} does not end in .zarr, and copies are Zarr; choose such a name.")
+    check_copy(path, overwrite=overwrite)
     plan = plan_copy(problem_of(source), source.chunks, None if memory is None else parse_bytes(memory))
     began = time.perf_counter()
     with staged(path) as partial:
@@ -115,6 +114,13 @@ def copy_collection(
         sink.close()
         _check(partial, path, source)
     listener(Finished("copy", time.perf_counter() - began))
+
+
+def check_copy(path: str, *, overwrite: bool) -> None:
+    """Say why no copy can be made at a path; raises as `copy_collection`."""
+    if os.path.splitext(path.rstrip("/"))[1].lower() != ".zarr":
+        raise RequestError(f"output {path} does not end in .zarr, and copies are Zarr; choose such a name.")
+    check_output(path, "images", overwrite=overwrite)
 
 
 def _copied(collection: Collection) -> Collection:
@@ -230,7 +236,7 @@ def plan_copy(problem: Problem, chunks: Chunks, memory: int | None) -> CopyPlan:
         raise BudgetError(
             f"copying needs {format_bytes(fixed + least)} and memory allows {format_bytes(budget)} ({origin}); "
             f"decoding takes {format_bytes(problem.decode_bytes)} of it. Set memory to at least "
-            f"{math.ceil((fixed + least) / MIB)}MiB."
+            f"{budget_size(fixed + least)}."
         )
     rows, width = _tile(problem, chunks, budget - fixed)
     box = _box(width, problem.sample_shape)

@@ -7,7 +7,6 @@ anything is read, naming the largest share and a remedy that works.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, cast
@@ -19,7 +18,7 @@ from .errors import BudgetError, RequestError
 from .prepare import Prepared
 from .readers import Collection
 from .request import Problem, Request
-from .units import MIB, format_bytes, format_shape
+from .units import MIB, budget_size, format_bytes, format_shape
 
 MOST_BLOCK = 24 * MIB  # of a block: glibc keeps the pages of up to 32 MiB for the next one (benchmarks/choices.py)
 LEAST_CHUNK = 4 * MIB  # of an output
@@ -302,7 +301,7 @@ def _refusal(plan: Plan, least: int) -> str:
     return (
         f"method 'covariance' needs {format_bytes(plan.bill.total)} and memory allows {format_bytes(plan.memory)} "
         f"({plan.budget_source}); the largest share is the {name} ({format_bytes(share)}). "
-        f"Set memory to at least {least // MIB}MiB{smaller}."
+        f"Set memory to at least {budget_size(least)}{smaller}."
     )
 
 
@@ -360,10 +359,10 @@ def plan_application(
     left = budget - model - RUNTIME_BYTES - beside
     rows = min(left // row, MOST_BLOCK // row, problem.n_samples)
     if rows < 1:
-        least = math.ceil((budget - left + row) / MIB)
+        least = budget - left + row
         raise BudgetError(
-            f"applying {n_components} components of {p} features needs {format_bytes(budget - left + row)} and memory "
-            f"allows {format_bytes(budget)} ({source}). Set memory to at least {least}MiB."
+            f"applying {n_components} components of {p} features needs {format_bytes(least)} and memory "
+            f"allows {format_bytes(budget)} ({source}). Set memory to at least {budget_size(least)}."
         )
     chunk_rows = max(1, min(rows, LEAST_CHUNK // max(1, out_bytes)))
     rows = rows // chunk_rows * chunk_rows

@@ -42,6 +42,12 @@ def parse_bytes(text: str | int) -> int:
     return int(float(match[1]) * factor)
 
 
+def budget_size(count: int) -> str:
+    """Write the least round budget that holds so many bytes, e.g. ``"62MiB"``: GiB from 100 of them, TiB likewise."""
+    name, unit = next((pair for pair in (("TiB", 2**40), ("GiB", GIB)) if count >= 100 * pair[1]), ("MiB", MIB))
+    return f"{-(-count // unit)}{name}"
+
+
 def format_bytes(count: float) -> str:
     """Write bytes in the largest binary unit that keeps the number at 1 or more, e.g. ``"1.5 GiB"``."""
     value = float(count)

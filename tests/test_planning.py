@@ -20,7 +20,7 @@ from streampca.methods.covariance import fit_covariance
 from streampca.planning import DENSE_FEATURES, Plan, make_plan, plan_application, problem_of
 from streampca.prepare import Prepared
 from streampca.request import Problem, Request
-from streampca.units import GIB, MIB, parse_bytes
+from streampca.units import GIB, MIB, budget_size, parse_bytes
 
 
 def problem(n, shape, dtype="u1", **storage):
@@ -363,3 +363,10 @@ def test_lanczos_gives_way_where_a_dense_solve_has_more_room(tmp_path):
     few = replace(planned, solver="lanczos", room=2, dense_room=80)
     found = fit_covariance(collection, few, SerialExecutor(), listener=lambda event: None)
     assert found.explained_variance.sum() >= 0.5 * found.total_variance
+
+
+@pytest.mark.parametrize("count", [1, 2**20, 2**20 + 1, 99 * 2**30 + 1, 100 * 2**30, 3**30, 7**20])
+def test_a_round_budget_holds_what_it_is_for(count):
+    text = budget_size(count)
+    assert count <= parse_bytes(text) < 1.02 * count + 2**20
+    assert len(text) <= 9
