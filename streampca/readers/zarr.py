@@ -17,7 +17,7 @@ import zarr
 
 from .. import machine
 from ..collection import Array, Collection, Coordinate, check_dtype, digest, file_state
-from ..errors import RequestError, SourceError
+from ..errors import RequestError, SourceError, without_secrets
 from ..units import MIB
 from . import remote
 from .quiet import quiet
@@ -25,7 +25,7 @@ from .stored import cf
 from .stored.array import ArrayCollection, StoredArray, dims_of
 from .stored.axes import Axis, Box, Selection
 from .stored.pieces import largest_piece, pieces_of
-from .zarr_groups import Choice, beside, broken, choose, member, reason_of
+from .zarr_groups import Choice, beside, broken, choose, member, reason_of, text_array
 
 # Pieces of this many decoded bytes bound what a read holds beside its result; 4 to 128 MiB read equally fast.
 _PIECE = 4 * MIB
@@ -60,7 +60,7 @@ def open_zarr(
         choice = choose(node, key, source)
     elif key is not None:
         raise RequestError(f"key {key!r} was given, but {source} is a single Zarr array; leave key out.")
-    label = f"{source}, array {choice.name!r}" if choice.name else source
+    label = without_secrets(f"{source}, array {choice.name!r}" if choice.name else source)
     handle = _array_at(node, choice.name, label)
     check_dtype(_dtype(handle), label)
     _check_written(handle, source, label)
@@ -118,7 +118,19 @@ class ZarrArray(StoredArray):
             return self._choice.picture.coordinates(self._choice.level, self.shape)
         if not self._choice.name or not self.dims:
             return {}
-        return beside(_open_node(self._path), self._choice.name, dict(zip(self.dims, self.shape, strict=True)))
+        axes, others = (
+            dict(zip(self.dims, self.shape, strict=True)),
+            str(self.attributes.get("coordinates", "")).split(),
+        )
+        return beside(_open_node(self._path), self._choice.name, axes, others)
+
+    def names(self, axis: str) -> Sequence[str] | None:
+        """The array of texts beside this one that is called as the axis."""
+        if not self._choice.name or not self.dims or axis not in self.dims:
+            return None
+        folder = self._choice.name.rpartition("/")[0]
+        path = f"{folder}/{axis}" if folder else axis
+        return text_array(_open_node(self._path), path, self.shape[self.dims.index(axis)])
 
     def read_into(self, box: Box, out: Array) -> None:
         """Decode the box in pieces that end at chunk edges."""

@@ -5,14 +5,14 @@ Pictures are found through their metadata, without listing the store: servers of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, islice, takewhile
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import zarr
 
-from ..collection import Coordinate
+from ..collection import Coordinate, by_key
 from ..errors import RequestError, SourceError, first_line, nearest
 from .ome import Picture, is_numbered, parts_of, picture_of
 from .quiet import quiet
@@ -80,20 +80,76 @@ def choose(group: zarr.Group, key: str | None, source: str) -> Choice:
     raise RequestError(f"{source} has no array {key!r}; it holds {listing(arrays)}.{nearest(wanted, list(arrays))}")
 
 
-def beside(root: zarr.Group, name: str, axes: Mapping[str, int]) -> dict[str, Coordinate]:
-    """Coordinates of an array's axes (names and lengths): the arrays in its group or above called as an axis."""
+def beside(root: zarr.Group, name: str, axes: Mapping[str, int], others: Sequence[str] = ()) -> dict[str, Coordinate]:
+    """Coordinates of an array's axes (names and lengths).
+
+    They are the arrays in its group or above that are called as an axis, and those in its group among `others`, the
+    names in its attribute ``coordinates`` (CF conventions, section 5), that lie along one.
+    """
     found = {}
     for axis, length in axes.items():
         folder = name
         while folder and axis not in found:
             folder = folder.rpartition("/")[0]
-            path = _joined(folder, axis)
-            array = member(root, path, f"coordinate {path!r} of array {name!r}")
-            if not isinstance(array, zarr.Array) or array.shape != (length,) or length > MOST_VALUES:
-                continue
-            if array.dtype.kind in "iuf" and dims_of(array) == (axis,):
-                found[axis] = cf.decoded(np.asarray(array[...]), dict(array.attrs), f"coordinate {path!r}")
+            values = _along(root, _joined(folder, axis), {axis: length})
+            if values is not None:
+                found[axis] = values
+    for other in others:
+        values = _along(root, _joined(name.rpartition("/")[0], other), axes)
+        if values is not None and other not in found:
+            found[other] = values
     return found
+
+
+def _along(root: zarr.Group, path: str, axes: Mapping[str, int]) -> Coordinate | None:
+    """Numbers along one of these axes, if that is what lies at a path."""
+    array = member(root, path, f"coordinate {path!r}")
+    if not isinstance(array, zarr.Array) or len(array.shape) != 1 or array.dtype.kind not in "iuf":
+        return None
+    [axis] = dims_of(array) or ("",)
+    if array.shape != (axes.get(axis),) or array.shape[0] > MOST_VALUES:
+        return None
+    return cf.decoded(np.asarray(array[...]), dict(array.attrs), f"coordinate {path!r}")._replace(axis=axis)
+
+
+class TextArray(Sequence[str]):
+    """Texts in a stored array, a chunk of which is in memory at a time.
+
+    Parameters
+    ----------
+    array : zarr.Array
+        One-dimensional, of strings.
+    """
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+        self._held: tuple[int, list[str]] = (-1, [])
+
+    def __len__(self) -> int:
+        return int(self._array.shape[0])
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [str(text) for text in self._array[index]]
+        at, size = range(len(self))[index], int(self._array.chunks[0])
+        chunk, held = self._held
+        if at // size != chunk:
+            chunk = at // size
+            held = self[chunk * size : (chunk + 1) * size]
+            self._held = chunk, held
+        return held[at - chunk * size]
+
+
+def text_array(root: zarr.Group, path: str, length: int) -> TextArray | None:
+    """Texts of so many entries, if that is what lies at a path, called as its axis."""
+    array = member(root, path, f"names {path!r}")
+    if not isinstance(array, zarr.Array) or array.shape != (length,) or array.dtype.kind not in "TUO":
+        return None
+    return TextArray(array) if dims_of(array) == (path.rpartition("/")[2],) else None
 
 
 def member(group: zarr.Group, path: str, subject: str) -> Any:
@@ -131,7 +187,7 @@ def _only(group: zarr.Group, source: str) -> Choice:
         several = f"more than {_NAMED}" if len(pictures) > _NAMED else str(len(pictures))
         named = {name: array for name, (_, array) in pictures.items()}
         raise SourceError(
-            f"{source} holds {several} pictures, {listing(named)}; say which with key={next(iter(named))!r}."
+            f"{source} holds {several} pictures, {listing(named)}; say which with {by_key(next(iter(named)))}."
         )
     arrays = _arrays(group, source)
     if not arrays:
@@ -139,8 +195,19 @@ def _only(group: zarr.Group, source: str) -> Choice:
             f"{source} is a Zarr group without arrays, or its server cannot be asked for them; give the path of an "
             "array or of its group."
         )
+    if _is_model(group):
+        raise SourceError(
+            f"{source} is a model, not a collection; give the images (MODEL comes before SOURCE), or one of its "
+            f"arrays: {by_key('components')}."
+        )
     names = cf.auxiliary({name: dict(array.attrs) for name, array in arrays.items()})
     return choose(group, chosen(arrays, None, source, images=[name for name in arrays if name not in names]), source)
+
+
+def _is_model(group: zarr.Group) -> bool:
+    """Whether it is a model of ours, whose arrays only look like images."""
+    about = dict(group.attrs).get("streampca")
+    return isinstance(about, dict) and about.get("kind") == "pca"
 
 
 def _pictures(group: zarr.Group, source: str, folder: str = "") -> Iterator[tuple[str, tuple[Choice, Any]]]:

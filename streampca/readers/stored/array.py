@@ -74,6 +74,10 @@ class StoredArray(abc.ABC):
         """Coordinates along its axes, by the axis's name, one value an entry; read when asked for."""
         return {}
 
+    def names(self, axis: str) -> Sequence[str] | None:
+        """Texts along an axis, one an entry, where the format keeps such; read when asked for."""
+        return None
+
     @abc.abstractmethod
     def read_into(self, box: Box, out: Array) -> None:
         """Read a box (a slice with start and stop for every axis, none empty) into `out`, of the box's shape.
@@ -175,6 +179,16 @@ class ArrayCollection(Collection):
         """Those of the array along the axes flattened into samples, repeated over the others."""
         return outer_coordinates(self._all_coordinates(), self._layout, self._dims)
 
+    def sample_names(self) -> Sequence[str] | None:
+        """Texts that the array has along the one axis that counts samples."""
+        outer = self._layout.outer
+        if len(outer) != 1 or not self._dims or not isinstance(self._array, StoredArray):
+            return None
+        names, taken = self._array.names(self._dims[outer[0]]), self._layout.index[outer[0]]
+        if names is None or not isinstance(taken, slice):
+            return None
+        return names if taken == slice(0, len(names)) else names[taken]
+
     def _all_coordinates(self) -> Mapping[str, Coordinate]:
         array = self._array
         return array.coordinates if isinstance(array, StoredArray) else object_coordinates(array)
@@ -214,6 +228,8 @@ class ArrayCollection(Collection):
             raise SourceError(f"{self.source} cannot be read ({reason}); check what lies behind it.") from error
         kept = self._layout.kept
         piece = piece.transpose([kept.index(axis) for axis in (*self._layout.outer, *self._layout.inner)])
+        if piece.dtype == self.dtype.newbyteorder():  # numpy unpickles arrays in the machine's own byte order
+            piece = piece.astype(self.dtype, copy=False)
         if piece.shape != lengths(box) or piece.dtype != self.dtype:
             raise SourceError(
                 f"{self.source} gave {piece.dtype} values of shape {piece.shape} for a slice of {self.dtype} values of "
@@ -275,4 +291,4 @@ def _object_state(array: Any) -> str:
     if not isinstance(array, np.ndarray):
         return str(getattr(array, "name", ""))
     some = array[:: max(1, len(array) // 32)]
-    return hashlib.sha256(np.ascontiguousarray(some).tobytes()).hexdigest()
+    return hashlib.sha256(some.astype(some.dtype.newbyteorder("=")).tobytes()).hexdigest()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,6 +113,10 @@ class Unpacked(StoredArray):
     def coordinates(self) -> Mapping[str, Coordinate]:
         """Those of the stored array."""
         return self._stored.coordinates
+
+    def names(self, axis: str) -> Sequence[str] | None:
+        """Those of the stored array."""
+        return self._stored.names(axis)
 
     @property
     def _most(self) -> int:
@@ -288,8 +292,9 @@ def _limits(
         low, high = numbers
     # NetCDF User's Guide: a range in floats over packed whole numbers is one of unpacked values.
     in_values = packs and taken.kind in "iu" and any(np.asarray(bound).dtype.kind == "f" for bound in (low, high))
-    if taken.kind in "iu" and not in_values:
+    if not in_values:  # of float32 too: its 0.1 lies above that of float64
         low, high = (None if bound is None else _as_taken(bound, stored, taken) for bound in (low, high))
+    if taken.kind in "iu" and not in_values:
         limits = np.iinfo(taken)
         low = None if low is None or low <= limits.min else low
         high = None if high is None or high >= limits.max else high

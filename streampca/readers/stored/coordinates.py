@@ -32,12 +32,14 @@ def outer_coordinates(
     """Coordinates of the axes flattened into samples, n values each: where there are several axes, repeated."""
     shape = layout.outer_shape
     found = {}
-    for place, axis in enumerate(layout.outer if dims and math.prod(shape) <= MOST_VALUES else ()):
-        if dims[axis] in coordinates:
-            values = _taken(coordinates[dims[axis]], layout, axis)
-            along = values.reshape([-1 if at == place else 1 for at in range(len(shape))])
-            repeated = np.broadcast_to(along, shape).reshape(-1)
-            found[dims[axis]] = coordinates[dims[axis]]._replace(values=repeated)
+    places = {dims[axis]: place for place, axis in enumerate(layout.outer)} if dims else {}
+    for name, coordinate in coordinates.items() if math.prod(shape) <= MOST_VALUES else ():
+        place = places.get(coordinate.axis or name)
+        if place is None:
+            continue
+        along = _taken(coordinate, layout, layout.outer[place])
+        along = along.reshape([-1 if at == place else 1 for at in range(len(shape))])
+        found[name] = Coordinate(np.broadcast_to(along, shape).reshape(-1), coordinate.attributes)
     return found
 
 

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from ...blocks import Span, block_rows, blocks_of
-from ...collection import Array, Chunks, Collection, digest
+from ...collection import Array, Chunks, Collection, Coordinate, digest
 from ...errors import RequestError
 from ...units import MIB, format_shape
 from ..stored.axes import Box, boxes_of, is_colour, lengths
+from ..stored.coordinates import MOST_VALUES
 
 # Bytes of the base read at once, one row of windows at least. A chunk of up to the second is read whole: in parts it
 # would be decoded once for each of them.
@@ -162,6 +163,17 @@ class Patches(Collection):
         """Where in its image a window lies."""
         starts = (int(place) * step for place, step in zip(np.unravel_index(window, self.grid), self.step, strict=True))
         return tuple(slice(start, start + side) for start, side in zip(starts, self.size, strict=True))
+
+    def sample_coordinates(self) -> Mapping[str, Coordinate]:
+        """Where each window begins: ``image`` where there are several, and a place along every axis that is cut."""
+        if self.n_samples > MOST_VALUES:
+            return {}
+        counted = {"image": (self.base.n_samples, 1)} if self.base.n_samples > 1 else {}
+        sides = ("row", "column") if len(self.size) == 2 else tuple(f"start_{at}" for at in range(len(self.size)))
+        counted |= {name: (count, step) for name, count, step in zip(sides, self.grid, self.step, strict=True)}
+        starts = np.indices([count for count, _ in counted.values()], dtype=np.int64).reshape(len(counted), -1)
+        steps = [step for _, step in counted.values()]
+        return {name: Coordinate(start * step) for name, start, step in zip(counted, starts, steps, strict=True)}
 
     def put_back(self, windows: Array) -> Array:
         """Put windows back where they were cut; where several overlap, their average.
