@@ -57,9 +57,9 @@ def lazy_rows(collection: Collection, block_rows: int | None = None) -> da.Array
     rows = block_rows or max(1, LAZY_BLOCK_BYTES // row_bytes)
     whole = rows // collection.chunks.samples * collection.chunks.samples
     rows = min(whole or rows, collection.n_samples)
-    source = _Rows(collection)
-    name = f"collection-{collection.fingerprint()}-{rows}"
-    return da.from_array(source, chunks=(rows, -1), name=name, asarray=False, meta=np.empty((0, 0), collection.dtype))
+    source, meta = _Rows(collection), np.empty((0, 0), collection.dtype)
+    # A name of its own: by fingerprint, of which an array in memory has a rough one, dask would take one for another.
+    return da.from_array(source, chunks=(rows, -1), name=False, asarray=False, meta=meta)
 
 
 def flat_rows(samples: da.Array, sample_ndim: int) -> da.Array:

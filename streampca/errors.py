@@ -6,11 +6,25 @@ needs a traceback to be understood.
 
 from __future__ import annotations
 
+import re
+
+# What may be secret in a URL: a user with a password, or over HTTP alone, and a query, which may be signed.
+_USER = re.compile(r"(?:(?<=http://)|(?<=https://)|(?<=://)(?=[^/\s@]*:))[^/\s]*@", re.IGNORECASE)
+_QUERY = re.compile(r"(\w://[^\s?]*\?)\S*?(?=[.,;:)\]'\"]*(?:\s|$))")
+
+
+def without_secrets(text: str) -> str:
+    """Return text with user, password and query of the URLs in it replaced by ``***``."""
+    return _QUERY.sub(r"\1***", _USER.sub("***@", text)) if "://" in text else text
+
 
 class StreampcaError(Exception):
     """Base of every error raised on purpose; `exit_code` is what the command line ends with."""
 
     exit_code = 1
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(without_secrets(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class SourceError(StreampcaError, ValueError):

@@ -23,7 +23,7 @@ import zarr
 from zarr.codecs import BloscCodec
 
 from .collection import Coordinate
-from .errors import OutputError, RequestError
+from .errors import OutputError, RequestError, without_secrets
 from .machine import cores
 from .units import MIB
 
@@ -176,8 +176,10 @@ def check_place(path: str) -> None:
     Raises
     ------
     OutputError
-        If the nearest folder above that exists is none, or may not be written to.
+        If it is an URL, or the nearest folder above that exists is none, or may not be written to.
     """
+    if "://" in path:
+        raise OutputError(f"{path} cannot be written: outputs are files and folders; give a path, and copy it there.")
     above = os.path.dirname(os.path.abspath(path))
     while not os.path.lexists(above):
         above = os.path.dirname(above)
@@ -208,8 +210,8 @@ def discard(path: str) -> None:
 
 
 def _text(name: str) -> str:
-    """A file's name as text that can be written: bytes that are no UTF-8 become escapes."""
-    return name.encode("utf-8", "backslashreplace").decode("utf-8")
+    """A file's name as text that can be written: bytes that are no UTF-8 become escapes, secrets of a URL are gone."""
+    return without_secrets(name).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 class _FileSink:

@@ -90,7 +90,7 @@ def test_folders_are_labels(tmp_path):
 @pytest.mark.parametrize(
     ("write", "source", "error", "said"),
     [
-        (None, "none.npy", SourceError, r"none\.npy cannot be read"),
+        (None, "none.npy", SourceError, r"none\.npy does not exist"),
         (None, "none.csv:x", SourceError, r"none\.csv cannot be read as a table"),
         (None, "none.txt", SourceError, "does not exist; give a"),
         ("1\n2\n", "c.txt", SourceError, "unknown format"),

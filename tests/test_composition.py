@@ -13,6 +13,7 @@ import pytest
 import tifffile
 import xarray
 import zarr
+from contract import Contract
 from PIL import Image
 
 from streampca.collection import Chunks, Collection
@@ -21,7 +22,6 @@ from streampca.readers import open_collection
 from streampca.readers.joined import Joined
 from streampca.readers.views.chosen import Chosen
 from streampca.readers.views.patches import Patches
-from streampca.testing import CollectionContract
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 
@@ -60,26 +60,14 @@ class Recorded(Collection):
         return self.x.reshape(len(self.x), -1)[rows, features or slice(None)]
 
 
-class Contract(CollectionContract):
+class Fewer(Contract):
     cuts = 8
-
-    @pytest.fixture
-    def pair(self, tmp_path):
-        return self.make(tmp_path)
-
-    @pytest.fixture
-    def collection(self, pair):
-        return pair[0]
-
-    @pytest.fixture
-    def expected(self, pair):
-        return pair[1]
 
 
 # --- joined ---
 
 
-class TestJoinedNpy(Contract):
+class TestJoinedNpy(Fewer):
     def make(self, tmp_path):
         parts = [values((n, 4, 5), "f4", n) for n in (3, 1, 7, 2)]
         for at, part in enumerate(parts):
@@ -96,7 +84,17 @@ class TestJoinedMoreThanAreKeptOpen(TestJoinedNpy):
         monkeypatch.setattr("streampca.readers.stored.runs._PIECE", 50)
 
 
-class TestJoinedFolderOfHdf5(Contract):
+def test_what_parts_kept_open_hold_is_counted(tmp_path):
+    for at in range(12):
+        with h5py.File(tmp_path / f"{at}.h5", "w") as file:
+            file.create_dataset("x", data=values((2, 300, 700), "u1", at), chunks=(2, 300, 700), compression="lzf")
+    found = open_collection(tmp_path)
+    for at in range(24):
+        found.read(slice(at, at + 1))
+    assert sum(part.decode_bytes for part in found._open.values()) <= found.decode_bytes
+
+
+class TestJoinedFolderOfHdf5(Fewer):
     def make(self, tmp_path):
         parts = [values((4, 3, 6), "i2", n) for n in range(3)]
         for at, part in enumerate(parts):
@@ -105,7 +103,7 @@ class TestJoinedFolderOfHdf5(Contract):
         return open_collection(tmp_path), np.concatenate(parts)
 
 
-class TestJoinedZarrList(Contract):
+class TestJoinedZarrList(Fewer):
     def make(self, tmp_path):
         parts = [values((5, 6, 4), "f8", n) for n in range(2)]
         for at, part in enumerate(parts):
@@ -115,7 +113,18 @@ class TestJoinedZarrList(Contract):
         return found, np.concatenate(parts[::-1])
 
 
-class TestJoinedStacks(Contract):
+class TestJoinedCubes(Fewer):
+    """A folder of FITS cubes, plane by plane."""
+
+    def make(self, tmp_path):
+        fits = pytest.importorskip("astropy.io.fits")
+        parts = [values((n, 4, 5), "i2", n) for n in (3, 1, 2)]
+        for at, part in enumerate(parts):
+            fits.writeto(tmp_path / f"s{at}.fits", part)
+        return open_collection(tmp_path), np.concatenate(parts).astype(">i2")
+
+
+class TestJoinedStacks(Fewer):
     """A folder of TIFF stacks, page by page."""
 
     def make(self, tmp_path):
@@ -125,7 +134,7 @@ class TestJoinedStacks(Contract):
         return open_collection(tmp_path), np.concatenate(parts)
 
 
-class TestJoinedSingleImages(Contract):
+class TestJoinedSingleImages(Fewer):
     """Files that are an image each by their axes' names, as FITS and Zarr pictures are."""
 
     def make(self, tmp_path):
@@ -141,7 +150,7 @@ class TestJoinedSingleImages(Contract):
         return found, x
 
 
-class TestJoinedTable(Contract):
+class TestJoinedTable(Fewer):
     def make(self, tmp_path):
         parts = [values((2, 3, 3), seed=n) for n in range(2)]
         (tmp_path / "scans").mkdir()
@@ -230,7 +239,7 @@ def test_images_stay_one_a_file(tmp_path):
 # --- chosen ---
 
 
-class TestChosenByStep(Contract):
+class TestChosenByStep(Fewer):
     def make(self, tmp_path):
         x = values()
         np.save(tmp_path / "x.npy", x)
@@ -238,7 +247,7 @@ class TestChosenByStep(Contract):
         return found, x[1:22:3]
 
 
-class TestChosenInChunks(Contract):
+class TestChosenInChunks(Fewer):
     """Steps within storage chunks, and pieces of a few samples."""
 
     @pytest.fixture(autouse=True)
@@ -251,7 +260,7 @@ class TestChosenInChunks(Contract):
         return open_collection(tmp_path / "x.zarr", samples=(2, None, 2)), x[2::2]
 
 
-class TestChosenByIndex(Contract):
+class TestChosenByIndex(Fewer):
     def make(self, tmp_path):
         x = values()
         np.save(tmp_path / "x.npy", x)
@@ -259,7 +268,7 @@ class TestChosenByIndex(Contract):
         return found, x[[3, 4, 5, 11, 20]]
 
 
-class TestChosenFiles(Contract):
+class TestChosenFiles(Fewer):
     def make(self, tmp_path):
         x = values((9, 4, 5))
         for at, image in enumerate(x):
@@ -270,7 +279,7 @@ class TestChosenFiles(Contract):
         return found, x[[1, 2, 7], 1:3]
 
 
-class TestChosenOfChosenOfJoined(Contract):
+class TestChosenOfChosenOfJoined(Fewer):
     def make(self, tmp_path):
         parts = [values((5, 3, 3), seed=n) for n in range(3)]
         for at, part in enumerate(parts):
@@ -352,14 +361,14 @@ def test_another_choice_is_another_fingerprint():
 # --- patches ---
 
 
-class TestPatchesOfAnImage(Contract):
+class TestPatchesOfAnImage(Fewer):
     def make(self, tmp_path):
         image = values((23, 18), "f4")
         np.save(tmp_path / "x.npy", image)
         return open_collection(tmp_path / "x.npy", patches=4), windows(image, (4, 4), (4, 4))
 
 
-class TestPatchesInColour(Contract):
+class TestPatchesInColour(Fewer):
     def make(self, tmp_path):
         image = values((13, 11, 3))
         Image.fromarray(image).save(tmp_path / "x.png")
@@ -368,7 +377,7 @@ class TestPatchesInColour(Contract):
         return found, windows(image, (5, 4), (2, 3))
 
 
-class TestPatchesColourFirst(Contract):
+class TestPatchesColourFirst(Fewer):
     """Named axes: colours come last in the window, wherever they are stored."""
 
     def make(self, tmp_path):
@@ -382,7 +391,7 @@ class TestPatchesColourFirst(Contract):
         return found, windows(x.transpose(1, 2, 0), (3, 3), (2, 2))
 
 
-class TestPatchesOfAStack(Contract):
+class TestPatchesOfAStack(Fewer):
     def make(self, tmp_path):
         x = values((5, 9, 7), "u2")
         tifffile.imwrite(tmp_path / "x.tif", x, photometric="minisblack")
@@ -400,14 +409,14 @@ class TestPatchesByBands(TestPatchesOfAStack):
         monkeypatch.setattr("streampca.readers.views.patches._LARGEST", 1)
 
 
-class TestPatchesOfAVolume(Contract):
+class TestPatchesOfAVolume(Fewer):
     def make(self, tmp_path):
         x = values((6, 7, 8), "f8")
         zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(3, 7, 4))
         return open_collection(tmp_path / "x.zarr", patches=(2, 3, 3)), windows(x, (2, 3, 3), (2, 3, 3))
 
 
-class TestPatchesOfJoined(Contract):
+class TestPatchesOfJoined(Fewer):
     def make(self, tmp_path):
         parts = [values((2, 6, 6), seed=n) for n in range(2)]
         for at, part in enumerate(parts):
@@ -585,7 +594,7 @@ def test_dask_is_computed_in_pieces(monkeypatch):
     assert found.decode_bytes >= 120
 
 
-class TestXarrayOverDask(Contract):
+class TestXarrayOverDask(Fewer):
     def make(self, tmp_path):
         x = values((4, 6, 5), "f4")
         named = xarray.DataArray(

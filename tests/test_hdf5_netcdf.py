@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 import pytest
 import xarray
+from contract import Contract
 
 from streampca.collection import Coordinate
 from streampca.errors import RequestError, SourceError
@@ -24,7 +25,6 @@ from streampca.readers.stored.array import ArrayCollection
 from streampca.readers.stored.axes import Box
 from streampca.readers.stored.flat import FlatArray
 from streampca.readers.stored.pieces import largest_piece, pieces_of
-from streampca.testing import CollectionContract
 
 N, Y, X = 23, 6, 5
 
@@ -52,22 +52,6 @@ def assert_same_values(collection, expected):
     read = read_all(collection)
     assert read.dtype == expected.dtype
     np.testing.assert_array_equal(read, expected.reshape(read.shape))
-
-
-class Contract(CollectionContract):
-    """One subclass a kind of source: `make` returns the collection and what it should hold."""
-
-    @pytest.fixture
-    def pair(self, tmp_path):
-        return self.make(tmp_path)
-
-    @pytest.fixture
-    def collection(self, pair):
-        return pair[0]
-
-    @pytest.fixture
-    def expected(self, pair):
-        return pair[1]
 
 
 class TestContiguous(Contract):
@@ -388,6 +372,14 @@ def test_outside_the_valid_range_is_missing(attributes, gone):
     assert_same_values(ArrayCollection(cf.unpacked(Stored(x), attributes, "v"), source="v"), expected)
 
 
+@pytest.mark.parametrize("bound", [0.1, np.float64(0.1)], ids=["JSON", "double"])
+def test_a_bound_in_float64_holds_the_float32_that_it_names(bound):
+    x = np.array([[0.1, -0.1, 0.2]], "f4")
+    attributes = {"valid_max": bound, "valid_min": -bound}
+    found = ArrayCollection(cf.unpacked(Stored(x), attributes, "v"), source="v").read(slice(0, 1))
+    np.testing.assert_array_equal(found, np.where(abs(x) < 0.15, x, np.nan))
+
+
 def test_arrays_without_packing_stay_as_stored():
     stored = Stored(values("u1"))
     for attributes in (
@@ -448,7 +440,7 @@ def h5(path, **datasets):
 
 def test_the_key_chooses(tmp_path):
     path = h5(tmp_path / "x.h5", a=values(), b=values("f4"), labels=np.arange(N), names=np.array([b"x", b"y"]))
-    with pytest.raises(SourceError, match=r"holds 4 arrays, a \(23 x 6 x 5 uint8\), b .*; say which with key='a'"):
+    with pytest.raises(SourceError, match=r"holds 4 arrays, a \(23 x 6 x 5 uint8\), b .*.*--key a \(key='a'\)"):
         open_collection(path)
     np.testing.assert_array_equal(read_all(open_collection(path, key="/b")), values("f4"))
     with pytest.raises(RequestError, match=r"has no array 'labls'; it holds a .*\. Did you mean 'labels'\?"):

@@ -330,6 +330,12 @@ def test_lazy_and_numpy_agree(model, digits, tmp_path, method):
         np.testing.assert_allclose(lazy.compute(scheduler="sync"), found["numpy"], rtol=2e-5, atol=5e-5)
 
 
+def test_lazy_results_of_like_collections_are_kept_apart(model, digits):
+    arrays = [xarray.DataArray(digits[at : at + 50], dims=("n", "y", "x"), name="x") for at in (0, 50)]
+    both = da.concatenate([model.transform(streampca.open_collection(array)) for array in arrays])
+    np.testing.assert_allclose(both.compute(), model.transform(digits[:100]), atol=1e-4)
+
+
 def test_lazy_results_compute_nothing_early(model, digits):
     """Neither when asked for nor when chained; the graph does not grow with the samples in a chunk."""
     reads = []

@@ -15,6 +15,7 @@ import pytest
 import tifffile
 import xarray
 import zarr
+from contract import Contract
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -22,7 +23,6 @@ from PIL import Image
 import streampca
 from streampca.readers import Chunks, open_collection
 from streampca.readers.stored.array import ArrayCollection
-from streampca.testing import CollectionContract
 
 
 def values(dtype="u1", shape=(23, 6, 5)):
@@ -33,22 +33,6 @@ def values(dtype="u1", shape=(23, 6, 5)):
     return rng.integers(info.min, info.max, size=shape, endpoint=True, dtype=np.dtype(dtype).newbyteorder("=")).astype(
         dtype
     )
-
-
-class Contract(CollectionContract):
-    """One subclass a kind of source: `make` returns the collection and what it should hold."""
-
-    @pytest.fixture
-    def pair(self, tmp_path):
-        return self.make(tmp_path)
-
-    @pytest.fixture
-    def collection(self, pair):
-        return pair[0]
-
-    @pytest.fixture
-    def expected(self, pair):
-        return pair[1]
 
 
 class TestNumpy(Contract):
@@ -89,6 +73,19 @@ class TestZarrObject(Contract):
         array = zarr.create_array(tmp_path / "x.zarr", shape=x.shape, dtype=x.dtype, chunks=(5, 6, 2))
         array[...] = x
         return open_collection(array), x
+
+
+class TestBigEndianArray(Contract):
+    """Numpy unpickles it in the machine's own byte order."""
+
+    def make(self, tmp_path):
+        return open_collection(values(">i2")), values(">i2")
+
+
+class TestBigEndianDask(Contract):
+    def make(self, tmp_path):
+        x = values(">i2")
+        return open_collection(da.from_array(x, chunks=(5, -1, 2))), x
 
 
 class TestH5py(Contract):

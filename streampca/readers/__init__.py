@@ -23,7 +23,7 @@ from importlib.metadata import entry_points
 from typing import Any, TypedDict
 
 from ..collection import Chunks, Collection
-from ..errors import RequestError, SourceError, nearest
+from ..errors import RequestError, SourceError, first_line, nearest, without_secrets
 from ..events import Listener, silent
 from . import remote, sniff
 from .views.columns import csv_column, open_column
@@ -178,7 +178,10 @@ def _opened(source: Any, options: Mapping[str, Any], further: Mapping[str, Any])
     source = _named(source)
     for row in _formats():
         if row.matches(source):
-            return row.open(source, **options, **{name: further[name] for name in row.options})
+            found = row.open(source, **options, **{name: further[name] for name in row.options})
+            if found.source != (shown := without_secrets(found.source)):  # models and outputs keep it
+                found.source = shown
+            return found
     raise SourceError(
         f"a {type(source).__name__} is not a collection; give a path, a glob, a list of image files, or an array "
         "with shape, dtype and slicing."
@@ -203,7 +206,7 @@ def _named(source: Any) -> Any:
     table = csv_column(source)
     if table is not None:
         folder = os.path.dirname(table[0])
-        return [os.path.join(folder, os.path.expanduser(cell)) for cell in table[1] if cell]
+        return [_from(folder, cell) for cell in table[1] if cell]
     if not glob.has_magic(source):
         raise SourceError(f"{source} does not exist{_parent_hint(source)} Check the path.")
     matches = glob.glob(source, recursive=True)
@@ -216,8 +219,14 @@ def _listed(path: str) -> list[str]:
         with open(path, encoding="utf-8") as file:
             lines = [line.strip() for line in file]
     except (OSError, UnicodeDecodeError) as error:
-        raise SourceError(f"{path} cannot be read as a list of paths ({error}); give a text file of them.") from error
-    return [os.path.join(os.path.dirname(path), os.path.expanduser(line)) for line in lines if line]
+        why = getattr(error, "strerror", None) or first_line(error)
+        raise SourceError(f"{path} cannot be read as a list of paths ({why}); give a text file of them.") from error
+    return [_from(os.path.dirname(path), line) for line in lines if line]
+
+
+def _from(folder: str, path: str) -> str:
+    """Return a path as seen from a folder; URLs and absolute ones stay as they are."""
+    return path if remote.is_url(path) else os.path.join(folder, os.path.expanduser(path))
 
 
 def _parent_hint(path: str) -> str:

@@ -81,6 +81,15 @@ def open_fits_image(path: str) -> Picture:
     return Picture(image.shape[-2:], array.dtype.newbyteorder("="), partial(_load, array))
 
 
+def has_planes(path: str) -> bool:
+    """Whether a FITS file holds several images as one array; one that cannot be read will say so when it is."""
+    try:
+        image, _ = _chosen_image(path, None)
+    except SourceError:
+        return False
+    return math.prod(image.shape[:-2]) > 1
+
+
 def _load(array: StoredArray) -> Array:
     out = np.empty(array.shape, array.dtype.newbyteorder("="))
     array.read_into(tuple(slice(0, length) for length in array.shape), out)

@@ -18,8 +18,8 @@ import numpy as np
 
 from .. import machine
 from ..collection import Array, Chunks, Collection, Coordinate, Skipped, digest
-from ..errors import SourceError, StreampcaError
-from ..units import format_shape
+from ..errors import SourceError, StreampcaError, without_secrets
+from ..units import MIB, format_shape
 from . import remote
 from .pictures.census import log_skipped
 from .pictures.listing import Listing
@@ -31,8 +31,8 @@ from .stored.runs import fill, piece_bytes
 
 T = TypeVar("T")
 
-# Parts kept open, each with what it read last and a file or two; a process may have 1024 files.
-_OPEN = 32
+# Parts kept open, each with a file or two and what it decoded last (HDF5 keeps chunks): as many as hold this together.
+_OPEN, _HELD = 32, 8 * MIB
 # Headers read at a time: disks and networks answer many questions together.
 _AT_ONCE = 16
 
@@ -116,7 +116,7 @@ class Joined(Collection):
                 if not skip:
                     raise problem
                 kept[at] = False
-                skipped.append(Skipped(path, str(problem)))
+                skipped.append(Skipped(without_secrets(path), str(problem)))
                 continue
             assert isinstance(found, _Part)  # noqa: S101 - the other kind is a problem
             first = first or found
@@ -132,7 +132,8 @@ class Joined(Collection):
         self.skipped = tuple(skipped)
         log_skipped(skipped, len(files), source)
         self._chunks = Chunks(samples, features)
-        self._decode_bytes = decode + (piece if len(counts) > 1 else 0)
+        self._most_open = max(1, min(_OPEN, _HELD // decode, len(counts)))
+        self._decode_bytes = self._most_open * decode + (piece if len(counts) > 1 else 0)
         self._forget()
 
     @property
@@ -142,7 +143,7 @@ class Joined(Collection):
 
     @property
     def decode_bytes(self) -> int:
-        """The most that a part holds, and a piece of it."""
+        """The most that the parts kept open hold, and a piece of one."""
         return self._decode_bytes
 
     @property
@@ -221,7 +222,7 @@ class Joined(Collection):
             )
         with self._lock:
             self._open[number] = part
-            while len(self._open) > _OPEN:
+            while len(self._open) > self._most_open:
                 self._open.popitem(last=False)
         return part
 

@@ -63,6 +63,8 @@ class LazyArray(StoredArray):
         except Exception as error:  # whatever the graph's own functions raise
             reason = f"{type(error).__name__}: {first_line(error)}"
             raise SourceError(f"{self._source} cannot be read ({reason}); check what it is made of.") from error
+        if values.dtype == self.dtype.newbyteorder():  # numpy unpickles arrays in the machine's own byte order
+            values = values.astype(self.dtype, copy=False)
         expected = tuple(part.stop - part.start for part in box)
         if values.shape != expected or values.dtype != self.dtype:
             raise SourceError(

@@ -9,10 +9,12 @@ import numpy.typing as npt
 
 from ..collection import Array
 from ..errors import SourceError, first_line
+from . import remote
 from .pictures.imagefile import read_picture
 from .pictures.picture import decoding
 from .quiet import quiet
 
+_WORDS = {"mask": "valid", "scale": "area"}  # what is no path, and means what the data say
 FITS = (".fits", ".fit", ".fts", ".fits.gz")
 
 
@@ -46,6 +48,8 @@ def read_scale(path: str) -> npt.NDArray[np.float64]:
 def _values(path: str, what: str) -> Array:
     """Numbers of a file; of an image in colour, whether a pixel is not black."""
     path = os.path.expanduser(path)
+    if not remote.is_url(path) and not os.path.exists(path):
+        raise SourceError(f"{what} {path} does not exist; check the path, or give {_WORDS[what]!r}.")
     if path.lower().endswith(".npy"):
         values = _npy(path, what)
     elif path.lower().endswith(FITS):
@@ -83,8 +87,6 @@ def _fits(path: str, what: str) -> Array:
         raise SourceError(
             f"{what} {path} is a FITS file, which needs astropy; install it, or save the array as a .npy file."
         ) from None
-    if not os.path.exists(path):
-        raise SourceError(f"{what} {path} does not exist; check the path.")
     with decoding(path), quiet(), fits.open(path, memmap=False) as units:
         for unit in units:
             if getattr(unit, "is_image", False) and unit.data is not None:

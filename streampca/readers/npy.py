@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.lib import format as npy_format
 
-from ..collection import Collection, check_dtype, refuse_key
+from ..collection import Collection, by_key, check_dtype, refuse_key
 from ..errors import RequestError, SourceError, nearest
 from ..units import format_shape
 from .stored.array import ArrayCollection
@@ -148,7 +148,7 @@ def _chosen(headers: Mapping[str, Header], key: str | None, source: str) -> str:
     if len(images) == 1 or len(headers) == 1:
         return (images or list(headers))[0]
     raise SourceError(
-        f"{source} holds {len(headers)} arrays, {listing}; say which with key={(images or list(headers))[0]!r}."
+        f"{source} holds {len(headers)} arrays, {listing}; say which with {by_key((images or list(headers))[0])}."
     )
 
 

@@ -38,6 +38,11 @@ def is_url(source: Any) -> bool:
     return isinstance(source, str) and _URL.match(source) is not None
 
 
+def without_query(source: str) -> str:
+    """Return a URL up to its query, which may sign it and hides how the file is called; a path as it is."""
+    return source.partition("?")[0] if is_url(source) else source
+
+
 def refuse(source: str, kind: str) -> None:
     """Refuse a URL of a kind of file that is read from disks only."""
     if is_url(source):
@@ -74,7 +79,7 @@ def filesystem(url: str) -> tuple[Any, str]:
         raise SourceError(
             f"{url} cannot be opened ({_first_line(error)}); pip install 'streampca[cloud]', or what it names."
         ) from error
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise SourceError(f"{url} cannot be opened ({_first_line(error)}); check the address.") from error
     return fs, path.rstrip("/") or path
 

@@ -16,8 +16,8 @@ from .pictures.names import natural
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 # Names of files that hold an image each, and of files that hold many; a folder of others is for the readers to refuse.
-_MANY = frozenset((".npy", ".npz", ".h5", ".hdf5", ".he5", ".nc", ".nc4", ".cdf", ".fits", ".fit", ".fts", ".zarr"))
-_STACKS = frozenset((".tif", ".tiff"))
+_MANY = frozenset((".npy", ".npz", ".h5", ".hdf5", ".he5", ".nc", ".nc4", ".cdf", ".zarr"))
+_STACKS, _CUBES = frozenset((".tif", ".tiff")), frozenset((".fits", ".fit", ".fts", ".fz"))
 # Names looked at, and files that are opened for it where names do not tell.
 _LOOKED_AT, _OPENED = 1000, 8
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -104,7 +104,7 @@ def is_several(source: Any) -> bool:
     some = _some_files(source)
     images = [path for path in some if _suffix(path) in EXTENSIONS]
     if images:
-        return _suffix(images[0]) in _STACKS and _has_pages(images[0])
+        return _has_pages(images[0])
     if any(_suffix(path) in _MANY for path in some):
         return True
     # A folder goes by names alone: what lies in a folder may be a part of something that is not read.
@@ -113,11 +113,11 @@ def is_several(source: Any) -> bool:
 
 
 def those_of(folder: str) -> list[str]:
-    """Files and stores of a folder that `is_several` calls several, in natural order: stacks of TIFF, or the others."""
+    """Files and stores of a folder that `is_several` calls several, in natural order: of images, TIFF or FITS, only."""
     with os.scandir(folder) as entries:
         paths = sorted((entry.path for entry in entries if not entry.name.startswith(".")), key=natural)
-    stacks = [path for path in paths if _suffix(path) in _STACKS]
-    return stacks or [path for path in paths if _suffix(path) in _MANY]
+    kinds = (_STACKS, _CUBES, _MANY)
+    return next(filter(None, ([path for path in paths if _suffix(path) in kind] for kind in kinds)), [])
 
 
 def is_files(source: Any) -> bool:
@@ -153,13 +153,16 @@ def _some_files(source: Any) -> list[str]:
 
 
 def _has_pages(path: str) -> bool:
+    from .fits import has_planes
     from .tiff import has_pages
 
-    return is_tiff(path) and has_pages(path)
+    if _suffix(path) in _STACKS:
+        return is_tiff(path) and has_pages(path)
+    return _suffix(path) in _CUBES and is_fits(path) and has_planes(path)
 
 
 def _suffix(path: str) -> str:
-    return os.path.splitext(path.lower().removesuffix(".gz"))[1]
+    return os.path.splitext(remote.without_query(path).lower().removesuffix(".gz"))[1]
 
 
 def _at(file: IO[bytes], place: int) -> bytes:
@@ -168,6 +171,6 @@ def _at(file: IO[bytes], place: int) -> bytes:
 
 
 def _called(source: Any, suffix: str) -> bool:
-    if not isinstance(source, str) or not source.lower().endswith(suffix):
+    if not isinstance(source, str) or not remote.without_query(source).lower().endswith(suffix):
         return False
     return os.path.isfile(source) or (remote.is_url(source) and not remote.is_pattern(source))

@@ -60,8 +60,8 @@ def _guess(magic: bytes) -> str:
     for start, text in _OTHER_FORMATS.items():
         if magic.startswith(start):
             return f"it is {text}"
-    known = "npy, npz, IDX, Zarr, PNG, JPEG, TIFF, BMP, GIF, PBM, PGM and PPM"
-    return f"it begins like none of {known}; save it as one of them"
+    known = "npy, npz, IDX, Zarr, HDF5, NetCDF, FITS, PNG, JPEG, TIFF, BMP, GIF, PBM, PGM and PPM"
+    return f"it begins like none of {known}; save it as one of them; paths in a list are @list.txt or table.csv:column"
 
 
 def _valued(image: Any, path: str) -> Picture:

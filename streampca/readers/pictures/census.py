@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...collection import Array, Skipped
-from ...errors import SourceError, first_line
+from ...errors import SourceError, first_line, without_secrets
 from ...events import BlockDone, Listener, PassFinished, PassStarted
 from ...units import MIB, format_bytes
 from ..quiet import quiet
@@ -229,7 +229,8 @@ def sift(census: Census, files: Listing, label: str) -> tuple[Array, tuple[Skipp
 def log_skipped(skipped: Sequence[Skipped], count: int, label: str) -> None:
     """Say in the log that files were left out: a line for all at level warning, one for each at level info."""
     if skipped:
-        _log.warning("left out %d of the %d files of %s, %s first.", len(skipped), count, label, skipped[0].path)
+        shown = without_secrets(label)
+        _log.warning("left out %d of the %d files of %s, %s first.", len(skipped), count, shown, skipped[0].path)
     for path, reason in skipped:
         _log.info("left out %s: %s", path, reason)
 
@@ -245,7 +246,7 @@ def sorts_kept(census: Census, kept: Array) -> list[Sort]:
 
 
 def _skipped(census: Census, files: Listing, at: int, common: Kind, label: str) -> Skipped:
-    path = files.path(at)
+    path = without_secrets(files.path(at))
     if at in census.reasons:
         return Skipped(path, census.reasons[at])
     reason = first_line(unlike(path, census.kinds[census.numbers[at]], common, label))
@@ -274,7 +275,7 @@ class _Check:
             read_picture(path, lambda kind: found.append(self._checked(kind, path)))
         except SourceError as error:
             self._census.numbers[at] = _BAD
-            self._census.reasons[at] = first_line(error).removeprefix(f"{path} ")
+            self._census.reasons[at] = first_line(error).removeprefix(f"{without_secrets(path)} ")
         else:
             self._census.numbers[at] = self._place(found[0])
 

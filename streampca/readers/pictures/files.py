@@ -205,7 +205,7 @@ def _unpacked(entry: bytes) -> tuple[bytes, int, int]:
 
 
 def _extension(path: str) -> str:
-    return os.path.splitext(path)[1].lower()
+    return os.path.splitext(remote.without_query(path))[1].lower()
 
 
 def _no_images(source: str, others: Counter[str]) -> SourceError:

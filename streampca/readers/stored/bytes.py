@@ -129,7 +129,7 @@ class PlainFile(ByteSource):
         self._forget()
 
     def __del__(self) -> None:
-        if getattr(self, "_descriptor", -1) >= 0:
+        if getattr(self, "_descriptor", -1) >= 0 and os is not None:  # None while the interpreter shuts down
             os.close(self._descriptor)
 
 

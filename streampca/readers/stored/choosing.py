@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
+from ...collection import by_key
 from ...errors import RequestError, SourceError, nearest
 from ...units import format_shape
 
@@ -60,7 +61,7 @@ def chosen(
     if not inside:
         raise SourceError(f"{source} holds no arrays; give a file with an array of images in it.")
     raise SourceError(
-        f"{source} holds {len(inside)} arrays, {listing(inside)}; say which with key={(likely or list(inside))[0]!r}."
+        f"{source} holds {len(inside)} arrays, {listing(inside)}; say which with {by_key((likely or list(inside))[0])}."
     )
 
 

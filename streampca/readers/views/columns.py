@@ -179,6 +179,8 @@ def _loaded(path: str, member: str = "") -> Array:
     except RequestError:
         raise
     except Exception as error:  # numpy and zipfile raise whatever a damaged file leads them to
+        if isinstance(error, FileNotFoundError):
+            raise SourceError(f"column {path} does not exist; check the path.") from None
         raise SourceError(f"{path} cannot be read ({first_line(error)}); save the column again by numpy.") from error
 
 
