@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from . import __version__
-from .errors import ConfigError, StreampcaError, first_line
-from .options import as_json, asking, budgeting, opening, preparing, run_of, writing
+from .errors import ConfigError, StreampcaError, first_line, without_secrets
+from .options import as_json, asking, budgeting, opening, opening_words, preparing, run_of, writing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -137,8 +137,8 @@ def info(source: tuple[str, ...], as_json: bool, **given: Any) -> None:
         "dtype": found.dtype.str,
         "bytes": found.nbytes,
         "chunks": {"samples": found.chunks.samples, "features": found.chunks.features},
-        "first": found.where(0),
-        "last": found.where(found.n_samples - 1),
+        "first": without_secrets(found.where(0)),
+        "last": without_secrets(found.where(found.n_samples - 1)),
         "skipped": [list(item) for item in found.skipped],
     }
     if as_json:
@@ -149,11 +149,12 @@ def info(source: tuple[str, ...], as_json: bool, **given: Any) -> None:
     click.echo(f"{'source':<12}{found.source}")
     click.echo(f"{'samples':<12}{found.n_samples} of {upto}{format_shape(found.sample_shape)}{axes}")
     click.echo(
-        f"{'values':<12}{found.dtype}, {found.n_features} features a sample, {format_bytes(found.nbytes)} in all"
+        f"{'values':<12}{found.dtype.name}, {found.n_features} features a sample, {format_bytes(found.nbytes)} in all"
     )
-    click.echo(f"{'storage':<12}chunks of {found.chunks.samples} samples x {found.chunks.features} features")
-    click.echo(f"{'first':<12}{found.where(0)}")
-    click.echo(f"{'last':<12}{found.where(found.n_samples - 1)}")
+    piece = "1 sample" if found.chunks.samples == 1 else f"{found.chunks.samples} samples"
+    click.echo(f"{'storage':<12}chunks of {piece} x {found.chunks.features} features")
+    click.echo(f"{'first':<12}{without_secrets(found.where(0))}")
+    click.echo(f"{'last':<12}{without_secrets(found.where(found.n_samples - 1))}")
     for path, reason in found.skipped[:SHOWN]:
         click.echo(f"{'skipped':<12}{path}: {reason}")
     if len(found.skipped) > SHOWN:
@@ -193,13 +194,13 @@ def fit(source: tuple[str, ...], output: str, overwrite: bool, **given: Any) -> 
     if result is None:
         return
     _report_fit(_console(), result)
-    click.echo(f"next: {_command('transform', output, *source, '-o', 'scores.zarr')}")
+    click.echo(f"next: {_command('transform', output, *source, *opening_words(given), '-o', 'scores.zarr')}")
 
 
 @cli.command()
 @click.argument("model")
 @click.argument("source", nargs=-1, required=True)
-@click.option("-o", "--output", required=True, metavar="SCORES", help="Scores: .zarr, .npy or .csv.")
+@click.option("-o", "--output", required=True, metavar="SCORES", help="Scores: .zarr or .npy; .csv for other programs.")
 @click.option("--whiten", is_flag=True, help="Divide by the deviation along each component.")
 @opening
 @budgeting

@@ -6,6 +6,7 @@ import abc
 import hashlib
 import math
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -27,10 +28,14 @@ class Chunks(NamedTuple):
 
 
 class Coordinate(NamedTuple):
-    """Values along one axis, one an entry, and what the source says of them (``units`` and the like)."""
+    """Values along one axis, one an entry, and what the source says of them (``units`` and the like).
+
+    `axis` names the axis where the coordinate is not called after it.
+    """
 
     values: Array
     attributes: Mapping[str, Any] = {}
+    axis: str = ""
 
 
 class Skipped(NamedTuple):
@@ -76,6 +81,10 @@ class Collection(abc.ABC):
     skipped: tuple[Skipped, ...] = ()
     kept: Array | None = None
     labels: Array | None = None
+
+    def __repr__(self) -> str:
+        shape = " x ".join(map(str, self.sample_shape))
+        return f"{type(self).__name__}({self.source!r}: {self.n_samples} samples of {shape}, {self.dtype.name})"
 
     @property
     def n_samples(self) -> int:
@@ -211,6 +220,11 @@ def refuse_key(key: str | None, subject: str) -> None:
     """Refuse a key for a source that holds one thing only: ignoring it could read something else than was meant."""
     if key is not None:
         raise RequestError(f"key {key!r} was given, but {subject} holds a single array; leave key out.")
+
+
+def by_key(name: str) -> str:
+    """How to say which array is meant, on the command line and in Python."""
+    return f"--key {shlex.quote(name)} (key={name!r})"
 
 
 def check_dtype(dtype: np.dtype[Any], subject: str) -> np.dtype[Any]:

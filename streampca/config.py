@@ -74,7 +74,9 @@ class CollectionConfig(Section):
 class PrepareConfig(Section):
     """What is done to every sample first; see `streampca.Preparation`."""
 
-    crop: list[tuple[_Int, _Int]] | None = Field(None, description="[start, stop] kept of each axis")
+    crop: list[tuple[_Int | None, _Int | None]] | None = Field(
+        None, description="[start, stop] kept of each axis; negative ends count from its end, null is the edge"
+    )
     grey: bool = Field(False, description="weigh colours into one grey value")
     resize: tuple[_Int, _Int] | None = Field(None, description="[height, width] every image is brought to")
     bin: _Int = Field(1, description="mean of squares of so many pixels a side")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Unpack
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from . import __version__
 from .collection import check_dtype, digest, sample_dims
-from .errors import DataError, RequestError, SourceError
+from .errors import DataError, RequestError, SourceError, nearest
 from .events import Finished, Listener, Planned, silent
 from .execute import Executor, SerialExecutor
 from .machine import PeakMeter
@@ -30,6 +30,7 @@ from .units import parse_bytes, parse_shape
 
 Float64 = npt.NDArray[np.float64]
 
+_OPTIONS = ("n_components", "method", "memory", "precision", "preparation", "sample_weight", "seed", "listener")
 VERSIONS = ("numpy", "scipy", "dask", "zarr")
 
 
@@ -70,8 +71,19 @@ def plan(
         As `fit`.
     """
     request = Request(n_components, method, None if memory is None else parse_bytes(memory), precision)
+    check_options(opening)
     raw = open_collection(source if shape is None else declared(shape, dtype), **opening)
     return plan_collection(prepared(raw, preparation), request, weighted=sample_weight is not None)
+
+
+def check_options(opening: Mapping[str, Any]) -> None:
+    """Refuse keywords that no option of opening has, saying where such an option belongs."""
+    prepares, opens = [field.name for field in fields(Preparation)], list(Opening.__annotations__)
+    for name in opening:
+        if name in prepares:
+            raise TypeError(f"{name!r} is a step of preparation; give preparation=Preparation({name}=...).")
+        if name not in opens:
+            raise TypeError(f"{name!r} is not an option.{nearest(name, [*_OPTIONS, *opens])}")
 
 
 def declared(shape: Sequence[int] | str, dtype: Any) -> Any:
@@ -95,8 +107,8 @@ def plan_collection(collection: Prepared, request: Request, *, weighted: bool = 
     """Plan a request on an opened collection; see `plan`."""
     if collection.n_samples < 2:
         raise DataError(
-            f"{collection.source} has one sample, and variance needs at least two; give more images, or name the axes "
-            "that make one image with sample_axes."
+            f"{collection.source} has one sample, and variance needs at least two; give more images, cut one "
+            "into windows by --patches 16x16 (patches=16), or name the axes of one by --sample-axes y,x (sample_axes)."
         )
     return make_plan(replace(problem_of(collection), weighted=weighted), request)
 
@@ -160,6 +172,7 @@ def fit(
         If what was asked does not fit the budget; before any data is read.
     """
     request = Request(n_components, method, None if memory is None else parse_bytes(memory), precision, seed)
+    check_options(opening)
     raw = open_collection(source, listener=listener, **opening)
     weights = weights_of(sample_weight, raw)
     return fit_collection(prepared(raw, preparation, listener), request, weights=weights, listener=listener)
@@ -189,6 +202,8 @@ def fit_collection(
 
 def prepared(raw: Collection, preparation: Preparation | None, listener: Listener = silent) -> Prepared:
     """A raw collection seen through a preparation, what that leaves to the data found, or through none."""
+    if preparation is not None and not isinstance(preparation, Preparation):
+        raise RequestError(f"preparation {preparation!r} is not a Preparation; give such as Preparation(bin=2).")
     if isinstance(raw, Prepared):
         return raw
     return Prepared(raw, resolved(preparation or Preparation(), raw, listener))

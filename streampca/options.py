@@ -58,12 +58,14 @@ opening = together(
     ),
 )
 preparing = together(
-    click.option("--crop", metavar="RANGES", help="Keep these pixels, e.g. 10:100,20:200."),
+    click.option("--crop", metavar="RANGES", help="Keep these pixels, e.g. 10:100,20:200 or 5:-5."),
     click.option("--grey", is_flag=True, help="Turn colours into grey."),
     click.option("--resize", metavar="HxW", help="Bring every image to this size, e.g. 64x64."),
     click.option("--bin", type=click.IntRange(1), default=1, metavar="Q", help="Average squares of Q x Q pixels."),
     click.option("--mask", metavar="FILE", help="Image or .npy of the pixels to keep, or valid: those never missing."),
-    click.option("--scale", metavar="FACTOR", help="A number, or a .npy of one a pixel; undone by reconstruct."),
+    click.option(
+        "--scale", metavar="FACTOR", help="Number, .npy of one a pixel, or area (by latitude); undone by reconstruct."
+    ),
     click.option("--normalize", metavar="HOW", help="Each image alone: mean, norm or ratio."),
 )
 asking = together(
@@ -105,6 +107,16 @@ def run_of(source: str | tuple[str, ...], **given: Any) -> Run:
     return make_run(data, "the command")
 
 
+def opening_words(given: dict[str, Any]) -> list[str]:
+    """The options a collection was opened with, as they are typed, for the command that is to follow."""
+    single = ("key", "sample_axes", "patches", "samples", "labels", "where")
+    words = [(name, given[name]) for name in single if given.get(name) is not None]
+    words += [("select", text) for text in given.get("select") or ()]
+    if given.get("on_bad_file") == "skip":
+        words.append(("on_bad_file", "skip"))
+    return [word for name, text in words for word in (f"--{name.replace('_', '-')}", text)]
+
+
 def _collection(source: str | tuple[str, ...], given: dict[str, Any]) -> dict[str, Any]:
     axes, patches, samples = given.get("sample_axes"), given.get("patches"), given.get("samples")
     return {
@@ -123,7 +135,7 @@ def _collection(source: str | tuple[str, ...], given: dict[str, Any]) -> dict[st
 def _preparation(given: dict[str, Any]) -> dict[str, Any]:
     crop, resize, scale = given.get("crop"), given.get("resize"), given.get("scale")
     return {
-        "crop": None if crop is None else [_range(text, "--crop") for text in crop.split(",")],
+        "crop": None if crop is None else [_sides_kept(text) for text in crop.split(",")],
         "grey": given.get("grey", False),
         "resize": None if resize is None else _sides(resize, "--resize"),
         "bin": given.get("bin", 1),
@@ -161,11 +173,23 @@ def _range(text: str, option: str) -> list[int]:
     return [int(start), int(stop)]
 
 
-def _steps(text: str) -> list[int | None]:
+def _ends(text: str, most: int, problem: str) -> list[int | None]:
+    """Read START:STOP, with up to `most` numbers, as a slice is written: each may be left out or negative."""
     parts = [part.strip() for part in text.split(":")]
-    if len(parts) not in (2, 3) or not all(part.lstrip("-").isdecimal() or not part for part in parts):
-        raise RequestError(f"--samples {text!r} is not START:STOP or START:STOP:STEP; write for example 0:1000:2.")
+    if not 2 <= len(parts) <= most or not all(part.removeprefix("-").isdecimal() or not part for part in parts):
+        raise RequestError(problem)
     return [int(part) if part else None for part in parts]
+
+
+def _steps(text: str) -> list[int | None]:
+    problem = f"--samples {text!r} is not START:STOP or START:STOP:STEP; write for example 0:1000:2."
+    return _ends(text, 3, problem)
+
+
+def _sides_kept(text: str) -> list[int | None]:
+    return _ends(
+        text, 2, f"--crop {text!r} is not START:STOP; write for example 10:100, or 10:-10 for all but the edges."
+    )
 
 
 def _sides(text: str, option: str) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fnmatch
+import glob
 import os
 from collections.abc import Set
 from contextlib import nullcontext
@@ -14,7 +16,7 @@ import numpy as np
 
 from .asked import open_run, preparation_of, request_of
 from .config import Run
-from .copying import copy_collection
+from .copying import check_copy, copy_collection
 from .drawing import draw
 from .errors import ModelError, OutputError, RequestError
 from .events import Event, FileSkipped, Listener, Planned, Warned, silent
@@ -24,6 +26,7 @@ from .outputs import check_output, check_place, discard
 from .planning import Plan
 from .prepare import Prepared
 from .readers import Collection
+from .readers.sniff import is_several
 from .record import LISTING, PICTURES, check_directory, recorded, recorded_run, write_summary
 from .store import check_model_output
 
@@ -173,6 +176,11 @@ def _check_apart(run: Run, outputs: _Outputs) -> None:
     for path in outputs.files:
         if os.path.realpath(path) in read:
             raise RequestError(f"output {path} is what the run reads; choose another output.")
+    for path in outputs.files:
+        if isinstance(source, str) and _becomes_part(path, source):
+            raise RequestError(
+                f"output {path} would become part of the collection {source} the next time; choose an output elsewhere."
+            )
     if outputs.pictures and sources & {str(folder) for folder in Path(os.path.realpath(outputs.pictures)).parents}:
         raise RequestError(
             f"pictures in {outputs.pictures} would become part of the collection; choose an output.directory outside "
@@ -180,12 +188,22 @@ def _check_apart(run: Run, outputs: _Outputs) -> None:
         )
 
 
+def _becomes_part(path: str, source: str) -> bool:
+    """Whether an output of this name would be found by a glob, or in a folder whose arrays are one collection."""
+    if glob.has_magic(source):
+        return fnmatch.fnmatch(os.path.normpath(path), os.path.normpath(source))
+    above = os.path.dirname(os.path.realpath(path))
+    return above == os.path.realpath(source) and os.path.isdir(source) and is_several(source)
+
+
 def _check_outputs(run: Run, outputs: _Outputs, kept: Set[str]) -> None:
     """Refuse what is in the way, before anything is computed."""
     overwrite, folder = run.output.overwrite, outputs.directory
-    for path, kind in ((outputs.scores, "scores"), (outputs.images, "images"), (outputs.collection, "images")):
+    for path, kind in ((outputs.scores, "scores"), (outputs.images, "images")):
         if path and path not in kept:
             check_output(path, kind, overwrite=overwrite)
+    if outputs.collection:
+        check_copy(outputs.collection, overwrite=overwrite)
     if outputs.model and outputs.model not in kept:
         check_model_output(outputs.model, overwrite=overwrite)
         check_place(outputs.model)
@@ -248,7 +266,7 @@ def _change(task: _Fit, model: PCAModel) -> str | None:
     if fitted.get("sample_weight") != weights_digest(task.weights):
         return "other sample weights"
     if fitted.get("fingerprint") != collection.fingerprint():
-        return f"other data: {source} has changed since, or is read by another key, sample_axes or select"
+        return f"other data: {source} has changed since, or is opened with other options (key, select, samples ...)"
     return None
 
 

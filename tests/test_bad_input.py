@@ -467,6 +467,30 @@ def test_pictures_would_join_the_collection(here):
     succeeded("run", "run.yaml", "--set", "output.directory=run", "-q")
 
 
+@pytest.mark.parametrize(("options", "says"), [
+    ({"bin": 2}, r"preparation=Preparation\(bin=...\)"),
+    ({"n_component": 2}, "'n_component' is not an option. Did you mean 'n_components'"),
+    ({"sample_axis": 0}, "Did you mean 'sample_axes'"),
+])  # fmt: skip
+@pytest.mark.parametrize("function", [streampca.fit, streampca.plan])
+def test_keywords_that_are_none(function, options, says):
+    with pytest.raises(TypeError, match=says):
+        function(pictures(), **options)
+
+
+@pytest.mark.parametrize(("make", "says"), [
+    (lambda: streampca.fit(pictures(), preparation={"bin": 2}), r"give such as Preparation\(bin=2\)"),
+    (lambda: streampca.Preparation(crop=(0, 10)), r"crop \(0, 10\) is not a range an axis"),
+])  # fmt: skip
+def test_preparations_that_are_none(make, says):
+    with pytest.raises(streampca.StreampcaError, match=says):
+        make()
+
+
+def test_collections_say_what_they_are(source):
+    assert repr(streampca.open_collection(source)).endswith("('images.npy': 12 samples of 8 x 7, uint8)")
+
+
 @pytest.mark.parametrize("output", ["new/deep/scores.npy", "new/scores.csv", "new/scores.zarr"])
 def test_missing_folders_are_made(source, model, output):
     succeeded("transform", model, source, "-o", output, "-q")

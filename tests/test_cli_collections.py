@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 
+import h5py
 import numpy as np
 import pytest
 import xarray
 import yaml
+import zarr
 from PIL import Image
 from shell import refused, succeeded, typed
 
@@ -199,3 +202,133 @@ def test_schema_is_json_with_every_section():
 def test_scalar_yaml_of_samples(tmp_path):
     text = succeeded("fit", "a", "--samples", "0:10", "-o", "m.zarr", "--print-config")
     assert yaml.safe_load(text)["collection"]["samples"] == [0, 10]
+
+
+def test_next_command_opens_the_collection_alike(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["raw"] = pictures(40).reshape(20, 2, 12, 10)
+        file["other"] = pictures(40)
+    np.save(tmp_path / "label.npy", np.arange(20) % 2)
+    opened = ("--key", "raw", "--select", "1=0", "--samples", "0:19", "--labels", tmp_path / "label.npy",
+              "--where", "label=1")  # fmt: skip
+    said = succeeded("fit", tmp_path / "x.h5", *opened, "-k", 2, "-o", tmp_path / "m.zarr", "-q")
+    words = shlex.split(said.splitlines()[-1].removeprefix("next: streampca "))
+    assert words[-2:] == ["-o", "scores.zarr"]
+    succeeded(*words[:-1], tmp_path / "s.npy", "-q")
+    assert np.load(tmp_path / "s.npy").shape == (9, 2)
+
+
+def test_info_says_types_and_not_their_byte_order(tmp_path):
+    np.save(tmp_path / "x.npy", pictures(5).astype(">f4"))
+    assert "values      float32, 120 features" in succeeded("info", tmp_path / "x.npy")
+
+
+def test_several_arrays_are_told_apart_as_the_message_says(tmp_path):
+    for name, open_file in (("x.npz", np.savez), ("x.h5", _hdf5), ("x.zarr", _zarr)):
+        open_file(tmp_path / name, one=pictures(5), two=pictures(7))
+        said = refused("info", tmp_path / name)
+        assert "--key one (key='one')" in said
+        assert "5 of 12 x 10" in succeeded("info", tmp_path / name, "--key", "one")
+
+
+def _hdf5(path, **arrays):
+    with h5py.File(path, "w") as file:
+        file.update(arrays)
+
+
+def _zarr(path, **arrays):
+    group = zarr.open_group(path, mode="w")
+    for name, values in arrays.items():
+        group.create_array(name, data=values)
+
+
+def test_one_image_is_refused_with_windows_of_it_as_remedy(tmp_path):
+    Image.fromarray(pictures(1, 64, 48)[0]).save(tmp_path / "image.png")
+    said = refused("fit", tmp_path / "image.png", "-o", tmp_path / "m.zarr")
+    assert "--patches 16x16" in said
+    succeeded("fit", tmp_path / "image.png", "--patches", "16x16", "-k", 2, "-o", tmp_path / "m.zarr", "-q")
+
+
+def test_models_are_no_collections(digits, tmp_path):
+    succeeded("fit", digits[0] / "x.npy", "-k", 2, "-o", tmp_path / "m.zarr", "-q")
+    said = refused("transform", digits[0] / "x.npy", tmp_path / "m.zarr", "-o", tmp_path / "s.npy")
+    assert "m.zarr is a model, not a collection" in said
+    assert "MODEL comes before SOURCE" in said
+    assert "2 of 12 x 10" in succeeded("info", tmp_path / "m.zarr", "--key", "components")
+
+
+@pytest.mark.parametrize(("option", "remedy"), [
+    ("--mask", "or give 'valid'"),
+    ("--scale", "or give 'area'"),
+    ("--sample-weight", "check the path"),
+])  # fmt: skip
+def test_missing_files_of_options_are_said_to_be_missing(digits, option, remedy, tmp_path):
+    for name in ("nope.npy", "nope.fits"):
+        said = refused("fit", digits[0] / "x.npy", option, tmp_path / name, "-o", tmp_path / "m.zarr")
+        assert f"{name} does not exist" in said
+        assert "Errno" not in said
+    assert remedy in refused("fit", digits[0] / "x.npy", option, tmp_path / "nope.npy", "-o", tmp_path / "m.zarr")
+
+
+def test_missing_lists_and_unknown_formats(tmp_path):
+    said = refused("info", f"@{tmp_path / 'nope.txt'}")
+    assert "(No such file or directory)" in said
+    (tmp_path / "list.csv").write_text("file\n1.png\n")
+    said = refused("info", tmp_path / "list.csv")
+    assert "HDF5, NetCDF, FITS" in said
+    assert "table.csv:column" in said
+
+
+@pytest.mark.parametrize("command", ["fit", "copy"])
+def test_outputs_at_urls_are_refused_before_anything_is_read(digits, command):
+    said = typed(command, digits[0] / "x.npy", "-o", "http://127.0.0.1:9/m.zarr", "-q")
+    assert "outputs are files and folders" in said.complaint
+
+
+def test_crops_the_wrong_way_round(digits, tmp_path):
+    said = refused("fit", digits[0] / "x.npy", "--crop", "8:2", "-o", tmp_path / "m.zarr", code=2)
+    assert "crop 8:2 takes nothing of an axis of 12 pixels" in said
+
+
+def test_servers_that_do_not_answer_are_named(tmp_path):
+    said = refused("info", "ftp://127.0.0.1:9/x.npy")
+    assert said.startswith("ftp://127.0.0.1:9/x.npy cannot be opened (")
+    assert "check the address" in said
+
+
+@pytest.mark.parametrize("name", ["c.tif", "c.npy", "c.csv"])
+def test_copies_are_zarr(digits, name, tmp_path):
+    said = refused("copy", digits[0] / "x.npy", "-o", tmp_path / name, code=2)
+    assert "does not end in .zarr" in said
+
+
+def test_scores_of_another_model(digits, tmp_path):
+    for k in (2, 3):
+        succeeded("fit", digits[0] / "x.npy", "-k", k, "-o", tmp_path / f"m{k}.zarr", "-q")
+    some = ("--samples", "10:20")
+    succeeded("transform", tmp_path / "m.zarr", tmp_path / "p.zarr", *some, "-o", tmp_path / "s.csv", "-q")
+    lines = (tmp_path / "s.csv").read_text().splitlines()[1:]
+    assert [line.partition(",")[0] for line in lines] == [f"{number}.jpg" for number in range(10, 20)]
+    x = np.random.default_rng(0).normal(size=(30, 4, 5))
+    time = xarray.DataArray(np.arange(30) * 6, dims="time", attrs={"units": "hours since 2000-01-01"})
+    data = xarray.DataArray(x, dims=("time", "lat", "lon"), coords={"time": time, "lat": np.arange(4.0)}, name="sst")
+    data.to_netcdf(tmp_path / "x.nc", format="NETCDF3_64BIT", engine="scipy")
+    succeeded("copy", tmp_path / "x.nc", "-o", tmp_path / "x.zarr", "-q")
+    succeeded("fit", tmp_path / "x.zarr", "-k", 2, "-o", tmp_path / "m.zarr", "-q", "--overwrite")
+    succeeded("transform", tmp_path / "m.zarr", tmp_path / "x.zarr", "-o", tmp_path / "s.zarr", "-q")
+    succeeded("reconstruct", tmp_path / "m.zarr", tmp_path / "s.zarr", "-o", tmp_path / "r.zarr", "-q")
+    for made in ("x.zarr", "s.zarr", "r.zarr"):
+        opened = xarray.open_zarr(tmp_path / made)
+        assert opened["time"].values[-1] == np.datetime64("2000-01-08T06:00")
+        if made != "s.zarr":
+            np.testing.assert_array_equal(opened["lat"], np.arange(4.0))
+
+
+def test_scores_of_windows_say_where_these_lie(tmp_path):
+    np.save(tmp_path / "x.npy", pictures(1, 40, 24)[0])
+    patches = ("--patches", "8x8/4x4")
+    succeeded("fit", tmp_path / "x.npy", *patches, "-k", 2, "-o", tmp_path / "m.zarr", "-q")
+    succeeded("transform", tmp_path / "m.zarr", tmp_path / "x.npy", *patches, "-o", tmp_path / "s.zarr", "-q")
+    scores = xarray.open_zarr(tmp_path / "s.zarr")
+    np.testing.assert_array_equal(scores["row"], np.repeat(np.arange(0, 33, 4), 5))
+    np.testing.assert_array_equal(scores["column"], np.tile(np.arange(0, 17, 4), 9))

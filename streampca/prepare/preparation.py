@@ -62,7 +62,12 @@ class Preparation:
     def __post_init__(self) -> None:
         set_ = object.__setattr__
         if self.crop is not None:
-            set_(self, "crop", tuple((_end(start), _end(stop)) for start, stop in self.crop))
+            try:
+                set_(self, "crop", tuple((_end(start), _end(stop)) for start, stop in self.crop))
+            except (TypeError, ValueError):
+                raise RequestError(
+                    f"crop {self.crop!r} is not a range an axis; give such as ((10, 100), (20, 200))."
+                ) from None
         if self.resize is not None:
             set_(self, "resize", _size(self.resize))
         if self.bin < 1:
@@ -222,8 +227,9 @@ class Preparation:
             last = length if stop is None else stop + length * (stop < 0)
             if not 0 <= first < last <= length:
                 text = f"{'' if start is None else start}:{'' if stop is None else stop}"
+                fault = "takes nothing of" if 0 <= last <= first <= length else "lies outside"
                 raise RequestError(
-                    f"crop {text} lies outside an axis of {length} pixels; samples are {format_shape(raw_shape)}. "
+                    f"crop {text} {fault} an axis of {length} pixels; samples are {format_shape(raw_shape)}. "
                     "Keep within it."
                 )
             ranges.append((first, last))

@@ -175,6 +175,11 @@ def check_raw(raw: Collection, preparation: Preparation, shape: tuple[int, ...],
         fractions.
     """
     if not _fits(preparation, raw.sample_shape, shape):
+        if "whiten" in raw.attributes:
+            raise ModelError(
+                f"{raw.source} holds scores of {format_shape(raw.sample_shape)} components by the model "
+                f"{raw.attributes.get('model')}; give that model, or images of {format_shape(shape)}."
+            )
         raise ModelError(
             f"{raw.source} has samples of {format_shape(raw.sample_shape)} and {model} was fitted on samples of "
             f"{format_shape(shape)}; give it a collection of that shape, or fit another model."
