@@ -305,6 +305,30 @@ def test_copies_are_zarr(digits, name, tmp_path):
 def test_scores_of_another_model(digits, tmp_path):
     for k in (2, 3):
         succeeded("fit", digits[0] / "x.npy", "-k", k, "-o", tmp_path / f"m{k}.zarr", "-q")
+    succeeded("transform", tmp_path / "m2.zarr", digits[0] / "x.npy", "-o", tmp_path / "s.zarr", "-q")
+    said = refused("reconstruct", tmp_path / "m3.zarr", tmp_path / "s.zarr", "-o", tmp_path / "r.zarr")
+    assert f"scores of 2 components by the model {tmp_path / 'm2.zarr'}" in said
+    succeeded("reconstruct", tmp_path / "m2.zarr", tmp_path / "s.zarr", "-o", tmp_path / "r.zarr", "-q")
+
+
+def test_outputs_do_not_become_part_of_what_was_read(tmp_path):
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    for number in range(3):
+        np.save(parts / f"{number}.npy", pictures(20, seed=number))
+    succeeded("fit", parts, "-k", 2, "-o", tmp_path / "m.zarr", "-q")
+    for words in (
+        ("copy", parts, "-o", parts / "copy.zarr"),
+        ("transform", tmp_path / "m.zarr", parts / "*.npy", "-o", parts / "scores.npy"),
+    ):
+        assert "would become part of the collection" in refused(*words, code=2)
+    succeeded("copy", parts, "-o", tmp_path / "copy.zarr", "-q")
+    assert streampca.open_collection(parts).n_samples == 60
+
+
+def test_copies_and_scores_keep_names_and_times(photos, tmp_path):
+    succeeded("copy", photos, "--resize", "8x8", "--grey", "-o", tmp_path / "p.zarr", "-q")
+    succeeded("fit", tmp_path / "p.zarr", "-k", 2, "-o", tmp_path / "m.zarr", "-q")
     some = ("--samples", "10:20")
     succeeded("transform", tmp_path / "m.zarr", tmp_path / "p.zarr", *some, "-o", tmp_path / "s.csv", "-q")
     lines = (tmp_path / "s.csv").read_text().splitlines()[1:]
