@@ -77,6 +77,8 @@ for name in names:
 LOADS = {
     "pillow_16bit.MM.cropped.tif": "1x64x64 uint16",
     "pillow_16bit.cropped.tif": "1x64x64 uint16",
+    "imageio_newtonscradle.gif": "36x150x200x3 uint8",
+    "pillow_chi.gif": "31x240x320x3 uint8",
     "pillow_hopper.png": "1x128x128x3 uint8",
     "pillow_hopper_16bit.pgm": "1x128x128 uint16",
     "pillow_hopper_bigtiff.tif": "1x128x128x3 uint8",
@@ -90,7 +92,6 @@ LOADS = {
     "skimage_palette_gray.png": "1x10x10 uint8",
 }
 REFUSED = {
-    "imageio_newtonscradle.gif": "several frames",
     "pillow_broken.png": "cannot be decoded",
     "pillow_decompression_bomb.gif": "4364696535 pixels",
     "pillow_libtiff_segfault.tif": "(3.5 TiB) in a file of 262 B",

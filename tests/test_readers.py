@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 import pickle
+import re
 import struct
 from typing import ClassVar
 
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import streampca
+from streampca.errors import SourceError
 from streampca.readers import Chunks, open_collection
 from streampca.readers.stored.array import ArrayCollection
 
@@ -662,3 +664,34 @@ def test_collections_are_passed_through_and_third_parties_come_first(monkeypatch
     readers._formats.cache_clear()
     assert readers._formats()[0] is row
     readers._formats.cache_clear()
+
+
+class TestGifFrames(Contract):
+    """Also partly redrawn frames: most of a picture stays from one to the next."""
+
+    cuts = 8
+
+    def make(self, tmp_path):
+        x = values("u1", (9, 12, 10))
+        x[3:6, 4:] = x[2, 4:]
+        first, *others = [Image.fromarray(image) for image in x]
+        first.save(tmp_path / "x.gif", save_all=True, append_images=others, duration=40)
+        return open_collection(tmp_path / "x.gif"), np.repeat(x[..., None], 3, axis=-1)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.99])
+def test_frames_of_a_gif_cut_short_are_refused_by_name(tmp_path, share):
+    TestGifFrames().make(tmp_path)
+    path = tmp_path / "x.gif"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * share)])
+    with pytest.raises(SourceError, match=re.escape(str(path))) as caught:
+        open_collection(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_gif_of_frames_among_others_says_how_to_read_it(tmp_path):
+    TestGifFrames().make(tmp_path)
+    Image.new("L", (10, 12)).save(tmp_path / "y.gif")
+    with pytest.raises(SourceError, match=r"several frames, .* give it alone to make each frame a sample"):
+        open_collection(tmp_path)

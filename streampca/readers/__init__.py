@@ -86,6 +86,7 @@ FORMATS: list[Format] = [
     Format("idx", sniff.is_idx, ".idx", "open_idx"),
     Format("zarr", sniff.is_zarr, ".zarr", "open_zarr"),
     Format("tiff", sniff.is_tiff, ".tiff", "open_tiff"),
+    Format("frames", sniff.is_frames, ".frames", "open_frames"),
     Format("hdf5", sniff.is_hdf5, ".hdf5", "open_hdf5"),
     Format("netcdf", sniff.is_netcdf3, ".netcdf", "open_netcdf"),
     Format("fits", sniff.is_fits, ".fits", "open_fits"),

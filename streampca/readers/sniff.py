@@ -13,6 +13,7 @@ from ..errors import SourceError
 from . import remote
 from .pictures.files import EXTENSIONS
 from .pictures.names import natural
+from .quiet import quiet
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 # Names of files that hold an image each, and of files that hold many; a folder of others is for the readers to refuse.
@@ -97,6 +98,19 @@ def is_zarr(source: Any) -> bool:
 def is_tiff(source: Any) -> bool:
     """Whether it is one TIFF file."""
     return starts(source, *_TIFF)
+
+
+def is_frames(source: Any) -> bool:
+    """Whether it is one GIF file of several frames, as far as it can be decoded."""
+    if remote.is_url(source) or not starts(source, b"GIF8"):
+        return False
+    from PIL import GifImagePlugin
+
+    try:
+        with quiet(), open(source, "rb") as file:
+            return bool(GifImagePlugin.GifImageFile(file).is_animated)
+    except Exception:  # whatever is wrong with it, the reader of images says it better
+        return False
 
 
 def is_several(source: Any) -> bool:

@@ -50,7 +50,11 @@ def open_bitmap(file: IO[bytes], path: str) -> Picture:
         raise SourceError(f"{path} is not of a known format: {_guess(magic)}.")
     image = open_format(file, path)
     if getattr(image, "is_animated", False):
-        raise SourceError(f"{path} has several frames, and one file is one image; save its frames as PNG files.")
+        alone = "give it alone to make each frame a sample, or " if image.format == "GIF" else ""
+        raise SourceError(
+            f"{path} has several frames, and a file of a folder, glob or list is one image; {alone}save its frames as "
+            "PNG files."
+        )
     picture = _paletted(image) if image.mode == "P" else _valued(image, path)
     check_size(path, picture.shape, picture.dtype)
     return picture
