@@ -68,7 +68,7 @@ def execute(run: Run, listener: Listener = silent) -> Result:
     kept = _kept(run, outputs) if earlier else set()
     _check_outputs(run, outputs, {*kept, outputs.model or ""} if earlier else kept)
     if outputs.directory and run.output.overwrite:
-        for path in filter(None, (outputs.scores, outputs.images)):
+        for path in filter(None, (outputs.collection, outputs.scores, outputs.images)):
             discard(path)  # were this run stopped, those of the replaced one could be taken for its own
     with recorded(outputs.directory, run, listener) if outputs.directory else nullcontext(listener) as told:
         if earlier:
@@ -77,7 +77,7 @@ def execute(run: Run, listener: Listener = silent) -> Result:
         for item in raw.skipped:
             told(FileSkipped(*item))
         result = Result(earlier) if earlier else _made(task, outputs)
-        if outputs.collection:
+        if outputs.collection and outputs.collection not in kept:
             _copy(task, outputs.collection)
             result.written.append(outputs.collection)
         if result.model is not None:
@@ -202,7 +202,7 @@ def _check_outputs(run: Run, outputs: _Outputs, kept: Set[str]) -> None:
     for path, kind in ((outputs.scores, "scores"), (outputs.images, "images")):
         if path and path not in kept:
             check_output(path, kind, overwrite=overwrite)
-    if outputs.collection:
+    if outputs.collection and outputs.collection not in kept:
         check_copy(outputs.collection, overwrite=overwrite)
     if outputs.model and outputs.model not in kept:
         check_model_output(outputs.model, overwrite=overwrite)
@@ -277,11 +277,12 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def _kept(run: Run, outputs: _Outputs) -> set[str]:
-    """Scores and images there already from the same run, by its record; each is whole, or would not have its name."""
+    """What is there already from the same run, by its record; each is whole, or would not have its name."""
     before = recorded_run(outputs.directory or "")
     if before is None or before.output.model_copy(update={"overwrite": False}) != run.output:
         return set()
-    return {path for path in (outputs.scores, outputs.images) if path and os.path.lexists(path)}
+    made = (outputs.collection, outputs.scores, outputs.images)
+    return {path for path in made if path and os.path.lexists(path)}
 
 
 def _apply(task: _Fit, result: Result, model: PCAModel, outputs: _Outputs, kept: Set[str]) -> None:

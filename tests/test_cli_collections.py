@@ -356,3 +356,17 @@ def test_scores_of_windows_say_where_these_lie(tmp_path):
     scores = xarray.open_zarr(tmp_path / "s.zarr")
     np.testing.assert_array_equal(scores["row"], np.repeat(np.arange(0, 33, 4), 5))
     np.testing.assert_array_equal(scores["column"], np.tile(np.arange(0, 17, 4), 9))
+
+
+def test_a_run_that_copies_goes_on_where_it_was(digits, tmp_path):
+    config = tmp_path / "run.yaml"
+    config.write_text(f"collection: {{source: {digits[0] / 'x.npy'}}}\nfit: {{n_components: 2}}\n"
+                      f"output: {{directory: {tmp_path / 'run'}, collection: {tmp_path / 'c.zarr'}, transform: true}}\n")  # fmt: skip
+    succeeded("run", config, "-q")
+    before = (tmp_path / "c.zarr" / "zarr.json").stat().st_mtime_ns
+    (tmp_path / "run" / "scores.zarr").rename(tmp_path / "scores.zarr")
+    succeeded("run", config, "-q")
+    assert (tmp_path / "run" / "scores.zarr").is_dir()
+    assert (tmp_path / "c.zarr" / "zarr.json").stat().st_mtime_ns == before
+    succeeded("run", config, "-q", "--overwrite")
+    assert (tmp_path / "c.zarr" / "zarr.json").stat().st_mtime_ns > before

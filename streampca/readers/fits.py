@@ -30,6 +30,7 @@ from .stored.cf import Packing, Unpacked
 from .stored.choosing import chosen
 from .stored.flat import FlatArray
 from .stored.pieces import largest_piece, pieces_of
+from .stored.reopening import Reopening
 
 _DTYPES = {8: "u1", 16: ">i2", 32: ">i4", 64: ">i8", -32: ">f4", -64: ">f8"}
 # Tiles are decoded about so much at a time; astropy keeps a few copies of each on the way.
@@ -96,7 +97,7 @@ def _load(array: StoredArray) -> Array:
     return out.reshape(array.shape[-2:])
 
 
-class Tiles(StoredArray):
+class Tiles(Reopening, StoredArray):
     """A tile-compressed image HDU, decoded by astropy.
 
     Parameters
@@ -108,6 +109,8 @@ class Tiles(StoredArray):
     label : str
         What messages call it.
     """
+
+    _left_behind = ("_hdus", "_file", "_lock")
 
     _hdus: Any  # opened on first use; astropy moves one file position, hence the lock
     _file: IO[bytes] | None
@@ -145,13 +148,6 @@ class Tiles(StoredArray):
 
     def _forget(self) -> None:
         self._hdus, self._file, self._lock = None, None, threading.Lock()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_hdus", "_file", "_lock")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget()
 
     def __del__(self) -> None:
         for opened in (getattr(self, "_hdus", None), getattr(self, "_file", None)):

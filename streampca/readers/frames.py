@@ -17,6 +17,7 @@ from .pictures.picture import check_size, decoding
 from .stored.array import ArrayCollection, StoredArray
 from .stored.axes import Axis, Box, Selection
 from .stored.bytes import opened, state_of
+from .stored.reopening import Reopening
 
 _TAIL = 1024  # bytes, among which the last but padding must be the one that ends a GIF
 
@@ -48,7 +49,7 @@ def _check_whole(file: IO[bytes], source: str) -> None:
     file.seek(0)
 
 
-class Frames(StoredArray):
+class Frames(Reopening, StoredArray):
     """Frames of a GIF file as an array of shape (frames, height, width, 3), uint8.
 
     A frame is drawn over the one before it, so reading goes forward; reading back begins again at the first.
@@ -60,6 +61,8 @@ class Frames(StoredArray):
     shape : tuple of int
         Of all its frames.
     """
+
+    _left_behind = ("_image", "_lock")
 
     _image: Any  # opened on first use
     _lock: threading.Lock
@@ -89,13 +92,6 @@ class Frames(StoredArray):
 
     def _forget(self) -> None:
         self._image, self._lock = None, threading.Lock()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_image", "_lock")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget()
 
     def __del__(self) -> None:
         if getattr(self, "_image", None) is not None:

@@ -39,6 +39,7 @@ from .stored.bytes import PlainFile
 from .stored.coordinates import MOST_VALUES
 from .stored.flat import FlatArray
 from .stored.pieces import largest_piece, pieces_of
+from .stored.reopening import Reopening
 
 # Values read at a time: larger pieces were not faster.
 _PIECE = 4 * MIB
@@ -71,7 +72,7 @@ def open_hdf5(
     )
 
 
-class Hdf5Array(StoredArray):
+class Hdf5Array(Reopening, StoredArray):
     """A dataset, known by the path of its file and its name there.
 
     Parameters
@@ -85,6 +86,8 @@ class Hdf5Array(StoredArray):
         not on disk yet.
 
     """
+
+    _left_behind = ("_dataset", "_file", "_process", "_lock")
 
     _dataset: Any
     _file: Any
@@ -186,14 +189,6 @@ class Hdf5Array(StoredArray):
 
     def _forget(self) -> None:
         self._dataset, self._file, self._process, self._lock = None, None, os.getpid(), threading.Lock()
-
-    def __getstate__(self) -> dict[str, Any]:
-        dropped = ("_dataset", "_file", "_process", "_lock")
-        return {name: value for name, value in self.__dict__.items() if name not in dropped}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget()
 
 
 def held_dataset(dataset: Any, label: str) -> StoredArray:

@@ -27,6 +27,7 @@ from .pictures.names import FileNames, natural
 from .sniff import those_of
 from .stored.axes import Axis, Selection
 from .stored.coordinates import MOST_VALUES
+from .stored.reopening import Reopening
 from .stored.runs import fill, piece_bytes
 
 T = TypeVar("T")
@@ -85,7 +86,7 @@ class _Part(NamedTuple):
     piece_bytes: int
 
 
-class Joined(Collection):
+class Joined(Reopening, Collection):
     """Collections in files, one after another; each is opened again when it is read, some are kept open.
 
     Parameters
@@ -99,6 +100,8 @@ class Joined(Collection):
     skip : bool
         Whether to leave out what cannot be opened or is unlike the first.
     """
+
+    _left_behind = ("_open", "_lock")
 
     _open: OrderedDict[int, Collection]
     _lock: threading.Lock
@@ -251,13 +254,6 @@ class Joined(Collection):
 
     def _forget(self) -> None:
         self._open, self._lock = OrderedDict(), threading.Lock()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_open", "_lock")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget()
 
 
 def _described(files: Listing, opener: Callable[[str], Collection]) -> Iterator[_Part | StreampcaError]:

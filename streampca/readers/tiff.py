@@ -26,6 +26,7 @@ from .stored.array import ArrayCollection, StoredArray
 from .stored.axes import Axis, Box, Selection
 from .stored.bytes import positioned, size_of, state_of
 from .stored.flat import FlatArray
+from .stored.reopening import Reopening
 from .threads import for_each
 
 # Pages looked at on opening; the others are checked when they are decoded.
@@ -76,7 +77,7 @@ class TiffCollection(ArrayCollection):
         return f"{self.source}, page {page + 1}"
 
 
-class TiffPages(StoredArray):
+class TiffPages(Reopening, StoredArray):
     r"""The pages of a TIFF file, decoded on demand, as an array of shape (\*leading, height, width[, channels]).
 
     Parameters
@@ -92,6 +93,8 @@ class TiffPages(StoredArray):
     order : ndarray of int, optional
         Number of the page at each place of the leading axes, in C order; that of the file if not given.
     """
+
+    _left_behind = ("_tiff", "_lock")
 
     _tiff: Any  # opened on first use
     _lock: threading.Lock
@@ -147,13 +150,6 @@ class TiffPages(StoredArray):
 
     def _forget(self) -> None:
         self._tiff, self._lock = None, threading.Lock()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_tiff", "_lock")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget()
 
     def __del__(self) -> None:
         if getattr(self, "_tiff", None) is not None:

@@ -25,7 +25,7 @@ from ..request import ELBOW_SHOWN
 
 Float64 = npt.NDArray[np.float64]
 
-NOISE_STEPS = 20  # of a fixed point that gains a digit in each where the noise is most of the total
+NOISE_STEPS = 20  # of a fixed point whose error shrinks by about count (1 + p/n) / p in each
 NEGLIGIBLE = 1e-15  # of the first variance: below lies rounding, which Minka's evidence cannot use
 
 
@@ -165,25 +165,38 @@ def most_likely(spectrum: Float64, n_samples: int) -> int:
     """
     values = np.asarray(spectrum, np.float64) / (n_samples - 1)
     values = values[values > NEGLIGIBLE * values[0]]
-    if len(values) < 2:
-        return 1
-    evidence = [_evidence(values, rank, n_samples) for rank in range(1, len(values))]
-    return int(np.argmax(evidence)) + 1
+    return int(np.argmax(_evidence(values, n_samples))) + 1 if len(values) > 1 else 1
 
 
-def _evidence(values: Float64, rank: int, n: int) -> float:
-    """Logarithm of Minka's evidence (his equation 30) for `rank` components of the given variances."""
-    p = len(values)
-    steps = np.arange(1, rank + 1)
-    directions = -rank * np.log(2.0) + float(np.sum(gammaln((p - steps + 1) / 2) - np.log(np.pi) * (p - steps + 1) / 2))
-    noise = max(float(np.sum(values[rank:])) / (p - rank), np.finfo(float).tiny)
-    likelihood = -n / 2 * float(np.sum(np.log(values[:rank]))) - n * (p - rank) / 2 * np.log(noise)
-    free = p * rank - rank * (rank + 1) / 2
-    volume = np.log(2 * np.pi) * (free + rank) / 2
-    smoothed = values.copy()
-    smoothed[rank:] = noise
-    curvature = 0.0
-    for i in range(rank):
-        gaps = (values[i] - values[i + 1 :]) * (1 / smoothed[i + 1 :] - 1 / smoothed[i])
-        curvature += float(np.sum(np.log(np.maximum(gaps, np.finfo(float).tiny)))) + np.log(n) * len(gaps)
-    return float(directions + likelihood + volume - curvature / 2 - rank * np.log(n) / 2)
+def _evidence(values: Float64, n: int) -> Float64:
+    """Logarithm of Minka's evidence (his equation 30) for 1 to p - 1 components of the given variances."""
+    p, logs = len(values), np.log(values)
+    ranks = np.arange(1, p)
+    noise = (np.sum(values) - np.cumsum(values))[:-1] / (p - ranks)
+    noise = np.maximum(noise, values[-1])  # the mean of what is left; the difference of sums rounds
+    halves = (p - ranks + 1) / 2
+    directions = np.cumsum(gammaln(halves) - np.log(np.pi) * halves) - ranks * np.log(2.0)
+    likelihood = -n / 2 * (np.cumsum(logs)[:-1] + (p - ranks) * np.log(noise))
+    free = p * ranks - ranks * (ranks + 1) / 2
+    volume = np.log(2 * np.pi) * (free + ranks) / 2
+    evidence = directions + likelihood + volume - (_curvature(values, noise) + free * np.log(n)) / 2
+    return evidence - ranks * np.log(n) / 2  # type: ignore[no-any-return]
+
+
+def _curvature(values: Float64, noise: Float64) -> Float64:
+    """Logarithm of the product, over i among the first r and j after i, of (v_i - v_j) (1/w_j - 1/w_i), for every r.
+
+    w is v where it is kept and the noise of rank r after. Kept pairs give (v_i - v_j)^2 / (v_i v_j); so sums of
+    log(v_i - v_j) over rows and over columns are enough for all ranks at once.
+    """
+    p, tiny = len(values), np.finfo(float).tiny
+    rows, columns = np.zeros(p), np.zeros(p)
+    for i in range(p - 1):
+        gaps = np.log(np.maximum(values[i] - values[i + 1 :], tiny))
+        rows[i] = np.sum(gaps)
+        columns[i + 1 :] += gaps
+    ranks, logs = np.arange(1, p), np.log(values)
+    within = np.cumsum(columns)[:-1] - (ranks - 1) * np.cumsum(logs)[:-1]
+    # Sums over i < r of log(1/noise - 1/v_i): a triangle, row by row.
+    beside = [np.sum(np.log(np.maximum(1 / one - 1 / values[:r], tiny))) for r, one in zip(ranks, noise, strict=True)]
+    return np.cumsum(rows)[:-1] + within + (p - ranks) * np.array(beside)  # type: ignore[no-any-return]

@@ -12,13 +12,14 @@ import threading
 import zipfile
 import zlib
 from collections.abc import Callable
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
 from ...collection import Array, file_state
 from ...errors import SourceError
 from .. import remote
+from .reopening import Reopening
 
 # Linux moves at most 2^31 - 4096 bytes in one call; ask for less than that on every system.
 _MOST_AT_ONCE = 2**30
@@ -62,7 +63,7 @@ class ByteSource(abc.ABC):
         return state_of(self.path)
 
 
-class PlainFile(ByteSource):
+class PlainFile(Reopening, ByteSource):
     """A file from byte `offset` on.
 
     Parameters
@@ -74,6 +75,8 @@ class PlainFile(ByteSource):
     label : str, optional
         What messages call it, if not by its path.
     """
+
+    _left_behind = ("_descriptor", "_lock")
 
     def __init__(self, path: str, offset: int = 0, label: str | None = None) -> None:
         super().__init__(path, label)
@@ -120,13 +123,6 @@ class PlainFile(ByteSource):
             data = os.read(descriptor, len(view))
         view[: len(data)] = data
         return len(data)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_descriptor", "_lock")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget()
 
     def __del__(self) -> None:
         if getattr(self, "_descriptor", -1) >= 0 and os is not None:  # None while the interpreter shuts down
@@ -191,7 +187,7 @@ def size_of(path: str) -> int:
     return remote.file_state(path)[0] if remote.is_url(path) else os.path.getsize(path)
 
 
-class StreamFile(ByteSource):
+class StreamFile(Reopening, ByteSource):
     """A compressed file or member of an archive, decoded forwards.
 
     Reading on decodes every byte once; reading back begins again at the start. A few places are kept at a time, so
@@ -208,6 +204,8 @@ class StreamFile(ByteSource):
     label : str, optional
         What messages call it, if not by its path.
     """
+
+    _left_behind = ("_cursors", "_lock")
 
     def __init__(self, path: str, opener: Callable[[], IO[bytes]], size: int, label: str | None = None) -> None:
         super().__init__(path, label)
@@ -255,13 +253,6 @@ class StreamFile(ByteSource):
             dropped = self._cursors.pop(0) if len(self._cursors) > _CURSORS else None
         if dropped:
             dropped.handle.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_cursors", "_lock")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget()
 
     def __del__(self) -> None:
         for cursor in getattr(self, "_cursors", ()):
