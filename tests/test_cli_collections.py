@@ -360,8 +360,8 @@ def test_scores_of_windows_say_where_these_lie(tmp_path):
 
 def test_a_run_that_copies_goes_on_where_it_was(digits, tmp_path):
     config = tmp_path / "run.yaml"
-    config.write_text(f"collection: {{source: {digits[0] / 'x.npy'}}}\nfit: {{n_components: 2}}\n"
-                      f"output: {{directory: {tmp_path / 'run'}, collection: {tmp_path / 'c.zarr'}, transform: true}}\n")  # fmt: skip
+    output = f"{{directory: {tmp_path / 'run'}, collection: {tmp_path / 'c.zarr'}, transform: true}}"
+    config.write_text(f"collection: {{source: {digits[0] / 'x.npy'}}}\nfit: {{n_components: 2}}\noutput: {output}\n")
     succeeded("run", config, "-q")
     before = (tmp_path / "c.zarr" / "zarr.json").stat().st_mtime_ns
     (tmp_path / "run" / "scores.zarr").rename(tmp_path / "scores.zarr")
