@@ -9,6 +9,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from unittest import mock
 
+import numpy as np
+
 from streampca.cli import main
 
 # Sends this process SIGINT, as Ctrl-C does, the first time the event or call named by the first argument comes.
@@ -70,6 +72,11 @@ class Said:
         assert lines[0].endswith((".", "?", "--help")), self.err
         assert "Traceback" not in self.out
         return lines[0].removeprefix("streampca: ")
+
+
+def pictures(n: int = 12, height: int = 8, width: int = 7, seed: int = 0) -> np.ndarray:
+    """Images to run commands on, uint8."""
+    return np.random.default_rng(seed).integers(0, 256, (n, height, width), dtype=np.uint8)
 
 
 def typed(*words: object) -> Said:

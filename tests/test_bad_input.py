@@ -14,35 +14,11 @@ import pytest
 import tifffile
 import zarr
 from PIL import Image
-from shell import fresh, refused, succeeded
+from shell import fresh, pictures, refused, succeeded
 
 import streampca
 
 ODD = Path(__file__).parents[2] / "shared" / "data" / "odd"
-
-
-def pictures(n=12, height=8, width=7, seed=0):
-    return np.random.default_rng(seed).integers(0, 256, (n, height, width), dtype=np.uint8)
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """An empty working folder."""
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
-    return tmp_path / "work"
-
-
-@pytest.fixture
-def source(here):
-    np.save("images.npy", pictures())
-    return "images.npy"
-
-
-@pytest.fixture
-def model(source):
-    succeeded("fit", source, "-k", 3, "-o", "model.zarr", "-q")
-    return "model.zarr"
 
 
 def folder_of(images, name="pictures"):

@@ -8,11 +8,11 @@ import warnings
 
 import numpy as np
 import pytest
+from contract import Contract, read_all
 
 from streampca.errors import RequestError, SourceError
 from streampca.readers import open_collection
 from streampca.readers.fits import open_fits_image
-from streampca.testing import CollectionContract
 
 fits = pytest.importorskip("astropy.io.fits", reason="the extra streampca[fits]")
 
@@ -27,34 +27,25 @@ def values(dtype, shape=(N, Y, X)):
     return rng.integers(info.min, info.max, size=shape, endpoint=True, dtype=dtype)
 
 
-def read_all(collection):
-    return collection.read(slice(0, collection.n_samples)).reshape(collection.shape)
-
-
 def decoded(path, number=0):
     """What astropy gives, in native byte order where scaling has made numbers of it."""
     with fits.open(path, memmap=False) as hdus:
         return hdus[number].data.copy()
 
 
-class Contract(CollectionContract):
+class Decoded(Contract):
     """One subclass a kind of file: `write` writes it, `number` is the HDU that is read."""
 
     number, name = 0, "x.fits"
 
-    @pytest.fixture
-    def collection(self, tmp_path):
+    def make(self, tmp_path):
         path = tmp_path / self.name
         self.write(path)
-        return open_collection(path)
-
-    @pytest.fixture
-    def expected(self, collection, tmp_path):
-        x = decoded(tmp_path / self.name, self.number)
-        return x.reshape(-1, *x.shape[-2:]).astype(x.dtype.newbyteorder(collection.dtype.byteorder))
+        collection, x = open_collection(path), decoded(path, self.number)
+        return collection, x.reshape(-1, *x.shape[-2:]).astype(x.dtype.newbyteorder(collection.dtype.byteorder))
 
 
-class TestFloats(Contract):
+class TestFloats(Decoded):
     def write(self, path):
         fits.PrimaryHDU(values("f4")).writeto(path)
 
@@ -63,26 +54,26 @@ class TestGzipped(TestFloats):
     name = "x.fits.gz"
 
 
-class TestSignedIntegers(Contract):
+class TestSignedIntegers(Decoded):
     def write(self, path):
         fits.PrimaryHDU(values("i2", (3, 4, Y, X))).writeto(path)
 
 
-class TestScaledWithBlanks(Contract):
+class TestScaledWithBlanks(Decoded):
     def write(self, path):
         hdu = fits.PrimaryHDU(values("i2") % 200)
         hdu.header["BSCALE"], hdu.header["BZERO"], hdu.header["BLANK"] = 0.1, 7.0, 5
         hdu.writeto(path)
 
 
-class TestScaledFloats(Contract):
+class TestScaledFloats(Decoded):
     def write(self, path):
         hdu = fits.PrimaryHDU(values("f8"))
         hdu.header["BSCALE"], hdu.header["BZERO"] = 0.1, 7.0
         hdu.writeto(path)
 
 
-class TestCompressed(Contract):
+class TestCompressed(Decoded):
     number, kind, dtype, tile = 1, "RICE_1", "i2", (1, 5, 13)
 
     def write(self, path):

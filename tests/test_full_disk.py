@@ -19,37 +19,13 @@ import numpy as np
 import pytest
 import tifffile
 import zarr
-from shell import Said, fresh, refused, succeeded
+from shell import Said, fresh, pictures, refused, succeeded
 
 import streampca
 from streampca.errors import ModelError
 
 LIMIT = 20_000  # bytes a file may have where files are limited
 NO_ROOM = {"disk": "No space left on device", "limit": "File too large"}
-
-
-def pictures(n=12, height=8, width=7, seed=0):
-    return np.random.default_rng(seed).integers(0, 256, (n, height, width), dtype=np.uint8)
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """An empty working folder."""
-    (tmp_path / "work").mkdir()
-    monkeypatch.chdir(tmp_path / "work")
-    return tmp_path / "work"
-
-
-@pytest.fixture
-def source(here):
-    np.save("images.npy", pictures())
-    return "images.npy"
-
-
-@pytest.fixture
-def model(source):
-    succeeded("fit", source, "-k", 3, "-o", "model.zarr", "-q")
-    return "model.zarr"
 
 
 @pytest.fixture

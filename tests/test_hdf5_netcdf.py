@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 import pytest
 import xarray
-from contract import Contract
+from contract import Contract, read_all, values
 
 from streampca.collection import Coordinate
 from streampca.errors import RequestError, SourceError
@@ -26,21 +26,7 @@ from streampca.readers.stored.axes import Box
 from streampca.readers.stored.flat import FlatArray
 from streampca.readers.stored.pieces import largest_piece, pieces_of
 
-N, Y, X = 23, 6, 5
-
-
-def values(dtype="u1", shape=(N, Y, X)):
-    rng = np.random.default_rng(7)
-    if np.dtype(dtype).kind == "f":
-        return rng.normal(size=shape).astype(dtype)
-    info = np.iinfo(dtype)
-    return rng.integers(info.min, info.max, size=shape, endpoint=True, dtype=np.dtype(dtype).newbyteorder("=")).astype(
-        dtype
-    )
-
-
-def read_all(collection):
-    return collection.read(slice(0, collection.n_samples)).reshape(collection.shape)
+N, Y, X = values().shape
 
 
 def decoded(path, name, **options):

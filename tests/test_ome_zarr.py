@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import xarray
 import zarr
+from contract import Contract, everything, refused
 
-from streampca.errors import RequestError, SourceError
+from streampca.errors import RequestError
 from streampca.readers import open_collection
-from streampca.testing import CollectionContract
 
 AXES = [
     {"name": "t", "type": "time", "unit": "second"},
@@ -54,35 +54,17 @@ def write(path, x, version="0.4", names=("0", "1"), axes=None):
     return group
 
 
-def everything(source, **options):
-    collection = open_collection(source, **options)
-    return collection.read(slice(0, collection.n_samples)).reshape(collection.shape)
+class TestPictures(Contract):
+    version = "0.4"
 
-
-def refused(source, *parts, error=SourceError, **options):
-    with pytest.raises(error) as caught:
-        open_collection(source, **options)
-    message = str(caught.value)
-    assert "\n" not in message
-    for part in parts:
-        assert str(part) in message
-    return message
-
-
-class TestPictures(CollectionContract):
-    @pytest.fixture(params=["0.4", "0.5"])
-    def pair(self, request, tmp_path):
+    def make(self, tmp_path):
         x = values()
-        write(tmp_path / "x.zarr", x, request.param)
+        write(tmp_path / "x.zarr", x, self.version)
         return open_collection(tmp_path / "x.zarr", sample_axes=("y", "x"), select={"c": 1}), x[:, 1].reshape(8, 6, 10)
 
-    @pytest.fixture
-    def collection(self, pair):
-        return pair[0]
 
-    @pytest.fixture
-    def expected(self, pair):
-        return pair[1]
+class TestPicturesOfZarr3(TestPictures):
+    version = "0.5"
 
 
 @pytest.mark.parametrize("version", ["0.1", "0.3", "0.4", "0.5"])
@@ -298,20 +280,11 @@ def test_zero_is_a_value_unless_it_is_said_not_to_be(tmp_path):
     np.testing.assert_array_equal(read, x)
 
 
-class TestPacked(CollectionContract):
-    @pytest.fixture
-    def pair(self, tmp_path):
+class TestPacked(Contract):
+    def make(self, tmp_path):
         encoding = {"t2m": ENCODINGS["packed"] | {"chunks": (2, 3, 2)}}
         path = written(tmp_path / "x.zarr", climate(), encoding=encoding, zarr_format=3)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with xarray.open_zarr(path) as opened:
                 return open_collection(path), opened["t2m"].to_numpy()
-
-    @pytest.fixture
-    def collection(self, pair):
-        return pair[0]
-
-    @pytest.fixture
-    def expected(self, pair):
-        return pair[1]

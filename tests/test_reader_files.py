@@ -22,6 +22,7 @@ import scipy.sparse
 import tifffile
 import xarray
 import zarr
+from contract import everything
 from numpy.lib import format as npy_format
 from PIL import Image
 
@@ -31,11 +32,6 @@ from streampca.readers.idx import read_idx
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the real data sets are not beside the repository")
-
-
-def everything(source, **options):
-    collection = open_collection(source, **options)
-    return collection.read(slice(0, collection.n_samples)).reshape(collection.shape)
 
 
 def refused(source, *words, error=SourceError, **options):

@@ -16,7 +16,7 @@ import pytest
 import tifffile
 import xarray
 import zarr
-from contract import Contract
+from contract import Contract, values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -25,16 +25,6 @@ import streampca
 from streampca.errors import SourceError
 from streampca.readers import Chunks, open_collection
 from streampca.readers.stored.array import ArrayCollection
-
-
-def values(dtype="u1", shape=(23, 6, 5)):
-    rng = np.random.default_rng(7)
-    if np.dtype(dtype).kind == "f":
-        return rng.normal(size=shape).astype(dtype)
-    info = np.iinfo(dtype)
-    return rng.integers(info.min, info.max, size=shape, endpoint=True, dtype=np.dtype(dtype).newbyteorder("=")).astype(
-        dtype
-    )
 
 
 class TestNumpy(Contract):

@@ -1,12 +1,16 @@
-"""The same digits in every format, cut every way, in both precisions: one answer."""
+"""The same digits in every format, held in memory and behind URLs, cut every way, in both precisions: one answer."""
 
 from __future__ import annotations
 
+import gzip
 import re
+import struct
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
+import dask.array as da
+import fsspec
 import h5py
 import numpy as np
 import pytest
@@ -52,7 +56,8 @@ def images(dtype):
 def write(folder, name, x):
     """Store the images; return what `open_collection` is given."""
     path = folder / name.replace(" ", "_")
-    WRITERS[name](path, x)
+    if (given := WRITERS[name](path, x)) is not None:  # an array, or a URL
+        return given
     found = sorted(folder.glob(f"{path.name}*"))
     return str(found[0]) if len(found) == 1 else [str(part) for part in found]
 
@@ -87,6 +92,31 @@ def write_pictures(path, x, suffix):
         Image.fromarray(image).save(path / f"{number}{suffix}", **({"compress_level": 1} if suffix == ".png" else {}))
 
 
+def write_idx(path, x, opener=open):
+    code = {"u1": 8, "f4": 13}[x.dtype.str[1:]]
+    with opener(path, "wb") as file:
+        file.write(struct.pack(">BBBB3I", 0, 0, code, x.ndim, *x.shape) + x.astype(x.dtype.newbyteorder(">")).tobytes())
+
+
+def write_url(path, x, opener):
+    """In the memory of this process; `opener` writes the same on disk."""
+    opener(path, x)
+    (stored,) = path.parent.glob(f"{path.name}*")
+    url = f"memory:/{stored}"
+    fsspec.filesystem("memory").put(str(stored), url, recursive=True)
+    return url
+
+
+def held_hdf5(path, x):
+    write_hdf5(path, x, chunks=(100, 7, 20))
+    return h5py.File(f"{path}.h5")["deep/images"]
+
+
+def held_zarr(path, x):
+    write_zarr(path, x, chunks=(128, 20, 9))
+    return zarr.open_array(f"{path}.zarr", mode="r")
+
+
 def write_parts(path, x):
     for number, part in enumerate(np.array_split(x, 7)):
         np.save(f"{path}{number}.npy", part)
@@ -113,10 +143,20 @@ WRITERS = {
     "netcdf3": lambda path, x: write_netcdf(path, x.astype("i2"), format="NETCDF3_64BIT", engine="scipy"),
     "netcdf4": partial(write_netcdf, engine="netcdf4"),
     "fits": lambda path, x: fits.PrimaryHDU(x).writeto(f"{path}.fits"),
+    "idx": write_idx,
+    "idx gzip": partial(write_idx, opener=partial(gzip.open, compresslevel=1)),
+    "numpy array": lambda path, x: x,
+    "dask array": lambda path, x: da.from_array(x, chunks=(300, 7, 20)),
+    "xarray array": lambda path, x: xarray.DataArray(x, dims=("time", "y", "x")),
+    "h5py dataset": held_hdf5,
+    "zarr array": held_zarr,
+    "npy at a url": partial(write_url, opener=lambda path, x: np.save(f"{path}.npy", x)),
+    "zarr at a url": partial(write_url, opener=partial(write_zarr, chunks=(128, 20, 20))),
     "png": partial(write_pictures, suffix=".png"),
+    "bmp": partial(write_pictures, suffix=".bmp"),
     "pgm": partial(write_pictures, suffix=".pgm"),
 }
-OF_WHOLE_NUMBERS = ("png", "pgm", "netcdf3")  # the last is written as such: NetCDF-3 has no unsigned bytes
+OF_WHOLE_NUMBERS = ("png", "bmp", "pgm", "netcdf3")  # the last is written as such: NetCDF-3 has no unsigned bytes
 OF_FRACTIONS = tuple(name for name in WRITERS if name not in OF_WHOLE_NUMBERS)
 
 
@@ -145,7 +185,8 @@ def fitted(tmp_path_factory):
         plan = replace(plan, block_rows=rows, spans=spans_of(N, spans, rows))
         return METHODS[plan.method](collection, plan, SerialExecutor(), listener=silent)
 
-    return fit
+    yield fit
+    fsspec.filesystem("memory").store.clear()
 
 
 @cache

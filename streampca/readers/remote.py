@@ -29,6 +29,8 @@ OPENED_BYTES = (_BLOCKS + 2) * _BLOCK
 # A scheme has two letters or more: one is a Windows drive. Chains of file systems are fsspec's ("simplecache::s3://").
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::[A-Za-z][A-Za-z0-9+.-]+)*://")
 _MISSING = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+# Schemes of object stores, whose paths begin with a bucket.
+_STORES = frozenset(("s3", "gs", "abfs", "az"))
 # What file systems call the state of a file, beside its size.
 _STATES = ("etag", "last-modified", "lastmodified", "mtime", "updated", "generation", "created", "content-md5")
 
@@ -105,7 +107,7 @@ def first_bytes(url: str, count: int) -> bytes:
         if _speaks_http(fs):
             with fs.open(path, block_size=count, cache_type="none", size=count) as file:
                 return bytes(file.read(count))
-        return bytes(fs.cat_file(path, start=0, end=count))
+        return b"" if _is_bucket(fs, path) else bytes(fs.cat_file(path, start=0, end=count))
     except Exception as error:  # file systems raise what their libraries do
         if is_missing(error):
             return b""
@@ -114,14 +116,20 @@ def first_bytes(url: str, count: int) -> bytes:
 
 def exists(url: str) -> bool:
     """Whether there is a file, as far as its server says."""
+    return _info_if_any(url) is not None
+
+
+def _info_if_any(url: str) -> dict[str, Any] | None:
+    """Return what a server says of a file now, names in small letters; None where there is none."""
     fs, path = filesystem(url)
     try:
-        fs.info(path)
+        # Object stores answer from their last listing of the folder, however old it is.
+        fs.invalidate_cache(path)
+        return {str(name).lower(): value for name, value in fs.info(path).items()}
     except Exception as error:  # as in first_bytes
         if is_missing(error):
-            return False
+            return None
         raise failure(url, error) from error
-    return True
 
 
 def file_state(url: str) -> tuple[int, str]:
@@ -132,19 +140,20 @@ def file_state(url: str) -> tuple[int, str]:
     SourceError
         If there is no such file, or its server does not say how long it is.
     """
-    fs, path = filesystem(url)
-    try:
-        info = {str(name).lower(): value for name, value in fs.info(path).items()}
-    except Exception as error:  # as in first_bytes
-        raise failure(url, error) from error
-    if info.get("size") is None or info.get("type") == "directory":
-        raise SourceError(f"{url} is not a file whose length its server tells; download it and give the file.")
-    return int(info["size"]), ", ".join(str(info[name]) for name in _STATES if info.get(name) is not None)
+    state = state_if_any(url)
+    if state is None:
+        raise _missing(url)
+    return state
 
 
 def state_if_any(url: str) -> tuple[int, str] | None:
     """Return `file_state`, None where there is no such file."""
-    return file_state(url) if exists(url) else None
+    info = _info_if_any(url)
+    if info is None:
+        return None
+    if info.get("size") is None or info.get("type") == "directory":
+        raise SourceError(f"{url} is not a file whose length its server tells; download it and give the file.")
+    return int(info["size"]), ", ".join(str(info[name]) for name in _STATES if info.get(name) is not None)
 
 
 def is_listed(source: str) -> bool:
@@ -225,6 +234,7 @@ def matching(url: str) -> list[str]:
     """
     fs, path = filesystem(url)
     try:
+        fs.invalidate_cache()
         find = fs.glob if is_pattern(path) else fs.find
         found = find(path, detail=True)
     except Exception as error:  # as in first_bytes
@@ -318,10 +328,14 @@ def failure(url: str, error: BaseException) -> SourceError:
     if isinstance(error, SourceError):
         return error
     if is_missing(error):
-        return SourceError(f"{url} does not exist; check the address.")
+        return _missing(url)
     root = _root(error)
     reason = "it did not answer in time" if isinstance(root, TimeoutError) else _first_line(root)
     return SourceError(f"{url} cannot be read ({reason}); check that its server answers and lets you read it.")
+
+
+def _missing(url: str) -> SourceError:
+    return SourceError(f"{url} does not exist; check the address.")
 
 
 def _root(error: BaseException) -> BaseException:
@@ -334,6 +348,14 @@ def _first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(".")
 
 
+def _is_bucket(fs: Any, path: str) -> bool:
+    """Whether a path is all of a bucket: asked for its bytes, an object store does not say that it is no file."""
+    return "/" not in path and not _STORES.isdisjoint(_protocols(fs))
+
+
 def _speaks_http(fs: Any) -> bool:
-    protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
-    return "http" in protocols
+    return "http" in _protocols(fs)
+
+
+def _protocols(fs: Any) -> tuple[str, ...]:
+    return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
