@@ -14,12 +14,13 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import zarr
 
+from . import boxes
 from .bill import RUNTIME_BYTES, Phase
+from .boxes import Box, box_of, flat_range
 from .collection import Chunks, Collection, sample_dims
 from .errors import BudgetError, OutputError, RequestError
 from .events import BlockDone, Finished, Listener, PassFinished, PassStarted, silent
@@ -28,8 +29,6 @@ from .planning import budget_of, problem_of
 from .prepare import Prepared
 from .request import Problem
 from .units import KIB, MIB, budget_size, format_bytes, parse_bytes
-
-Box = tuple[slice, ...]
 
 MOST_SHARD = 256 * MIB  # larger files gain nothing; a source's own chunks may ask for larger ones
 CHUNK = 2 * MIB  # of an output: decoding is fastest at 1 to 4 MiB (benchmarks/copies.py)
@@ -40,9 +39,6 @@ LATER_BLOCK = 16 * MIB  # whole samples that a later reader should get at by dec
 # 32 MiB, and 4.3 of smaller ones, which glibc keeps for later in pieces that do not fit.
 WRITE_COPIES = 5
 WRITE_POOLS = 10 * MIB  # what the memory pools of Zarr's encoding threads keep, as measured with tiles of 4 to 60 MiB
-# Chunks that were decoded wait for the collector while the next tile is read, and its encoding begins: with chunks of
-# 30 MiB copies held up to a third more than reading alone.
-DECODED_LATER = 3
 # Attributes that say how numbers are packed or which axes there are: what is written is unpacked, and says itself.
 NOT_KEPT = ("_ARRAY_DIMENSIONS", "_FillValue", "missing_value", "scale_factor", "add_offset", "coordinates")
 
@@ -198,18 +194,8 @@ def _check(partial: str, path: str, source: Collection) -> None:
 
 def tiles_of(shape: tuple[int, ...], tile: tuple[int, ...]) -> Iterator[tuple[int, int, Box]]:
     """Cut (n, *sample_shape) into tiles, in C order: first and last sample, and the box of the sample's axes."""
-    cuts = (range(0, length, step) for length, step in zip(shape, tile, strict=True))
-    for starts in product(*cuts):
-        box = [slice(start, min(start + step, length)) for start, step, length in zip(starts, tile, shape, strict=True)]
-        yield box[0].start, box[0].stop, tuple(box[1:])
-
-
-def flat_range(box: Box, shape: tuple[int, ...]) -> tuple[int, int]:
-    """Where a box of a sample lies in it, flattened; a box is ones, then one run, then whole axes, so it is a range."""
-    first = 0
-    for part, length in zip(box, shape, strict=True):
-        first = first * length + part.start
-    return first, first + math.prod(part.stop - part.start for part in box)
+    for box in boxes.tiles_of(shape, tile):
+        yield box[0].start, box[0].stop, box[1:]
 
 
 # -- the plan: integers only
@@ -233,17 +219,16 @@ def plan_copy(problem: Problem, chunks: Chunks, memory: int | None) -> CopyPlan:
         If the smallest tile does not fit, naming the budget that would do.
     """
     budget, origin = budget_of(memory)
-    decoding = problem.decode_bytes + problem.decode_bytes // DECODED_LATER
-    fixed = RUNTIME_BYTES + WRITE_POOLS + decoding
+    fixed = RUNTIME_BYTES + WRITE_POOLS + problem.decode_bytes
     least = _bytes_in_memory(problem, 1, _least_width(problem))
     if fixed + least > budget:
         raise BudgetError(
             f"copying needs {format_bytes(fixed + least)} and memory allows {format_bytes(budget)} ({origin}); "
-            f"decoding takes {format_bytes(decoding)} of it. Set memory to at least "
+            f"decoding takes {format_bytes(problem.decode_bytes)} of it. Set memory to at least "
             f"{budget_size(fixed + least)}."
         )
     rows, width = _tile(problem, chunks, budget - fixed)
-    box = _box(width, problem.sample_shape)
+    box = box_of(width, problem.sample_shape)
     rows, chunk_rows = _whole_chunks(problem, chunks.samples, rows, math.prod(box))
     tile, chunk = _whole_boxes((rows, *box), (chunk_rows, *_chunk_box(problem, box, chunk_rows)), problem.sample_shape)
     again = _decodings(chunks.samples, rows, problem.n_samples)
@@ -251,7 +236,7 @@ def plan_copy(problem: Problem, chunks: Chunks, memory: int | None) -> CopyPlan:
     held = _bytes_in_memory(problem, min(rows, problem.n_samples), math.prod(box))
     items = (
         (f"tile of {min(rows, problem.n_samples)} samples, as read to as written", held),
-        ("storage being decoded", decoding),
+        ("storage being decoded", problem.decode_bytes),
         ("Zarr and Python", RUNTIME_BYTES + WRITE_POOLS),
     )
     return CopyPlan(tile, chunk, again, Phase("copy", items))
@@ -317,7 +302,7 @@ def _whole_chunks(problem: Problem, deep: int, rows: int, width: int) -> tuple[i
 def _chunk_box(problem: Problem, box: tuple[int, ...], rows: int) -> tuple[int, ...]:
     """The box of features to a chunk: the tile's, or a part of it where one sample alone is large."""
     values = max(1, 2 * CHUNK // problem.itemsize)
-    return box if rows * math.prod(box) <= values else _box(max(1, values // rows), box)
+    return box if rows * math.prod(box) <= values else box_of(max(1, values // rows), box)
 
 
 def _whole_boxes(
@@ -334,15 +319,6 @@ def _whole_boxes(
         parts.append(part)
         tiles.append(math.ceil(run / part) * part)
     return tuple(tiles), tuple(parts)
-
-
-def _box(width: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The largest box of a C-ordered grid that is a range of it no longer than `width`: ones, a run, whole axes."""
-    for axis, length in enumerate(shape):
-        inner = math.prod(shape[axis + 1 :])
-        if inner <= width:
-            return (*(1,) * axis, min(length, width // inner), *shape[axis + 1 :])
-    return (1,) * len(shape)
 
 
 def _decodings(chunk: int, run: int, length: int) -> int:

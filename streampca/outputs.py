@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import errno
 import json
+import math
 import os
 import shutil
 import warnings
@@ -22,6 +23,7 @@ import numpy.typing as npt
 import zarr
 from zarr.codecs import BloscCodec
 
+from .boxes import Box, flat_range
 from .collection import Coordinate
 from .errors import OutputError, RequestError, without_secrets
 from .machine import cores
@@ -89,10 +91,10 @@ class Table:
 
 
 class Sink(Protocol):
-    """Takes rows in order."""
+    """Takes rows in order, or boxes of them in any."""
 
-    def write(self, start: int, rows: Array) -> None:
-        """Write rows `start` onwards."""
+    def write(self, start: int, rows: Array, inside: Box = ()) -> None:
+        """Write rows `start` onwards, or a box of them at `inside` of the sample's axes, itself a range of it."""
 
 
 @contextmanager
@@ -234,10 +236,17 @@ class _NpySink(_FileSink):
         self._file = open(path, "wb")  # noqa: SIM115 - closed by `close` or `abandon`
         header = {"descr": np.lib.format.dtype_to_descr(table.dtype), "fortran_order": False, "shape": table.shape}
         np.lib.format.write_array_header_1_0(self._file, header)
-        self._dtype = table.dtype
+        self._dtype, self._shape, self._first = table.dtype, table.shape[1:], self._file.tell()
 
-    def write(self, start: int, rows: Array) -> None:
-        self._file.write(np.ascontiguousarray(rows, self._dtype).data)
+    def write(self, start: int, rows: Array, inside: Box = ()) -> None:
+        values = np.ascontiguousarray(rows, self._dtype)
+        if not inside:
+            self._file.write(values.data)
+            return
+        row, (at, _) = math.prod(self._shape) * self._dtype.itemsize, flat_range(inside, self._shape)
+        for number, box in enumerate(values.reshape(len(values), -1), start):
+            self._file.seek(self._first + number * row + at * self._dtype.itemsize)
+            self._file.write(box.data)
 
 
 class _CsvSink(_FileSink):
@@ -247,7 +256,7 @@ class _CsvSink(_FileSink):
         self._names = table.names
         self._writer.writerow(["sample", *(f"{table.dims[1]}_{j + 1}" for j in range(table.shape[1]))])
 
-    def write(self, start: int, rows: Array) -> None:
+    def write(self, start: int, rows: Array, inside: Box = ()) -> None:
         digits = ".9g" if rows.dtype == np.float32 else ".17g"
         for number, row in enumerate(rows, start):
             name = _text(self._names[number]) if self._names is not None else number
@@ -291,7 +300,7 @@ class ZarrSink:
         names = [name for name in self._table.sample_coordinates if name not in self._table.dims]
         return {"coordinates": " ".join(names)} if names else {}
 
-    def write(self, start: int, rows: Array, inside: tuple[slice, ...] = ()) -> None:
+    def write(self, start: int, rows: Array, inside: Box = ()) -> None:
         """Write rows `start` onwards, or a box of them that starts and stops at `inside` of the sample's axes."""
         # Zarr encodes ten chunks at once by default: no faster than one a core, and more memory.
         with zarr.config.set({"async.concurrency": cores()}):
