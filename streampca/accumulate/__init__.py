@@ -6,10 +6,12 @@ inputs are never written to) are run for every accumulator by `streampca.testing
 what is accumulated and when; nothing here knows storage, executors or the budget.
 """
 
-from .protocol import Accumulator, NotFiniteError
+from .gram import Centred, Gram
+from .probes import Directions
+from .protocol import Accumulator, NotFiniteError, not_finite
 from .scatter import Scatter
 
-__all__ = ["ACCUMULATORS", "Accumulator", "NotFiniteError", "Scatter"]
+__all__ = ["ACCUMULATORS", "Accumulator", "Centred", "Directions", "Gram", "NotFiniteError", "Scatter", "not_finite"]
 
 # kind -> class: what a stored state is made into again
-ACCUMULATORS: dict[str, type[Accumulator]] = {Scatter.kind: Scatter}
+ACCUMULATORS: dict[str, type[Accumulator]] = {Scatter.kind: Scatter, Gram.kind: Gram}

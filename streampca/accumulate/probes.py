@@ -18,14 +18,44 @@ Float64 = npt.NDArray[np.float64]
 
 COUNT = 8  # columns of W: bounds about 12 times the truth at a failure probability of 1e-6
 CHECK_ROWS = 128  # rows of a piece whose products are repeated in float64 ...
+CHECK_FEATURES = 128  # ... or features, where these are what tiles are cut along ...
 CHECK_EVERY = 16  # ... in one piece of so many: about 1 % of the flops
+DRAWN = 2**16  # rows of W drawn at a time, each time by a generator of their own: any part can be drawn alone
 _STREAM = 0x9E3779B9  # keeps these directions apart from any start block drawn with the same seed
+
+
+class Directions:
+    """W, Gaussian, one row a feature and 8 columns, drawn again wherever it is wanted.
+
+    Parameters
+    ----------
+    seed : int
+        Of the draw; the same seed gives the same rows, whichever are asked for.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._drawn: tuple[int, Array] | None = None
+
+    def rows(self, start: int, stop: int) -> npt.NDArray[np.float32]:
+        """Rows of W for features `start` to `stop`, (stop - start, 8)."""
+        parts = []
+        for number in range(start // DRAWN, -(-stop // DRAWN)):
+            first, last = max(start - number * DRAWN, 0), min(stop - number * DRAWN, DRAWN)
+            parts.append(self._draw(number, last if first == 0 else DRAWN)[first:last])
+        return np.concatenate(parts) if parts else np.empty((0, COUNT), np.float32)
+
+    def _draw(self, number: int, count: int) -> Array:
+        """At least so many rows of a run; who asks for more than its beginning will ask for the rest."""
+        if self._drawn is None or self._drawn[0] != number or len(self._drawn[1]) < count:
+            generator = np.random.default_rng([_STREAM, self.seed, number])
+            self._drawn = number, generator.standard_normal((count, COUNT), dtype=np.float32)
+        return self._drawn[1]
 
 
 def probe_directions(n_features: int, seed: int) -> Float64:
     """Return W, (n_features, 8) Gaussian, rounded to float32 so that both precisions multiply the same numbers."""
-    normal = np.random.default_rng([_STREAM, seed]).standard_normal((n_features, COUNT), dtype=np.float32)
-    return normal.astype(np.float64)
+    return Directions(seed).rows(0, n_features).astype(np.float64)
 
 
 class Probes:

@@ -12,6 +12,8 @@ from ..errors import DataError
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
+MOST_DOUBLE = 1e70  # fourth powers of values up to here, of which a solver takes norms, fit float64
+
 
 class NotFiniteError(DataError):
     """A block holds NaN or infinity, or values whose products overflow.
@@ -65,3 +67,17 @@ class Accumulator(Protocol):
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> Self:
         """Return the accumulator whose `state` this is."""
+
+
+def not_finite(block: Array, at: int, precision: str) -> NotFiniteError:
+    """Name the first row to blame and what is wrong with it."""
+    finite = np.isfinite(block) if block.dtype.kind == "f" else np.ones(block.shape, bool)
+    bad_rows = np.flatnonzero(~finite.all(axis=1))
+    if len(bad_rows):
+        row = int(bad_rows[0])
+        missing = int(np.count_nonzero(~finite[row]))
+        return NotFiniteError(at + row, f"holds NaN or infinity in {missing} of its {block.shape[1]} features")
+    row = int(np.argmax(np.abs(block.astype(np.float64)).max(axis=1)))
+    value = float(np.abs(block[row]).max())
+    remedy = "use precision='double'" if precision == "single" and value < MOST_DOUBLE else "divide all samples by that"
+    return NotFiniteError(at + row, f"holds values up to {value:.3g}, whose squares overflow; {remedy}")

@@ -11,6 +11,8 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 SUM_ROWS = 32  # rows summed in float32 before the sum is added in float64; costs 2 % of the product at 784 features
+GRID = 64  # deviations: the grid of a mean of so many is 4e-6 of a deviation, and what squares lose to it below 1e-11
+GRID_ROWS = 8  # that tell the deviation
 SQUARES = 32  # squares added in float32 before the sum is added in float64; 4 % of the product at 784 features
 
 
@@ -24,6 +26,28 @@ def split(centre: Float64, dtype: np.dtype[Any]) -> tuple[Array, Array]:
     with np.errstate(over="ignore", invalid="ignore"):
         coarse = centre.astype(dtype)
         return coarse, (centre - coarse).astype(dtype)
+
+
+def subtract(rows: Array, parts: tuple[Array, ...], out: Array) -> None:
+    """Write ``rows`` less the sum of some parts to ``out``, in its dtype."""
+    first, *others = parts
+    np.subtract(rows, first, out=out, casting="unsafe")
+    for part in others:
+        if part.any():
+            out -= part
+
+
+def mean_of(rows: Array, dtype: np.dtype[Any]) -> Array:
+    """Mean of rows, summed in `dtype`: as a centre it need not be exact. A whole number for whole numbers."""
+    mean = rows.sum(axis=0, dtype=dtype) / dtype.type(len(rows))
+    return np.rint(mean) if rows.dtype.kind in "biu" else mean  # type: ignore[no-any-return]
+
+
+def is_large(mean: Array, centred: Array) -> bool:
+    """Whether a mean is so large beside what is left that float32 data of it lie on a coarse grid."""
+    few = centred[:: max(1, len(centred) // GRID_ROWS)]
+    spread = float(np.sqrt(np.mean(np.square(few, dtype=np.float64))))
+    return not float(np.abs(mean).max(initial=0)) <= GRID * spread
 
 
 def sum_of_squares(centred: Array) -> float:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy.linalg import blas
 
 from .probes import COUNT, Probes
-from .protocol import NotFiniteError
+from .protocol import NotFiniteError, not_finite
 from .rounding import split, sum_of_squares, weighted_sum
 
 Array = npt.NDArray[Any]
@@ -27,7 +27,6 @@ FIRST_ROWS = 256  # 256 rows of uint8 differences stay exact whatever they are: 
 LEAST_EXACT_ROWS = 64  # shorter pieces cost more (adding p x p) than exactness is worth
 TILE_ROWS = 64  # rows converted and then centred while they are in the cache: a third faster than all at once
 CENTRE_ROWS = 64  # rows of a block that tell whether it lies far from the centre
-MOST_DOUBLE = 1e70  # fourth powers of values up to here, of which a solver takes norms, fit float64
 FAR = 4.0  # squared distance from the centre, in variances of the block, beyond which the centre is moved
 
 
@@ -127,7 +126,7 @@ class Scatter:
         with np.errstate(over="ignore", invalid="ignore"):
             mean = block.mean(axis=0, dtype=np.float64)
         if not np.isfinite(mean).all():
-            raise _not_finite(block, at, self.precision)
+            raise not_finite(block, at, self.precision)
         self._recentre(np.rint(mean) if whole else mean)
 
     def _is_far(self, block: Array) -> bool:
@@ -157,7 +156,7 @@ class Scatter:
             centred *= roots[:, None].astype(self._dtype)
         diagonal = self._multiply(centred)
         if not np.isfinite(diagonal).all():
-            raise _not_finite(piece, at, self.precision)
+            raise not_finite(piece, at, self.precision)
         if self.precision == "single":
             if whole and self.exact:
                 self._steepest = max(self._steepest, float(diagonal.max()) / len(piece))
@@ -315,6 +314,17 @@ class Scatter:
         """Rounding error of `probe_products` as measured on a sample of rows, scaled to all, shape (p, 8)."""
         return self._probes.rounding * (self.weight / (self._probes.checked or 1.0))
 
+    @property
+    def size(self) -> int:
+        """Order of the matrix, p."""
+        return self.n_features
+
+    def multiply(self, block: Float64) -> Float64:
+        """The scatter about the mean times a block of columns, (p, l)."""
+        product = blas.dsymm(1.0, self._scatter, block)
+        along = blas.dgemv(1.0, block, self.offset, trans=1)
+        return blas.dger(-self.weight, self.offset, along, a=product, overwrite_a=1)  # type: ignore[no-any-return]
+
     def matrix(self) -> Float64:
         """Return the scatter about the mean as a new matrix, (p, p) in Fortran order, upper triangle."""
         return blas.dsyr(-self.weight, self.offset, a=self._scatter.copy(order="F"), overwrite_a=1)  # type: ignore[no-any-return]
@@ -362,17 +372,3 @@ class Scatter:
         items[f"centred piece, {product_rows} samples"] = product_rows * p * item
         items["probes and means"] = (4 * 8 + item) * COUNT * p + CENTRE_ROWS * p * 8 * 3
         return items
-
-
-def _not_finite(block: Array, at: int, precision: str) -> NotFiniteError:
-    """Name the first row to blame and what is wrong with it."""
-    finite = np.isfinite(block) if block.dtype.kind == "f" else np.ones(block.shape, bool)
-    bad_rows = np.flatnonzero(~finite.all(axis=1))
-    if len(bad_rows):
-        row = int(bad_rows[0])
-        missing = int(np.count_nonzero(~finite[row]))
-        return NotFiniteError(at + row, f"holds NaN or infinity in {missing} of its {block.shape[1]} features")
-    row = int(np.argmax(np.abs(block.astype(np.float64)).max(axis=1)))
-    value = float(np.abs(block[row]).max())
-    remedy = "use precision='double'" if precision == "single" and value < MOST_DOUBLE else "divide all samples by that"
-    return NotFiniteError(at + row, f"holds values up to {value:.3g}, whose squares overflow; {remedy}")

@@ -5,16 +5,18 @@
 components. Plain arrays in and out: nothing here knows a reader, an executor or the budget.
 """
 
-from .certificate import Certificate, certify
+from .certificate import FAILURE, Certificate, Sketch, certify
 from .choose import Rule, Wanted, count_components, elbow, noise_edge
 from .dense import dense_bytes, dense_flops, solve_dense
 from .lanczos import Lanczos, lanczos_bytes, start_lanczos
 from .protocol import Solution
 
 __all__ = [
+    "FAILURE",
     "Certificate",
     "Lanczos",
     "Rule",
+    "Sketch",
     "Solution",
     "Wanted",
     "certify",

@@ -18,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaincinv
 
+from ..products import times
+
 Float64 = npt.NDArray[np.float64]
 
 FAILURE = 1e-6  # probability that any bound of a model is wrong
@@ -42,13 +44,70 @@ class Certificate:
     angle: Float64
 
 
+class Sketch:
+    """What `certify` needs of k vectors, added up over ranges of features, for vectors that are never whole in memory.
+
+    Parameters
+    ----------
+    count : int
+        k.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._products: Float64 = np.zeros((0, count))
+        self._along: Float64 = np.zeros((0, count))
+        self._rounding: Float64 = np.zeros((0, count))
+
+    def add(
+        self,
+        vectors: npt.NDArray[Any],
+        directions: npt.NDArray[Any],
+        products: npt.NDArray[Any],
+        rounding: npt.NDArray[Any] | None = None,
+    ) -> None:
+        """Add a range of w features: vectors (w, k) exactly as they are stored, W, Y and the error of Y, (w, q)."""
+        vectors = vectors.astype(np.float64, copy=False)
+        self._products = _sum(self._products, times(products.T.astype(np.float64, copy=False), vectors))
+        self._along = _sum(self._along, times(directions.T.astype(np.float64, copy=False), vectors))
+        if rounding is not None:
+            self.add_rounding(times(rounding.T.astype(np.float64, copy=False), vectors))
+
+    def add_rounding(self, sketched: Float64) -> None:
+        """Add to what the error of Y amounts to along the vectors, (q, k)."""
+        self._rounding = _sum(self._rounding, sketched)
+
+    def absorb(self, other: Sketch) -> None:
+        """Add the ranges of another sketch of the same vectors."""
+        self._products = _sum(self._products, other._products)
+        self._along = _sum(self._along, other._along)
+        self._rounding = _sum(self._rounding, other._rounding)
+
+    def first(self, count: int) -> Sketch:
+        """The sketch of the leading `count` vectors."""
+        kept = Sketch(count)
+        for name in ("_products", "_along", "_rounding"):
+            setattr(kept, name, getattr(self, name)[:, :count])
+        return kept
+
+    def certificate(self, values: Float64, *, next_value: float | None = None, failure: float = FAILURE) -> Certificate:
+        """Bound the residuals and angles of the pairs of these vectors and values; see `certify`."""
+        sketch = np.linalg.norm(self._products - self._along * values, axis=0)
+        if len(self._rounding):
+            sketch += np.linalg.norm(self._rounding, axis=0)
+        quantile = 2 * gammaincinv(len(self._along) / 2, failure / max(1, len(values)))
+        residual = sketch / np.sqrt(quantile)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            relative = np.where(values > 0, residual / values, np.inf)
+        return Certificate(residual, relative, angle_bounds(values, residual, next_value))
+
+
 def certify(
     values: Float64,
     vectors: npt.NDArray[Any],
     *,
     directions: Float64,
     products: Float64,
-    rounding: Float64 | float = 0.0,
+    rounding: Float64 | None = None,
     next_value: float | None = None,
     failure: float = FAILURE,
 ) -> Certificate:
@@ -69,15 +128,14 @@ def certify(
     failure : float
         Probability that any of the bounds is wrong.
     """
-    vectors = vectors.astype(np.float64)
-    sketch = np.linalg.norm(products.T @ vectors - (directions.T @ vectors) * values, axis=0)
-    if isinstance(rounding, np.ndarray):
-        sketch += np.linalg.norm(rounding.T @ vectors, axis=0)
-    quantile = 2 * gammaincinv(directions.shape[1] / 2, failure / max(1, len(values)))
-    residual = sketch / np.sqrt(quantile)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        relative = np.where(values > 0, residual / values, np.inf)
-    return Certificate(residual, relative, angle_bounds(values, residual, next_value))
+    sketch = Sketch(len(values))
+    sketch.add(vectors, directions, products, rounding)
+    return sketch.certificate(values, next_value=next_value, failure=failure)
+
+
+def _sum(one: Float64, other: Float64) -> Float64:
+    """The sum of two sketches, of which one may hold nothing yet."""
+    return other if not len(one) else one if not len(other) else one + other
 
 
 def angle_bounds(values: Float64, residual: Float64, next_value: float | None) -> Float64:
