@@ -98,7 +98,7 @@ LAYOUTS: dict[str, Callable[[Path, int, int], Path]] = {
 
 def opened(path: Path) -> Any:
     """The collection, binned where it is of PNG files; imports what the steps need."""
-    import streampca.applying
+    import streampca.applying.writing
     import streampca.fitting
     import streampca.outputs
 
@@ -128,17 +128,17 @@ def fit(path: Path, model: Path, k: int, memory: str) -> Step:
 
 def apply(path: Path, model: Path, verb: str, output: Path, memory: str) -> Step:
     """Write the scores or the reconstruction of a collection by a saved model, and remove them."""
-    import streampca.applying
+    import streampca.applying.writing
 
     bills: list[int] = []
-    plan_application = streampca.applying.plan_application
+    plan_application = streampca.applying.writing.plan_application
 
     def noted(**sizes: Any) -> Any:
         application = plan_application(**sizes)
         bills.append(application.bill.total)
         return application
 
-    streampca.applying.plan_application = noted
+    streampca.applying.writing.plan_application = noted
     collection = opened(path).raw
 
     def work() -> None:

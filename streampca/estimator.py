@@ -13,12 +13,13 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .fitting import fit_collection, prepared, weights_of
+from .fitting import fit_collection, prepared
 from .model import PCAModel
 from .prepare import Preparation
 from .readers import Collection, open_collection
 from .request import Request
 from .units import parse_bytes
+from .weights import weights_of
 
 Array = npt.NDArray[Any]
 
@@ -144,7 +145,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     @property
     def components_(self) -> Array:
         """Components as rows of features."""
-        return self.model_.subspace.components
+        return np.asarray(self.model_.subspace.components)
 
     @property
     def mean_(self) -> Array:

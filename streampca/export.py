@@ -7,6 +7,7 @@ Bio-Formats (https://docs.openmicroscopy.org/ome-model).
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from .units import GIB, MIB, format_shape
 Array = npt.NDArray[Any]
 
 MOST_IMAGEJ = 4 * GIB - 32 * MIB  # bytes of pixels: offsets in a classic TIFF have 32 bits
+READ = 64 * MIB  # of components at a time
 ENDINGS = (".tif", ".tiff", ".npy")
 CHANNELS = ("channel", "channels", "c", "s", "rgb", "colour", "color")  # names of a sample's axis of colours
 COLOURS = ("red", "green", "blue", "alpha")
@@ -31,7 +33,7 @@ COLOURS = ("red", "green", "blue", "alpha")
 
 @dataclass(frozen=True)
 class Components:
-    """Mean and components of a model, in memory or in its store: one is read at a time.
+    """Mean and components of a model, in memory or in its store: a few are read at a time.
 
     Attributes
     ----------
@@ -68,8 +70,13 @@ class Components:
         """The pictures, in order, each of the sample's shape."""
         if self.mean:
             yield self._read("mean", ...)
-        for number in range(self.first):
-            yield self._read("components", number)
+        for start in range(0, self.first, self._together):
+            yield from self._read("components", slice(start, min(start + self._together, self.first)))
+
+    @property
+    def _together(self) -> int:
+        """Components read at a time: chunks on disk hold several, which are decoded together."""
+        return max(1, READ // (8 * math.prod(self.shape[1:])))
 
     def _read(self, name: str, key: Any) -> Array:
         try:
@@ -91,7 +98,7 @@ def export_components(
     Parameters
     ----------
     model : PCAModel or path
-        Of a model in a folder, one component is in memory at a time.
+        Of a model in a folder, a few components are in memory at a time.
     path : path
         ``.tif`` or ``.tiff``: float32 pages for ImageJ and Fiji, labelled with each component's share of the variance;
         NaN outside the mask. Components of plain pictures are channels, each with its own contrast; those of stacks

@@ -26,13 +26,15 @@ from .applying import (
     write_scores,
 )
 from .collection import Coordinate
+from .components import StoredComponents
 from .errors import RequestError
 from .events import Listener, silent
+from .planning import budget_of
 from .prepare import Frame, Preparation, Prepared, check_raw, given_shape
 from .readers import Collection, open_collection
 from .store import PER_COMPONENT, pca_arrays, pca_attributes, read_pca, read_state, write_model
 from .subspace import Subspace, working_dtype
-from .units import GIB, format_shape
+from .units import GIB, format_shape, parse_bytes
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -46,8 +48,9 @@ class PCAModel:
 
     Attributes
     ----------
-    components : ndarray of shape (k, *sample_shape)
-        Orthonormal, by descending variance; NaN outside the mask.
+    components : ndarray or StoredComponents of shape (k, *sample_shape)
+        Orthonormal, by descending variance; NaN outside the mask. In memory, or on disk where they are large (see
+        `load_model`), and then read when they are sliced.
     mean : ndarray of shape sample_shape
         NaN outside the mask.
     explained_variance, explained_variance_ratio, singular_values : ndarray of shape (k,)
@@ -82,7 +85,7 @@ class PCAModel:
         The mergeable statistic, where kept.
     """
 
-    components: Array
+    components: Array | StoredComponents
     mean: Float64
     explained_variance: Float64
     error_bound: Float64
@@ -100,8 +103,6 @@ class PCAModel:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     statistic: Accumulator | None = None
     name: str = "the model"
-
-    # -- what it is
 
     @property
     def n_components(self) -> int:
@@ -131,8 +132,9 @@ class PCAModel:
     @property
     def subspace(self) -> Subspace:
         """Mean and components as plain rows of features, without names."""
-        frame = self.frame
-        return Subspace(frame.features(self.mean[None])[0], frame.features(self.components), self.explained_variance)
+        own, features = self.components, self.frame.features
+        rows = own.rows if isinstance(own, StoredComponents) else features(own)
+        return Subspace(features(self.mean[None])[0], rows, self.explained_variance)
 
     @property
     def frame(self) -> Frame:
@@ -305,10 +307,10 @@ class PCAModel:
         OutputError
             If the output exists (and `overwrite` is false) or cannot be written.
         BudgetError
-            If components and one sample do not fit the budget.
+            If not even pieces of the components and one sample fit the budget.
         """
         how: dict[str, Any] = {"whiten": whiten, "memory": memory, "overwrite": overwrite, "listener": listener}
-        write_scores(self.subspace, self.prepared(source), os.fspath(path), model=self.name, **how)
+        write_scores(self.subspace, self.frame, self.prepared(source), os.fspath(path), model=self.name, **how)
 
     def write_reconstruction(
         self,
@@ -331,10 +333,8 @@ class PCAModel:
         collection = raw if from_scores else self.prepared(raw, self.preparation.unnormalized)
         how: dict[str, Any] = {"memory": memory, "overwrite": overwrite, "listener": listener}
         how |= {"dims": self.sample_dims, "coordinates": self.coordinates}
-        how["normalized"] = self.preparation.normalize if from_scores else None
-        whitened = bool(raw.attributes.get("whiten", whiten))
-        function: Any = partial(images_of, whiten=whitened) if from_scores else reconstructions_of
-        write_images(subspace, self.frame, function, collection, os.fspath(path), model=self.name, **how)
+        how["whitened"] = bool(raw.attributes.get("whiten", whiten)) if from_scores else None
+        write_images(subspace, self.frame, collection, os.fspath(path), model=self.name, **how)
 
     # -- saving
 
@@ -357,24 +357,22 @@ class PCAModel:
         """
         if keep_state is None:
             keep_state = 8 * self.n_features**2 <= STATE_LIMIT
-        state = self.statistic.state(copy=False) if self.statistic is not None and keep_state else None
-        write_model(
-            os.fspath(path),
-            kind="pca",
-            arrays=pca_arrays(self),
-            state=state,
-            state_kind=self.statistic.kind if self.statistic is not None else "",
-            attributes=pca_attributes(self),
-            overwrite=overwrite,
-        )
+        how: dict[str, Any] = {"arrays": pca_arrays(self), "attributes": pca_attributes(self), "overwrite": overwrite}
+        if self.statistic is not None and keep_state:
+            how |= {"state": self.statistic.state(copy=False), "state_kind": self.statistic.kind}
+        write_model(os.fspath(path), kind="pca", **how)
 
     def without_statistic(self) -> PCAModel:
         """The same model without the p x p statistic, which gives its memory back."""
         return replace(self, statistic=None)
 
 
-def load_model(path: str | os.PathLike[str], *, statistic: bool = False) -> PCAModel:
+def load_model(path: str | os.PathLike[str], *, statistic: bool = False, memory: int | str | None = None) -> PCAModel:
     """Load a model written by `PCAModel.save` or ``streampca fit``.
+
+    Components of at most a quarter of the budget are read into memory. Larger ones stay on disk and are read piece by
+    piece by whatever the model does: ``model.components`` is then a `streampca.components.StoredComponents`, which
+    gives arrays when it is sliced.
 
     Parameters
     ----------
@@ -382,13 +380,16 @@ def load_model(path: str | os.PathLike[str], *, statistic: bool = False) -> PCAM
         The model's folder.
     statistic : bool, default=False
         Load the mergeable statistic too, 8 p^2 bytes, where the model keeps one.
+    memory : int or str, optional
+        Most bytes that what follows is to use, such as ``"2 GiB"``; half of what the machine allows by default.
 
     Raises
     ------
     ModelError
         If there is none, or it is incomplete, damaged, or of a newer format.
     """
-    fields = read_pca(os.fspath(path))
+    budget, _ = budget_of(None if memory is None else parse_bytes(memory))
+    fields = read_pca(os.fspath(path), budget)
     kept = read_state(os.fspath(path)) if statistic else None
     return PCAModel(**fields, statistic=ACCUMULATORS[kept[0]].from_state(kept[1]) if kept else None)
 

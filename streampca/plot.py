@@ -7,13 +7,12 @@ caller chose stays. Each function draws into the axes or figure it is given, or 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
-from .applying import reconstructions_of
 from .errors import OutputError, RequestError
 from .outputs import staged
 from .panels import BLUE, DPI, GREY, SMALL, Array, AxesGrid, draw, grid_size, limits_of, new_figure, picture, sign_scale
@@ -107,8 +106,7 @@ def mean_and_components(model: PCAModel, count: int = 8, figure: AnyFigure | Non
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for spare in axes[count + 1 :]:
         spare.remove()
-    mask = np.isfinite(model.components[0])
-    mean = picture(np.where(mask, model.mean, np.nan))
+    mean = picture(model.mean)
     draw(axes[0], mean, _mean_limits(model, mean))
     axes[0].set_title("mean", fontsize=SMALL)
     for index, ax in enumerate(axes[1 : count + 1]):
@@ -161,8 +159,8 @@ def reconstructions(
         raise RequestError(f"samples to draw have shapes {shapes}; give 1 or more of shape {model.raw_shape}.")
     figure = figure if figure is not None else new_figure(*grid_size(model.mean, len(images), len(steps) + 1))
     axes: AxesGrid = figure.subplots(len(images), len(steps) + 1, squeeze=False)
-    for row, image in enumerate(images):
-        _row(axes[row], _versions(model, image, steps))
+    for row, versions in enumerate(_versions(model, images, steps)):
+        _row(axes[row], versions)
     axes[0, 0].set_title("original", fontsize=SMALL)
     for ax, step in zip(axes[0, 1:], steps, strict=True):
         ax.set_title(f"{step} component{'s' if step > 1 else ''}", fontsize=SMALL)
@@ -179,15 +177,17 @@ def _mean_limits(model: PCAModel, mean: Array) -> tuple[float, float]:
     return low, high
 
 
-def _versions(model: PCAModel, image: Array, steps: list[int]) -> list[Array]:
-    """Return an image as prepared, what no component keeps of it (the mean), and what each number of them does."""
-    frame, subspace = replace(model.frame, raw_shape=image.shape), model.subspace
-    rows = frame.unnormalized.rows(image.reshape(1, -1))
-    kept = [reconstructions_of(subspace.first(step), rows, frame=frame)[0] for step in (0, *steps)]
-    return [frame.images(rows.astype(np.float64))[0], *kept]
+def _versions(model: PCAModel, images: list[Array], steps: list[int]) -> Iterator[tuple[Array, ...]]:
+    """Give each image as prepared, what no component keeps of it (the mean), and what each number of them does."""
+    frame, subspace = model.frame, model.subspace
+    each = [replace(frame.unnormalized, raw_shape=image.shape).rows(image.reshape(1, -1)) for image in images]
+    normalized, numbers = frame.normalized(rows := np.concatenate(each))
+    scores = subspace.project(normalized)
+    kept = [frame.denormalized(subspace.reconstruct(scores[:, :step]), numbers) for step in (0, *steps)]
+    return zip(*(frame.images(made) for made in (rows.astype(np.float64), *kept)), strict=True)
 
 
-def _row(axes: AxesGrid, versions: list[Array]) -> None:
+def _row(axes: AxesGrid, versions: Sequence[Array]) -> None:
     """Draw an original and its reconstructions on one scale, with the error under each."""
     original, mean, *kept = versions
     limits = limits_of(picture(original))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,8 @@ import numpy.typing as npt
 import zarr
 
 from .collection import Coordinate
+from .components import NAME as COMPONENTS
+from .components import PIECE, ComponentSink, StoredComponents
 from .errors import ModelError, OutputError, first_line
 from .outputs import ATTRIBUTE, consolidate, staged
 from .prepare import Preparation
@@ -27,16 +30,130 @@ Array = npt.NDArray[Any]
 FORMAT = 1
 PER_COMPONENT = ("explained_variance", "explained_variance_ratio", "singular_values", "error_bound", "angle_bound")
 CHUNK_BYTES = 4 * MIB  # of one chunk: small enough to read a component alone, large enough for a disk
+HELD_SHARE = 4  # components of at most this share of the budget are read into memory; they are worked on in copies
+PIECE_SHARE = 16  # of the budget for what is read of others at a time
 SHARD_BYTES = 16 * MIB  # of one file, so that large arrays do not become a million of them
 
 
 @dataclass(frozen=True)
 class Stored:
-    """An array and the names of its dimensions."""
+    """An array, perhaps components on disk, and the names of its dimensions."""
 
     dims: tuple[str, ...]
-    values: Array
+    values: Any
     attributes: Mapping[str, Any] | None = None
+
+
+class ModelWriter:
+    """Writes a model of format 1, its components as they are made; the folder takes its name when all went well.
+
+    Parameters
+    ----------
+    path : str
+        A folder to make.
+    kind : str, default="pca"
+        Of model.
+    overwrite : bool, default=False
+        Replace a model already there.
+
+    Raises
+    ------
+    OutputError
+        If something is there already, or it cannot be written.
+
+    Examples
+    --------
+    >>> from streampca.store import ModelWriter
+    >>> with ModelWriter("model.zarr") as writer:  # doctest: +SKIP
+    ...     sink = writer.components((k, *sample_shape), dims=("y", "x"), dtype="f4", mask=None)
+    ...     for features in sink.ranges(most_features):
+    ...         sink.write(features, loadings(features))
+    ...     writer.finish(arrays, attributes)
+    """
+
+    def __init__(self, path: str, *, kind: str = "pca", overwrite: bool = False) -> None:
+        check_model_output(path, overwrite=overwrite)
+        self._path, self._kind = path, kind
+        self._sink: ComponentSink | None = None
+
+    def __enter__(self) -> ModelWriter:
+        with ExitStack() as stack:  # what fails here too leaves nothing
+            self._partial = stack.enter_context(staged(self._path))
+            about = {ATTRIBUTE: {"kind": self._kind, "complete": False}}
+            self._root = zarr.create_group(self._partial, zarr_format=3, attributes=about)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *raised: Any) -> bool | None:
+        return self._stack.__exit__(*raised)
+
+    def components(
+        self,
+        shape: tuple[int, ...],
+        *,
+        dims: tuple[str, ...],
+        dtype: npt.DTypeLike,
+        mask: npt.NDArray[np.bool_] | None = None,
+        identity: str | None = None,
+    ) -> ComponentSink:
+        """Begin the components, an array of shape (k, *sample_shape) that is written range by range of features.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            (k, *sample_shape).
+        dims : tuple of str
+            Names of the sample's axes.
+        dtype : dtype
+            float32 or float64.
+        mask : ndarray of bool, optional
+            Pixels that are features; NaN is stored outside.
+        identity : str, optional
+            Of the components that these are a copy of.
+        """
+        self._sink = ComponentSink(self._root, shape, dims=dims, dtype=dtype, mask=mask, identity=identity)
+        return self._sink
+
+    def stored(self) -> StoredComponents:
+        """The components that were begun, as they can be read when the model is complete."""
+        array: Any = self._root[COMPONENTS]
+        return StoredComponents.of(self._path, array)
+
+    def finish(
+        self,
+        arrays: Mapping[str, Stored],
+        attributes: Mapping[str, Any],
+        *,
+        state: Mapping[str, Array] | None = None,
+        state_kind: str = "",
+    ) -> None:
+        """Write all that is left, and mark the model complete.
+
+        Parameters
+        ----------
+        arrays : mapping of str to Stored
+            The root Dataset; ``components`` in it are written unless they were begun before.
+        attributes : mapping
+            Plain data beside format and kind: provenance, preparation.
+        state : mapping of str to ndarray, optional
+            Sub-group ``state``: the mergeable statistic.
+        state_kind : str
+            Which statistic it is, e.g. ``"scatter"``.
+        """
+        for name, array in arrays.items():
+            if name != COMPONENTS:
+                _write_array(self._root, name, array)
+            elif self._sink is None:
+                values = array.values
+                own = values.identity if isinstance(values, StoredComponents) else None
+                self.components(values.shape, dims=array.dims[1:], dtype=values.dtype, identity=own).copy(values)
+        if state:
+            group = self._root.create_group("state", attributes={"kind": state_kind})
+            for name, values in state.items():
+                dims = tuple(f"{name}_{axis}" for axis in range(values.ndim))
+                _write_array(group, name, Stored(dims, values))
+        self._root.attrs.put({ATTRIBUTE: {"format": FORMAT, "kind": self._kind, "complete": True, **attributes}})
+        consolidate(self._partial)
 
 
 def write_model(
@@ -44,47 +161,14 @@ def write_model(
     *,
     kind: str,
     arrays: Mapping[str, Stored],
-    state: Mapping[str, Array] | None,
-    state_kind: str = "",
     attributes: Mapping[str, Any],
+    state: Mapping[str, Array] | None = None,
+    state_kind: str = "",
     overwrite: bool = False,
 ) -> None:
-    """Write a model of format 1.
-
-    Parameters
-    ----------
-    path : str
-        A folder to make.
-    kind : str
-        Of model, e.g. ``"pca"``.
-    arrays : mapping of str to Stored
-        The root Dataset.
-    state : mapping of str to ndarray, optional
-        Sub-group ``state``: the mergeable statistic.
-    state_kind : str
-        Which statistic it is, e.g. ``"scatter"``.
-    attributes : mapping
-        Plain data beside format and kind: provenance, preparation.
-    overwrite : bool
-        Replace a model already there.
-
-    Raises
-    ------
-    OutputError
-        If something is there already, or it cannot be written.
-    """
-    check_model_output(path, overwrite=overwrite)
-    with staged(path) as partial:
-        root = zarr.create_group(partial, zarr_format=3, attributes={ATTRIBUTE: {"kind": kind, "complete": False}})
-        for name, array in arrays.items():
-            _write_array(root, name, array)
-        if state:
-            group = root.create_group("state", attributes={"kind": state_kind})
-            for name, values in state.items():
-                dims = tuple(f"{name}_{axis}" for axis in range(values.ndim))
-                _write_array(group, name, Stored(dims, values))
-        root.attrs.put({ATTRIBUTE: {"format": FORMAT, "kind": kind, "complete": True, **attributes}})
-        consolidate(partial)
+    """Write a model of format 1, whose components exist already; see `ModelWriter`."""
+    with ModelWriter(path, kind=kind, overwrite=overwrite) as writer:
+        writer.finish(arrays, attributes, state=state, state_kind=state_kind)
 
 
 def _write_array(group: zarr.Group, name: str, array: Stored) -> None:
@@ -147,10 +231,12 @@ def read_model(path: str) -> tuple[zarr.Group, dict[str, Any]]:
     return group, about
 
 
-def read_arrays(group: zarr.Group) -> dict[str, Array]:
-    """All arrays of a group, in memory."""
+def read_arrays(group: zarr.Group, *, but: str | None = None) -> dict[str, Array]:
+    """All arrays of a group, in memory; perhaps but one."""
     found = {}
     for name, array in group.arrays():
+        if name == but:
+            continue
         try:
             found[name] = np.asarray(array[...])
         except (OSError, ValueError, RuntimeError) as error:
@@ -195,10 +281,14 @@ def pca_attributes(model: Any) -> dict[str, Any]:
     return {"provenance": dict(model.provenance), "preparation": {**model.preparation.to_json(), **raw}}
 
 
-def read_pca(path: str) -> dict[str, Any]:
-    """The fields of the `PCAModel` at a path; raises as `read_model`."""
+def read_pca(path: str, memory: int) -> dict[str, Any]:
+    """The fields of the `PCAModel` at a path; raises as `read_model`.
+
+    Components stay on disk where they take more than a `HELD_SHARE` of `memory` bytes.
+    """
     group, about = read_model(path)
-    arrays, prepared = read_arrays(group), about["preparation"]
+    arrays, prepared = read_arrays(group, but=COMPONENTS), about["preparation"]
+    arrays[COMPONENTS] = _components(path, group, memory)
     mask = arrays["mask"].astype(bool) if "mask" in arrays else None
     dims = group["mean"].metadata.dimension_names or ()  # type: ignore[union-attr]
     fields = ("components", "mean", "explained_variance", "error_bound", "angle_bound")
@@ -219,6 +309,17 @@ def read_pca(path: str) -> dict[str, Any]:
         "provenance": about["provenance"],
         "name": path,
     }
+
+
+def _components(path: str, group: zarr.Group, memory: int) -> Any:
+    array: Any = group[COMPONENTS]
+    stored = StoredComponents.of(path, array, min(PIECE, max(1, memory // PIECE_SHARE)))
+    return np.asarray(stored) if are_held(stored.nbytes, memory) else stored
+
+
+def are_held(nbytes: int, memory: int) -> bool:
+    """Whether components of so many bytes are read into memory when a model is loaded."""
+    return HELD_SHARE * nbytes <= memory
 
 
 def check_model_output(path: str, *, overwrite: bool) -> None:

@@ -1,15 +1,49 @@
-"""The numbers alone: a mean and components that project and reconstruct plain arrays of rows."""
+"""The numbers alone: a mean and components that project and reconstruct plain arrays of rows.
+
+Components may be larger than memory: what is computed from them is a sum, or is put together, over ranges of features,
+each with its part of the mean and of the components.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from .blocks import Span, blocks_of
+
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
+
+
+class FeatureRows(Protocol):
+    """Components (k, p) that are read a range of features at a time; `streampca.components.StoredRows` are."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(k, p)."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float32 or float64."""
+
+    def __len__(self) -> int:
+        """Number of components, k."""
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
+        """All of them, in memory."""
+
+    def ranges(self, most_features: int | None = None) -> list[Span]:
+        """Cut the features into ranges to read, of at most so many where storage allows it."""
+
+    def read(self, features: Span) -> Array:
+        """Read a range of features: (k, features)."""
+
+    def first(self, count: int) -> FeatureRows:
+        """Take the first `count` components."""
 
 
 def working_dtype(rows: npt.DTypeLike, components: npt.DTypeLike) -> np.dtype[Any]:
@@ -32,14 +66,14 @@ class Subspace:
     ----------
     mean : ndarray of shape (p,)
         float64.
-    components : ndarray of shape (k, p)
+    components : ndarray or FeatureRows of shape (k, p)
         Orthonormal rows, float32 or float64.
     variance : ndarray of shape (k,)
         Variances along the components, for whitening.
     """
 
     mean: Float64
-    components: Array
+    components: Array | FeatureRows
     variance: Float64
 
     @property
@@ -47,39 +81,105 @@ class Subspace:
         """Length of a row, p."""
         return len(self.mean)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the components are in memory."""
+        return isinstance(self.components, np.ndarray)
+
+    def held(self) -> Subspace:
+        """The same with its components in memory."""
+        return Subspace(self.mean, np.asarray(self.components), self.variance)
+
+    def first(self, count: int) -> Subspace:
+        """The subspace of the first `count` components."""
+        own = self.components
+        return Subspace(
+            self.mean, own[:count] if isinstance(own, np.ndarray) else own.first(count), self.variance[:count]
+        )
+
+    def ranges(self, most_features: int) -> list[Span]:
+        """Cut the features into ranges of at most so many, or the fewest that storage keeps together."""
+        if not isinstance(self.components, np.ndarray):
+            return self.components.ranges(most_features)
+        return list(blocks_of(Span(0, self.n_features), most_features))
+
+    def piece(self, features: Span) -> Subspace:
+        """The part of mean and components along a range of features, in memory.
+
+        Its components are orthonormal together with those of the other ranges only: scores by pieces add up.
+        """
+        cut, own = slice(*features), self.components
+        part = own[:, cut] if isinstance(own, np.ndarray) else own.read(features)
+        return Subspace(self.mean[cut], part, self.variance)
+
+    def pieces(self) -> Iterator[tuple[Span, Subspace]]:
+        """Every range of features with its piece; all features at once where components are in memory."""
+        if isinstance(self.components, np.ndarray):
+            yield Span(0, self.n_features), self
+        else:
+            for features in self.components.ranges():
+                yield features, self.piece(features)
+
     def project(self, rows: Array, *, whiten: bool = False) -> Array:
-        """Scores of rows: (m, p) to (m, k). Cost 2 m p k flops."""
+        """Scores of rows: (m, p) to (m, k). Cost 2 m p k flops; sums over pieces are float64."""
+        scores: Array | None = None
+        for features, piece in self.pieces():
+            part = piece.part_of_scores(rows[:, slice(*features)])
+            if features.size == self.n_features:
+                scores = part
+            else:
+                scores = part.astype(np.float64) if scores is None else np.add(scores, part, out=scores)
+            del piece  # before the next is read
+        found = cast("Array", scores).astype(working_dtype(rows.dtype, self.components.dtype), copy=False)
+        return self.whitened(found) if whiten else found
+
+    def part_of_scores(self, rows: Array) -> Array:
+        """What some features add to the scores, of the piece along them: (m, features) to (m, k)."""
+        components = cast("Array", self.components)
         centred, left = self._centred(rows)
-        scores = centred @ self.components.T.astype(centred.dtype, copy=False)
+        scores: Array = centred @ components.T.astype(centred.dtype, copy=False)
         scores -= left
-        if whiten:
-            scores /= self._deviations().astype(scores.dtype)
-        return scores  # type: ignore[no-any-return]
+        return scores
+
+    def whitened(self, scores: Array) -> Array:
+        """Divide scores by the standard deviation along each component, in place."""
+        scores /= self._deviations().astype(scores.dtype)
+        return scores
+
+    def unwhitened(self, scores: Array) -> Array:
+        """Undo `whitened` for the first components, (m, j) to (m, j)."""
+        return scores * self._deviations()[: scores.shape[1]].astype(scores.dtype)  # type: ignore[no-any-return]
 
     def reconstruct(self, scores: Array, *, whiten: bool = False) -> Array:
         """Rows from scores of the first components: (m, j) to (m, p), j at most k."""
         dtype = np.dtype(np.float32 if scores.dtype == np.float32 else np.float64)
-        j = scores.shape[1]
         scores = scores.astype(dtype, copy=False)
         if whiten:
-            scores = scores * self._deviations()[:j].astype(dtype)
-        rows = scores @ self.components[:j].astype(dtype, copy=False)
-        rows += self.mean.astype(dtype)
+            scores = self.unwhitened(scores)
+        if self.is_held:
+            return self.part_of_rows(scores)
+        rows = np.empty((len(scores), self.n_features), dtype)
+        for features, piece in self.first(scores.shape[1]).pieces():
+            rows[:, slice(*features)] = piece.part_of_rows(scores)
+            del piece
+        return rows
+
+    def part_of_rows(self, scores: Array) -> Array:
+        """Some features of rows, of the piece along them: (m, j) to (m, features), in the scores' dtype."""
+        rows: Array = scores @ cast("Array", self.components)[: scores.shape[1]].astype(scores.dtype, copy=False)
+        rows += self.mean.astype(scores.dtype)
         return rows
 
     def squared_error(self, rows: Array) -> Array:
-        """Squared distance of each row from the subspace, shape (m,), float64."""
-        centred, left = self._centred(rows)
-        components = self.components.astype(centred.dtype, copy=False)
-        scores = centred @ components.T
-        scores -= left
-        centred -= scores @ components
-        # What `_centred` left of the mean lies below the rounding of the rows themselves.
-        return np.einsum("ij,ij->i", centred, centred, dtype=np.float64)  # type: ignore[no-any-return]
-
-    def first(self, count: int) -> Subspace:
-        """The subspace of the first `count` components."""
-        return Subspace(self.mean, self.components[:count], self.variance[:count])
+        """Squared distance of each row from the subspace, shape (m,), float64. Reads stored components twice."""
+        scores, error = self.project(rows), np.zeros(len(rows))
+        for features, piece in self.pieces():
+            # What `_centred` left of the mean lies below the rounding of the rows themselves.
+            centred, _ = piece._centred(rows[:, slice(*features)])
+            centred -= scores @ cast("Array", piece.components).astype(centred.dtype, copy=False)
+            error += np.einsum("ij,ij->i", centred, centred, dtype=np.float64)
+            del piece, centred
+        return error
 
     def _centred(self, rows: Array) -> tuple[Array, Array]:
         """Rows less the mean in the working dtype, and the scores of what that left of the mean.
@@ -89,7 +189,8 @@ class Subspace:
         dtype = working_dtype(rows.dtype, self.components.dtype)
         coarse = self.mean.astype(dtype)
         centred = np.subtract(rows, coarse, dtype=dtype, casting="unsafe")
-        return centred, (self.components @ (self.mean - coarse)).astype(dtype)
+        left = (self.mean - coarse).astype(dtype)
+        return centred, cast("Array", self.components).astype(dtype, copy=False) @ left
 
     def _deviations(self) -> Float64:
         floor = np.finfo(np.float64).tiny

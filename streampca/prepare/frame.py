@@ -91,7 +91,7 @@ class Frame:
         return rows if self.mask is None else rows.compress(self.mask.ravel(), axis=1)
 
     def _scaled(self, rows: Array) -> Array:
-        factors = self._factors(rows.dtype)
+        factors = self.factors(rows.dtype)
         return rows if factors is None else np.multiply(rows, factors, dtype=float_of(rows.dtype))
 
     def normalized(self, rows: Array) -> tuple[Array, Float64 | None]:
@@ -106,10 +106,10 @@ class Frame:
 
     def images(self, rows: Array) -> Array:
         """Rows of features as images, scale undone; NaN outside the mask."""
-        factors = self._factors(rows.dtype)
+        factors = self.factors(rows.dtype)
         return unflatten(rows if factors is None else rows / factors, self.sample_shape, self.mask)
 
-    def _factors(self, dtype: npt.DTypeLike) -> Any:
+    def factors(self, dtype: npt.DTypeLike) -> Any:
         """What features of a dtype are multiplied by: a row, a number, or None."""
         scale, dtype = self.preparation.scale, float_of(dtype)
         full = self.preparation.full_scale(self.sample_shape)

@@ -92,8 +92,13 @@ class Prepared(Collection):
 
     @property
     def chunks(self) -> Chunks:
-        """Samples to a chunk as stored; a prepared sample is always read whole."""
-        return Chunks(self.raw.chunks.samples, self.n_features)
+        """As stored; a sample that anything is done to is always read whole."""
+        return self.raw.chunks if self.preparation.is_identity else Chunks(self.raw.chunks.samples, self.n_features)
+
+    @property
+    def encoded(self) -> bool:
+        """Whether reading the raw collection decodes."""
+        return self.raw.encoded
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
@@ -113,6 +118,18 @@ class Prepared(Collection):
         except NormalizeError as error:
             raise error.of(self.named, rows.start) from None
         return np.ascontiguousarray(prepared if features is None else prepared[:, features])
+
+    @property
+    def fills(self) -> bool:
+        """As the raw collection, where nothing is done to it."""
+        return self.preparation.is_identity and self.raw.fills
+
+    def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
+        """As the raw collection does, where nothing is done to it."""
+        if self.preparation.is_identity:
+            self.raw.read_into(rows, features, out)
+        else:
+            super().read_into(rows, features, out)
 
     def _one_by_one(self, rows: slice) -> Array:
         """Prepare each image as it is decoded, in the thread that decoded it."""

@@ -1,0 +1,25 @@
+"""A model's numbers applied to a collection: as a lazy dask array, or block by block into an output.
+
+The graph of a lazy result is small and holds the collection's path, not its data; each chunk reads its own samples.
+Outputs are written within a budget: block by block of samples where the components are in memory beside, else piece by
+piece of both, as `streampca.planning.plan_pieces` says.
+"""
+
+from .foreseen import check_foreseen
+from .lazy import RowMap, lazy_rows, map_array, map_rows
+from .maps import errors_of, images_of, reconstructions_of, scores_of
+from .writing import write_images, write_scores
+
+__all__ = [
+    "RowMap",
+    "check_foreseen",
+    "errors_of",
+    "images_of",
+    "lazy_rows",
+    "map_array",
+    "map_rows",
+    "reconstructions_of",
+    "scores_of",
+    "write_images",
+    "write_scores",
+]

@@ -1,0 +1,152 @@
+"""Scores and images of a collection written to an output within a budget."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..blocks import Span, blocks_of
+from ..collection import Coordinate
+from ..errors import BudgetError
+from ..events import BlockDone, Listener, PassFinished, PassStarted
+from ..outputs import Table, open_sink
+from ..planning import Application, plan_application, problem_of
+from ..planning.pieces import are_possible
+from ..prepare import Frame, NormalizeError
+from ..readers import Collection
+from ..subspace import Subspace, working_dtype
+from ..units import parse_bytes
+from .lazy import RowMap
+from .maps import images_of, reconstructions_of, scores_of
+from .pieces import Pieces, write_pieces
+from .refusing import refuse_bad
+
+Array = npt.NDArray[Any]
+
+
+def write_scores(
+    subspace: Subspace, frame: Frame, collection: Collection, path: str, *, model: str, whiten: bool, **how: Any
+) -> None:
+    """Write the scores of a prepared collection; see `PCAModel.write_scores`."""
+    k = len(subspace.components)
+    table = Table(
+        "scores",
+        (collection.n_samples, k),
+        ("sample", "component"),
+        working_dtype(collection.dtype, subspace.components.dtype),
+        names=collection.sample_names(),
+        attributes={"source": collection.source, "model": model, "whiten": whiten},
+        coordinates={"component": Coordinate(np.arange(1, k + 1))},
+        sample_coordinates=collection.sample_coordinates(),
+    )
+    work = Pieces(subspace, frame, collection, table.dtype, whiten=whiten)
+    _write(work, partial(scores_of, whiten=whiten), table, path, **how)
+
+
+def write_images(
+    subspace: Subspace,
+    frame: Frame,
+    collection: Collection,
+    path: str,
+    *,
+    model: str,
+    dims: tuple[str, ...],
+    coordinates: Mapping[str, Coordinate],
+    whitened: bool | None = None,
+    **how: Any,
+) -> None:
+    """Write images made of a collection's samples, or of scores; see `PCAModel.write_reconstruction`.
+
+    `whitened` says of scores whether they are whitened, and is None where samples are given, not normalized yet.
+    """
+    given = whitened is not None
+    normalized = frame.preparation.normalize if given else None
+    about = {"source": collection.source, "model": model, "n_components": len(subspace.components)}
+    table = Table(
+        "images",
+        (collection.n_samples, *frame.sample_shape),
+        ("sample", *dims),
+        working_dtype(collection.dtype, subspace.components.dtype),
+        names=collection.sample_names(),
+        attributes=about if normalized is None else {**about, "normalized": normalized},
+        coordinates=coordinates,
+        sample_coordinates=collection.sample_coordinates(),
+    )
+    function: Any = partial(images_of, whiten=bool(whitened)) if given else reconstructions_of
+    work = Pieces(subspace, frame, collection, table.dtype, whiten=bool(whitened), given=given, makes_images=True)
+    _write(work, partial(function, frame=frame), table, path, **how)
+
+
+def _write(
+    work: Pieces,
+    function: Callable[[Subspace, Array], Array],
+    table: Table,
+    path: str,
+    *,
+    memory: int | str | None,
+    overwrite: bool,
+    listener: Listener,
+) -> None:
+    """Write block by block with the components in memory, or piece by piece where they do not fit beside."""
+    budget = None if memory is None else parse_bytes(memory)
+    plan = _whole(work, budget)
+    began = time.perf_counter()
+    listener(PassStarted(table.name, 1, 1, work.collection.n_samples, work.collection.nbytes))
+    if plan is None:
+        write_pieces(work, table, path, budget, overwrite=overwrite, listener=listener)
+    else:
+        with open_sink(path, replace(table, chunk_rows=plan.chunk_rows), overwrite=overwrite) as sink:
+            whole = partial(function, work.subspace.held())
+            for block, result, read in mapped_blocks(work.collection, whole, plan.block_rows):
+                sink.write(block.start, result)
+                listener(BlockDone(block.size, read))
+    listener(PassFinished(time.perf_counter() - began))
+
+
+def fits(work: Pieces, budget: int) -> bool:
+    """Whether something can be written within a budget in bytes, whole or in pieces; reads no sample."""
+    return _whole(work, budget) is not None or are_possible(work.problem(), work.parts(), budget)
+
+
+def _whole(work: Pieces, memory: int | None) -> Application | None:
+    """In which blocks samples are mapped whole, or None where all components do not fit beside one."""
+    components = work.subspace.components
+    shape = work.frame.sample_shape if work.makes_images else (len(components),)
+    try:
+        return plan_application(
+            problem=problem_of(work.collection),
+            n_components=len(components),
+            n_features=work.subspace.n_features,
+            component_itemsize=components.dtype.itemsize,
+            out_bytes=math.prod(shape) * work.dtype.itemsize,
+            memory=memory,
+        )
+    except BudgetError:
+        return None
+
+
+def mapped_blocks(collection: Collection, function: RowMap, block_rows: int) -> Iterator[tuple[Span, Array, int]]:
+    """Read a collection block by block and map each; yields (which samples, result, bytes read).
+
+    Raises
+    ------
+    DataError
+        If a result is not finite because a sample is not, or a sample cannot be normalized; names the sample.
+    """
+    for block in blocks_of(Span(0, collection.n_samples), block_rows):
+        rows = collection.read(slice(*block))
+        with np.errstate(invalid="ignore"):  # infinity less infinity; the sample is named instead
+            try:
+                result = function(rows)
+            except NormalizeError as error:
+                raise error.of(collection.named, block.start) from None
+            if rows.dtype.kind == "f" and not np.isfinite(np.sum(result, dtype=np.float64)):
+                refuse_bad(collection, rows, block.start)
+        yield block, result, block.size * collection.row_bytes

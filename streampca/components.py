@@ -1,0 +1,375 @@
+"""Components on disk, larger than memory: written and read a range of features at a time.
+
+They are one Zarr array ``(component, *sample_dims)``, cut into tiles: a box of pixels of all components, or of as many
+as make a good file. A tile is a shard, written once and whole; its chunks hold a few components each, so that one
+component can be looked at without reading all.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+
+from .blocks import Span
+from .boxes import box_of
+from .errors import ModelError, first_line
+from .machine import cores
+from .outputs import ATTRIBUTE, Cut
+from .tiling import Mask, Tiling
+from .units import KIB, MIB
+
+Array = npt.NDArray[Any]
+
+NAME = "components"  # of the array in a model
+# Bytes of a tile, which is what writing or reading holds several copies of: files stay few (600 for 4.8 GB), and
+# larger ones were read 1.5 times as fast for twice the memory.
+TILE = 8 * MIB
+CHUNK = 256 * KIB  # at least; below, handling a chunk costs more than decoding it
+TOGETHER = 16  # components to a chunk, at least
+LEAST_RUN = 16 * KIB  # of one component in a tile
+# Of a tile while it is written: itself with NaN outside the mask, its chunks as encoded, and these put together.
+WRITE_COPIES = 4
+READ_COPIES = 5  # of a tile while it is read: as stored, its chunks as decoded, put together, and inside the mask
+POOLS = 10 * MIB  # what the memory pools of Zarr's threads keep; tests/test_memory_stored.py
+DECODE_COPIES = 4  # of a shard of whole components while it is decoded, on every core
+PIECE = 64 * MIB  # components in memory at a time where nobody says how much there may be
+
+
+def component_cut(shape: tuple[int, ...], itemsize: int) -> Cut:
+    """How components of a shape (k, *sample_shape) are stored.
+
+    Returns
+    -------
+    Cut
+        Chunks and shards; a shard is a tile, and no larger than `TILE` unless one run of all components is.
+    """
+    k = max(1, shape[0])
+    width = max(TILE // (k * itemsize), LEAST_RUN // itemsize)
+    box = box_of(width, shape[1:])
+    run = prod(box) * itemsize
+    chunks = -(-k // max(TOGETHER, CHUNK // run))
+    together = -(-k // chunks)
+    gathered = max(1, min(chunks, -(-TILE // (together * run))))
+    return Cut((together, *box), (gathered * together, *box))
+
+
+def tile_bytes(shape: tuple[int, ...], itemsize: int) -> int:
+    """Bytes of what is written or read at least: one tile of all components of a shape (k, *sample_shape)."""
+    return shape[0] * prod(component_cut(shape, itemsize).chunk[1:]) * itemsize
+
+
+class ComponentSink:
+    """Takes components a range of features at a time, and puts them where a model keeps them.
+
+    Parameters
+    ----------
+    group : zarr.Group
+        The model's.
+    shape : tuple of int
+        (k, *sample_shape).
+    dims : tuple of str
+        Names of the sample's axes.
+    dtype : dtype
+        As stored, float32 or float64.
+    mask : ndarray of bool or None
+        Pixels that are features.
+    identity : str, optional
+        Of the components that these are a copy of; a new one by default.
+    """
+
+    def __init__(
+        self,
+        group: zarr.Group,
+        shape: tuple[int, ...],
+        *,
+        dims: tuple[str, ...],
+        dtype: npt.DTypeLike,
+        mask: Mask | None = None,
+        identity: str | None = None,
+    ) -> None:
+        cut = component_cut(shape, np.dtype(dtype).itemsize)
+        self._array = group.create_array(
+            NAME,
+            shape=shape,
+            dtype=np.dtype(dtype),
+            chunks=cut.chunk,
+            shards=None if cut.shard == cut.chunk else cut.shard,
+            dimension_names=("component", *dims),
+            attributes={ATTRIBUTE: {"id": identity or uuid.uuid4().hex}},
+            fill_value=np.nan,
+        )
+        self._tiling = Tiling(shape[1:], cut.chunk[1:], mask)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(k, *sample_shape)."""
+        return self._array.shape
+
+    def ranges(self, most_features: int) -> list[Span]:
+        """Ranges of features to write, each of at most so many or the fewest that storage allows; all together."""
+        return self._tiling.ranges(most_features)
+
+    def write(self, features: Span, values: Array) -> None:
+        """Write a range of features of all components, one of `ranges` or several that adjoin.
+
+        Parameters
+        ----------
+        features : Span
+            Which.
+        values : ndarray of shape (k, features)
+            Their loadings. Beside them `WRITE_COPIES` tiles are in memory meanwhile.
+        """
+        for tile in self._tiling.within(features):
+            part = values[:, tile.features.start - features.start : tile.features.stop - features.start]
+            with _encoding():
+                self._array[(slice(None), *tile.box)] = tile.filled(part)
+
+    def copy(self, components: Any) -> None:
+        """Write all of components that can be sliced, of shape (k, *sample_shape), NaN outside the mask."""
+        for tile in Tiling(self.shape[1:], self._tiling.box, None).within(Span(0, prod(self.shape[1:]))):
+            box = (slice(None), *tile.box)
+            with _encoding():
+                self._array[box] = components[box]
+
+    def truncate(self, k: int) -> None:
+        """Keep the first `k` components only."""
+        self._array.resize((k, *self.shape[1:]))
+
+
+@dataclass(frozen=True)
+class StoredComponents:
+    r"""Components of a model on disk, read when they are asked for. Pickles small: it holds the path.
+
+    Slicing gives numpy arrays of shape (j, \*part of the sample), NaN outside the mask; ``np.asarray`` gives all.
+
+    Attributes
+    ----------
+    path : str
+        The model's folder.
+    shape : tuple of int
+        (k, \*sample_shape).
+    dtype : numpy.dtype
+        float32 or float64.
+    piece_bytes : int
+        About how much is read at a time where rows of features are.
+    identity : str or None
+        Given to them when they were written, so that others put in their place are noticed; None in old models.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    piece_bytes: int = PIECE
+    identity: str | None = None
+
+    @classmethod
+    def of(cls, path: str, array: zarr.Array[Any], piece_bytes: int = PIECE) -> StoredComponents:
+        """Describe an array that is open now and will be read from a path, which may be relative to the folder now."""
+        place = path if "://" in path else os.path.abspath(path)
+        return cls(place, array.shape, array.dtype, piece_bytes, _identity_of(array))
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all components, decoded."""
+        return prod(self.shape) * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: Any) -> Array:
+        with self.reading() as array:
+            return np.asarray(array[key])
+
+    def __iter__(self) -> Iterator[Array]:
+        return (self[number] for number in range(len(self)))
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
+        if copy is False:
+            raise ValueError(f"components stored in {self.path} have to be read, which makes a copy")
+        return self[...].astype(self.dtype if dtype is None else dtype, copy=False)
+
+    @property
+    def rows(self) -> StoredRows:
+        """The same as rows of features."""
+        return StoredRows(self, len(self))
+
+    @contextmanager
+    def reading(self) -> Iterator[zarr.Array[Any]]:
+        """Open the array for reading.
+
+        Raises
+        ------
+        ModelError
+            If it is damaged, is no longer there, or is another one.
+        """
+        try:
+            array: Any = zarr.open_array(os.path.join(self.path, NAME), mode="r")
+            if (array.shape, array.dtype, _identity_of(array)) != (self.shape, self.dtype, self.identity):
+                raise ModelError(f"{self.path} is another model than was opened; load it again.")
+            with _encoding():
+                yield array
+        except ModelError:
+            raise
+        except (OSError, ValueError, RuntimeError) as error:  # what Zarr and its codecs raise for a damaged chunk
+            if "://" not in self.path and not os.path.exists(self.path):
+                raise ModelError(f"{self.path} is no longer there; load the model from where it is now.") from None
+            raise ModelError(f"{self.path} is damaged in {NAME}: {first_line(error)}. Fit it again.") from None
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """The first so many components of a model on disk as rows of features, (count, p), read range by range.
+
+    Attributes
+    ----------
+    components : StoredComponents
+        What is read.
+    count : int
+        How many components.
+    """
+
+    components: StoredComponents
+    count: int
+
+    def __getstate__(self) -> dict[str, Any]:  # the mask may be large; it is read again where it is needed
+        return {"components": self.components, "count": self.count}
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(count, p)."""
+        return self.count, self.tiling.n_features
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """As stored."""
+        return self.components.dtype
+
+    @cached_property
+    def _cut(self) -> Cut:
+        with self.components.reading() as array:
+            return Cut(array.chunks, array.shards or array.chunks)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether storage cuts them across features, by ranges: else any reading decodes whole components."""
+        box, shape = self._cut.shard[1:], self.components.shape[1:]
+        return box == box_of(prod(box), shape) and (box != shape or self.components.nbytes <= TILE)
+
+    @cached_property
+    def tiling(self) -> Tiling:
+        """How storage cuts them; where it does not across features, as is read at a time."""
+        shape = self.components.shape[1:]
+        box = self._cut.shard[1:] if self.is_cut else box_of(self.piece_features, shape)
+        return Tiling(shape, box, self._mask())
+
+    def _mask(self) -> Mask | None:
+        group = zarr.open_group(self.components.path, mode="r")
+        return np.asarray(group["mask"][...], bool) if "mask" in group else None  # type: ignore[index]
+
+    @property
+    def tile_features(self) -> int:
+        """Features of what is read at least, at most."""
+        return prod(self.tiling.box)
+
+    @property
+    def reading_bytes(self) -> int:
+        """Bytes in memory while a range is read, beside its values."""
+        if self.is_cut:
+            return POOLS + READ_COPIES * self.count * self.tile_features * self.dtype.itemsize
+        return POOLS + DECODE_COPIES * cores() * prod(self._cut.shard) * self.dtype.itemsize
+
+    @property
+    def piece_features(self) -> int:
+        """Features to a piece, about."""
+        return max(1, self.components.piece_bytes // (max(1, self.count) * self.dtype.itemsize))
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
+        return self.read(Span(0, self.shape[1])).astype(self.dtype if dtype is None else dtype, copy=False)
+
+    def first(self, count: int) -> StoredRows:
+        """The first `count` of them."""
+        return replace(self, count=count)
+
+    def ranges(self, most_features: int | None = None) -> list[Span]:
+        """Ranges of features, each of at most so many, or about `piece_bytes`, and whole tiles."""
+        most = most_features or self.piece_features
+        if self.is_cut:
+            return self.tiling.ranges(most)
+        return [Span(start, min(start + most, self.shape[1])) for start in range(0, self.shape[1], most)]
+
+    def read(self, features: Span) -> Array:
+        """Read a range of features: (count, features). Beside them `READ_COPIES` tiles are in memory meanwhile.
+
+        Raises
+        ------
+        ModelError
+            If values are damaged, or missing.
+        """
+        out = np.empty((self.count, features.size), self.dtype)
+        with self.components.reading() as array:
+            for tile in self.tiling.within(features):
+                start, stop = max(tile.features.start, features.start), min(tile.features.stop, features.stop)
+                part = tile.flat(np.asarray(array[(slice(self.count), *tile.box)]))
+                here = part[:, start - tile.features.start : stop - tile.features.start]
+                out[:, start - features.start : stop - features.start] = here
+        with np.errstate(invalid="ignore"):
+            known = np.isfinite(out.sum())
+        if not known:
+            raise ModelError(f"{self.components.path} is damaged in {NAME}: values are missing. Fit it again.")
+        return out
+
+
+@dataclass(frozen=True)
+class RowsToCome(StoredRows):
+    """Components still to be made, as they will be stored: sizes to plan with, and nothing to read.
+
+    Attributes
+    ----------
+    mask : ndarray of bool or None
+        Pixels that are features.
+    """
+
+    mask: Mask | None = None
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], dtype: npt.DTypeLike, mask: Mask | None) -> RowsToCome:
+        """Declare components of a shape (k, *sample_shape)."""
+        return cls(StoredComponents("", shape, np.dtype(dtype)), shape[0], mask)
+
+    @cached_property
+    def _cut(self) -> Cut:
+        return component_cut(self.components.shape, self.dtype.itemsize)
+
+    def _mask(self) -> Mask | None:
+        return self.mask
+
+
+def _identity_of(array: zarr.Array[Any]) -> str | None:
+    about = array.attrs.get(ATTRIBUTE)
+    found = about.get("id") if isinstance(about, dict) else None
+    return found if isinstance(found, str) else None
+
+
+@contextmanager
+def _encoding() -> Iterator[None]:
+    """Let Zarr work on one chunk a core: no slower than its default of ten at once, and less memory."""
+    with zarr.config.set({"async.concurrency": cores()}):
+        yield
