@@ -122,6 +122,11 @@ class Collection(abc.ABC):
         return 0
 
     @property
+    def encoded(self) -> bool:
+        """Whether `read` decodes, as of compressed chunks and picture files, rather than copies bytes."""
+        return False
+
+    @property
     def attributes(self) -> Mapping[str, Any]:
         """Plain data the format keeps with the array."""
         return {}
@@ -156,6 +161,15 @@ class Collection(abc.ABC):
         SourceError
             If they cannot be read; the message names the file.
         """
+
+    @property
+    def fills(self) -> bool:
+        """Whether `read_into` fills what it is given directly, but for parts of lines, which are read whole first."""
+        return False
+
+    def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
+        """Read as `read` does, into `out`, (rows, features), C-contiguous and of dtype `dtype`."""
+        out[...] = self.read(rows, features)
 
     def each(self, rows: slice, function: Callable[[int, Array], None]) -> None:
         """Call ``function(i, image)`` for every sample ``rows.start + i``, an image of its own shape.

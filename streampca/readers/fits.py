@@ -112,6 +112,7 @@ class Tiles(Reopening, StoredArray):
 
     _left_behind = ("_hdus", "_file", "_lock")
 
+    encoded = True
     _hdus: Any  # opened on first use; astropy moves one file position, hence the lock
     _file: IO[bytes] | None
     _lock: threading.Lock

@@ -64,6 +64,7 @@ class Frames(Reopening, StoredArray):
 
     _left_behind = ("_image", "_lock")
 
+    encoded = True
     _image: Any  # opened on first use
     _lock: threading.Lock
 

@@ -119,6 +119,7 @@ class Hdf5Array(Reopening, StoredArray):
         chunk = math.prod(self.chunk_shape) * size if dataset.chunks else 0
         if not dataset.id.get_create_plist().get_nfilters():
             chunk = elsewhere
+        self.encoded = chunk > 0
         # Chunks stored as they are are read where they lie, and the sources of virtual datasets would have one each.
         self._cache = max(chunk, _CACHE) if chunk and not dataset.is_virtual else 0
         self._most = max(1, min(_PIECE // size, _CHUNKS * math.prod(self.chunk_shape)))

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from .. import machine
-from ..collection import Array, Collection, Skipped, refuse_key
+from ..collection import Array, Collection, Skipped, file_state, refuse_key
 from ..errors import RequestError, SourceError
 from ..events import Listener, silent
 from ..units import MIB
@@ -21,6 +21,7 @@ from .pictures.imagefile import Kind, read_picture
 from .pictures.listing import KeptNames, Listing, listing_in, read_table, write_table
 from .pictures.mixed import MixedImages
 from .quiet import quiet
+from .remote import is_url
 from .stored.array import ArrayCollection, StoredArray
 from .stored.axes import Axis, Box, Selection
 from .threads import for_each
@@ -177,6 +178,12 @@ class ImageFiles(StoredArray):
         self.image_bytes = math.prod(kind[0]) * kind[1].itemsize
         # Each thread: the picture (Pillow keeps 4 bytes for a colour pixel), its values, and the file's buffers.
         self.decode_bytes = machine.cores() * (3 * self.image_bytes + MIB)
+
+    @property
+    def encoded(self) -> bool:  # type: ignore[override]
+        """Whether files are compressed, which one at least as large as its values is not."""
+        path = self.listing.path(0)
+        return is_url(path) or file_state(path)[0] < self.image_bytes
 
     def taken(self, kept: Array) -> ImageFiles:
         """Only the files of which `kept`, one bool each, is True."""

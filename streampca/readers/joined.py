@@ -150,6 +150,11 @@ class Joined(Reopening, Collection):
         return self._decode_bytes
 
     @property
+    def encoded(self) -> bool:
+        """Whether reading the first part decodes."""
+        return self.part(0).encoded
+
+    @property
     def attributes(self) -> Mapping[str, Any]:
         """Those of the first part."""
         return self.part(0).attributes

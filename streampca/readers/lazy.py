@@ -36,6 +36,8 @@ class LazyArray(StoredArray):
         What messages call it.
     """
 
+    encoded = True
+
     def __init__(self, array: Any, source: str) -> None:
         self._array, self._source = array, source
         self.shape, self.dtype = tuple(map(int, array.shape)), np.dtype(array.dtype)

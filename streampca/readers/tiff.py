@@ -96,6 +96,7 @@ class TiffPages(Reopening, StoredArray):
 
     _left_behind = ("_tiff", "_lock")
 
+    encoded = True  # plain pages too: tifffile copies each several times, at a decoder's speed
     _tiff: Any  # opened on first use
     _lock: threading.Lock
 

@@ -82,6 +82,11 @@ class MixedImages(Collection):
         """Bytes `each` holds: an image a thread, as Pillow has it and as values, and its file's buffers."""
         return machine.cores() * (3 * self._most + MIB)
 
+    @property
+    def encoded(self) -> bool:
+        """They are."""
+        return True
+
     def read(self, rows: slice, features: slice | None = None) -> Array:
         """Refuse: images of several sizes make no rows; see `each`."""
         (one, shape), (other, others) = self._examples

@@ -56,6 +56,8 @@ class StoredArray(abc.ABC):
         What one access decodes at least.
     decode_bytes : int
         Most bytes `read_into` holds beside its target.
+    encoded : bool
+        Whether `read_into` decodes, rather than copies bytes.
     attributes : mapping
         Plain data the format keeps with the array.
     dims : tuple of str or None
@@ -66,6 +68,7 @@ class StoredArray(abc.ABC):
     dtype: np.dtype[Any]
     chunk_shape: tuple[int, ...]
     decode_bytes: int = 0
+    encoded: bool = False
     attributes: Mapping[str, Any] = MappingProxyType({})
     dims: tuple[str, ...] | None = None
 
@@ -161,9 +164,12 @@ class ArrayCollection(Collection):
 
     @property
     def chunks(self) -> Chunks:
-        """Storage chunks seen as samples and features; arrays without chunks count as cut by samples."""
+        """Storage chunks seen as samples and features; numpy's arrays count as cut by pages, others by samples."""
         sizes = _chunk_shape(self._array)
-        return Chunks(1, self.n_features) if sizes is None else self._layout.chunks(sizes)
+        if sizes is not None:
+            return self._layout.chunks(sizes)
+        page = max(1, PAGE // self.dtype.itemsize) if isinstance(self._array, np.ndarray) else self.n_features
+        return Chunks(1, min(self.n_features, page))
 
     @property
     def attributes(self) -> Mapping[str, Any]:
@@ -198,6 +204,12 @@ class ArrayCollection(Collection):
         """Bytes held beside the block while reading it."""
         return self._array.decode_bytes if isinstance(self._array, StoredArray) else 0
 
+    @property
+    def encoded(self) -> bool:
+        """As the stored array says; of an object, whether it is cut into chunks, which its library decodes."""
+        array = self._array
+        return array.encoded if isinstance(array, StoredArray) else _chunk_shape(array) is not None
+
     def read(self, rows: slice, features: slice | None = None) -> Array:
         """Read samples as boxes of the array, axes transposed to the sample's order; see `Collection.read`."""
         features = features or slice(0, self.n_features)
@@ -209,12 +221,30 @@ class ArrayCollection(Collection):
         if len(boxes) == 1 and not isinstance(self._array, StoredArray):
             return np.ascontiguousarray(self._piece(boxes[0]).reshape(shape[0], -1)[:, cut])
         out = np.empty((shape[0], math.prod(lengths(inner))), self.dtype)
+        self._fill_all(boxes, out)
+        return np.ascontiguousarray(out[:, cut])
+
+    @property
+    def fills(self) -> bool:
+        """Files are read into buffers; an object gives arrays of its own."""
+        return isinstance(self._array, StoredArray)
+
+    def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
+        """Fill whole lines of samples directly; see `Collection.read_into`."""
+        some = features or slice(0, self.n_features)
+        inner, _ = covering_box(some.start, some.stop, self.sample_shape)
+        if not isinstance(self._array, StoredArray) or math.prod(lengths(inner)) != out.shape[1] or out.size == 0:
+            super().read_into(rows, features, out)
+            return
+        self._fill_all([(*box, *inner) for box in boxes_of(rows.start, rows.stop, self._layout.outer_shape)], out)
+
+    def _fill_all(self, boxes: Sequence[Box], out: Array) -> None:
+        """Read boxes that follow one another in the order of samples."""
         done = 0
         for box in boxes:
             count = math.prod(lengths(box[: len(self._layout.outer)]))
             self._fill(box, out[done : done + count])
             done += count
-        return np.ascontiguousarray(out[:, cut])
 
     def _piece(self, box: Box) -> Array:
         """Slice an array-like; axes come in the order (outer, inner)."""

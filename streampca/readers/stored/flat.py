@@ -9,13 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from ... import machine
 from ...collection import Array, digest
+from ..threads import for_each
 from .array import StoredArray
 from .axes import Box, lengths
-from .bytes import ByteSource, StreamFile
+from .bytes import ByteSource, PlainFile, StreamFile
 
 # Scratch for pieces whose bytes must be cut or transposed; fits the second-level cache of common processors.
 _SCRATCH = 2**20
+MOST_READERS = 4  # of one box at a time
+_WORTH_PARTS = 32 * 2**20  # bytes of a box: below, the next product waits for nothing worth mentioning
 # Pieces of less than a page, no further apart than this many pages, are read together with what lies between them.
 _GAP = 16
 
@@ -47,7 +51,9 @@ class FlatArray(StoredArray):
         fortran: bool = False,
     ) -> None:
         self.shape, self.dtype = shape, dtype
-        self.decode_bytes = 2 * _SCRATCH + source.held_bytes
+        self._readers = min(MOST_READERS, machine.cores()) if isinstance(source, PlainFile) and not fortran else 1
+        self.decode_bytes = (1 + self._readers) * _SCRATCH + source.held_bytes
+        self.encoded = isinstance(source, StreamFile)
         self._source, self._offset, self._fortran = source, offset, fortran
         self.chunk_shape = self._runs()
 
@@ -65,11 +71,23 @@ class FlatArray(StoredArray):
         return (1, *reversed(sizes[:-1]))
 
     def read_into(self, box: Box, out: Array) -> None:
-        """Read each contiguous run of the box at once, straight into `out` where its layout allows."""
-        if self._fortran:
-            self._fill(self.shape[::-1], box[::-1], out.T)
-        else:
-            self._fill(self.shape, box, out)
+        """Read each contiguous run of the box at once, straight into `out` where its layout allows.
+
+        Large boxes of plain files are read in parts by several threads: copying from the system's cache, one alone
+        reached half the rate of two.
+        """
+        parts = self._readers if out.nbytes >= _WORTH_PARTS and len(out) >= self._readers else 1
+        edges = [len(out) * number // parts for number in range(parts + 1)]
+
+        def part(number: int) -> None:
+            start, stop = edges[number], edges[number + 1]
+            rows = slice(box[0].start + start, box[0].start + stop)
+            if self._fortran:
+                self._fill(self.shape[::-1], (rows, *box[1:])[::-1], out[start:stop].T)
+            else:
+                self._fill(self.shape, (rows, *box[1:]), out[start:stop])
+
+        for_each(part, parts, out.nbytes // parts)
 
     def _fill(self, shape: tuple[int, ...], box: Box, out: Array) -> None:
         """Fill a target of any strides, through scratch in halves that fit it where it is not contiguous."""

@@ -56,6 +56,11 @@ class Chosen(Collection):
         return self.base.decode_bytes + (piece_bytes(self.base) if apart else 0)
 
     @property
+    def encoded(self) -> bool:
+        """Whether reading the base decodes."""
+        return self.base.encoded
+
+    @property
     def attributes(self) -> Mapping[str, Any]:
         """Those of the base."""
         return self.base.attributes

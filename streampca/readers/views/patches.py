@@ -82,6 +82,11 @@ class Patches(Collection):
         images, bands = self._at_once()
         return self.base.decode_bytes + images * self._band_rows(bands) * self._line_bytes()
 
+    @property
+    def encoded(self) -> bool:
+        """Whether reading the base decodes."""
+        return self.base.encoded
+
     def read(self, rows: slice, features: slice | None = None) -> Array:
         """Read the bands these windows lie in and cut them out; see `Collection.read`."""
         features = features or slice(0, self.n_features)
