@@ -125,7 +125,7 @@ def watch_parts(clock: Clock) -> None:
     clock.watch(Scatter, "_sums", "sums of rows")
     clock.watch(Scatter, "_absorb_piece", "adding p x p, and checks")
     clock.watch(Probes, "update", "probes")
-    clock.watch(covariance, "_solve", "eigenvectors")
+    clock.watch(covariance, "leading_pairs", "eigenvectors")
     clock.watch(covariance, "certify", "error bounds")
 
 

@@ -68,6 +68,18 @@ def offset(n: int, side: int, seed: int = 0) -> Iterator[Floats]:
         yield field.reshape(-1, side, side)
 
 
+def textures(n: int, side: int, seed: int = 0) -> Iterator[npt.NDArray[np.float32]]:
+    """float32 pictures, one at a time, (1, side, side), whose amplitudes fall as one over the frequency, and noise."""
+    frequency = np.hypot(np.fft.fftfreq(side)[:, None], np.fft.rfftfreq(side)) * side
+    frequency[0, 0] = 1
+    for number in range(n):
+        rng = np.random.default_rng([seed, number])
+        white = rng.standard_normal((2, *frequency.shape), dtype=np.float32)
+        picture = np.fft.irfft2((white[0] + 1j * white[1]) / frequency, (side, side)) * side
+        noise = 0.1 * rng.standard_normal((side, side), dtype=np.float32)
+        yield (picture + noise + 5).astype(np.float32)[None]
+
+
 def npy_of(directory: Path, draw: Draw, n: int, side: int, seed: int = 0) -> Path:
     """Write pictures to one .npy file, (n, side, side), or find it already there."""
     path = directory / f"{draw.__name__}-{n}x{side}x{side}-{seed}.npy"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from .calibration import calibrated
 from .config import CollectionConfig, PrepareConfig, Run
 from .events import Listener, silent
 from .fitting import declared, plan_collection, prepared
@@ -61,11 +63,19 @@ def preparation_of(config: PrepareConfig) -> Preparation:
 def request_of(run: Run) -> Request:
     """Build what is asked of the planner."""
     memory = None if run.fit.memory is None else parse_bytes(run.fit.memory)
-    return Request(run.fit.n_components, run.fit.method, memory, run.fit.precision, run.fit.seed)
+    return Request(
+        n_components=run.fit.n_components,
+        method=run.fit.method,
+        memory=memory,
+        precision=run.fit.precision,
+        seed=run.fit.seed,
+        scratch=run.fit.scratch,
+        output=bool(run.output.model or run.output.directory),
+    )
 
 
-def plan_run(run: Run, *, shape: str | None = None, dtype: str = "uint8") -> Plan:
-    """Say what a run's fit would do, reading no more than headers.
+def plan_run(run: Run, *, shape: str | None = None, dtype: str = "uint8", workers: int = 1) -> Plan:
+    """Say what a run's fit would do, reading no more than headers, and a few samples to predict its time.
 
     Parameters
     ----------
@@ -73,7 +83,12 @@ def plan_run(run: Run, *, shape: str | None = None, dtype: str = "uint8") -> Pla
         Its collection, preparation and fit count.
     shape, dtype : str, optional
         Of data that are not here yet, e.g. ``"60000x28x28"``; taken instead of the run's collection.
+    workers : int
+        Processes that would share the work; the budget is that of each.
     """
     raw = open_run(run.collection) if shape is None else _opened(declared(shape, dtype), run.collection)
     weighted = run.fit.sample_weight is not None
-    return plan_collection(prepared(raw, preparation_of(run.prepare)), request_of(run), weighted=weighted)
+    request = replace(request_of(run), workers=workers, output=True)  # as of a fit, whose model goes somewhere
+    collection = prepared(raw, preparation_of(run.prepare))
+    planned = plan_collection(collection, request, weighted=weighted)
+    return planned if shape is not None else calibrated(planned, collection)

@@ -48,9 +48,11 @@ class Bill:
         return self.largest.total
 
 
-def pass_bill(problem: Problem, precision: str, rows: int, product_rows: int) -> Phase:
+def pass_bill(problem: Problem, precision: str, rows: int, product_rows: int, workers: int = 1) -> Phase:
     """Memory while samples are absorbed in blocks of `rows`."""
     items = Scatter.bill(problem.n_features, precision, product_rows)
+    if workers > 1:
+        items["scatter matrix of another worker, merged"] = 8 * problem.n_features**2
     items[f"block of {rows} samples as read"] = rows * (problem.row_bytes + problem.prepared_bytes)
     if problem.weighted:
         items["sample weights, and rows of a block that have any"] = 8 * problem.n_samples + rows * problem.row_bytes
@@ -72,19 +74,25 @@ def component_room(problem: Problem, request: Request, solver: str, memory: int)
     wanted = request.counted_on(most)
     if not isinstance(wanted, float):
         return wanted or most
-    left = memory - solve_bill(problem, request, solver, 0).total
+    left = memory - scatter_solve_bill(problem, request, solver, 0).total
     return max(1, min(most, left // (COMPONENT_COPIES * 8 * problem.n_features)))
 
 
-def solve_bill(problem: Problem, request: Request, solver: str, room: int) -> Phase:
-    """Memory while the small problem is solved; for a fraction of the variance, up to a quarter of p components."""
+def scatter_solve_bill(problem: Problem, request: Request, solver: str, room: int) -> Phase:
+    """Memory while the p x p problem is solved; for a fraction of the variance, up to a quarter of p components."""
     p, wanted = problem.n_features, request.counted_on(problem.most_components)
-    k = min(room, p // 4) if isinstance(wanted, float) else room
-    items = {f"scatter matrix, {format_shape((p, p))} float64": 8 * p * p}
+    return solve_bill("scatter matrix", p, wanted, solver, min(room, p // 4) if isinstance(wanted, float) else room)
+
+
+def solve_bill(name: str, size: int, wanted: int | float | None, solver: str, k: int) -> Phase:
+    """Memory while k leading eigenvectors of a matrix of order `size` are found, beside the matrix itself."""
+    items = {f"{name}, {format_shape((size, size))} float64": 8 * size * size}
     if solver == "dense":
-        items["LAPACK eigensolver"] = dense_bytes(p, k)
+        items["LAPACK eigensolver"] = dense_bytes(size, k)
     else:
-        items["Lanczos basis and blocks"] = lanczos_bytes(p, wanted)
-    items[f"{k} components"] = (COMPONENT_COPIES - 1) * 8 * p * k
+        items["Lanczos basis and blocks"] = lanczos_bytes(size, wanted)
+    items[f"{k} components" if name == "scatter matrix" else f"{k} eigenvectors"] = (
+        (COMPONENT_COPIES - 1) * 8 * size * k
+    )
     items["BLAS and Python"] = RUNTIME_BYTES
     return Phase(f"{solver} solve", tuple(items.items()))

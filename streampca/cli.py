@@ -168,14 +168,15 @@ def info(source: tuple[str, ...], as_json: bool, **given: Any) -> None:
 @asking
 @click.option("--shape", metavar="SHAPE", help="Plan for data that are not here yet, e.g. 60000x28x28.")
 @click.option("--dtype", default="uint8", show_default=True, help="Of data given by --shape.")
+@click.option("--workers", type=click.IntRange(1), default=1, metavar="N", help="Processes; --memory is that of each.")
 @as_json
-def plan(source: tuple[str, ...], shape: str | None, dtype: str, as_json: bool, **given: Any) -> None:
+def plan(source: tuple[str, ...], shape: str | None, dtype: str, workers: int, as_json: bool, **given: Any) -> None:
     """Say how a fit would be done, and why not otherwise."""
     from .asked import plan_run
 
     if bool(source) == bool(shape):
         raise click.UsageError("give either SOURCE or --shape.")
-    chosen = plan_run(run_of(source or "", **given), shape=shape, dtype=dtype)
+    chosen = plan_run(run_of(source or "", **given), shape=shape, dtype=dtype, workers=workers)
     click.echo(json.dumps(chosen.to_json(), indent=1) if as_json else str(chosen))
 
 
@@ -238,7 +239,7 @@ def inspect(model: str, count: int, as_json: bool) -> None:
     """Show a model: its components and how far to trust them."""
     from .model import load_model
 
-    found = load_model(model)
+    found = load_model(model, memory=1)  # its components are not shown, and stay on disk
     if as_json:
         click.echo(json.dumps(found.summary(), indent=1))
         return

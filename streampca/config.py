@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from .errors import ConfigError, first_line, nearest
-from .request import RULES
+from .request import RULES, RuleName
 
 MERGE_TAG = "tag:yaml.org,2002:merge"  # of the key <<, which may stand in a mapping as often as one likes
 
@@ -36,7 +36,7 @@ def _count_or_rule(value: Any) -> Any:
     return _not_yes_or_no(value)
 
 
-_Count = int | float | Literal["elbow", "mp", "mle"] | None
+_Count = int | float | RuleName | None
 _Int = Annotated[int, BeforeValidator(_not_yes_or_no)]
 
 
@@ -95,12 +95,13 @@ class FitConfig(Section):
     n_components: Annotated[_Count, BeforeValidator(_count_or_rule)] = Field(
         0.95, description="a number, a fraction of the variance, elbow, mp, mle, or null for all"
     )
-    method: str = "auto"
+    method: str = Field("auto", description="auto, covariance, dual or randomized")
     memory: Annotated[int | str | None, BeforeValidator(_not_yes_or_no)] = Field(
         None, description="budget, such as 2 GiB; half of the machine's by default"
     )
     precision: str = "auto"
     sample_weight: str | None = Field(None, description="how often each sample counts: a column, as for labels")
+    scratch: str | None = Field(None, description="folder for a scratch copy; beside the output by default")
     seed: _Int = 0
 
 
@@ -138,7 +139,9 @@ class Run(Section):
     def to_yaml(self) -> str:
         """The run as a run file; keys at their defaults are left out."""
         data = self.model_dump(exclude_defaults=True)  # not mode="json": its keys are text, and axis 0 is not axis "0"
-        return yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+        text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+        breaks = any(mark in text for mark in "\x85\u2028\u2029")  # ends of lines to YAML, which PyYAML leaves bare
+        return yaml.safe_dump(data, sort_keys=False) if breaks else text
 
 
 def json_schema() -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from typing import Any, Unpack
 
@@ -14,23 +16,40 @@ import numpy as np
 import numpy.typing as npt
 
 from . import __version__
-from .collection import check_dtype, digest, sample_dims
-from .errors import DataError, RequestError, SourceError, nearest
+from .collection import check_dtype, sample_dims
+from .components import ComponentSink
+from .errors import DataError, OutputError, RequestError, SourceError, nearest
 from .events import Finished, Listener, Planned, silent
 from .execute import Executor, SerialExecutor
 from .machine import PeakMeter
 from .methods import METHODS, Decomposition
 from .model import PCAModel
-from .planning import Plan, make_plan, problem_of
+from .outputs import check_place
+from .planning import Plan, check_executable, make_plan, problem_of
 from .prepare import Preparation, Prepared, resolved, unflatten
-from .readers import Collection, Opening, open_collection, open_column
+from .readers import Collection, Opening, open_collection
 from .request import Request
-from .solve.certificate import FAILURE
+from .solve import FAILURE
+from .store import ModelWriter, check_model_output, pca_arrays, pca_attributes
 from .units import parse_bytes, parse_shape
+from .weights import weights_digest, weights_of
 
 Float64 = npt.NDArray[np.float64]
 
-_OPTIONS = ("n_components", "method", "memory", "precision", "preparation", "sample_weight", "seed", "listener")
+_OPTIONS = (
+    "n_components",
+    "method",
+    "memory",
+    "precision",
+    "preparation",
+    "sample_weight",
+    "seed",
+    "output",
+    "overwrite",
+    "scratch",
+    "listener",
+)
+SCRATCH = ".streampca-scratch"  # what the name of a scratch copy ends in
 VERSIONS = ("numpy", "scipy", "dask", "zarr")
 
 
@@ -45,6 +64,9 @@ def plan(
     sample_weight: Any = None,
     shape: Sequence[int] | str | None = None,
     dtype: Any = "uint8",
+    workers: int = 1,
+    output: str | os.PathLike[str] | None = None,
+    scratch: str | os.PathLike[str] | None = None,
     **opening: Unpack[Opening],
 ) -> Plan:
     """Say what `fit` would do, without reading more than headers.
@@ -57,7 +79,9 @@ def plan(
         (n, *sample_shape) of data that are not here yet, e.g. ``"60000x28x28"``.
     dtype : dtype, default="uint8"
         Of data declared by `shape`.
-    n_components, method, memory, precision, preparation, sample_weight, **opening
+    workers : int, default=1
+        Processes that would share the work, each within the budget.
+    n_components, method, memory, precision, preparation, sample_weight, output, scratch, **opening
         As for `fit`.
 
     Returns
@@ -70,10 +94,28 @@ def plan(
     BudgetError, RequestError, SourceError
         As `fit`.
     """
-    request = Request(n_components, method, None if memory is None else parse_bytes(memory), precision)
+    request = asked(
+        n_components, method, memory, precision, output=output is not None, scratch=scratch, workers=workers
+    )
     check_options(opening)
     raw = open_collection(source if shape is None else declared(shape, dtype), **opening)
     return plan_collection(prepared(raw, preparation), request, weighted=sample_weight is not None)
+
+
+def asked(
+    n_components: int | float | str | None,
+    method: str,
+    memory: int | str | None,
+    precision: str,
+    *,
+    output: bool,
+    scratch: str | os.PathLike[str] | None,
+    seed: int = 0,
+    workers: int = 1,
+) -> Request:
+    """Make a request of what `plan` and `fit` are given."""
+    budget, folder = None if memory is None else parse_bytes(memory), None if scratch is None else os.fspath(scratch)
+    return Request(n_components, method, budget, precision, seed, workers=workers, scratch=folder, output=output)
 
 
 def check_options(opening: Mapping[str, Any]) -> None:
@@ -123,6 +165,9 @@ def fit(
     preparation: Preparation | None = None,
     sample_weight: Any = None,
     seed: int = 0,
+    output: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    scratch: str | os.PathLike[str] | None = None,
     listener: Listener = silent,
     **opening: Unpack[Opening],
 ) -> PCAModel:
@@ -136,8 +181,8 @@ def fit(
         A number of components; a fraction of the variance, between 0 and 1; None for all; or a rule: up to the elbow
         of the first 50 variances, above the Marchenko-Pastur edge (assumes white noise), or of the largest evidence
         (Minka; needs n >= p).
-    method : {"auto", "covariance"}, default="auto"
-        "auto" lets the plan choose.
+    method : {"auto", "covariance", "dual", "randomized"}, default="auto"
+        "auto" lets the plan choose: p x p, or n x n where there are more features than samples.
     memory : int or str, optional
         Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
     precision : {"auto", "single", "double"}, default="auto"
@@ -150,6 +195,14 @@ def fit(
         Anything `open_column` takes.
     seed : int, default=0
         Of everything random: the probes that bound the error.
+    output : path, optional
+        Folder to write the model to. Components larger than the budget are written there as they are made, and stay
+        on disk; without an output they are refused.
+    overwrite : bool, default=False
+        Replace a model that is there already.
+    scratch : path, optional
+        Folder for a copy of the collection, in the order in which it is analysed, where the plan finds that faster
+        than decoding it several times; beside `output` by default. It is removed afterwards.
     listener : callable, optional
         Told what happens (`streampca.events`).
     **opening
@@ -170,12 +223,42 @@ def fit(
         If an option is wrong for this collection.
     BudgetError
         If what was asked does not fit the budget; before any data is read.
+    OutputError
+        If `output` exists (and `overwrite` is false) or cannot be written, or there is no room for a scratch copy.
     """
-    request = Request(n_components, method, None if memory is None else parse_bytes(memory), precision, seed)
+    request = asked(n_components, method, memory, precision, seed=seed, output=output is not None, scratch=scratch)
     check_options(opening)
+    place = None if output is None else Place(os.fspath(output), overwrite)
     raw = open_collection(source, listener=listener, **opening)
     weights = weights_of(sample_weight, raw)
-    return fit_collection(prepared(raw, preparation, listener), request, weights=weights, listener=listener)
+    return fit_collection(
+        prepared(raw, preparation, listener), request, weights=weights, place=place, listener=listener
+    )
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a model is to be written.
+
+    Attributes
+    ----------
+    path : str
+        The folder to make.
+    overwrite : bool
+        Whether a model that is there is replaced.
+
+    Raises
+    ------
+    OutputError
+        If something is there already, or nothing can be written there.
+    """
+
+    path: str
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        check_model_output(self.path, overwrite=self.overwrite)
+        check_place(self.path)
 
 
 def fit_collection(
@@ -183,21 +266,77 @@ def fit_collection(
     request: Request,
     *,
     weights: Float64 | None = None,
+    place: Place | None = None,
     executor: Executor | None = None,
     listener: Listener = silent,
 ) -> PCAModel:
-    """Plan and run a request on an opened collection; see `fit`."""
+    """Plan and run a request on an opened collection, and write the model where there is a place for it; see `fit`."""
     began = time.perf_counter()
     chosen = plan_collection(collection, request, weighted=weights is not None)
+    check_executable(chosen)
+    scratch = scratch_name(request, place)
     listener(Planned(chosen))
     meter = PeakMeter()
-    run = METHODS[chosen.method]
-    found = run(collection, chosen, executor or SerialExecutor(), weights=weights, listener=listener)
-    seconds = time.perf_counter() - began
-    provenance = _provenance(collection, chosen, found, seconds, meter.peak())
-    provenance["sample_weight"] = weights_digest(weights)
-    listener(Finished("fit", seconds))
-    return _model(collection, found, provenance)
+    run = partial(
+        METHODS[chosen.method],
+        collection,
+        chosen,
+        executor or SerialExecutor(),
+        weights=weights,
+        scratch=scratch,
+        listener=listener,
+    )
+
+    def about(found: Decomposition) -> dict[str, Any]:
+        seconds = time.perf_counter() - began
+        provenance = _provenance(collection, chosen, found, seconds, meter.peak())
+        return {**provenance, "sample_weight": weights_digest(weights)}
+
+    if chosen.stored and place is not None:
+        model = _written(collection, run, place, about)
+    else:
+        found = run()
+        model = _model(collection, found, about(found), found.components)
+        if place is not None:
+            model.save(place.path, overwrite=place.overwrite)
+    listener(Finished("fit", time.perf_counter() - began))
+    return model
+
+
+def scratch_name(request: Request, place: Place | None) -> str | None:
+    """What the name of a scratch copy begins with: beside the output, or in the folder that was given.
+
+    Raises
+    ------
+    OutputError
+        If that is no folder.
+    """
+    if request.scratch is None:
+        return None if place is None else place.path.rstrip("/") + SCRATCH
+    if not os.path.isdir(request.scratch):
+        raise OutputError(
+            f"scratch {request.scratch!r} is not a folder; make it, or give another by --scratch (scratch=)."
+        )
+    return os.path.join(request.scratch, f"streampca{SCRATCH}")
+
+
+def _written(
+    collection: Prepared,
+    run: Callable[..., Decomposition],
+    place: Place,
+    about: Callable[[Decomposition], dict[str, Any]],
+) -> PCAModel:
+    """A model whose components are written as they are made, and stay on disk."""
+    with ModelWriter(place.path, overwrite=place.overwrite) as writer:
+
+        def sink(count: int, dtype: np.dtype[Any]) -> ComponentSink:
+            shape = (count, *collection.sample_shape)
+            return writer.components(shape, dims=sample_dims(collection), dtype=dtype, mask=collection.mask)
+
+        found = run(sink=sink)
+        model = _model(collection, found, about(found), writer.stored())
+        writer.finish(pca_arrays(model), pca_attributes(model))
+    return model
 
 
 def prepared(raw: Collection, preparation: Preparation | None, listener: Listener = silent) -> Prepared:
@@ -209,44 +348,12 @@ def prepared(raw: Collection, preparation: Preparation | None, listener: Listene
     return Prepared(raw, resolved(preparation or Preparation(), raw, listener))
 
 
-def weights_of(column: Any, collection: Collection) -> Float64 | None:
-    """How often each sample counts, shape (n,); None for once each.
-
-    Raises
-    ------
-    RequestError
-        If the column is not n numbers of at least 0 that add up to more than 1.
-    """
-    if column is None:
-        return None
-    found = open_column(column, collection)
-    if found.dtype.kind not in "biuf":
-        raise RequestError(f"sample_weight of {collection.source} holds {found[0]!r}; give numbers of at least 0.")
-    weights: Float64 = found.astype(np.float64)
-    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
-    if len(bad):
-        raise RequestError(
-            f"sample_weight of {collection.named(int(bad[0]))} is {weights[bad[0]]}; give numbers of at least 0."
-        )
-    if not weights.any():
-        raise DataError(f"the sample weights of {collection.source} are all zero; give some sample a weight above 0.")
-    if weights.sum() <= 1:
-        raise RequestError(
-            f"the sample weights of {collection.source} add up to {weights.sum():.6g}, and as numbers of copies they "
-            "must exceed 1; multiply them, so that for example their mean is 1."
-        )
-    return weights
-
-
-def weights_digest(weights: Float64 | None) -> str | None:
-    """A short text that tells one run's weights from another's."""
-    return None if weights is None else digest(weights.tobytes())
-
-
-def _model(collection: Prepared, found: Decomposition, provenance: dict[str, Any]) -> PCAModel:
+def _model(collection: Prepared, found: Decomposition, provenance: dict[str, Any], components: Any) -> PCAModel:
     dims = sample_dims(collection)
+    if isinstance(components, np.ndarray):
+        components = unflatten(components, collection.sample_shape, collection.mask)
     return PCAModel(
-        components=unflatten(found.components, collection.sample_shape, collection.mask),
+        components=components,
         mean=unflatten(found.mean[None], collection.sample_shape, collection.mask)[0],
         explained_variance=found.explained_variance,
         error_bound=found.error_bound,

@@ -77,9 +77,10 @@ asking = together(
         help="Count (50), share of the variance (0.95), elbow, mp, mle or all [default: 0.95].",
     ),
     click.option("--memory", metavar="SIZE", help="Budget, e.g. 2GiB [default: half of the machine's]."),
-    click.option("--method", default="auto", show_default=True, help="auto or covariance."),
+    click.option("--method", default="auto", show_default=True, help="auto, covariance, dual or randomized."),
     click.option("--precision", default="auto", show_default=True, help="Of products: auto, single or double."),
     click.option("--sample-weight", metavar="COLUMN", help="How often each sample counts; as for --labels."),
+    click.option("--scratch", metavar="FOLDER", help="Where a scratch copy may go [default: beside the output]."),
 )
 budgeting = click.option(
     "--memory", metavar="SIZE", help="Budget, e.g. 512MiB or 2GiB [default: half of the machine's]."
@@ -146,7 +147,7 @@ def _preparation(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fit(given: dict[str, Any]) -> dict[str, Any]:
-    names = ("memory", "method", "precision", "seed", "sample_weight")
+    names = ("memory", "method", "precision", "seed", "sample_weight", "scratch")
     fit = {key: given[key] for key in names if given.get(key) is not None}
     wanted = given.get("n_components")
     if wanted is not None:

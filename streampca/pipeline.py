@@ -9,26 +9,32 @@ from collections.abc import Set
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .applying import check_foreseen
 from .asked import open_run, preparation_of, request_of
 from .config import Run
 from .copying import check_copy, copy_collection
 from .drawing import draw
 from .errors import ModelError, OutputError, RequestError
 from .events import Event, FileSkipped, Listener, Planned, Warned, silent
-from .fitting import fit_collection, prepared, weights_digest, weights_of
+from .fitting import Place, fit_collection, plan_collection, prepared
 from .model import PCAModel, load_model
 from .outputs import check_output, check_place, discard
-from .planning import Plan
+from .planning import Plan, budget_of
 from .prepare import Prepared
 from .readers import Collection
 from .readers.sniff import is_several
 from .record import LISTING, PICTURES, check_directory, recorded, recorded_run, write_summary
-from .store import check_model_output
+from .store import are_held, check_model_output
+from .units import parse_bytes
+from .weights import weights_digest, weights_of
+
+_HOW = {"memory", "workers", "scratch", "output"}  # of a request: what changes how an answer is found, and not which
 
 
 @dataclass
@@ -215,7 +221,7 @@ def _made(task: _Fit, outputs: _Outputs) -> Result:
     """Load the run's model, or fit it and save it; nothing where none is asked for."""
     run = task.run
     if run.model or not outputs.learns:
-        return Result(load_model(run.model) if run.model else None)
+        return Result(load_model(run.model, memory=run.fit.memory) if run.model else None)
     plans: list[Plan] = []
 
     def told(event: Event) -> None:
@@ -223,12 +229,44 @@ def _made(task: _Fit, outputs: _Outputs) -> Result:
             plans.append(event.plan)
         task.listener(event)
 
-    model = fit_collection(task.collection, request_of(run), weights=task.weights, listener=told)
-    result = Result(model.without_statistic(), plans[0])
-    if outputs.model:
-        model.save(outputs.model, overwrite=run.output.overwrite)
-        result.written.append(outputs.model)
-    return result
+    place = Place(outputs.model, run.output.overwrite) if outputs.model else None
+    if outputs.scores or outputs.images:
+        _check_applying(task, outputs)
+    model = fit_collection(task.collection, request_of(run), weights=task.weights, place=place, listener=told)
+    if outputs.model and not are_held(model.components.nbytes, _budget(run)):
+        model = load_model(outputs.model, memory=run.fit.memory)  # leaves memory to what follows
+    return Result(model.without_statistic(), plans[0], [outputs.model] if outputs.model else [])
+
+
+def _budget(run: Run) -> int:
+    memory = run.fit.memory
+    return budget_of(None if memory is None else parse_bytes(memory))[0]
+
+
+def _check_applying(task: _Fit, outputs: _Outputs) -> None:
+    """Refuse scores and images that the components asked for leave no memory to make, before the fit reads data."""
+    run, collection = task.run, task.collection
+    chosen = plan_collection(collection, request_of(run), weighted=task.weights is not None)
+    k = _fewest(chosen)
+    single = chosen.problem.is_narrow and chosen.request.precision != "double"
+    dtype = np.dtype(np.float32 if single else np.float64)
+    nbytes = dtype.itemsize * k * prod(collection.sample_shape)
+    stored = chosen.stored or (outputs.model is not None and not are_held(nbytes, chosen.memory))
+    how: dict[str, Any] = {"dtype": dtype, "stored": stored, "memory": run.fit.memory}
+    if outputs.scores:
+        check_foreseen(collection, collection.frame, k, makes_images=False, **how)
+    if outputs.images:
+        unnormalized = Prepared(task.raw, collection.preparation.unnormalized)
+        used = min(k, run.output.n_components or k)
+        check_foreseen(unnormalized, collection.frame, used, makes_images=True, **how)
+
+
+def _fewest(plan: Plan) -> int:
+    """Components that a fit finds at least, if the data have them: of a fraction or a rule it may be one."""
+    asked, most = plan.request.n_components, plan.problem.most_components
+    if asked is None:
+        return most
+    return min(asked, most) if isinstance(asked, int) else 1
 
 
 def _earlier_model(task: _Fit, outputs: _Outputs) -> PCAModel | None:
@@ -237,7 +275,7 @@ def _earlier_model(task: _Fit, outputs: _Outputs) -> PCAModel | None:
     if run.model or not outputs.model or not outputs.directory or run.output.overwrite:
         return None
     try:
-        model = load_model(outputs.model)
+        model = load_model(outputs.model, memory=run.fit.memory)
     except ModelError:
         return None
     changed = _change(task, model)
@@ -255,7 +293,7 @@ def _change(task: _Fit, model: PCAModel) -> str | None:
     before = {**fitted.get("plan", {}).get("request", {}), **model.preparation.to_json()}
     now = {**vars(request_of(task.run)), **collection.preparation.to_json()}
     for key, value in now.items():
-        if key != "memory" and before.get(key) != value:
+        if key not in _HOW and before.get(key) != value:
             return f"{key} {before.get(key)!r} and this run has {value!r}"
     if not _alike(model.mask, collection.mask):
         return "another mask"

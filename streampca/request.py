@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Integral
+from typing import Literal, get_args
 
 from .errors import RequestError, nearest
 
 METHODS = ("auto", "covariance", "dual", "randomized")
-RULES = ("elbow", "mp", "mle")  # that count components by the spectrum; `streampca.solve.choose` says how
+RuleName = Literal["elbow", "mp", "mle"]  # that counts components by the spectrum; `streampca.solve.choose` says how
+RULES: tuple[RuleName, ...] = get_args(RuleName)
 ELBOW_SHOWN = 50  # variances an elbow is looked for in, always: where it lies depends on how many are shown
 PRECISIONS = ("auto", "single", "double")
 OPEN = 0.5  # any fraction: how many components come out is open
@@ -38,6 +40,10 @@ class Problem:
         Most bytes that preparing samples holds beside, whatever the block; images decoded one by one included.
     weighted : bool
         Whether samples have weights.
+    chunk_features : int
+        Features to a storage chunk; p where a sample is always read whole.
+    encoded : bool
+        Whether reading decodes (compressed chunks, picture files), rather than copies bytes.
     """
 
     n_samples: int
@@ -51,6 +57,16 @@ class Problem:
     prepared_bytes: int = 0
     scratch_bytes: int = 0
     weighted: bool = False
+    chunk_features: int = 0
+    encoded: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "chunk_features", min(self.chunk_features or self.n_features, self.n_features))
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether anything is done to samples after reading, so that they are read whole."""
+        return bool(self.prepared_bytes or self.scratch_bytes)
 
     @property
     def is_narrow(self) -> bool:
@@ -73,7 +89,7 @@ class Request:
         A number of components; a fraction of the variance, between 0 and 1; a rule that counts them by the spectrum:
         up to the elbow of the first 50 variances, above the Marchenko-Pastur edge of white noise, or of the largest
         evidence (Minka); or None for all.
-    method : {"auto", "covariance"}
+    method : {"auto", "covariance", "dual", "randomized"}
         How; "auto" lets the plan choose.
     memory : int, optional
         Budget in bytes; half of what the machine allows by default.
@@ -82,6 +98,13 @@ class Request:
         there is so little to multiply that it costs nothing. Sums are always double.
     seed : int, default=0
         Of everything random.
+    workers : int, default=1
+        Processes that share the work; `memory` is that of each.
+    scratch : str, optional
+        Folder for a copy of the collection, cut as the analysis reads it; beside the output by default.
+    output : bool, default=False
+        Whether there is an output: components larger than memory are written to it as they are made, and a copy may
+        lie beside it.
 
     Raises
     ------
@@ -94,6 +117,9 @@ class Request:
     memory: int | None = None
     precision: str = "auto"
     seed: int = 0
+    workers: int = 1
+    scratch: str | None = None
+    output: bool = False
 
     def __post_init__(self) -> None:
         for name, known in (("method", METHODS), ("precision", PRECISIONS)):
@@ -107,6 +133,8 @@ class Request:
         _check_components(self.n_components)
         if self.seed < 0:
             raise RequestError(f"seed {self.seed} is negative; use a whole number of at least 0.")
+        if self.workers < 1:
+            raise RequestError(f"workers {self.workers} is less than 1; use a whole number of at least 1.")
 
     def counted_on(self, most: int) -> int | float | None:
         """What a bill counts on, of `most` components there can be: a number, any fraction where k is open, or all."""

@@ -6,9 +6,12 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+
+from streampca.rates import RATES, Rates
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -105,3 +108,13 @@ def test_copies_print_floors_and_codecs(tmp_path):
     done = run("copies.py", "--codecs", str(pictures), "--rounds", "1")
     assert done.returncode == 0, done.stderr
     assert float(cells(done.stdout)["Blosc zstd 1, shuffle"][0]) < 1.1
+
+
+def test_rates_measures_every_rate_that_plans_count_with():
+    done = run("rates.py", "--samples", "64", "--megabytes", "2", "--rounds", "1")
+    assert done.returncode == 0, done.stderr
+    table = cells(done.stdout)
+    for rate in fields(Rates):
+        measured, planned = table[rate.name]
+        assert float(measured) > 0
+        assert float(planned) == getattr(RATES, rate.name)

@@ -28,6 +28,11 @@ from streampca.machine import PeakMeter
 
 task, source, output, stored, options = sys.argv[1:]
 options = json.loads(options)
+schedule, written = options.pop("schedule", None), options.pop("written", None)
+if schedule:
+    from streampca.planning import choose
+    choose.SCHEDULES = (schedule,)
+    options["output"] = written
 events, collection = [], streampca.open_collection(source)
 if task == "fit":
     plan = streampca.plan(collection, **options)
@@ -86,6 +91,7 @@ def write(path, n, shape, dtype, layout):
                 Image.fromarray(image).save(path / f"{number}.png", compress_level=1)
         return str(path)
     options = {
+        "singles": {"chunks": (1, *shape)},
         "plain": {"chunks": (512, *shape), "compressors": None},
         "zarr": {"chunks": (256, *shape)},
         "across": {"chunks": (2048, shape[0] // 4, shape[1])},
@@ -123,6 +129,16 @@ CASES = {
     "zarr sharded": ("sharded", "f4", 16384, (32, 32), {"n_components": 20, "memory": "128MiB"}),
     "pictures": ("png", "u1", 800, (48, 40), {"n_components": 20, "memory": "128MiB"}),
 }
+DUAL = {
+    "sweep": ("npy", "f4", 400, (256, 256), {"n_components": 20, "memory": "80MiB", "schedule": "sweep"}),
+    "sweep, all": ("npy", "f4", 600, (200, 200), {"n_components": None, "memory": "350MiB", "schedule": "sweep"}),
+    "sweep, singles": ("singles", "u1", 400, (256, 256), {"n_components": 20, "memory": "80MiB", "schedule": "sweep"}),
+    "sweep, float64": ("npy", "f8", 400, (160, 160), {"n_components": 20, "memory": "80MiB", "schedule": "sweep"}),
+    "pairs": ("singles", "f4", 400, (256, 256), {"n_components": 20, "memory": "80MiB", "schedule": "pairs"}),
+    "pairs, all": ("npy", "u1", 500, (200, 200), {"n_components": None, "memory": "350MiB", "schedule": "pairs"}),
+    "scratch": ("singles", "f4", 400, (256, 256), {"n_components": 20, "memory": "80MiB", "schedule": "scratch"}),
+    "stored": ("npy", "f4", 400, (256, 256), {"n_components": 300, "memory": "80MiB", "schedule": "sweep"}),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +148,7 @@ def source(tmp_path_factory):
 
     @cache
     def written(name):
-        layout, dtype, n, shape, _ = CASES[name]
+        layout, dtype, n, shape, _ = {**CASES, **DUAL}[name]
         return write(folder / name.replace(", ", "_"), n, shape, dtype, layout)
 
     return written
@@ -142,6 +158,18 @@ def source(tmp_path_factory):
 def test_the_bill_is_honest(source, tmp_path, name):
     """0.6 x bill - 16 MiB < peak < 1.1 x bill + 16 MiB, and never above the budget."""
     options = CASES[name][-1]
+    found = measured("fit", source(name), tmp_path / "m.zarr", **options)
+    print(name, {**found, "peak": round(found["peak"] / MIB, 1), "bill": round(found["bill"] / MIB, 1)})
+    assert 0.6 * found["bill"] - 16 * MIB < found["peak"] < 1.1 * found["bill"] + 16 * MIB
+    assert found["peak"] <= parse_bytes(options["memory"])
+
+
+@pytest.mark.parametrize("name", DUAL)
+def test_the_bill_of_the_dual_method_is_honest(source, tmp_path, name):
+    """Of every schedule, with components in memory and on disk."""
+    options = {**DUAL[name][-1], "method": "dual"}
+    if not name.endswith("all"):
+        options["written"] = str(tmp_path / "written.zarr")
     found = measured("fit", source(name), tmp_path / "m.zarr", **options)
     print(name, {**found, "peak": round(found["peak"] / MIB, 1), "bill": round(found["bill"] / MIB, 1)})
     assert 0.6 * found["bill"] - 16 * MIB < found["peak"] < 1.1 * found["bill"] + 16 * MIB

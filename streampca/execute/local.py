@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..blocks import Span
-from ..events import BlockDone, Listener
+from ..events import Listener
 from .protocol import A, Offer, Task
 
 
@@ -26,8 +26,7 @@ class SerialExecutor:
         for number, span in enumerate(spans):
             part = task.start()
             for block in task.blocks(span):
-                read = task.feed(part, block)
-                listener(BlockDone(block.size, read))
+                listener(task.feed(part, block))
                 if offer is not None:
                     offer(number, block, part)
             if whole is None:

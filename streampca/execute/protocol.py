@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from ..blocks import Span
-from ..events import Listener
+from ..events import BlockDone, Listener
 
 A = TypeVar("A")
 Offer = Callable[[int, Span, Any], None]
 
 
 class Task(Protocol[A]):
-    """Work over a span of samples, cut into blocks. Picklable: it holds a collection, not its data."""
+    """Work over a span (of samples, of features, of steps), cut into blocks. Picklable: it holds no data."""
 
     def start(self) -> A:
         """Return a new, empty accumulator."""
@@ -21,8 +21,8 @@ class Task(Protocol[A]):
     def blocks(self, span: Span) -> Iterable[Span]:
         """Cut a span into the blocks that are in memory one at a time, in order."""
 
-    def feed(self, accumulator: A, block: Span) -> int:
-        """Read a block and absorb it; return the bytes read."""
+    def feed(self, accumulator: A, block: Span) -> BlockDone:
+        """Read a block and absorb it; return how many samples that was, and how many bytes were read."""
 
 
 class Executor(Protocol):

@@ -7,8 +7,9 @@ picks it from the table below and makes a model of what it returns.
 from collections.abc import Callable
 
 from .covariance import fit_covariance
+from .dual import fit_dual
 from .protocol import Decomposition
 
 __all__ = ["METHODS", "Decomposition"]
 
-METHODS: dict[str, Callable[..., Decomposition]] = {"covariance": fit_covariance}
+METHODS: dict[str, Callable[..., Decomposition]] = {"covariance": fit_covariance, "dual": fit_dual}

@@ -9,9 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..accumulate import Accumulator
+from ..planning import Plan
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
+
+DOUBLE_BELOW = 1e-3  # components with less of the first variance are stored as float64, whatever the products were
 
 
 @dataclass(frozen=True)
@@ -21,8 +24,8 @@ class Decomposition:
     Attributes
     ----------
     mean : ndarray of shape (p,)
-    components : ndarray of shape (k, p)
-        Orthonormal rows, by descending variance.
+    components : ndarray of shape (k, p) or None
+        Orthonormal rows, by descending variance; None where they were written as they were made.
     explained_variance : ndarray of shape (k,)
         Divided by the total weight less 1, which is n - 1 without weights.
     error_bound, angle_bound : ndarray of shape (k,)
@@ -37,12 +40,12 @@ class Decomposition:
         Sum of the weights; n where none were given.
     exact : bool
         Whether the scatter was summed without any rounding.
-    statistic : Accumulator
-        What was accumulated; mergeable.
+    statistic : Accumulator or None
+        What was accumulated, where samples can be added to it.
     """
 
     mean: Float64
-    components: Array
+    components: Array | None
     explained_variance: Float64
     error_bound: Float64
     angle_bound: Float64
@@ -51,4 +54,10 @@ class Decomposition:
     n_samples: int
     total_weight: float
     exact: bool
-    statistic: Accumulator
+    statistic: Accumulator | None
+
+
+def stored_dtype(values: Float64, plan: Plan) -> np.dtype[Any]:
+    """The dtype that components of descending eigenvalues are stored in."""
+    narrow = plan.request.precision != "double" and plan.problem.is_narrow
+    return np.dtype(np.float32 if narrow and values[-1] >= DOUBLE_BELOW * values[0] else np.float64)

@@ -1,0 +1,248 @@
+"""Pictures with many more pixels than there are pictures: the dual method beside its floor and its peers.
+
+1000 float32 pictures of 512 x 512 (1 GB) are fitted within 512 MiB. The floor is what no exact method can do without:
+the float32 products of all pairs of pictures (`ssyrk`) and the projection that makes components of them (`sgemm`),
+from an array that is in memory already. scikit-learn's randomized PCA has the array in memory too. Errors are those of
+variances against products in float64:
+
+    python benchmarks/wide.py                       # needs 1 GB of disk and 4 GB of memory
+    python benchmarks/wide.py --schedules           # the schedules beside one another, by how pictures are stored
+    python benchmarks/wide.py --budgets             # 3 GB under 64 MiB to 2 GiB, peaks beside bills; 1 if one exceeds
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from fresh import alternating, folder, in_fresh_process, machine, measured, mib, print_table, spread, tell, warm
+from scipy.linalg import blas
+from synthetic import npy_of, textures
+
+TILE = 4096  # features multiplied at a time
+LAYOUTS = ("npy", "zarr, a chunk a picture", "tiff, a file a picture")
+BUDGETS = ("64MiB", "128MiB", "256MiB", "512MiB", "1GiB", "2GiB")
+
+
+class Fit(NamedTuple):
+    """What one fit took and found."""
+
+    seconds: float
+    peak: int | None
+    bill: int
+    variances: list[float]
+    predicted: float = 0.0
+
+
+def bare_products(path: Path, k: int) -> float:
+    """Seconds for the products of all pairs and for the projection, float32, of an array in memory."""
+    x = np.load(path).reshape(len(np.load(path, mmap_mode="r")), -1)
+    vectors = np.asfortranarray(np.ones((len(x), k), np.float32))
+    product = np.zeros((len(x), len(x)), np.float32, order="F")
+    pieces = [np.ascontiguousarray(x[:, start : start + TILE]) for start in range(0, 4 * TILE, TILE)]
+    count = -(-x.shape[1] // TILE)
+    blas.ssyrk(1.0, pieces[0].T, trans=1, beta=1.0, c=product, overwrite_c=1)  # BLAS starts its threads
+    began = time.perf_counter()
+    for number in range(count):
+        blas.ssyrk(1.0, pieces[number % 4].T, trans=1, beta=1.0, c=product, overwrite_c=1)
+    for number in range(count):
+        blas.sgemm(1.0, pieces[number % 4].T, vectors)
+    return time.perf_counter() - began
+
+
+def our_fit(path: Path, k: int, memory: str, output: Path | None = None) -> Fit:
+    """Fit a collection."""
+    import streampca
+    from streampca.events import Planned
+
+    streampca.fit(np.random.default_rng(0).random((20, 30, 30), dtype=np.float32), n_components=3, method="dual")
+    plans: list[Any] = []
+
+    def listen(event: object) -> None:
+        if isinstance(event, Planned):
+            plans.append(event.plan)
+
+    options = {"n_components": k, "memory": memory, "output": output, "overwrite": True, "listener": listen}
+    predicted = streampca.plan(path, n_components=k, memory=memory, output=output).seconds
+    collection = streampca.open_collection(path)
+    model, seconds, peak = measured(partial(streampca.fit, collection, **options))
+    return Fit(seconds, peak, plans[0].bill.total, model.explained_variance.tolist(), predicted)
+
+
+def sklearn_fit(path: Path, k: int) -> Fit:
+    """scikit-learn's randomized PCA of the array in memory; loading it is not counted."""
+    from sklearn.decomposition import PCA
+
+    x = np.load(path).reshape(len(np.load(path, mmap_mode="r")), -1)
+    pca, seconds, peak = measured(partial(PCA(k, svd_solver="randomized", random_state=0).fit, x))
+    return Fit(seconds, peak, 0, pca.explained_variance_.tolist())
+
+
+def true_variances(path: Path, k: int) -> npt.NDArray[np.float64]:
+    """By products in float64."""
+    x = np.load(path, mmap_mode="r").reshape(len(np.load(path, mmap_mode="r")), -1)
+    gram = np.zeros((len(x), len(x)))
+    for start in range(0, x.shape[1], TILE):
+        part = x[:, start : start + TILE].astype(np.float64)
+        part -= part.mean(axis=0)
+        gram += part @ part.T
+    return np.linalg.eigvalsh(gram)[::-1][:k] / (len(x) - 1)
+
+
+def compare(directory: Path, n: int, side: int, k: int, memory: str, rounds: int) -> None:
+    """Print the floor, ours and scikit-learn's in alternating rounds."""
+    path = npy_of(directory, textures, n, side)
+    warm(path)
+    truth = in_fresh_process(true_variances, path, k)
+    jobs: dict[str, Callable[[], Any]] = {
+        "products alone": partial(in_fresh_process, bare_products, path, k),
+        "streampca": partial(in_fresh_process, our_fit, path, k, memory),
+        "scikit-learn randomized": partial(in_fresh_process, sklearn_fit, path, k),
+    }
+    found = alternating(rounds, jobs)
+    floors = found.pop("products alone")
+    floor = statistics.median(floors)
+    rows = [["products alone", *spread(floors), "1.00", "", "", ""]]
+    for name, fits in found.items():
+        off = np.abs(np.array(fits[0].variances) / truth - 1)
+        ratio = statistics.median(fit.seconds for fit in fits) / floor
+        peak = max((fit.peak or 0) for fit in fits)
+        errors = [f"{off.max():.0e}", f"{off[-1]:.0e}"]
+        rows.append([name, *spread([fit.seconds for fit in fits]), f"{ratio:.2f}", mib(peak), *errors])
+    print_table(("seconds", "median", "least", "most", "to floor", "peak, MiB", "worst off", f"{k}th off"), rows)
+    print(f"predicted: {found['streampca'][0].predicted:.2f} s")
+
+
+# -- schedules
+
+
+def stored(directory: Path, layout: str, n: int, side: int) -> Path:
+    """The pictures in a layout."""
+    if layout == "npy":
+        return npy_of(directory, textures, n, side)
+    name = "tiff" if layout.startswith("tiff") else "zarr"
+    path = directory / f"textures-{n}x{side}x{side}.{name}"
+    if not path.exists():
+        part = path.with_suffix(".partial")
+        shutil.rmtree(part, ignore_errors=True)
+        pictures = (picture[0] for picture in textures(n, side))
+        as_tiff(part, pictures) if name == "tiff" else as_zarr(part, pictures, n, side)
+        part.rename(path)
+    return path
+
+
+def as_tiff(path: Path, pictures: Any) -> None:
+    import tifffile
+
+    path.mkdir()
+    for number, picture in enumerate(pictures):
+        tifffile.imwrite(path / f"{number:05d}.tif", picture)
+
+
+def as_zarr(path: Path, pictures: Any, n: int, side: int) -> None:
+    import zarr
+
+    array = zarr.create_array(path, shape=(n, side, side), chunks=(1, side, side), dtype="float32")
+    for number, picture in enumerate(pictures):
+        array[number] = picture
+
+
+def by_schedule(path: Path, schedule: str, k: int, memory: str) -> Fit | None:
+    """Fit by one schedule, whatever the plan would choose; None where it does not fit."""
+    import streampca
+    from streampca.execute import SerialExecutor
+    from streampca.fitting import prepared
+    from streampca.methods import METHODS
+    from streampca.planning import problem_of
+    from streampca.planning.dual import dual_plan
+    from streampca.request import Request
+    from streampca.units import parse_bytes
+
+    collection = prepared(streampca.open_collection(path), None)
+    request = Request(k, "dual", parse_bytes(memory), scratch=str(path.parent))
+    plan = dual_plan(problem_of(collection), request, schedule, parse_bytes(memory), "as asked")
+    if plan is None:
+        return None
+    scratch = str(path.parent / "copy.scratch")
+    plan = replace(plan, rejected=())
+    run = partial(METHODS["dual"], collection, plan, SerialExecutor(), listener=lambda event: None, scratch=scratch)
+    found, seconds, peak = measured(run)
+    return Fit(seconds, peak, plan.bill.total, found.explained_variance.tolist(), plan.seconds)
+
+
+def compare_schedules(directory: Path, n: int, side: int, k: int, memory: str, rounds: int) -> None:
+    """Print measured and predicted times of every schedule on every layout."""
+    for layout in LAYOUTS:
+        path = stored(directory, layout, n, side)
+        jobs = {
+            name: partial(in_fresh_process, by_schedule, path, name, k, memory)
+            for name in ("sweep", "pairs", "scratch")
+        }
+        rows = []
+        for name, fits in alternating(rounds, jobs).items():
+            done = [fit for fit in fits if fit is not None]
+            if done:
+                peak = max((fit.peak or 0) for fit in done)
+                seconds = spread([fit.seconds for fit in done])
+                rows.append([name, *seconds, f"{done[0].predicted:.2f}", mib(peak), mib(done[0].bill)])
+        print(f"\n{layout}")
+        print_table(("seconds", "median", "least", "most", "by fixed rates", "peak, MiB", "bill, MiB"), rows)
+
+
+# -- budgets
+
+
+def keep_within(directory: Path, n: int, side: int, k: int) -> bool:
+    """Print peaks beside bills for one collection under several budgets; whether all kept within."""
+    from streampca.errors import BudgetError
+    from streampca.units import parse_bytes
+
+    path, kept, rows = npy_of(directory, textures, n, side), True, []
+    for budget in BUDGETS:
+        tell(f"under {budget}")
+        try:
+            fit = in_fresh_process(our_fit, path, k, budget, directory / "budget.zarr")
+        except BudgetError as error:
+            rows.append([budget, "", "", "", str(error)])
+            continue
+        kept = kept and (fit.peak or 0) <= parse_bytes(budget)
+        rows.append([budget, f"{fit.seconds:.1f}", mib(fit.peak), mib(fit.bill), ""])
+    print_table(("budget", "seconds", "peak, MiB", "bill, MiB", "refused"), rows)
+    return kept
+
+
+def main() -> None:
+    """Read the command line and run."""
+    about = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    about.add_argument("--samples", type=int, default=1000)
+    about.add_argument("--side", type=int, default=512)
+    about.add_argument("--components", type=int, default=50)
+    about.add_argument("--memory", default="512MiB")
+    about.add_argument("--rounds", type=int, default=3)
+    about.add_argument("--schedules", action="store_true", help="compare the schedules")
+    about.add_argument("--budgets", action="store_true", help="peaks under several budgets, three times the pictures")
+    about.add_argument("--directory", type=Path, help="where the pictures are kept for the next run")
+    asked = about.parse_args()
+    print(machine(), file=sys.stderr)
+    with folder(asked.directory) as directory:
+        size = (directory, asked.samples, asked.side, asked.components)
+        if asked.schedules:
+            compare_schedules(*size, asked.memory, asked.rounds)
+        elif asked.budgets:
+            sys.exit(not keep_within(directory, 3 * asked.samples, asked.side, asked.components))
+        else:
+            compare(*size, asked.memory, asked.rounds)
+
+
+if __name__ == "__main__":
+    main()

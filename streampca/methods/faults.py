@@ -1,0 +1,46 @@
+"""What is wrong with data that a method cannot use, in one line that names the sample and helps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..accumulate import NotFiniteError
+from ..errors import DataError
+from ..planning import Plan
+from ..prepare import Prepared, missing_share
+from ..readers import Collection
+
+
+def bad_sample(error: NotFiniteError, collection: Collection) -> DataError:
+    """The error to raise for a sample that holds no number: its name, what it holds and what to do about it."""
+    return DataError(f"{collection.named(error.sample)} {error.problem}. {_remedy(error, collection)}")
+
+
+def _remedy(error: NotFiniteError, collection: Collection) -> str:
+    """What to do about it: where pixels are missing in every sample (land, say), leave those out, not the samples."""
+    if "overflow" in error.problem:
+        return "The values are finite; only their squares are not."
+    share = missing_share(collection) if isinstance(collection, Prepared) and collection.mask is None else 0.0
+    if 0 < share < 1:
+        return (
+            f"{100 * share:.2g} % of its features are missing in all samples looked at; leave them out with --mask "
+            'valid (mask="valid").'
+        )
+    return "Leave the sample out, fill the values in, or mask the pixels."
+
+
+def check_variance(trace: float, collection: Collection, plan: Plan) -> None:
+    """Refuse samples that are all equal.
+
+    Raises
+    ------
+    DataError
+        If the sum of squared distances from the mean is 0, or no number.
+    """
+    if trace > 0 and np.isfinite(trace):
+        return
+    tiny = ", or they differ by less than float32 squares can hold (try precision='double')"
+    raise DataError(
+        f"{collection.source} has no variance: all {collection.n_samples} samples are equal"
+        f"{tiny if plan.problem.kind == 'f' and plan.precision == 'single' else ''}; give samples that differ."
+    )

@@ -1,0 +1,122 @@
+"""The leading eigenpairs that a plan asks for, of a symmetric matrix in memory: what exact methods end with."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..events import Listener, Solving, Warned
+from ..machine import hand_back
+from ..planning import Plan
+from ..solve import Rule, Solution, Wanted, dense_flops, elbow, noise_edge, solve_dense, start_lanczos
+
+Float64 = npt.NDArray[np.float64]
+
+PATIENCE = 3  # times the cost of a dense solve that Lanczos may take where there is no memory for one
+NOT_CONVERGED = (
+    "the spectrum is too flat for the eigensolver that fits the budget; components it could not settle were left out. "
+    "Give more memory, or ask for fewer."
+)
+
+
+class Symmetric(Protocol):
+    """A positive semi-definite matrix: the scatter of features, or the Gram matrix of samples."""
+
+    @property
+    def size(self) -> int:
+        """Order of the matrix."""
+
+    @property
+    def trace(self) -> float:
+        """Sum of its eigenvalues."""
+
+    def matrix(self) -> Float64:
+        """Return it anew, Fortran order, upper triangle."""
+
+    def multiply(self, block: Float64) -> Float64:
+        """Return its product with a block of columns."""
+
+
+def leading_pairs(matrix: Symmetric, plan: Plan, listener: Listener) -> Solution:
+    """Solve for what the plan's request asks, by the plan's solver; say where the budget holds less.
+
+    Parameters
+    ----------
+    matrix : Symmetric
+        Of features or of samples; its trace is above 0.
+    plan : Plan
+        Solver, room for components, and request.
+    listener : callable
+        Told of the solve and of what could not be done.
+    """
+    wanted, trace = _wanted(plan), matrix.trace
+    listener(Solving(f"eigenvectors of a {matrix.size} x {matrix.size} matrix"))
+    solution = _lanczos(matrix, wanted, plan, listener) if plan.solver == "lanczos" else None
+    if solution is None:
+        hand_back()
+        solution = solve_dense(matrix.matrix, wanted, most=plan.problem.most_components, room=plan.dense_room)
+    reached = len(solution.values)
+    if plan.request.n_components == "elbow":
+        return solution.first(elbow(solution.values))
+    if isinstance(wanted, Rule):
+        _warn_of_rule(wanted, solution, trace, plan, listener)
+    if isinstance(wanted, float) and np.sum(solution.values) < wanted * trace * (1 - 1e-12):
+        listener(Warned(_too_many(reached, wanted, float(np.sum(solution.values)) / trace)))
+    return solution
+
+
+def _wanted(plan: Plan) -> Wanted:
+    """What the solver is asked for: an elbow is sought in the values of a fixed number of components."""
+    wanted, problem = plan.request.n_components, plan.problem
+    if wanted == "elbow":
+        return plan.request.counted_on(problem.most_components)
+    return Rule(wanted, problem.n_samples, problem.n_features) if isinstance(wanted, str) else wanted
+
+
+def _warn_of_rule(rule: Rule, solution: Solution, trace: float, plan: Plan, listener: Listener) -> None:
+    known = solution.values if solution.spectrum is None else solution.spectrum
+    count = rule.count(known, trace, solution.spectrum is not None)
+    reached = len(solution.values)
+    if count is None or count > reached:
+        listener(Warned(f"the budget holds {reached} components, and at least as many lie above the noise."))
+    elif rule.name == "mp" and solution.values[0] <= noise_edge(known, trace, 0, rule.n_samples, rule.n_features):
+        listener(Warned("no component lies above the edge of white noise; the first was kept."))
+
+
+def _too_many(reached: int, wanted: float, share: float) -> str:
+    return (
+        f"the budget holds {reached} components, {share:.2%} of the variance, and {wanted:.2%} were asked for; these "
+        "were kept. Give more memory for the rest."
+    )
+
+
+def _lanczos(matrix: Symmetric, wanted: Wanted, plan: Plan, listener: Listener) -> Solution | None:
+    """Leading pairs by products with the matrix in memory.
+
+    None once a dense solve would have cost less, where one fits; else what a generous number of steps reached.
+    """
+    state = start_lanczos(matrix.size, wanted=wanted, total=matrix.trace, seed=plan.request.seed)
+    spent, allowed = 0.0, dense_flops(matrix.size)
+    while state.solution is None:
+        spent += state.flops
+        if plan.dense_room and spent > allowed:
+            return None
+        if spent > PATIENCE * allowed:
+            listener(Warned(NOT_CONVERGED))
+            return state.so_far().first(plan.room)
+        state = state.step(matrix.multiply(state.wants))
+    if len(state.solution.values) > plan.room and plan.dense_room > plan.room:
+        return None
+    return state.solution.first(plan.room)
+
+
+def next_value(solution: Solution, p: int) -> float | None:
+    """What eigenvalue k + 1 is at most, where that is known; minus infinity where there is none, as nothing is near."""
+    k, spectrum = len(solution.values), solution.spectrum
+    if k == p:
+        return -np.inf
+    if spectrum is None:
+        return solution.next_value
+    return float(spectrum[k]) if k < len(spectrum) else 0.0

@@ -1,0 +1,164 @@
+"""A scratch copy: a collection written once to a file that is quick to read by ranges of features, then thrown away.
+
+Ranges of features follow one another, each with all its samples, so that a range is one contiguous read; values stay
+as they are, prepared. It lies where its name says (beside the output), never in the system's temporary folder.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO
+
+import numpy as np
+
+from ..blocks import Span, blocks_of
+from ..collection import Array, Chunks, Collection
+from ..errors import OutputError, SourceError
+from ..events import BlockDone, Listener, PassFinished, PassStarted
+from ..machine import hand_back
+from ..outputs import writing
+from ..planning import Plan
+from ..units import format_bytes
+
+
+class ScratchCopy(Collection):
+    """A collection as its scratch copy holds it; of this process alone, as its file has no name.
+
+    Parameters
+    ----------
+    file : file
+        Open for reading and writing.
+    copied : Collection
+        What it is a copy of.
+    width : int
+        Features to a range; the last may have fewer.
+    """
+
+    def __init__(self, file: IO[bytes], copied: Collection, width: int) -> None:
+        self.source, self.dtype, self.copied = copied.source, copied.dtype, copied
+        self.shape = (copied.n_samples, copied.n_features)
+        self._file, self._width = file, width
+
+    @property
+    def chunks(self) -> Chunks:
+        """A range of features of one sample can be read alone."""
+        return Chunks(1, self._width)
+
+    def where(self, index: int) -> str:
+        """As the collection that was copied says."""
+        return self.copied.where(index)
+
+    def sample_names(self) -> Sequence[str] | None:
+        """As the collection that was copied says."""
+        return self.copied.sample_names()
+
+    def read(self, rows: slice, features: slice | None = None) -> Array:
+        """Read samples of some features; see `Collection.read`."""
+        wanted = Span(0, self.n_features) if features is None else Span(features.start, features.stop)
+        if wanted == self._range(wanted.start):
+            return self._read_range(wanted, rows)
+        parts = []
+        for part in blocks_of(wanted, self._width):
+            whole = self._range(part.start)
+            parts.append(self._read_range(whole, rows)[:, part.start - whole.start : part.stop - whole.start])
+        return np.concatenate(parts, axis=1)
+
+    @property
+    def fills(self) -> bool:
+        """A range is read into what it is given."""
+        return True
+
+    def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
+        """Fill a range directly; see `Collection.read_into`."""
+        wanted = Span(0, self.n_features) if features is None else Span(features.start, features.stop)
+        if wanted == self._range(wanted.start):
+            self._fill(out, self._offset(wanted, rows.start))
+        else:
+            super().read_into(rows, features, out)
+
+    def _read_range(self, whole: Span, rows: slice) -> Array:
+        piece = np.empty((rows.stop - rows.start, whole.size), self.dtype)
+        self._fill(piece, self._offset(whole, rows.start))
+        return piece
+
+    def write(self, start: int, block: Array) -> None:
+        """Write samples `start` onwards, all their features."""
+        for part in blocks_of(Span(0, self.n_features), self._width):
+            piece = np.ascontiguousarray(block[:, slice(*part)])
+            left, offset = memoryview(piece.data).cast("B"), self._offset(part, start)
+            while left:
+                count = os.pwrite(self._file.fileno(), left, offset)
+                left, offset = left[count:], offset + count
+
+    def _range(self, feature: int) -> Span:
+        start = feature // self._width * self._width
+        return Span(start, min(start + self._width, self.n_features))
+
+    def _offset(self, whole: Span, row: int) -> int:
+        """Where a sample of a range of features begins in the file."""
+        return (whole.start * self.n_samples + row * whole.size) * self.dtype.itemsize
+
+    def _fill(self, piece: Array, offset: int) -> None:
+        left = memoryview(piece.data).cast("B")
+        while left:
+            count = os.preadv(self._file.fileno(), [left], offset)
+            if count == 0:
+                raise SourceError(f"the scratch copy of {self.source} was cut short while it was read; fit again.")
+            left, offset = left[count:], offset + count
+
+
+@contextmanager
+def scratch_copy(collection: Collection, path: str, plan: Plan, listener: Listener) -> Iterator[ScratchCopy]:
+    """Copy a collection to a file that is gone when the block ends, and when the process does, however that ends.
+
+    It loses its name as soon as it is open: nobody else finds it, and the system takes its space back.
+
+    Parameters
+    ----------
+    collection : Collection
+        What to copy.
+    path : str
+        What the file's name begins with.
+    plan : Plan
+        How it is cut, and how large it is.
+    listener : callable
+        Told of every block.
+
+    Raises
+    ------
+    OutputError
+        If there is no room for it, or it cannot be written.
+    """
+    folder, name = os.path.split(os.path.abspath(path))
+    with writing(path):
+        os.makedirs(folder, exist_ok=True)
+    free, needed = shutil.disk_usage(folder).free, plan.bytes_written
+    if free < needed:
+        raise OutputError(
+            f"a scratch copy of {collection.source} takes {format_bytes(needed)} and {folder} has {format_bytes(free)} "
+            "left; free some space, or choose another folder by --scratch (scratch=)."
+        )
+    with writing(path):
+        descriptor, made = tempfile.mkstemp(prefix=f"{name}.", dir=folder)
+        os.unlink(made)
+    with open(descriptor, "r+b", buffering=0) as file:
+        copy = ScratchCopy(file, collection, plan.block_features)
+        _write(copy, collection, path, plan, listener)
+        hand_back()
+        yield copy
+
+
+def _write(copy: ScratchCopy, collection: Collection, path: str, plan: Plan, listener: Listener) -> None:
+    began = time.perf_counter()
+    passes = 2 if plan.block_features >= collection.n_features else 3
+    listener(PassStarted("scratch copy", 1, passes, collection.n_samples, collection.nbytes))
+    with writing(path):
+        for block in blocks_of(Span(0, collection.n_samples), plan.block_rows):
+            copy.write(block.start, collection.read(slice(*block)))
+            listener(BlockDone(block.size, block.size * collection.row_bytes))
+    listener(PassFinished(time.perf_counter() - began))

@@ -1,0 +1,29 @@
+"""Integers in; method, schedule, blocks, spans, passes and memory bill out. Never touches data.
+
+A `Problem` (how large, how stored) and a `Request` (what the user asked) give a `Plan`, a frozen value: the same
+request on the same kind of problem gives the same plan everywhere. Every method and schedule that fits the budget is
+priced by fixed rates (`streampca.rates`), and the one that takes least time is chosen; the plan says why each other
+lost. What does not fit is refused here, before anything is read, naming the largest share and a remedy that works.
+
+One file a method: `covariance`, `dual` (with `dual_bill`, its memory, and `dual_cost`, its time), `randomized`.
+"""
+
+from .applications import Application, plan_application
+from .budget import DENSE_FEATURES, budget_of
+from .choose import check_executable, least_exact_memory, make_plan
+from .decoded import spread
+from .planned import Plan
+from .problems import problem_of
+
+__all__ = [
+    "DENSE_FEATURES",
+    "Application",
+    "Plan",
+    "budget_of",
+    "check_executable",
+    "least_exact_memory",
+    "make_plan",
+    "plan_application",
+    "problem_of",
+    "spread",
+]

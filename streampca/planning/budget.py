@@ -1,0 +1,64 @@
+"""The budget: how much is allowed, how a block shares it, and the smallest that would do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .. import machine
+from ..request import Problem, Request
+from ..units import MIB
+
+MOST_BLOCK = 24 * MIB  # of a block: glibc keeps the pages of up to 32 MiB for the next one (benchmarks/choices.py)
+BLOCK_SHARES = (8, 16, 32, 64, 128)  # a block takes at most this fraction of the budget: the first that fits ...
+SPANS_A_WORKER = 4  # a task is then short enough for the last ones to end together
+SMALL_PRODUCT = 2 * 10**9  # multiplications that double precision takes a few hundredths of a second for
+DENSE_FEATURES = 2048  # below, LAPACK's whole spectrum costs less than a second (benchmarks/choices.py)
+CHUNK_SHARE = 4  # ... or this one, when that saves decoding a storage chunk several times
+
+
+def budget_of(asked: int | None) -> tuple[int, str]:
+    """Bytes allowed, as asked or half of what the machine has, and where that comes from."""
+    if asked is not None:
+        return asked, "as asked"
+    limit, what = machine.memory_limit()
+    return limit // 2, f"half of {what}"
+
+
+def smallest(accepts: Callable[[int], bool], unit: int = MIB) -> int:
+    """The least number of bytes, a whole multiple of `unit`, that is accepted; more must be accepted too."""
+    low, high = 0, 1
+    while not accepts(high * unit):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if accepts(middle * unit) else (middle, high)
+    return high * unit
+
+
+def most_that_fits(fits: Callable[[int], bool], most: int) -> int:
+    """The largest count of 1 to `most` that fits, 0 where none does; fewer must fit where more do."""
+    low, high = 0, most + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def span_count(workers: int) -> int:
+    """Tasks that the work is cut into."""
+    return 1 if workers == 1 else SPANS_A_WORKER * workers
+
+
+def precision_of(problem: Problem, request: Request, multiplications: int) -> str:
+    """Precision of products: single where float32 holds the values and there is enough to multiply."""
+    if request.precision != "auto":
+        return request.precision
+    return "single" if problem.is_narrow and multiplications > SMALL_PRODUCT else "double"
+
+
+def solver_of(size: int, request: Request, most: int) -> str:
+    """Solver of an eigenproblem of order `size`, of which `most` eigenvalues are not zero."""
+    wanted = request.counted_on(most)
+    if request.n_components == "mle" or size <= DENSE_FEATURES or wanted is None:
+        return "dense"
+    return "lanczos" if isinstance(wanted, float) or wanted <= size // 8 else "dense"

@@ -1,0 +1,110 @@
+"""Plans of method 'covariance': one pass for p x p."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from .. import machine
+from ..bill import Bill, component_room, pass_bill, scatter_solve_bill
+from ..blocks import block_rows, spans_of
+from ..rates import Work, products
+from ..request import Problem, Request
+from ..units import format_shape
+from .budget import BLOCK_SHARES, CHUNK_SHARE, MOST_BLOCK, precision_of, smallest, solver_of, span_count
+from .decoded import read_boxes
+from .dual_cost import solve_work
+from .planned import Plan
+
+MOST_PRODUCT_ROWS = 2048  # adding up p x p then costs little beside making it (benchmarks/limits.py --phases)
+LEAST_PRODUCT_ROWS = 64
+
+
+def covariance_plan(problem: Problem, request: Request, memory: int, source: str) -> Plan:
+    """The plan with the largest blocks that keep within the budget, else the one with the smallest."""
+    plans = (_covariance_plan(problem, request, memory, source, share) for share in BLOCK_SHARES)
+    last = None
+    for last in plans:
+        if last.bill.total <= memory:
+            break
+    return cast("Plan", last)
+
+
+def _covariance_plan(problem: Problem, request: Request, memory: int, source: str, share: int) -> Plan:
+    n, p = problem.n_samples, problem.n_features
+    precision = precision_of(problem, request, n * p * p)
+    rows = _rows_in_memory(problem, memory, share)
+    product_rows = _product_rows(p, 8 if precision == "double" else 4, rows, memory // share)
+    solver = solver_of(p, request, problem.most_components)
+    room = component_room(problem, request, solver, memory)
+    dense_room = _dense_room(problem, request, solver, room, memory)
+    phases = [pass_bill(problem, precision, rows, product_rows, request.workers)]
+    phases.append(scatter_solve_bill(problem, request, solver, room))
+    if dense_room and solver != "dense":
+        phases.append(scatter_solve_bill(problem, request, "dense", min(room, dense_room)))
+    work, read = _work(problem, precision, solver, rows, product_rows)
+    return Plan(
+        problem=problem,
+        request=request,
+        method="covariance",
+        why=f"the {format_shape((p, p))} scatter matrix fits the budget; exact, in one pass",
+        rejected=(),
+        precision=precision,
+        solver=solver,
+        room=room,
+        dense_room=dense_room,
+        block_rows=rows,
+        product_rows=product_rows,
+        spans=spans_of(n, span_count(request.workers), rows),
+        passes=1,
+        bytes_read=read,
+        bytes_written=0,
+        bill=Bill(tuple(phases)),
+        memory=memory,
+        budget_source=source,
+        cores=machine.cores(),
+        block_features=p,
+        workers=request.workers,
+        work=work,
+        seconds=work.seconds(machine.cores(), request.workers),
+    )
+
+
+def least_covariance(problem: Problem, request: Request) -> int:
+    """Smallest budget, in whole MiB, that the method can do with."""
+    return smallest(lambda memory: covariance_plan(problem, request, memory, "").bill.total <= memory)
+
+
+def _work(problem: Problem, precision: str, solver: str, rows: int, product_rows: int) -> tuple[Work, int]:
+    """What there is to do, and the bytes that are read."""
+    n, p = float(problem.n_samples), float(problem.n_features)
+    read = read_boxes(problem, rows, problem.n_features)
+    work = read.work(encoded=problem.encoded, cores=machine.cores()) + products(n * p * p, precision)
+    work += Work(centring=n * p) + solve_work(problem.n_features, solver)
+    if precision == "single":
+        work += Work(adding=n / product_rows * p * p)
+    return work, read.bytes
+
+
+def _rows_in_memory(problem: Problem, memory: int, share: int) -> int:
+    """Samples to a block: within its share of the budget, whole storage chunks where that is affordable."""
+    row_bytes = problem.row_bytes + problem.prepared_bytes
+    chunk, limit = problem.chunk_samples * row_bytes, memory // share
+    if chunk <= limit:
+        limit = max(chunk, min(limit, MOST_BLOCK))
+    rows = block_rows(row_bytes, problem.chunk_samples, limit)
+    if rows < problem.chunk_samples and chunk <= memory // max(share // 2, CHUNK_SHARE):
+        rows = problem.chunk_samples
+    return min(rows, problem.n_samples)
+
+
+def _product_rows(p: int, itemsize: int, rows: int, share_bytes: int) -> int:
+    most = max(LEAST_PRODUCT_ROWS, share_bytes // (p * itemsize))
+    return max(1, min(MOST_PRODUCT_ROWS, most, max(rows, LEAST_PRODUCT_ROWS)))
+
+
+def _dense_room(problem: Problem, request: Request, solver: str, room: int, memory: int) -> int:
+    """Components a dense solve has memory for, 0 where it does not fit beside as many as the bill counts on."""
+    if solver == "dense":
+        return room
+    fits = scatter_solve_bill(problem, request, "dense", room).total <= memory
+    return component_room(problem, request, "dense", memory) if fits else 0

@@ -1,0 +1,109 @@
+"""How fast things are done: one table of rates, and what a plan has to do, from which it predicts its time.
+
+The rates are those of one ordinary machine, fixed so that the same request gives the same plan everywhere; they rank
+methods, whose costs differ by factors. `benchmarks/rates.py` measures all of them. A calibration on the machine and
+the data at hand changes the time that is predicted, and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What is done in a second. Rates of computing and decoding are those of one core.
+
+    Attributes
+    ----------
+    single, double : float
+        Floating-point operations of matrix products; a symmetric update of p columns by n rows counts n p^2.
+    solving : float
+        Floating-point operations of LAPACK's reduction to tridiagonal form.
+    centring : float
+        Values converted and centred; memory is the limit, not cores.
+    adding : float
+        Values of a product added to its sum; likewise.
+    reading, writing : float
+        Bytes copied from and to files as they are.
+    decoding : float
+        Decoded bytes of compressed chunks and picture files.
+    accesses : float
+        Pieces of a file found and read, whatever their size.
+    chunks : float
+        Chunks or picture files found, opened and handed to a decoder, whatever their size.
+    """
+
+    single: float = 1.2e11
+    double: float = 6e10
+    solving: float = 1e10
+    centring: float = 1e9
+    adding: float = 1e9
+    reading: float = 4e9
+    writing: float = 4e8
+    decoding: float = 3e8
+    accesses: float = 1e5
+    chunks: float = 3e3
+
+
+# benchmarks/rates.py on 2 cores with AVX-512. Reading is a fast disk's, half of the system cache's; decoding lies
+# between zlib (0.8e8) and zstd (5e8).
+RATES = Rates()
+
+
+@dataclass(frozen=True)
+class Work:
+    """What there is to do, whoever does it. Adds and scales like a vector.
+
+    Attributes
+    ----------
+    single, double, solving : float
+        Floating-point operations, as in `Rates`.
+    centring, adding : float
+        Values.
+    reading, writing, decoding : float
+        Bytes.
+    accesses, chunks : float
+        Pieces read as they are, or decoded.
+    """
+
+    single: float = 0.0
+    double: float = 0.0
+    solving: float = 0.0
+    centring: float = 0.0
+    adding: float = 0.0
+    reading: float = 0.0
+    writing: float = 0.0
+    decoding: float = 0.0
+    accesses: float = 0.0
+    chunks: float = 0.0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)})
+
+    def seconds(self, cores: int, workers: int = 1, rates: Rates = RATES) -> float:
+        """Predict the time: everything but the solve is shared among workers; nothing is assumed to overlap."""
+        scaling = (self.single / rates.single) + (self.double / rates.double)
+        scaling += self.decoding / rates.decoding + self.chunks / rates.chunks
+        other = self.centring / rates.centring + self.adding / rates.adding + self.reading / rates.reading
+        other += self.writing / rates.writing + self.accesses / rates.accesses
+        return (scaling / cores + other) / workers + self.solving / (rates.solving * cores)
+
+
+NOTHING = Work()
+
+
+def products(flops: float, precision: str) -> Work:
+    """Matrix products of a precision."""
+    return Work(double=flops) if precision == "double" else Work(single=flops)
+
+
+def reads(count: float, pieces: float, *, encoded: bool, together: float = 1.0, cores: int = 1) -> Work:
+    """Reading so many bytes, counted decoded, in so many pieces, of which each read touches `together`.
+
+    Cores that a read has no piece for are idle.
+    """
+    if not encoded:
+        return Work(reading=count, accesses=pieces)
+    idle = max(1.0, cores / max(1.0, together))
+    return Work(decoding=count * idle, chunks=pieces * idle)

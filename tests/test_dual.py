@@ -1,0 +1,291 @@
+"""Method 'dual': every schedule gives the components that float64 gives, reads what was planned, and cleans up."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import streampca
+from streampca.blocks import Span, panel_steps
+from streampca.collection import Chunks, Collection
+from streampca.errors import BudgetError, DataError, OutputError, SourceError
+from streampca.events import PassStarted, Planned, Warned
+from streampca.execute import SerialExecutor
+from streampca.methods import METHODS
+from streampca.planning import make_plan, problem_of
+from streampca.prepare import Preparation, Prepared
+from streampca.request import Request
+from streampca.units import MIB
+
+SCHEDULES = ("sweep", "pairs", "scratch")
+
+
+class Counted(Collection):
+    """An array stored in chunks, that counts what decoding them would take."""
+
+    def __init__(self, array, chunk_samples=1, chunk_features=None):
+        self.source, self.shape, self.dtype = "counted", array.shape, array.dtype
+        self._rows = array.reshape(len(array), -1)
+        self._chunks = Chunks(chunk_samples, chunk_features or self._rows.shape[1])
+        self.decoded = 0
+
+    @property
+    def chunks(self):
+        return self._chunks
+
+    def read(self, rows, features=None):
+        features = features or slice(0, self.n_features)
+        touched = 1
+        for part, cut, length in zip((rows, features), self._chunks, self._rows.shape, strict=True):
+            if part.stop > part.start:
+                touched *= min(-(-part.stop // cut) * cut, length) - part.start // cut * cut
+        self.decoded += touched * self.dtype.itemsize
+        return self._rows[rows, features].copy()
+
+
+def images(dtype="f4", n=60, shape=(20, 45), offset=0.0, seed=0):
+    """More pixels than images, a decaying spectrum, and noise."""
+    rng = np.random.default_rng(seed)
+    strengths = 1.5 ** -np.arange(20)
+    x = (rng.normal(size=(n, 20)) * strengths) @ rng.normal(size=(20, math.prod(shape)))
+    x = (x + 0.01 * rng.normal(size=x.shape)).reshape(n, *shape)
+    if np.dtype(dtype).kind in "iu":
+        return np.clip(np.rint(25 * x + 128), 0, 255).astype(dtype)
+    return (x + offset).astype(dtype)
+
+
+def truth(x, weights=None):
+    """Mean, variances and components in float64."""
+    rows = x.reshape(len(x), -1).astype(np.float64)
+    weights = np.ones(len(x)) if weights is None else weights
+    mean = np.average(rows, axis=0, weights=weights)
+    _, sizes, components = np.linalg.svd((rows - mean) * np.sqrt(weights)[:, None], full_matrices=False)
+    return mean, sizes**2 / (weights.sum() - 1), components
+
+
+def plan_of(collection, schedule, k=10, memory=64 * MIB, **cut):
+    """A plan of one schedule, cut small, so that there are many ranges and panels."""
+    problem = problem_of(collection)
+    request = Request(k, "dual", memory, output=True, **cut.pop("request", {}))
+    plan = make_plan(problem, request)
+    n, p = problem.n_samples, problem.n_features
+    wide = {"sweep": 256, "scratch": 256, "pairs": p}[schedule]
+    cut = {"block_rows": 7, "panel_rows": 21 if schedule == "pairs" else 0, "block_features": wide, **cut}
+    steps = len(panel_steps(n, cut["panel_rows"], cut["block_rows"])) if schedule == "pairs" else p
+    middle = steps // 2 if schedule == "pairs" else 512
+    return replace(
+        plan,
+        schedule=schedule,
+        product_features=100,
+        component_features=cut.pop("component_features", 400 if schedule == "pairs" else 0),
+        bytes_written=collection.nbytes,
+        **{"spans": (Span(0, middle), Span(middle, steps)), **cut},
+    )
+
+
+def run(x, schedule, tmp_path, weights=None, events=None, **options):
+    collection = x if isinstance(x, Collection) else Prepared(streampca.open_collection(x), Preparation())
+    plan = plan_of(collection, schedule, **options)
+    listener = (lambda event: None) if events is None else events.append
+    scratch = str(tmp_path / "copy.scratch")
+    found = METHODS["dual"](collection, plan, SerialExecutor(), weights=weights, scratch=scratch, listener=listener)
+    assert not (tmp_path / "copy.scratch").exists()
+    return found
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(
+    ("dtype", "offset", "allowed"),
+    [("u1", 0.0, 1e-11), ("f4", 0.0, 1e-7), ("f4", 1e4, 1e-5), ("f8", 1e4, 1e-9), ("i2", 0.0, 1e-11)],
+)
+def test_every_schedule_gives_what_float64_gives(schedule, dtype, offset, allowed, tmp_path):
+    x = images(dtype, offset=offset)
+    mean, variances, components = truth(x)
+    for precision in ("auto",) if dtype == "f8" else ("auto", "single"):
+        found = run(x, schedule, tmp_path, request={"precision": precision})
+        np.testing.assert_allclose(found.explained_variance, variances[:10], rtol=allowed)
+        assert found.total_variance == pytest.approx(variances.sum(), rel=max(allowed, 1e-7))
+        np.testing.assert_allclose(found.mean, mean, rtol=1e-7, atol=1e-7)
+        kept = found.components.astype(np.float64)
+        np.testing.assert_allclose(kept @ kept.T, np.eye(10), atol=2e-6)
+        residual = (kept @ components.T * variances) @ components - found.explained_variance[:, None] * kept
+        size = np.linalg.norm(residual, axis=1) / found.explained_variance
+        assert np.all(size <= np.maximum(found.error_bound, 1e-12))
+        assert np.all(kept[np.arange(10), np.argmax(np.abs(kept), axis=1)] > 0)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_one_range_that_holds_all_is_read_once(schedule, tmp_path):
+    counted = Counted(images())
+    events = []
+    whole = {"block_features": 900, "spans": (Span(0, 900),)} if schedule != "pairs" else {"component_features": 900}
+    found = run(counted, schedule, tmp_path, events=events, **whole)
+    np.testing.assert_allclose(found.explained_variance, truth(images())[1][:10], rtol=1e-7)
+    if schedule == "pairs":
+        return
+    assert counted.decoded == counted.nbytes
+    started = [event for event in events if isinstance(event, PassStarted)]
+    assert [event.of for event in started] == [len(started)] * len(started)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("kind", ["f4", "f8"])
+def test_repeated_images_have_the_rank_of_what_is_repeated(schedule, kind, tmp_path):
+    x = np.repeat(images(kind, n=12), 5, axis=0)
+    events = []
+    found = run(x, schedule, tmp_path, k=30, events=events, request={"precision": "single"})
+    assert len(found.explained_variance) == 11
+    np.testing.assert_allclose(found.explained_variance, truth(x)[1][:11], rtol=1e-6)
+    assert np.isfinite(found.components).all()
+    assert any("spans 11 dimensions" in event.message for event in events if isinstance(event, Warned))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_weights_are_copies(schedule, tmp_path):
+    x, copies = images("f8"), np.random.default_rng(1).integers(0, 4, 60).astype(np.float64)
+    found = run(x, schedule, tmp_path, weights=copies)
+    mean, variances, _ = truth(x, copies)
+    np.testing.assert_allclose(found.explained_variance, variances[:10], rtol=1e-10)
+    np.testing.assert_allclose(found.mean, mean, atol=1e-12)
+    assert (found.n_samples, found.total_weight) == (np.count_nonzero(copies), copies.sum())
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_sample_that_is_no_number_is_named_and_nothing_is_left(schedule, tmp_path):
+    x = images()
+    x[41, 3, 4] = np.nan
+    with pytest.raises(DataError, match=r"sample 41 of numpy array holds NaN"):
+        run(x, schedule, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_equal_images_are_refused(schedule, tmp_path):
+    with pytest.raises(DataError, match="no variance"):
+        run(np.broadcast_to(images()[3], (60, 20, 45)), schedule, tmp_path)
+
+
+def test_a_source_that_fails_leaves_no_copy(tmp_path):
+    class Fails(Counted):
+        def read(self, rows, features=None):
+            if rows.start >= 28:
+                raise SourceError("counted cannot be read; check it.")
+            return super().read(rows, features)
+
+    with pytest.raises(SourceError):
+        run(Fails(images()), "scratch", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_scratch_copy_has_no_name_that_a_kill_could_leave(tmp_path):
+    """From the first read of it on, its folder is empty; only the open file keeps it."""
+    seen = []
+
+    def look(event):
+        if isinstance(event, PassStarted):
+            seen.append((event.label, list(tmp_path.iterdir())))
+
+    counted = Counted(images())
+    METHODS["dual"](counted, plan_of(counted, "scratch"), SerialExecutor(), scratch=str(tmp_path / "c"), listener=look)
+    assert [label for label, _ in seen] == ["scratch copy", "Gram matrix", "components"]
+    assert not any(left for _, left in seen)
+
+
+def test_two_runs_to_one_place_keep_their_copies_apart(tmp_path):
+    found = {}
+    inner = Counted(100 * images())
+
+    def other(event):
+        if isinstance(event, PassStarted) and event.label == "Gram matrix" and not found:
+            found["inner"] = None
+            found["inner"] = run(inner, "scratch", tmp_path)
+
+    counted = Counted(images())
+    outer = METHODS["dual"](
+        counted, plan_of(counted, "scratch"), SerialExecutor(), scratch=str(tmp_path / "copy.scratch"), listener=other
+    )
+    np.testing.assert_allclose(outer.explained_variance * 1e4, found["inner"].explained_variance, rtol=1e-5)
+
+
+def test_a_folder_for_scratch_copies_that_is_none_is_refused(tmp_path):
+    for place in (tmp_path / "none", ""):
+        with pytest.raises(OutputError, match="is not a folder"):
+            streampca.fit(images(), scratch=place)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_what_is_missing_is_counted_over_the_whole_sample(schedule, tmp_path):
+    x = images()
+    x[:, :4] = np.nan
+    collection = Prepared(streampca.open_collection(x), Preparation())
+    with pytest.raises(DataError, match=r"NaN or infinity in 180 of its 900 features.*--mask valid"):
+        run(collection, schedule, tmp_path)
+
+
+def test_a_copy_that_does_not_fit_the_disk_is_refused_before_reading(tmp_path):
+    counted = Counted(images())
+    plan = replace(plan_of(counted, "scratch"), bytes_written=2**60)
+    with pytest.raises(OutputError, match=r"scratch copy .* free some space, or choose another folder by --scratch"):
+        METHODS["dual"](
+            counted, plan, SerialExecutor(), scratch=str(tmp_path / "x.scratch"), listener=lambda event: None
+        )
+    assert counted.decoded == 0
+
+
+# -- through the front door
+
+
+def planned(events):
+    return next(event.plan for event in events if isinstance(event, Planned))
+
+
+@pytest.mark.parametrize("chunks", [(1, None), (4, None), (1, 100), (60, 64)], ids=str)
+@pytest.mark.parametrize("memory", ["20 MiB", "24 MiB", "64 MiB"])
+def test_bytes_read_are_as_planned(chunks, memory, tmp_path):
+    """Whatever the plan chooses, by a reader that counts decoded chunks."""
+    x = np.repeat(images("u1", shape=(90, 300)), 4, axis=0) + np.arange(240, dtype="u1")[:, None, None]
+    counted = Counted(x, *chunks)
+    events = []
+    streampca.fit(counted, n_components=5, memory=memory, output=tmp_path / "m.zarr", listener=events.append)
+    plan = planned(events)
+    assert counted.decoded + copied_back(plan) == plan.bytes_read
+
+
+def copied_back(plan):
+    """What was read of a scratch copy: all of it, and again but for the range that was there still."""
+    p, width = plan.problem.n_features, plan.block_features
+    again = 0 if width >= p else p if plan.stored else (p - 1) // width * width
+    return plan.bytes_written * (p + again) // p
+
+
+@pytest.mark.parametrize("method", ["covariance", "dual"])
+def test_both_methods_agree(method):
+    x = images("f4", n=200, shape=(10, 12))
+    model = streampca.fit(x, n_components=8, method=method)
+    assert model.provenance["plan"]["method"] == method
+    np.testing.assert_allclose(model.explained_variance, truth(x)[1][:8], rtol=1e-8)
+    np.testing.assert_allclose(model.transform(x)[:, 0].var(ddof=1), model.explained_variance[0], rtol=1e-5)
+
+
+def test_components_that_fit_no_memory_go_to_the_output(tmp_path):
+    x = images("f4", n=120, shape=(300, 500))
+    plan = streampca.plan(x, n_components=100, method="dual", memory="100 MiB", output=tmp_path / "m.zarr")
+    assert plan.stored
+    model = streampca.fit(x, n_components=100, method="dual", memory="100 MiB", output=tmp_path / "m.zarr")
+    assert not isinstance(model.components, np.ndarray)
+    _, variances, components = truth(x)
+    np.testing.assert_allclose(model.explained_variance, variances[:100], rtol=1e-9)
+    rows = np.asarray(model.components).reshape(100, -1)
+    overlap = np.abs(np.sum(rows * components[:100], axis=1))
+    np.testing.assert_allclose(overlap[:20], 1, atol=1e-9)
+    again = streampca.load_model(tmp_path / "m.zarr", memory="1 GiB")
+    np.testing.assert_array_equal(np.asarray(again.components), np.asarray(model.components))
+
+
+def test_without_an_output_they_are_refused_with_a_remedy(tmp_path):
+    x = images("f4", n=120, shape=(300, 500))
+    with pytest.raises(BudgetError, match=r"an output \(-o, output=\.\.\.\) to write"):
+        streampca.fit(x, n_components=100, memory="100 MiB")

@@ -1,0 +1,691 @@
+"""Plans of method 'dual': which schedule, what it reads, what it holds, and what is said when nothing fits."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import tifffile
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import streampca
+from streampca.blocks import Span, blocks_of, panel_steps
+from streampca.calibration import calibrated
+from streampca.errors import BudgetError, RequestError
+from streampca.planning import check_executable, choose, dual, make_plan, problem_of
+from streampca.planning.decoded import decoded, read_boxes, spread
+from streampca.planning.dual import SCHEDULES, WORTH_CHANGING, dual_plan
+from streampca.prepare import Prepared
+from streampca.request import Problem, Request
+from streampca.units import GIB, MIB, parse_bytes
+
+
+@pytest.fixture(autouse=True)
+def one_machine(monkeypatch):
+    """Two cores, and every exact method."""
+    monkeypatch.setattr("streampca.machine.cores", lambda: 2)
+    monkeypatch.setattr(choose, "EXECUTABLE", frozenset({"covariance", "dual"}))
+
+
+def problem(n, shape, dtype="u1", **storage):
+    kind = np.dtype(dtype)
+    p = int(np.prod(shape))
+    return Problem(n, p, shape, p * kind.itemsize, kind.itemsize, kind.kind, **storage)
+
+
+def in_files(n, shape, dtype="u1"):
+    """One image a file, as `ImageFiles` says of itself."""
+    made = problem(n, shape, dtype, encoded=True)
+    return replace(made, decode_bytes=2 * (3 * made.row_bytes + MIB))
+
+
+def in_one_file(n, shape, dtype="u1"):
+    """Plain values, as `FlatArray` says of itself."""
+    return problem(n, shape, dtype, chunk_features=4096 // np.dtype(dtype).itemsize, decode_bytes=2 * MIB)
+
+
+def in_chunks(n, shape, dtype, samples, features):
+    """Compressed chunks, as `ZarrArray` says of itself."""
+    chunk = samples * features * np.dtype(dtype).itemsize
+    return problem(
+        n, shape, dtype, chunk_samples=samples, chunk_features=features, encoded=True, decode_bytes=5 * chunk + 10 * MIB
+    )
+
+
+PROBLEMS = {
+    "digits": in_one_file(60_000, (28, 28)),
+    "faces in files": in_files(400, (112, 92)),
+    "microscope frames, 8 bits": in_files(1000, (4096, 4096)),
+    "microscope frames, floats": in_files(1000, (4096, 4096), "f4"),
+    "satellite tiles": in_chunks(20_000, (256, 256, 4), "u2", 16, 256 * 256 * 4),
+    "climate, chunks across time": in_chunks(24_000, (721, 1440), "f4", 24_000, 10 * 1440),
+    "climate, a map a chunk": in_chunks(24_000, (721, 1440), "f4", 1, 721 * 1440),
+    "thumbnails": problem(10**8, (256, 256)),
+    "hyperspectral, pixels of 200 bands": in_one_file(2_250_000, (200,), "u2"),
+    "hyperspectral, bands of pixels": in_one_file(200, (1500, 1500), "u2"),
+    "calcium stack": in_files(3000, (512, 512), "u2"),
+    "1 GB, one file": in_one_file(1000, (512, 512), "f4"),
+    "1 GB, in files": in_files(1000, (512, 512), "f4"),
+    "1 GB, a chunk each": in_chunks(1000, (512, 512), "f4", 1, 512 * 512),
+    "1 GB, chunks across": in_chunks(1000, (512, 512), "f4", 20, 64 * 512),
+}
+
+# collection, components, memory, other options: what is decided
+SNAPSHOTS = [
+    (
+        "digits", 0.95, "1GiB", {},
+        "covariance (samples), single dense: blocks of 32099; "
+        "1 passes, 47040000 B read",
+    ),
+    (
+        "faces in files", 0.95, "64MiB", {},
+        "dual (sweep), double dense: ranges of 10304, blocks of 400, tiles of 4096; "
+        "1 passes, 4121600 B read",
+    ),
+    (
+        "faces in files", 50, "32MiB", {},
+        "dual (sweep), double dense: ranges of 10304, blocks of 400, tiles of 1024; "
+        "1 passes, 4121600 B read",
+    ),
+    (
+        "microscope frames, 8 bits", 50, "4GiB", {"output": True},
+        "dual (scratch), double dense: ranges of 3358720, blocks of 2, tiles of 4096, components stored; "
+        "3 passes, 50331648000 B read, 16777216000 B written",
+    ),
+    (
+        "microscope frames, floats", 50, "4GiB", {"output": True},
+        "dual (scratch), double dense: ranges of 933888, blocks of 2, tiles of 4096, components stored; "
+        "3 passes, 201326592000 B read, 67108864000 B written",
+    ),
+    (
+        "microscope frames, floats", 20, "16GiB", {},
+        "dual (pairs), single dense: panels of 128, blocks of 64, 16777216 features made, tiles of 4096; "
+        "5.42 passes, 364535349248 B read",
+    ),
+    (
+        "satellite tiles", 50, "16GiB", {},
+        "dual (sweep), single lanczos: ranges of 262144, blocks of 20000, tiles of 4096; "
+        "1 passes, 10485760000 B read",
+    ),
+    (
+        "satellite tiles", 50, "16GiB", {"output": True},
+        "dual (sweep), single lanczos: ranges of 262144, blocks of 20000, tiles of 4096; "
+        "1 passes, 10485760000 B read",
+    ),
+    (
+        "climate, chunks across time", 50, "16GiB", {},
+        "dual (sweep), single lanczos: ranges of 28800, blocks of 24000, tiles of 4096; "
+        "2 passes, 199203840000 B read",
+    ),
+    (
+        "climate, a map a chunk", 50, "16GiB", {},
+        "dual (pairs), single lanczos: panels of 2560, blocks of 256, 1038240 features made, tiles of 4096; "
+        "6.2 passes, 618026895360 B read",
+    ),
+    (
+        "climate, a map a chunk", 50, "16GiB", {"scratch": "/fast"},
+        "dual (scratch), single lanczos: ranges of 81920, blocks of 6, tiles of 4096; "
+        "2.95 passes, 293713920000 B read, 99671040000 B written",
+    ),
+    (
+        "thumbnails", 100, "16GiB", {"workers": 64},
+        "randomized (lanczos), single lanczos: blocks of 384; "
+        "6 passes, 39321600000000 B read",
+    ),
+    (
+        "hyperspectral, pixels of 200 bands", 10, "256MiB", {},
+        "covariance (samples), single dense: blocks of 62914; "
+        "1 passes, 900000000 B read",
+    ),
+    (
+        "hyperspectral, bands of pixels", 10, "1GiB", {},
+        "dual (sweep), single dense: ranges of 1126400, blocks of 5, tiles of 4096; "
+        "1.5 passes, 1350560000 B read",
+    ),
+    (
+        "calcium stack", 30, "1GiB", {},
+        "dual (sweep), single lanczos: ranges of 131072, blocks of 3000, tiles of 4096; "
+        "1.5 passes, 4718592000 B read",
+    ),
+    (
+        "calcium stack", 0.9, "1GiB", {},
+        "dual (pairs), single lanczos: panels of 1536, blocks of 256, 262144 features made, tiles of 4096; "
+        "2.49 passes, 3921674240 B read",
+    ),
+    (
+        "1 GB, one file", 50, "512MiB", {},
+        "dual (sweep), single dense: ranges of 65536, blocks of 1000, tiles of 4096; "
+        "1.75 passes, 1835008000 B read",
+    ),
+    (
+        "1 GB, in files", 50, "512MiB", {},
+        "dual (pairs), single dense: panels of 384, blocks of 64, 262144 features made, tiles of 4096; "
+        "2.85 passes, 3003121664 B read",
+    ),
+    (
+        "1 GB, in files", 50, "512MiB", {"output": True},
+        "dual (scratch), single dense: ranges of 65536, blocks of 24, tiles of 4096; "
+        "2.75 passes, 2883584000 B read, 1048576000 B written",
+    ),
+    (
+        "1 GB, a chunk each", 50, "512MiB", {},
+        "dual (pairs), single dense: panels of 384, blocks of 64, 262144 features made, tiles of 4096; "
+        "2.85 passes, 3003121664 B read",
+    ),
+    (
+        "1 GB, chunks across", 50, "512MiB", {},
+        "dual (sweep), single dense: ranges of 65536, blocks of 1000, tiles of 4096; "
+        "1.75 passes, 1835008000 B read",
+    ),
+    (
+        "1 GB, one file", 300, "256MiB", {"output": True},
+        "dual (sweep), double dense: ranges of 44032, blocks of 1000, tiles of 1024, components stored; "
+        "2 passes, 2097152000 B read",
+    ),
+    (
+        "1 GB, one file", 50, "4GiB", {},
+        "dual (sweep), single dense: ranges of 262144, blocks of 1000, tiles of 4096; "
+        "1 passes, 1048576000 B read",
+    ),
+]  # fmt: skip
+
+
+def in_short(plan):
+    sizes = {
+        "samples": f"blocks of {plan.block_rows}",
+        "lanczos": f"blocks of {plan.block_rows}",
+        "pairs": f"panels of {plan.panel_rows}, blocks of {plan.block_rows}, {plan.component_features} features made",
+    }.get(plan.schedule, f"ranges of {plan.block_features}, blocks of {plan.block_rows}")
+    tile = f", tiles of {plan.product_features}" if plan.product_features else ""
+    stored = ", components stored" if plan.stored else ""
+    written = f", {plan.bytes_written} B written" if plan.bytes_written else ""
+    return (
+        f"{plan.method} ({plan.schedule}), {plan.precision} {plan.solver}: {sizes}{tile}{stored}; "
+        f"{plan.passes:g} passes, {plan.bytes_read} B read{written}"
+    )
+
+
+@pytest.mark.parametrize(("name", "wanted", "memory", "options", "decided"), SNAPSHOTS)
+def test_decisions_on_named_problems(name, wanted, memory, options, decided):
+    """A change here is a change of what users get: mean it, then write it down."""
+    plan = make_plan(PROBLEMS[name], Request(wanted, memory=parse_bytes(memory), **options))
+    assert in_short(plan) == decided
+    assert plan.bill.total <= plan.memory
+
+
+def test_a_plan_in_words():
+    text = str(make_plan(PROBLEMS["1 GB, in files"], Request(50, memory=512 * MIB, output=True)))
+    for line in (
+        "method      dual: the 1000 x 1000 Gram matrix fits the budget; exact, in 2.75 passes",
+        "            not covariance: needs 769 GiB, of which the scatter matrix, 262144 x 262144 float64 512 GiB",
+        "            not dual (sweep): would take about 12 s, reading 4.9 GiB",
+        "            not dual (pairs): would take about 9.4 s, reading 2.8 GiB",
+        "            not randomized: approximate and 7 passes, where 2.75 passes are exact",
+        "schedule    scratch: 4 ranges of 65536 features of the collection, copied in that order, all samples of each",
+        "reading     2.75 passes, 2.7 GiB in blocks of 24 samples",
+        "writing     1000 MiB, a scratch copy beside the output, removed afterwards",
+        "computing   single precision products on 2 cores, dense eigensolver",
+        "time        about 7.1 s",
+        "of 512 MiB allowed (as asked)",
+        "250 MiB  65536 features of all samples, as stored",
+    ):
+        assert line in text
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "memory", "options", "line"),
+    [
+        ("1 GB, in files", 50, 512, {}, "pairs: 3 panels of 384 samples that all later ones pass; components in one"),
+        ("1 GB, in files", 50, 512, {"scratch": "/fast"}, "1000 MiB, a scratch copy in /fast, removed afterwards"),
+        ("1 GB, in files", 50, 512, {}, "not dual (scratch): there is no place for a copy; name a folder by --scratch"),
+        ("1 GB, one file", 50, 4096, {}, "sweep: all samples of the collection, in memory together and kept"),
+        ("1 GB, one file", 300, 256, {"output": True}, "components do not fit: they are written to the output as they"),
+        ("digits", 50, 512, {}, "not dual: 60000 samples are no fewer than 784 features, so n x n is no smaller"),
+        ("thumbnails", 50, 16384, {"workers": 64}, "single precision products on 64 workers of 2 cores, 256 spans"),
+    ],
+)  # fmt: skip
+def test_words_of_every_kind(name, wanted, memory, options, line):
+    assert line in str(make_plan(PROBLEMS[name], Request(wanted, memory=memory * MIB, **options)))
+
+
+def test_sweeps_that_decode_again_say_so():
+    plan = dual_plan(PROBLEMS["1 GB, in files"], Request(50, memory=512 * MIB), "sweep", 512 * MIB, "as asked")
+    assert "storage is cut otherwise: each is decoded about 3 times a pass" in str(plan)
+
+
+# -- a plan is a value
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_plans_are_plain_data_and_the_same_again(name):
+    request = Request(10, memory=32 * GIB, output=True)
+    plan = make_plan(PROBLEMS[name], request)
+    assert plan == make_plan(replace(PROBLEMS[name]), request)
+    assert json.loads(json.dumps(plan.to_json())) == plan.to_json()
+    assert replace(plan, seconds=1.0) == plan
+
+
+def test_spans_cover_what_a_schedule_walks():
+    layout = PROBLEMS["1 GB, in files"]
+    for workers in (1, 3):
+        request = Request(50, memory=512 * MIB, workers=workers, output=True)
+        for schedule in SCHEDULES:
+            plan = dual_plan(layout, request, schedule, request.memory, "")
+            steps = len(panel_steps(1000, plan.panel_rows, plan.block_rows)) if plan.panel_rows else layout.n_features
+            assert plan.spans[0].start == 0
+            assert plan.spans[-1].stop == steps
+            assert all(one.stop == other.start for one, other in pairwise(plan.spans))
+            assert (len(plan.spans) == 1) == (workers == 1)
+
+
+# -- panels that meet
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(n=st.integers(0, 60), panel=st.integers(1, 70), block=st.integers(1, 70))
+def test_steps_worked_out_are_the_steps_walked(n, panel, block):
+    steps = panel_steps(n, panel, block)
+    walked = []
+    for one in blocks_of(Span(0, n), panel):
+        walked += [(one, one), *((one, other) for other in blocks_of(Span(one.stop, n), block))]
+    assert list(steps) == walked
+    assert [steps[number] for number in range(len(steps))] == walked
+    assert len(steps) == len(walked)
+    assert steps.samples == sum(other.size for _, other in walked)
+    if walked:
+        assert steps[-1] == walked[-1]
+    with pytest.raises(IndexError):
+        steps[len(walked)]
+
+
+def test_steps_of_many_samples_take_no_memory():
+    steps = panel_steps(10**9, 10, 10)
+    assert len(steps) == 10**8 * (10**8 + 1) // 2
+    assert steps[10**8] == (Span(10, 20), Span(10, 20))
+    assert steps[-1] == (Span(10**9 - 10, 10**9),) * 2
+    assert len(pickle.dumps(steps)) < 200
+
+
+@contextmanager
+def counted_calls():
+    """Counts calls of Python functions, and values that generators yield."""
+    calls = []
+
+    def count(frame, event, _):
+        if event == "call":
+            calls.append(frame.f_code.co_name)
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(before)
+
+
+def test_planning_counts_steps_without_walking_them():
+    """Fourteen million steps of single samples that meet one another."""
+    layout = in_files(5253, (1988, 1989), "f8")
+    request = Request(10, "dual", 448 * MIB, output=True)
+    with counted_calls() as calls:
+        plan = dual_plan(layout, request, "pairs", request.memory, "")
+    assert plan.spans[-1].stop > 10**7
+    assert len(calls) < 10**6
+
+
+# -- bytes read, exactly
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(
+    length=st.integers(1, 60),
+    step=st.integers(1, 70),
+    cut=st.integers(1, 70),
+    reads=st.integers(0, 60),
+)
+def test_what_is_decoded_is_counted_exactly(length, step, cut, reads):
+    step, cut = min(step, length), min(cut, length)
+    upto = min(reads * step, length)
+    touched = [
+        (start, chunk)
+        for start in range(0, upto, step)
+        for chunk in range(start // cut, -(-min(start + step, length) // cut))
+    ]
+    entries = sum(min(cut, length - chunk * cut) for _, chunk in touched)
+    assert decoded(length, step, cut, upto) == (entries, len(touched))
+
+
+def boxes_read(plan):
+    """Every box that a plan reads of its collection, as (samples, features)."""
+    layout = plan.problem
+    n, p = layout.n_samples, layout.n_features
+    blocks = list(blocks_of(Span(0, n), plan.block_rows))
+    if plan.schedule == "scratch":
+        return [(rows, Span(0, p)) for rows in blocks]
+    if plan.schedule == "sweep":
+        ranges = list(blocks_of(Span(0, p), plan.block_features))
+        again = ranges if plan.stored and len(ranges) > 1 else ranges[:-1]  # the last is in memory still
+        return [(rows, features) for features in ranges + again for rows in blocks]
+    once = [(Span(at, at + 1), Span(0, p)) for at in spread(n)]
+    once += [(block, Span(0, p)) for _, block in panel_steps(n, plan.panel_rows, plan.block_rows)]
+    ranges = blocks_of(Span(0, p), plan.component_features)
+    return once + [(rows, features) for features in ranges for rows in blocks]
+
+
+def bytes_decoded(layout, rows, features):
+    """Of the chunks that a box touches."""
+
+    def out(span, cut, length):
+        return min(-(-span.stop // cut) * cut, length) - span.start // cut * cut
+
+    samples = out(rows, layout.chunk_samples, layout.n_samples)
+    return samples * out(features, layout.chunk_features, layout.n_features) * layout.row_bytes // layout.n_features
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    n=st.integers(10, 400),
+    shape=st.sampled_from([(40, 50), (64, 512), (300, 300)]),
+    chunk=st.tuples(st.integers(1, 50), st.sampled_from([1, 100, 1024, 5000, None])),
+    memory=st.integers(20, 200),
+    schedule=st.sampled_from(SCHEDULES),
+    encoded=st.booleans(),
+)
+def test_bytes_read_are_those_of_the_boxes_read(n, shape, chunk, memory, schedule, encoded):
+    p = int(np.prod(shape))
+    layout = problem(n, shape, "f4", chunk_samples=min(chunk[0], n), chunk_features=chunk[1] or p, encoded=encoded)
+    plan = dual_plan(layout, Request(5, memory=memory * MIB, scratch="/fast"), schedule, memory * MIB, "")
+    if plan is None:
+        return
+    again = (p - 1) // plan.block_features * plan.block_features
+    copied = n * (p + again) * 4 if schedule == "scratch" else 0
+    assert plan.bytes_read - copied == sum(bytes_decoded(layout, *box) for box in boxes_read(plan))
+
+
+def test_prepared_samples_are_read_whole():
+    layout = replace(problem(100, (10, 10), "f8", chunk_samples=3), row_bytes=50_000, prepared_bytes=800)
+    assert read_boxes(layout, 3, 40).bytes == 3 * 100 * 50_000
+
+
+# -- soundness, and what more memory does
+
+layouts = st.builds(
+    lambda n, side, dtype, rows, part, encoded: problem(
+        n,
+        (side, side),
+        dtype,
+        chunk_samples=min(rows, n),
+        chunk_features=max(1, side * side // part),
+        encoded=encoded,
+        decode_bytes=min(rows, n) * side * side * 8,
+    ),
+    st.integers(2, 3000),
+    st.integers(4, 3000),
+    st.sampled_from(["u1", "u2", "f4", "f8"]),
+    st.sampled_from([1, 1, 7, 64]),
+    st.sampled_from([1, 1, 3, 100]),
+    st.booleans(),
+)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    layout=layouts,
+    memory=st.integers(20, 8000),
+    wanted=st.sampled_from([1, 20, 0.9, None]),
+    output=st.booleans(),
+    workers=st.sampled_from([1, 4]),
+)
+def test_every_dual_plan_keeps_to_its_budget_or_is_refused_with_one_that_would_do(
+    layout, memory, wanted, output, workers
+):
+    wanted = min(wanted, layout.most_components) if isinstance(wanted, int) else wanted
+    request = Request(wanted, "dual", memory * MIB, output=output, workers=workers)
+    try:
+        plan = make_plan(layout, request)
+    except BudgetError as error:
+        least = parse_bytes(re.search(r"Set memory to at least (\d+[MGT]iB)", str(error))[1])
+        assert least > memory * MIB
+        assert make_plan(layout, replace(request, memory=least)).bill.total <= least
+        return
+    assert plan.bill.total <= plan.memory
+    assert 1 <= plan.room <= layout.most_components
+    assert 1 <= plan.block_rows <= layout.n_samples
+    assert 1 <= plan.product_features <= layout.n_features
+    assert 1 <= plan.block_features <= layout.n_features
+    assert plan.schedule != "pairs" or plan.panel_rows % plan.block_rows == 0 or plan.panel_rows == layout.n_samples
+    assert plan.schedule != "sweep" or (plan.passes == 1) == (plan.block_features == layout.n_features)
+    assert not plan.stored or (output and plan.component_features)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    layout=layouts,
+    memory=st.integers(30, 3000),
+    more=st.integers(1, 3000),
+    schedule=st.sampled_from(SCHEDULES),
+    output=st.booleans(),
+    gain=st.sampled_from([1.0, WORTH_CHANGING]),
+)
+def test_more_memory_makes_the_fastest_plan_no_slower(layout, memory, more, schedule, output, gain):
+    """For so many components; and a plan that is preferred to the fastest (none is, by a gain of 1) not much slower."""
+    request = Request(min(20, layout.most_components), "dual", scratch="/fast", output=output)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dual, "WORTH_CHANGING", gain)
+        less, plenty = (dual_plan(layout, request, schedule, size * MIB, "") for size in (memory, memory + more))
+    if less is None:
+        return
+    assert plenty.seconds <= less.seconds / gain * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", ["satellite tiles", "climate, a map a chunk"])
+def test_room_for_a_dense_solve_is_not_bought_with_time(name):
+    """It is taken where there is memory for it; but the ranges for which little is left then are read many times."""
+    request = Request(50, "dual")
+    plans = [dual_plan(PROBLEMS[name], request, "sweep", size * GIB, "") for size in range(5, 200, 2)]
+    plans = [plan for plan in plans if plan is not None]
+    assert not plans[0].dense_room
+    assert plans[-1].dense_room == 50
+    for less, more in pairwise(plans):
+        assert more.seconds <= less.seconds / WORTH_CHANGING
+
+
+@pytest.mark.parametrize(
+    ("name", "schedule"),
+    [
+        ("1 GB, one file", "sweep"),
+        ("1 GB, in files", "sweep"),
+        ("1 GB, in files", "pairs"),
+        ("1 GB, chunks across", "sweep"),
+        ("1 GB, chunks across", "pairs"),
+        ("calcium stack", "pairs"),
+    ],
+)
+def test_more_memory_decodes_no_more(name, schedule):
+    """Where decoding is most of the time; plain files are read more often where that lets blocks be longer."""
+    request = Request(50, "dual")
+    plans = [dual_plan(PROBLEMS[name], request, schedule, size * MIB, "") for size in range(200, 4000, 97)]
+    read = [plan.bytes_read for plan in plans if plan]
+    assert len(read) > 20
+    assert read == sorted(read, reverse=True)
+
+
+@pytest.mark.parametrize("output", [False, True])
+@pytest.mark.parametrize("name", ["1 GB, one file", "1 GB, in files", "microscope frames, floats", "calcium stack"])
+def test_a_refusal_names_the_least_budget(name, output):
+    """That much is accepted, and one MiB less is not; nor is less with an output than the message says."""
+    request = Request(50, "dual", 10 * MIB, output=output)
+    with pytest.raises(BudgetError, match=r"method 'dual' needs .*; the largest share is the") as caught:
+        make_plan(PROBLEMS[name], request)
+    least = parse_bytes(re.search(r"at least (\d+MiB)", str(caught.value))[1])
+    assert make_plan(PROBLEMS[name], replace(request, memory=least)).bill.total <= least
+    with pytest.raises(BudgetError):
+        make_plan(PROBLEMS[name], replace(request, memory=least - MIB))
+    written = re.search(r"or to (\d+MiB) with an output", str(caught.value))
+    assert (written is None) == output
+    if written:
+        make_plan(PROBLEMS[name], replace(request, memory=parse_bytes(written[1]), output=True))
+
+
+@pytest.mark.parametrize("method", ["auto", "dual"])
+def test_an_output_is_a_remedy_that_works(method):
+    """Where components alone do not fit, this very memory does with an output."""
+    layout, request = PROBLEMS["1 GB, one file"], Request(300, method, 256 * MIB)
+    enough = r"; or give an output \(-o, output=...\) to write components to: this memory is then enough\."
+    with pytest.raises(BudgetError, match=enough):
+        check_executable(make_plan(layout, request))
+    plan = make_plan(layout, replace(request, output=True))
+    check_executable(plan)
+    assert plan.stored
+    assert plan.bill.total <= request.memory
+
+
+def test_smaller_samples_are_a_remedy_that_works():
+    layout = PROBLEMS["microscope frames, floats"]
+    with pytest.raises(BudgetError, match=r"or make p smaller \(resize, bin, crop or mask\)"):
+        make_plan(layout, Request(50, memory=256 * MIB))
+    assert make_plan(in_files(1000, (256, 256), "f4"), Request(50, memory=256 * MIB)).method == "dual"
+
+
+def test_making_single_precision_good_is_billed():
+    """Many components: their products with one another are six matrices of k x k, when the data are gone."""
+    layout = in_one_file(6000, (80, 80), "f4")
+    plan = make_plan(layout, Request(3000, "dual", 4 * GIB))
+    assert plan.precision == "single"
+    phase = next(phase for phase in plan.bill.phases if phase.name == "polish")
+    items = dict(phase.items)
+    assert items["products of components, 3000 x 3000 float64"] == 6 * 8 * 3000**2
+    assert items["3000 components"] == 3000 * 6400 * 8
+    assert phase.total <= plan.bill.total
+    masked = replace(layout, n_features=6000, sample_shape=(80, 80))
+    bill = make_plan(masked, Request(3000, "dual", 4 * GIB)).bill
+    assert dict(bill.phases[-1].items)["components in their frame"] == 3000 * 6400 * 8
+    for other in (Request(50, "dual", 4 * GIB, precision="double"), Request(300, "dual", 256 * MIB, output=True)):
+        plan = make_plan(PROBLEMS["1 GB, one file"], other)
+        assert "polish" not in [phase.name for phase in plan.bill.phases]
+
+
+# -- what is chosen
+
+
+def test_methods_are_chosen_by_what_they_take():
+    """Few samples: dual; many: covariance; where p is a little more than n, whichever reads and multiplies less."""
+    memory = 4 * GIB
+    assert make_plan(in_one_file(400, (100, 100)), Request(20, memory=memory)).method == "dual"
+    assert make_plan(in_one_file(40_000, (100, 100)), Request(20, memory=memory)).method == "covariance"
+    assert make_plan(in_one_file(40_000, (100, 100)), Request(20, "dual", 64 * GIB)).method == "dual"
+
+
+def test_a_method_that_was_asked_for_is_taken():
+    for method in ("covariance", "dual", "randomized"):
+        plan = make_plan(in_one_file(400, (50, 50)), Request(20, method, GIB))
+        assert plan.method == method
+        assert all(name.startswith("dual") == (method == "dual") for name, _ in plan.rejected)
+
+
+def test_evidence_needs_a_spectrum():
+    with pytest.raises(RequestError, match="needs the whole spectrum, which method 'randomized' does not find"):
+        make_plan(PROBLEMS["digits"], Request("mle", "randomized"))
+    assert make_plan(PROBLEMS["digits"], Request("mle", memory=GIB)).method == "covariance"
+
+
+def test_components_of_an_open_number_get_what_room_there_is():
+    few, many = (make_plan(PROBLEMS["1 GB, one file"], Request(0.9, memory=size * MIB)) for size in (512, 4096))
+    assert few.room < many.room <= 999
+    assert make_plan(PROBLEMS["1 GB, one file"], Request(0.9, memory=512 * MIB, output=True)).room == 999
+
+
+def test_without_a_method_that_can_be_carried_out_auto_does_without(monkeypatch):
+    monkeypatch.setattr(choose, "EXECUTABLE", frozenset({"covariance"}))
+    layout = in_one_file(400, (50, 50))
+    plan = make_plan(layout, Request(20, memory=GIB))
+    assert plan.method == "covariance"
+    assert ("dual", "not part of this version") in plan.rejected
+    with pytest.raises(RequestError, match="method 'dual' is not part of this version"):
+        check_executable(make_plan(layout, Request(20, "dual", GIB)))
+
+
+# -- from real storage
+
+
+def written(tmp_path, kind, images):
+    path = tmp_path / kind
+    if kind == "npy":
+        path = tmp_path / "images.npy"
+        np.save(path, images)
+    elif kind.endswith("tiff"):
+        path.mkdir()
+        for number, image in enumerate(images):
+            tifffile.imwrite(path / f"{number}.tif", image, compression="zlib" if kind == "packed tiff" else None)
+    else:
+        chunks, compressors = {"zarr": ((4, *images.shape[1:]), "auto"), "across": ((8, 8, 64), "auto")}.get(
+            kind, ((1, *images.shape[1:]), None)
+        )
+        array = zarr.create_array(path, shape=images.shape, chunks=chunks, dtype=images.dtype, compressors=compressors)
+        array[:] = images
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "cut", "encoded"),
+    [
+        ("npy", (1, 1024), False),
+        ("tiff", (1, 4096), False),
+        ("packed tiff", (1, 4096), True),
+        ("zarr", (4, 4096), True),
+        ("across", (8, 512), True),
+        ("plain zarr", (1, 4096), False),
+    ],
+)
+def test_problems_know_how_storage_is_cut(tmp_path, kind, cut, encoded):
+    images = np.random.default_rng(0).random((16, 64, 64), dtype=np.float32)
+    opened = streampca.open_collection(written(tmp_path, kind, images))
+    for collection in (opened, Prepared(opened, streampca.Preparation())):
+        found = problem_of(collection)
+        assert (found.chunk_samples, found.chunk_features, found.encoded) == (*cut, encoded)
+        assert not found.is_prepared
+    binned = problem_of(Prepared(opened, streampca.Preparation(bin=2)))
+    assert (binned.chunk_samples, binned.chunk_features, binned.encoded) == (cut[0], 1024, encoded)
+    assert binned.is_prepared
+
+
+# -- calibration
+
+
+@pytest.mark.parametrize("kind", ["npy", "tiff", "across"])
+def test_calibration_changes_the_time_and_nothing_else(tmp_path, kind):
+    images = np.random.default_rng(0).random((32, 64, 64), dtype=np.float32)
+    opened = Prepared(streampca.open_collection(written(tmp_path, kind, images)), streampca.Preparation())
+    plan = make_plan(problem_of(opened), Request(5, memory=256 * MIB))
+    began = time.perf_counter()
+    found = calibrated(plan, opened)
+    assert time.perf_counter() - began < 5  # a fraction of a second on an idle machine
+    assert found == plan
+    assert found.to_json() | {"seconds": 0} == plan.to_json() | {"seconds": 0}
+    assert 0 < found.seconds < 60
+
+
+def test_a_slow_source_is_predicted_to_be_slow(tmp_path):
+    """Five milliseconds a sample: the time is that of reading."""
+
+    class Slow(streampca.Collection):
+        source, shape, dtype, encoded = "slow", (200, 16, 16), np.dtype("f4"), True
+
+        def read(self, rows, features=None):
+            time.sleep(0.005 * (rows.stop - rows.start))
+            return np.ones((rows.stop - rows.start, 256), "f4")
+
+    opened = Prepared(Slow(), streampca.Preparation())
+    plan = make_plan(problem_of(opened), Request(5, "covariance", 256 * MIB))
+    assert plan.seconds < 0.3
+    assert 0.8 < calibrated(plan, opened).seconds < 3
