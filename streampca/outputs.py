@@ -35,6 +35,7 @@ ATTRIBUTE = "streampca"  # root attribute of every store of ours
 PARTIAL, REPLACED = ".streampca-partial", ".streampca-replaced"  # nobody else's names: what has them is removed
 SUFFIXES = (".zarr", ".npy", ".csv")
 NAMES_AT_A_TIME = 100_000
+NEXT_TO_NOTHING = 1 * MIB  # free on a disk: no model or table fits
 # Of copies: pictures of 8 bits as small as Zarr's default makes them and as fast to read, of 16 bits 12 % smaller,
 # for bytes of one kind are gathered first (benchmarks/copies.py).
 COMPRESSION = BloscCodec(cname="zstd", clevel=1, shuffle="shuffle")
@@ -369,11 +370,14 @@ def writing(path: str) -> Iterator[None]:
 
 def output_problem(path: str, error: OSError) -> str:
     """One line about a failed write, with the remedy."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        folder = os.path.dirname(os.path.abspath(path))
-        free = shutil.disk_usage(folder).free if os.path.isdir(folder) else 0
+    folder = os.path.dirname(os.path.abspath(path))
+    free = shutil.disk_usage(folder).free if os.path.isdir(folder) else 0
+    # Where one thread cannot make a folder for want of space, another may be told that there is no such folder.
+    starved = error.errno == errno.ENOENT and os.path.isdir(folder) and free < NEXT_TO_NOTHING
+    if starved or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return (
-            f"{path} could not be written: {os.strerror(error.errno)} ({free // MIB} MiB free in {folder}). "
+            f"{path} could not be written: {os.strerror(errno.ENOSPC if starved else error.errno or errno.ENOSPC)} "
+            f"({free // MIB} MiB free in {folder}). "
             "Free some space or choose another place, then run the same command again."
         )
     return f"{path} could not be written: {error.strerror or error}; check the folder and its permissions."

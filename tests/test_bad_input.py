@@ -351,12 +351,13 @@ def test_model_of_a_newer_version(model):
     assert "upgrade streampca" in refused("inspect", model)
 
 
-def test_damaged_model(model):
+def test_damaged_model(source, model):
     chunk = next(Path(model, "components", "c").rglob("*/0"))
     while chunk.is_dir():
         chunk = next(chunk.iterdir())
     chunk.write_bytes(chunk.read_bytes()[:20])
-    assert f"{model} is damaged in components" in refused("inspect", model)
+    assert f"{model} is damaged in components" in refused("transform", model, source, "-o", "s.npy")
+    succeeded("inspect", model)  # which takes no look at components
 
 
 def test_collections_of_another_shape_or_kind(source, model):
