@@ -148,7 +148,8 @@ def test_the_rest_stays_within_it_too(files, tmp_path, task):
     memory = "200MiB" if task == "lazy" else BUDGET  # a chunk of a lazy result holds up to 64 MiB of samples, twice
     found = measured(WORKER, task, source, tmp_path / "copy.zarr", models["plain"], memory)
     print(task, round(found["peak"] / MIB, 1))
-    assert found["peak"] <= (16 * MIB if task == "inspect" else parse_bytes(memory))
+    # Looking at a model, and at one component of it, takes less than a tenth of what all components would.
+    assert found["peak"] <= (32 * MIB if task == "inspect" else parse_bytes(memory))
 
 
 def test_the_least_budget_is_kept(files, tmp_path):
