@@ -7,31 +7,16 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
-from fresh import machine, print_table
+from fresh import machine, median_seconds, print_table
 from scipy.linalg import blas
 
 from streampca.solve import solve_dense
 
 MIB = 2**20
-
-
-def median_seconds(work: Callable[[], Any], rounds: int) -> float:
-    """Median time of a call, after one that is not counted."""
-    work()
-    times = []
-    for _ in range(rounds):
-        began = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - began)
-    return statistics.median(times)
 
 
 def one_blas(p: int, rounds: int) -> list[tuple[str, float]]:

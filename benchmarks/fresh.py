@@ -56,6 +56,17 @@ def measured(work: Callable[[], T]) -> tuple[T, float, int | None]:
     return result, seconds, max(0, _status_bytes("VmHWM") - held) if held else None
 
 
+def median_seconds(work: Callable[[], Any], rounds: int) -> float:
+    """Median time of a call, after one that is not counted."""
+    work()
+    times = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
 def _status_bytes(key: str) -> int:
     try:
         found = re.search(rf"^{key}:\s+(\d+) kB", Path("/proc/self/status").read_text(), flags=re.MULTILINE)

@@ -7,34 +7,19 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
-import time
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tifffile
 import zarr
-from fresh import folder, machine, print_table
+from fresh import folder, machine, median_seconds, print_table
 from scipy.linalg import blas
 
 import streampca
 from streampca.machine import cores
 from streampca.rates import RATES
 from streampca.solve import dense_flops, solve_dense
-
-
-def median_seconds(work: Callable[[], Any], rounds: int) -> float:
-    """Median time of a call, after one that is not counted."""
-    work()
-    times = []
-    for _ in range(rounds):
-        began = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - began)
-    return statistics.median(times)
 
 
 def computing(n: int, rounds: int) -> dict[str, float]:

@@ -141,10 +141,6 @@ class ComponentSink:
             with _encoding():
                 self._array[box] = components[box]
 
-    def truncate(self, k: int) -> None:
-        """Keep the first `k` components only."""
-        self._array.resize((k, *self.shape[1:]))
-
 
 @dataclass(frozen=True)
 class StoredComponents:

@@ -148,20 +148,6 @@ def test_a_range_never_rewrites_another_ones_files(small_tiles, tmp_path):
         files = now
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_fewer_components_may_come_out(small_tiles, tmp_path, when):
-    sink, group = made(tmp_path, (7, 12, 10), "f4")
-    if when == "before":
-        sink.truncate(3)
-    values = np.random.default_rng(0).normal(size=(7, 120)).astype("f4")
-    for span in sink.ranges(40):
-        sink.write(span, values[: sink.shape[0], slice(*span)])
-    if when == "after":
-        sink.truncate(3)
-    assert sink.shape == (3, 12, 10)
-    np.testing.assert_array_equal(zarr.open_group(group.store_path)["components"][...].reshape(3, 120), values[:3])
-
-
 # -- a model that keeps its components on disk
 
 

@@ -37,14 +37,29 @@ def subtract(rows: Array, parts: tuple[Array, ...], out: Array) -> None:
             out -= part
 
 
-def mean_of(rows: Array, dtype: np.dtype[Any]) -> Array:
-    """Mean of rows, summed in `dtype`: as a centre it need not be exact. A whole number for whole numbers."""
-    mean = rows.sum(axis=0, dtype=dtype) / dtype.type(len(rows))
-    return np.rint(mean) if rows.dtype.kind in "biu" else mean  # type: ignore[no-any-return]
+def subtract_mean(rows: Array, out: Array) -> Float64:
+    """Write ``rows`` less their mean to ``out``, in its dtype; return what was subtracted, which need not be exact.
+
+    Whole numbers are centred on whole numbers. Others are centred twice where the mean is so large beside what is left
+    that they lie on a coarse grid, where squares round to one side (`split`).
+    """
+    mean = _mean(rows, out.dtype)
+    if rows.dtype.kind in "biu":
+        mean = np.rint(mean)
+    np.subtract(rows, mean, out=out, casting="unsafe")
+    centre: Float64 = mean.astype(np.float64)
+    if rows.dtype.kind == "f" and _is_large(mean, out):
+        fine = _mean(out, out.dtype)
+        out -= fine
+        centre += fine
+    return centre
 
 
-def is_large(mean: Array, centred: Array) -> bool:
-    """Whether a mean is so large beside what is left that float32 data of it lie on a coarse grid."""
+def _mean(rows: Array, dtype: np.dtype[Any]) -> Array:
+    return rows.sum(axis=0, dtype=dtype) / dtype.type(len(rows))  # type: ignore[no-any-return]
+
+
+def _is_large(mean: Array, centred: Array) -> bool:
     few = centred[:: max(1, len(centred) // GRID_ROWS)]
     spread = float(np.sqrt(np.mean(np.square(few, dtype=np.float64))))
     return not float(np.abs(mean).max(initial=0)) <= GRID * spread

@@ -15,7 +15,7 @@ from scipy.linalg import blas
 from ..blocks import Span
 from ..products import among, times
 from .probes import CHECK_FEATURES
-from .rounding import is_large, mean_of, split, subtract
+from .rounding import split, subtract, subtract_mean
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -143,10 +143,7 @@ class Bench:
         """Values less their centre, or less their own mean, in the precision of products."""
         centred = self._work[name][: values.size].reshape(values.shape)
         if centre is None:
-            mean = mean_of(values, self._dtype)
-            np.subtract(values, mean, out=centred, casting="unsafe")
-            if values.dtype.kind == "f" and is_large(mean, centred):
-                centred -= mean_of(centred, self._dtype)  # off the coarse grid of a large offset (`split`)
+            subtract_mean(values, centred)
         else:
             subtract(values, split(centre, self._dtype), centred)
         return centred

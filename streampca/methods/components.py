@@ -18,7 +18,7 @@ from scipy.linalg import blas
 
 from ..accumulate import Directions
 from ..accumulate.probes import CHECK_EVERY, CHECK_FEATURES, COUNT
-from ..accumulate.rounding import is_large, mean_of, split, subtract, weighted_sum
+from ..accumulate.rounding import split, subtract, subtract_mean, weighted_sum
 from ..blocks import Span, blocks_of
 from ..products import times
 from ..solve import Certificate, Sketch
@@ -136,13 +136,7 @@ class Range:
     def _add_tile(self, rows: Span, stored: Array, tile: Array, part: slice) -> None:
         factors = self._factors
         if self._centre is None:
-            shift = mean_of(stored, tile.dtype)
-            np.subtract(stored, shift, out=tile, casting="unsafe")
-            if stored.dtype.kind == "f" and is_large(shift, tile):
-                fine = mean_of(tile, tile.dtype)
-                tile -= fine
-                self.mean[part] += fine
-            self.mean[part] += shift
+            self.mean[part] = subtract_mean(stored, tile)
         else:
             subtract(stored, split(self._centre[part], tile.dtype), tile)
         self.mean[part] += factors.mean_of(rows, tile)
@@ -317,7 +311,7 @@ class InOrder:
     """Puts ranges of any width together into those that a sink wants."""
 
     def __init__(self, sink: Sink, most_features: int, count: int, dtype: np.dtype[Any]) -> None:
-        self.sink = sink
+        self._sink = sink
         ranges = sink.ranges(most_features)
         self._wanted = iter(ranges)
         self._now: Span | None = next(self._wanted, None)
@@ -333,5 +327,5 @@ class InOrder:
             self._filled += some
             taken += some
             if self._filled == self._now.size:
-                self.sink.write(self._now, self._buffer[:, : self._filled])
+                self._sink.write(self._now, self._buffer[:, : self._filled])
                 self._now, self._filled = next(self._wanted, None), 0
