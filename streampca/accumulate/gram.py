@@ -19,7 +19,7 @@ from scipy.linalg import blas
 
 from ..blocks import Span
 from ..lanes import in_lanes, lane_count
-from .probes import CHECK_EVERY, CHECK_FEATURES, COUNT, Directions
+from .probes import CHECK_EVERY, CHECK_FEATURES, COUNT
 from .protocol import NotFiniteError, not_finite
 from .tiles import Bench, Multiplied, Tile
 
@@ -114,7 +114,6 @@ class Gram:
         self._rounding: Float64 = np.zeros((n_samples, COUNT))
         self._checked = 0
         self._steepest = 0.0  # largest square of a centred value, averaged over a tile, of any sample so far
-        self._directions = Directions(seed)
         self._probed = 0  # tiles
         self._benches: list[Bench] = []
 
@@ -162,7 +161,7 @@ class Gram:
         total = self._gram[slice(*rows), slice(*rows)] if double and rows == others else None
         lanes = 1 if double else self.lanes
         while len(self._benches) < lanes:
-            self._benches.append(Bench(self._dtype, self.product_features, in_lane=lanes > 1))
+            self._benches.append(Bench(self._dtype, self.product_features, seed=self.seed, in_lane=lanes > 1))
         for bench in self._benches:
             bench.make_ready(rows.size, others.size, values.shape[1], among=rows == others)
 
@@ -184,7 +183,7 @@ class Gram:
         while start < values.shape[1]:
             stop = min(start + self._tile_features(values.dtype), values.shape[1])
             part = slice(start, stop)
-            probed = self._directions.rows(at + start, at + stop) if rows == others else None
+            probed = at + start if rows == others else None
             checked = probed is not None and self._probed % CHECK_EVERY == 0
             self._probed += probed is not None
             own = None if centre is None else centre[part]

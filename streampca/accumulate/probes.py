@@ -20,7 +20,7 @@ COUNT = 8  # columns of W: bounds about 12 times the truth at a failure probabil
 CHECK_ROWS = 128  # rows of a piece whose products are repeated in float64 ...
 CHECK_FEATURES = 128  # ... or features, where these are what tiles are cut along ...
 CHECK_EVERY = 16  # ... in one piece of so many: about 1 % of the flops
-DRAWN = 2**16  # rows of W drawn at a time, each time by a generator of their own: any part can be drawn alone
+DRAWN = 2**12  # rows of W drawn at a time, each time by a generator of their own: any part can be drawn alone
 _STREAM = 0x9E3779B9  # keeps these directions apart from any start block drawn with the same seed
 
 

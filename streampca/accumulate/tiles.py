@@ -14,7 +14,7 @@ from scipy.linalg import blas
 
 from ..blocks import Span
 from ..products import among, times
-from .probes import CHECK_FEATURES
+from .probes import CHECK_FEATURES, Directions
 from .rounding import split, subtract, subtract_mean
 
 Array = npt.NDArray[Any]
@@ -32,8 +32,8 @@ class Tile(NamedTuple):
         Those they meet; the same for products among themselves.
     centre : ndarray of shape (width,) or None
         Subtracted first; None for their own mean.
-    directions : ndarray of shape (width, 8) or None
-        Rows of W, where the tile is probed.
+    probed : int or None
+        Position of the first feature, which says what rows of W they meet; None where the tile is not probed.
     checked : bool
         Whether the rounding of the probes is measured.
     """
@@ -43,7 +43,7 @@ class Tile(NamedTuple):
     others: Span
     beside: Array
     centre: Array | None
-    directions: Array | None
+    probed: int | None
     checked: bool
 
     @property
@@ -59,7 +59,7 @@ class Tile(NamedTuple):
                 values=self.values[:, part],
                 beside=self.beside[:, part],
                 centre=None if self.centre is None else self.centre[part],
-                directions=None if self.directions is None else self.directions[part],
+                probed=None if self.probed is None else self.probed + (part.start or 0),
             )
 
 
@@ -94,12 +94,15 @@ class Bench:
         Of products.
     most_features : int
         Of a tile.
+    seed : int
+        Of the probe directions.
     in_lane : bool
         Whether others are at work at the same time (`streampca.lanes`).
     """
 
-    def __init__(self, dtype: np.dtype[Any], most_features: int, *, in_lane: bool = False) -> None:
+    def __init__(self, dtype: np.dtype[Any], most_features: int, *, seed: int, in_lane: bool = False) -> None:
         self._dtype, self._most, self._in_lane = dtype, most_features, in_lane
+        self._directions = Directions(seed)
         self._work: dict[str, Array] = {}
         self._product: Array | None = None
 
@@ -162,14 +165,15 @@ class Bench:
 
     def _probed(self, tile: Tile, centred: Array) -> tuple[Array | None, Array | None]:
         """Rows times W, and the error of that on some features."""
-        if tile.directions is None:
+        if tile.probed is None:
             return None, None
-        along = times(centred, tile.directions.astype(self._dtype, copy=False), in_lane=self._in_lane)
+        directions = self._directions.rows(tile.probed, tile.probed + tile.width)
+        along = times(centred, directions.astype(self._dtype, copy=False), in_lane=self._in_lane)
         if not tile.checked or self._dtype == np.float64:
             return along, None
         exact = tile.values[:, :CHECK_FEATURES].astype(np.float64)
         exact -= exact.mean(axis=0)  # what that differs from the centre by is the same in every row: no rounding
-        few = tile.directions[:CHECK_FEATURES]
+        few = directions[:CHECK_FEATURES]
         off = times(centred[:, :CHECK_FEATURES], few, in_lane=self._in_lane).astype(np.float64)
         off -= times(exact, few.astype(np.float64), in_lane=self._in_lane)
         return along, off - off.mean(axis=0)
