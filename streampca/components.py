@@ -40,7 +40,7 @@ LEAST_RUN = 16 * KIB  # of one component in a tile
 # Of a tile while it is written: itself with NaN outside the mask, its chunks as encoded, and these put together.
 WRITE_COPIES = 4
 READ_COPIES = 5  # of a tile while it is read: as stored, its chunks as decoded, put together, and inside the mask
-POOLS = 10 * MIB  # what the memory pools of Zarr's threads keep; tests/test_memory_stored.py
+POOLS = 18 * MIB  # what the memory pools of Zarr's threads keep at most; tests/test_memory_stored.py
 DECODE_COPIES = 4  # of a shard of whole components while it is decoded, on every core
 PIECE = 64 * MIB  # components in memory at a time where nobody says how much there may be
 

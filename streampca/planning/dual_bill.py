@@ -19,7 +19,7 @@ POLISH_SQUARES = 6  # k x k: their products, a part's, LAPACK's copy and work, e
 WRITTEN = 16 * MIB  # of components gathered before they are written
 PROBES = 8  # columns
 LANE_BYTES = 4 * MIB  # of a lane: packing buffers of numpy's BLAS, stack and pool of its thread; 3.5 measured
-COPY_POOLS = 20 * MIB  # 8 to 18 measured, with Zarr
+COPY_POOLS = 26 * MIB  # 8 to 25 measured, with Zarr
 
 
 @dataclass(frozen=True)
