@@ -1,7 +1,8 @@
 """HDF5 files and NetCDF-4, which is HDF5 with dimension scales: one dataset, contiguous, chunked or virtual.
 
-Plain contiguous values are read by position, all else by h5py (https://docs.h5py.org), in pieces that end at chunk
-edges. Packed numbers with the attributes of the CF conventions are read as the values they stand for.
+Plain contiguous values are read by position; whole chunks of gzip data are decoded here, in threads; all else is read
+by h5py (https://docs.h5py.org), in pieces that end at chunk edges. Packed numbers with the attributes of the CF
+conventions are read as the values they stand for.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from typing import Any
 import h5py
 import numpy as np
 
+from .. import machine
 from ..collection import Array, Collection, Coordinate, check_dtype, check_shape, digest, file_state
 from ..errors import SourceError, StreampcaError, first_line
 from ..units import MIB
+from .hdf5_chunks import ChunkDecoder, chunk_decoder, whole_chunks
 from .hdf5_content import (
     attributes_of,
     axis_names,
@@ -25,6 +28,7 @@ from .hdf5_content import (
     check_stored,
     chosen_dataset,
     dtype_of,
+    holds_plain_numbers,
     opened,
     opened_file,
     reading,
@@ -40,6 +44,7 @@ from .stored.coordinates import MOST_VALUES
 from .stored.flat import FlatArray
 from .stored.pieces import largest_piece, pieces_of
 from .stored.reopening import Reopening
+from .threads import for_each
 
 # Values read at a time: larger pieces were not faster.
 _PIECE = 4 * MIB
@@ -106,6 +111,9 @@ class Hdf5Array(Reopening, StoredArray):
         self.attributes = {name: cf.plain_value(value) for name, value in attributes_of(dataset).items()}
         self._others = [] if held else [path for path, _ in sources_of(dataset)]
         self._flat = None if held else _flat(dataset, self.shape, self.dtype, label)
+        # What is written to a file that is open for it may be in HDF5's memory only.
+        fixed = not held or dataset.file.mode == "r"
+        self._decoder = chunk_decoder(dataset, self.dtype) if fixed else None
         self._measure(dataset, 0 if held else source_chunk_bytes(dataset))
         self._forget()
         self._dataset = dataset if held else None
@@ -125,7 +133,9 @@ class Hdf5Array(Reopening, StoredArray):
         self._most = max(1, min(_PIECE // size, _CHUNKS * math.prod(self.chunk_shape)))
         if self._flat is None:
             piece = largest_piece(self.shape, self.chunk_shape, self._most) * size
-            self.decode_bytes = self._cache + _COPIES * chunk + piece + (_PLAN + _INDEX_HELD if dataset.chunks else 0)
+            # What a thread cannot decode goes through HDF5, while the others go on.
+            held = max(piece, machine.cores() * self._decoder.held_bytes) if self._decoder is not None else piece
+            self.decode_bytes = self._cache + _COPIES * chunk + held + (_PLAN + _INDEX_HELD if dataset.chunks else 0)
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
@@ -143,11 +153,38 @@ class Hdf5Array(Reopening, StoredArray):
         return found
 
     def read_into(self, box: Box, out: Array) -> None:
-        """Read the box in pieces that end at chunk edges, through scratch where `out` is not contiguous."""
+        """Read the box by position, or its whole chunks in threads and the rest by HDF5, or all by HDF5."""
         if self._flat is not None:
             self._flat.read_into(box, out)
             return
         dataset = self._open()
+        if self._decoder is None:
+            self._read_by_hdf5(dataset, box, out)
+            return
+        for part, whole in whole_chunks(box, self.chunk_shape, self.shape):
+            inside = out[_within(part, box)]
+            if whole:
+                self._read_chunks(dataset, self._decoder, part, inside)
+            else:  # through HDF5's cache: the rest of these chunks may be asked for next
+                self._read_by_hdf5(dataset, part, inside)
+
+    def _read_chunks(self, dataset: Any, decoder: ChunkDecoder, box: Box, out: Array) -> None:
+        """Read a box of whole chunks, each into its own part of `out`, in threads."""
+        counts = tuple(-(-length // side) for length, side in zip(lengths(box), decoder.shape, strict=True))
+
+        def read_chunk(number: int) -> None:
+            chunk = tuple(
+                slice(part.start + int(at) * side, min(part.start + (int(at) + 1) * side, part.stop))
+                for part, at, side in zip(box, np.unravel_index(number, counts), decoder.shape, strict=True)
+            )
+            target = out[_within(chunk, box)]
+            if not decoder.read_into(dataset, tuple(part.start for part in chunk), target):
+                self._read_by_hdf5(dataset, chunk, target)
+
+        for_each(read_chunk, math.prod(counts), decoder.chunk_bytes)
+
+    def _read_by_hdf5(self, dataset: Any, box: Box, out: Array) -> None:
+        """Read the box in pieces that end at chunk edges, through scratch where `out` is not contiguous."""
         for piece, inside in pieces_of(box, self.chunk_shape, self._most):
             target = out[inside]
             direct = target if target.flags.c_contiguous else np.empty(lengths(piece), self.dtype)
@@ -210,11 +247,18 @@ def _flat(dataset: Any, shape: tuple[int, ...], dtype: np.dtype[Any], label: str
     """The dataset as one run of plain values, where it is one."""
     plist = dataset.id.get_create_plist()
     plain = plist.get_layout() == h5py.h5d.CONTIGUOUS and not plist.get_external_count()
-    if not plain or dtype.kind not in "iuf" or dataset.id.get_type() != h5py.h5t.py_create(dtype):
+    if not plain or not holds_plain_numbers(dataset, dtype):
         return None
     if dataset.file.driver not in ("sec2", "stdio") or not math.prod(shape):
         return None
     return FlatArray(PlainFile(str(dataset.file.filename), dataset.id.get_offset(), label), shape, dtype)
+
+
+def _within(part: Box, box: Box) -> Box:
+    """Where in a box a part of it lies."""
+    return tuple(
+        slice(inner.start - outer.start, inner.stop - outer.start) for inner, outer in zip(part, box, strict=True)
+    )
 
 
 def _is_bare(scale: Any) -> bool:

@@ -112,6 +112,11 @@ def dtype_of(dataset: Any, label: str) -> np.dtype[Any]:
     return dtype
 
 
+def holds_plain_numbers(dataset: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether the bytes of stored values are those of numpy's: no enumerations, no numbers of unusual width."""
+    return dtype.kind in "iuf" and bool(dataset.id.get_type() == h5py.h5t.py_create(dtype))
+
+
 def chosen_dataset(file: Any, key: str | None, source: str) -> Any:
     """Open the dataset that `key` names, else the only one that can hold images.
 

@@ -18,6 +18,7 @@ from ..tiff import opened_page
 from . import pnm
 from .bitmap import open_bitmap
 from .picture import Picture, decoding
+from .png import open_png
 
 # Shape, (height, width) or (height, width, channels), and dtype.
 Kind = tuple[tuple[int, ...], np.dtype[Any]]
@@ -78,6 +79,8 @@ def _opened(path: str) -> Iterator[Picture]:
         elif magic[:1] == b"P" and magic[1:2] in (b"1", b"2", b"3", b"4", b"5", b"6"):
             header = pnm.read_header(file)
             yield Picture(header.shape, header.dtype, lambda: pnm.read_pixels(file, header))
+        elif magic == b"\x89PNG\r\n\x1a\n":
+            yield open_png(file, path)
         elif magic == b"SIMPLE  ":
             yield open_fits_image(path)
         else:
