@@ -24,7 +24,7 @@ from .blocks import Span
 from .boxes import box_of
 from .errors import ModelError, first_line
 from .machine import cores
-from .outputs import ATTRIBUTE, Cut
+from .sinks import ATTRIBUTE, Cut
 from .tiling import Mask, Tiling
 from .units import KIB, MIB
 
@@ -85,6 +85,15 @@ class ComponentSink:
         Pixels that are features.
     identity : str, optional
         Of the components that these are a copy of; a new one by default.
+    array : zarr.Array, optional
+        What was begun before, of the same shape, to be gone on with.
+
+    Attributes
+    ----------
+    identity : str
+        Of the components.
+    goes_on : bool
+        Whether they were begun before.
     """
 
     def __init__(
@@ -96,18 +105,22 @@ class ComponentSink:
         dtype: npt.DTypeLike,
         mask: Mask | None = None,
         identity: str | None = None,
+        array: zarr.Array[Any] | None = None,
     ) -> None:
         cut = component_cut(shape, np.dtype(dtype).itemsize)
-        self._array = group.create_array(
-            NAME,
-            shape=shape,
-            dtype=np.dtype(dtype),
-            chunks=cut.chunk,
-            shards=None if cut.shard == cut.chunk else cut.shard,
-            dimension_names=("component", *dims),
-            attributes={ATTRIBUTE: {"id": identity or uuid.uuid4().hex}},
-            fill_value=np.nan,
-        )
+        self.identity, self.goes_on = identity or uuid.uuid4().hex, array is not None
+        if array is None:
+            array = group.create_array(
+                NAME,
+                shape=shape,
+                dtype=np.dtype(dtype),
+                chunks=cut.chunk,
+                shards=None if cut.shard == cut.chunk else cut.shard,
+                dimension_names=("component", *dims),
+                attributes={ATTRIBUTE: {"id": self.identity}},
+                fill_value=np.nan,
+            )
+        self._array = array
         self._tiling = Tiling(shape[1:], cut.chunk[1:], mask)
 
     @property
@@ -133,6 +146,9 @@ class ComponentSink:
             part = values[:, tile.features.start - features.start : tile.features.stop - features.start]
             with _encoding():
                 self._array[(slice(None), *tile.box)] = tile.filled(part)
+
+    def sync(self) -> None:
+        """Nothing: these are not gone on with, and need not be on disk before the system says so."""
 
     def copy(self, components: Any) -> None:
         """Write all of components that can be sliced, of shape (k, *sample_shape), NaN outside the mask."""
@@ -172,7 +188,7 @@ class StoredComponents:
     def of(cls, path: str, array: zarr.Array[Any], piece_bytes: int = PIECE) -> StoredComponents:
         """Describe an array that is open now and will be read from a path, which may be relative to the folder now."""
         place = path if "://" in path else os.path.abspath(path)
-        return cls(place, array.shape, array.dtype, piece_bytes, _identity_of(array))
+        return cls(place, array.shape, array.dtype, piece_bytes, identity_of(array))
 
     @property
     def ndim(self) -> int:
@@ -215,7 +231,7 @@ class StoredComponents:
         """
         try:
             array: Any = zarr.open_array(os.path.join(self.path, NAME), mode="r")
-            if (array.shape, array.dtype, _identity_of(array)) != (self.shape, self.dtype, self.identity):
+            if (array.shape, array.dtype, identity_of(array)) != (self.shape, self.dtype, self.identity):
                 raise ModelError(f"{self.path} is another model than was opened; load it again.")
             with _encoding():
                 yield array
@@ -358,7 +374,8 @@ class RowsToCome(StoredRows):
         return self.mask
 
 
-def _identity_of(array: zarr.Array[Any]) -> str | None:
+def identity_of(array: zarr.Array[Any]) -> str | None:
+    """What was given to components when they were written; None in old models."""
     about = array.attrs.get(ATTRIBUTE)
     found = about.get("id") if isinstance(about, dict) else None
     return found if isinstance(found, str) else None

@@ -24,10 +24,11 @@ from .boxes import Box, box_of, flat_range
 from .collection import Chunks, Collection, sample_dims
 from .errors import BudgetError, OutputError, RequestError
 from .events import BlockDone, Finished, Listener, PassFinished, PassStarted, silent
-from .outputs import Cut, Table, ZarrSink, check_output, staged
+from .outputs import check_output, staged
 from .planning import budget_of, problem_of
 from .prepare import Prepared
 from .request import Problem
+from .sinks import Cut, Table, ZarrSink
 from .units import KIB, MIB, budget_size, format_bytes, parse_bytes
 
 MOST_SHARD = 256 * MIB  # larger files gain nothing; a source's own chunks may ask for larger ones

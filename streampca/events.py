@@ -5,6 +5,7 @@ The engine emits events and knows no listener; a listener must be quick and must
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -59,6 +60,14 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Resumed:
+    """So many samples and stored bytes of the current pass were taken over from a checkpoint."""
+
+    samples: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Warned:
     """Something the user should know; `message` is one line."""
 
@@ -82,9 +91,20 @@ class Finished:
 
 
 Event: TypeAlias = (
-    Planned | PassStarted | BlockDone | PassFinished | Solving | Checkpoint | Warned | FileSkipped | Finished
+    Planned | PassStarted | BlockDone | PassFinished | Solving | Checkpoint | Resumed | Warned | FileSkipped | Finished
 )
 Listener: TypeAlias = Callable[[Event], None]
+
+
+def one_at_a_time(listener: Listener) -> Listener:
+    """A listener that several threads may tell, and that tells the given one of one event at a time."""
+    lock = threading.RLock()
+
+    def told(event: Event) -> None:
+        with lock:
+            listener(event)
+
+    return told
 
 
 def silent(event: Event) -> None:

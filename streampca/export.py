@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from .errors import ModelError, OutputError, RequestError, first_line
 from .model import PCAModel
-from .outputs import Table, check_place, open_sink, staged
+from .outputs import check_place, open_sink, staged
+from .sinks import Table
 from .store import read_model
 from .units import GIB, MIB, format_shape
 

@@ -150,7 +150,7 @@ class PCAModel:
 
     def summary(self) -> dict[str, Any]:
         """The numbers as plain data; None for what is not finite."""
-        table = {name: [_finite(value) for value in getattr(self, name)] for name in PER_COMPONENT}
+        table = {name: [x if np.isfinite(x) else None for x in getattr(self, name).tolist()] for name in PER_COMPONENT}
         return {
             "n_components": self.n_components,
             "n_samples": self.n_samples,
@@ -260,12 +260,11 @@ class PCAModel:
         if isinstance(samples, (np.ndarray, da.Array)):
             given = given_shape(samples.shape, self.preparation, self.raw_shape, self.name)
             frame = replace(self.frame, preparation=preparation, raw_shape=given)
-            return map_array(samples, frame, function, shape, dtype or self._dtype(frame.row_dtype(samples.dtype)))
+            dtype = dtype or working_dtype(frame.row_dtype(samples.dtype), self.components.dtype)
+            return map_array(samples, frame, function, shape, dtype)
         collection = self.prepared(samples, preparation)
-        return map_rows(lazy_rows(collection), function, shape=shape, dtype=dtype or self._dtype(collection.dtype))
-
-    def _dtype(self, rows: npt.DTypeLike) -> np.dtype[Any]:
-        return working_dtype(rows, self.components.dtype)
+        dtype = dtype or working_dtype(collection.dtype, self.components.dtype)
+        return map_rows(lazy_rows(collection), function, shape=shape, dtype=dtype)
 
     def prepared(self, source: Any, preparation: Preparation | None = None) -> Prepared:
         """Open a raw collection as this model sees it; see `open_collection` for what can be opened.
@@ -296,20 +295,24 @@ class PCAModel:
         whiten: bool = False,
         memory: int | str | None = None,
         overwrite: bool = False,
+        checkpoint: str | None = None,
+        checkpoint_every: float = 30.0,
         listener: Listener = silent,
     ) -> None:
         """Write the scores of a collection to ``.zarr``, ``.npy`` or ``.csv`` within a memory budget.
 
-        Rows are in the collection's order; Zarr and csv carry the samples' names where they have any.
+        Rows are in the collection's order; Zarr and csv carry the samples' names where they have any. With a folder
+        `checkpoint`, progress is recorded there every so many seconds, and after a kill the same call goes on.
 
         Raises
         ------
         OutputError
-            If the output exists (and `overwrite` is false) or cannot be written.
+            If the output exists (and `overwrite` is false), cannot be written, or was begun with other data.
         BudgetError
             If not even pieces of the components and one sample fit the budget.
         """
         how: dict[str, Any] = {"whiten": whiten, "memory": memory, "overwrite": overwrite, "listener": listener}
+        how |= {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every}
         write_scores(self.subspace, self.frame, self.prepared(source), os.fspath(path), model=self.name, **how)
 
     def write_reconstruction(
@@ -321,17 +324,20 @@ class PCAModel:
         whiten: bool = False,
         memory: int | str | None = None,
         overwrite: bool = False,
+        checkpoint: str | None = None,
+        checkpoint_every: float = 30.0,
         listener: Listener = silent,
     ) -> None:
         """Write images reconstructed from a collection, or from its scores, to ``.zarr`` or ``.npy`` within a budget.
 
         A collection of k features each, k components, is taken for scores; images are read and projected first.
-        Scores in Zarr say themselves whether they are whitened; of others `whiten` says so.
+        Scores in Zarr say themselves whether they are whitened; of others `whiten` says so. The rest as for scores.
         """
         raw, subspace = open_collection(source), self._first(n_components)
         from_scores = raw.sample_shape == (self.n_components,) != self.raw_shape
         collection = raw if from_scores else self.prepared(raw, self.preparation.unnormalized)
         how: dict[str, Any] = {"memory": memory, "overwrite": overwrite, "listener": listener}
+        how |= {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every}
         how |= {"dims": self.sample_dims, "coordinates": self.coordinates}
         how["whitened"] = bool(raw.attributes.get("whiten", whiten)) if from_scores else None
         write_images(subspace, self.frame, collection, os.fspath(path), model=self.name, **how)
@@ -348,7 +354,7 @@ class PCAModel:
         overwrite : bool, default=False
             Replace a model already there.
         keep_state : bool, optional
-            Whether to keep the mergeable statistic (8 p^2 bytes before compression); by default up to 1 GiB.
+            Whether to keep the mergeable statistic (8 p^2 bytes); by default up to 1 GiB, and that of parts always.
 
         Raises
         ------
@@ -356,7 +362,7 @@ class PCAModel:
             If something is there already, or it cannot be written.
         """
         if keep_state is None:
-            keep_state = 8 * self.n_features**2 <= STATE_LIMIT
+            keep_state = "part" in self.provenance or 8 * self.n_features**2 <= STATE_LIMIT
         how: dict[str, Any] = {"arrays": pca_arrays(self), "attributes": pca_attributes(self), "overwrite": overwrite}
         if self.statistic is not None and keep_state:
             how |= {"state": self.statistic.state(copy=False), "state_kind": self.statistic.kind}
@@ -392,7 +398,3 @@ def load_model(path: str | os.PathLike[str], *, statistic: bool = False, memory:
     fields = read_pca(os.fspath(path), budget)
     kept = read_state(os.fspath(path)) if statistic else None
     return PCAModel(**fields, statistic=ACCUMULATORS[kept[0]].from_state(kept[1]) if kept else None)
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

@@ -1,106 +1,37 @@
-"""Where results go: Zarr, ``.npy`` or ``.csv``, block by block in bounded memory, complete or visibly not.
+"""Where results go: complete, or visibly not.
 
-Rows are written beside the output, under a name ending in ``.streampca-partial``, which takes its name when the last
-row is there; until then, what is to be replaced stays.
+An output is written beside its place, under a name ending in ``.streampca-partial``, and takes its own name when it is
+whole; until then, what is to be replaced stays. One that may be gone on with has a token in that name besides, so that
+no other run's is taken for it.
 """
 
 from __future__ import annotations
 
-import csv
 import errno
 import json
-import math
 import os
+import re
 import shutil
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+import uuid
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from typing import IO, Any, NamedTuple, Protocol
 
-import numpy as np
-import numpy.typing as npt
-import zarr
-from zarr.codecs import BloscCodec
-
-from .boxes import Box, flat_range
-from .collection import Coordinate
-from .errors import OutputError, RequestError, without_secrets
-from .machine import cores
+from .errors import OutputError, RequestError
+from .sinks import ATTRIBUTE, SINKS, Sink, Table, Unfinished
 from .units import MIB
 
-Array = npt.NDArray[Any]
-
-ATTRIBUTE = "streampca"  # root attribute of every store of ours
 PARTIAL, REPLACED = ".streampca-partial", ".streampca-replaced"  # nobody else's names: what has them is removed
-SUFFIXES = (".zarr", ".npy", ".csv")
-NAMES_AT_A_TIME = 100_000
 NEXT_TO_NOTHING = 1 * MIB  # free on a disk: no model or table fits
-# Of copies: pictures of 8 bits as small as Zarr's default makes them and as fast to read, of 16 bits 12 % smaller,
-# for bytes of one kind are gathered first (benchmarks/copies.py).
-COMPRESSION = BloscCodec(cname="zstd", clevel=1, shuffle="shuffle")
-
-
-class Cut(NamedTuple):
-    """Shapes of what Zarr decodes at least, and of the files it gathers that in."""
-
-    chunk: tuple[int, ...]
-    shard: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Table:
-    """What will be written: one array of n rows.
-
-    Attributes
-    ----------
-    name : str
-        Of the array: ``"scores"`` or ``"images"``.
-    shape, dims, dtype
-        Of the array, samples first.
-    names : sequence of str or None
-        The samples' own names.
-    chunk_rows : int
-        Rows written at a time are whole multiples of this.
-    attributes : mapping
-        Plain data kept with the output, where the format has room.
-    coordinates : mapping of str to Coordinate
-        One-dimensional coordinates by dimension, where the format has room; those of other names are left out.
-    sample_coordinates : mapping of str to Coordinate
-        Others along the samples, n values each, by name, where the format has room; names that are taken are left out.
-    cut : Cut or None
-        How Zarr stores the array; whole rows in chunks of `chunk_rows` by default.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dims: tuple[str, ...]
-    dtype: np.dtype[Any]
-    names: Sequence[str] | None = None
-    chunk_rows: int = 1
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    coordinates: Mapping[str, Coordinate] = field(default_factory=dict)
-    sample_coordinates: Mapping[str, Coordinate] = field(default_factory=dict)
-    cut: Cut | None = None
-
-    def __post_init__(self) -> None:
-        taken = {self.name, *self.dims[1:]} | ({self.dims[0]} if self.names is not None else set())
-        beside = {name: kept for name, kept in self.sample_coordinates.items() if name not in taken}
-        object.__setattr__(self, "sample_coordinates", beside)
-        within = {name: kept for name, kept in self.coordinates.items() if name in self.dims}
-        object.__setattr__(self, "coordinates", within)
-
-
-class Sink(Protocol):
-    """Takes rows in order, or boxes of them in any."""
-
-    def write(self, start: int, rows: Array, inside: Box = ()) -> None:
-        """Write rows `start` onwards, or a box of them at `inside` of the sample's axes, itself a range of it."""
 
 
 @contextmanager
-def open_sink(path: str, table: Table, *, overwrite: bool = False) -> Iterator[Sink]:
+def open_sink(
+    path: str, table: Table, *, overwrite: bool = False, unfinished: Unfinished | None = None
+) -> Iterator[Sink]:
     """Open an output for writing by the ending of its name; complete it when the block ends well.
+
+    An `unfinished` output is gone on with if it is there as it says, and stays if it breaks off; see `staged`.
 
     Raises
     ------
@@ -112,8 +43,8 @@ def open_sink(path: str, table: Table, *, overwrite: bool = False) -> Iterator[S
     suffix = check_output(path, table.name, overwrite=overwrite)
     if suffix == ".csv" and len(table.shape) > 2:
         raise RequestError(f"{path}: images do not fit a csv table; write them to .zarr or .npy.")
-    with staged(path) as partial:
-        sink = _SINKS[suffix](partial, table)
+    with staged(path, unfinished) as partial:
+        sink = SINKS[suffix](partial, table, unfinished)
         try:
             yield sink
             sink.close()
@@ -123,10 +54,18 @@ def open_sink(path: str, table: Table, *, overwrite: bool = False) -> Iterator[S
 
 
 @contextmanager
-def staged(path: str) -> Iterator[str]:
+def staged(path: str, unfinished: Unfinished | None = None) -> Iterator[str]:
     """Give the name to write an output under; it takes the output's name when the block ends well, else it is removed.
 
     What has the output's name already stays until then. Folders above it are made.
+
+    Parameters
+    ----------
+    path : str
+        Of the output.
+    unfinished : Unfinished, optional
+        What was written before, to go on with. Where it is not there as it says, it is set to one that begins anew;
+        and what is begun by its account when the block breaks off is not removed.
 
     Raises
     ------
@@ -134,16 +73,51 @@ def staged(path: str) -> Iterator[str]:
         If something cannot be written.
     """
     path = path.rstrip("/")
-    partial = path + PARTIAL
     with writing(path):
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        discard(partial)
+        partial = _place(path, unfinished)
         try:
             yield partial
             _take_place(partial, path)
         except BaseException:
-            discard(partial)
+            if unfinished is None or not unfinished.is_begun:
+                _give_up(partial)
             raise
+
+
+def _give_up(partial: str) -> None:
+    """Remove what was begun; what made it end may have left threads that still write there."""
+    for _ in range(3):
+        with suppress(OSError):
+            discard(partial)
+            return
+        time.sleep(0.1)
+
+
+def _place(path: str, unfinished: Unfinished | None) -> str:
+    """Where to write an output, or go on; what other runs left there is removed."""
+    kept = f"{path}.{unfinished.token}{PARTIAL}" if unfinished is not None and unfinished.is_begun else None
+    if unfinished is not None and kept is not None and not _holds(kept, unfinished.size or 0):
+        kept = None
+    for other in _partials(path):
+        if other != kept:
+            discard(other)
+    if unfinished is None or kept is not None:
+        return kept or path + PARTIAL
+    unfinished.token, unfinished.size = uuid.uuid4().hex[:8], None
+    return f"{path}.{unfinished.token}{PARTIAL}"
+
+
+def _holds(partial: str, size: int) -> bool:
+    """Whether a partial output is there, and as long as it was."""
+    return os.path.isdir(partial) or (os.path.isfile(partial) and os.path.getsize(partial) >= size)
+
+
+def _partials(path: str) -> list[str]:
+    """What runs that broke off left of an output."""
+    folder, name = os.path.split(path)
+    ours = re.compile(re.escape(name) + r"(\.[0-9a-f]{8})?" + re.escape(PARTIAL))
+    return [os.path.join(folder, found) for found in os.listdir(folder or ".") if ours.fullmatch(found)]
 
 
 def _take_place(partial: str, path: str) -> None:
@@ -160,8 +134,8 @@ def check_output(path: str, kind: str, *, overwrite: bool) -> str:
     """Return the ending of an output's name, or say why nothing of a kind can be written there."""
     bare = path.rstrip("/")
     suffix = os.path.splitext(bare)[1].lower()
-    if suffix not in SUFFIXES:
-        raise RequestError(f"output {path} ends in none of {', '.join(SUFFIXES)}; choose one of these formats.")
+    if suffix not in SINKS:
+        raise RequestError(f"output {path} ends in none of {', '.join(SINKS)}; choose one of these formats.")
     if os.path.lexists(bare):
         if not _is_ours(bare, kind):
             raise OutputError(f"{path} exists and is not {kind} written by streampca; choose another output.")
@@ -210,151 +184,6 @@ def discard(path: str) -> None:
         shutil.rmtree(path)
     elif os.path.lexists(path):
         os.remove(path)
-
-
-def _text(name: str) -> str:
-    """A file's name as text that can be written: bytes that are no UTF-8 become escapes, secrets of a URL are gone."""
-    return without_secrets(name).encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-class _FileSink:
-    """What outputs in one file have in common: how they end."""
-
-    _file: IO[Any]
-
-    def close(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-
-    def abandon(self) -> None:
-        with suppress(OSError):  # what cannot be flushed is thrown away anyway
-            self._file.close()
-
-
-class _NpySink(_FileSink):
-    def __init__(self, path: str, table: Table) -> None:
-        self._file = open(path, "wb")  # noqa: SIM115 - closed by `close` or `abandon`
-        header = {"descr": np.lib.format.dtype_to_descr(table.dtype), "fortran_order": False, "shape": table.shape}
-        np.lib.format.write_array_header_1_0(self._file, header)
-        self._dtype, self._shape, self._first = table.dtype, table.shape[1:], self._file.tell()
-
-    def write(self, start: int, rows: Array, inside: Box = ()) -> None:
-        values = np.ascontiguousarray(rows, self._dtype)
-        if not inside:
-            self._file.write(values.data)
-            return
-        row, (at, _) = math.prod(self._shape) * self._dtype.itemsize, flat_range(inside, self._shape)
-        for number, box in enumerate(values.reshape(len(values), -1), start):
-            self._file.seek(self._first + number * row + at * self._dtype.itemsize)
-            self._file.write(box.data)
-
-
-class _CsvSink(_FileSink):
-    def __init__(self, path: str, table: Table) -> None:
-        self._file = open(path, "w", newline="", encoding="utf-8")  # noqa: SIM115 - closed by `close` or `abandon`
-        self._writer = csv.writer(self._file)
-        self._names = table.names
-        self._writer.writerow(["sample", *(f"{table.dims[1]}_{j + 1}" for j in range(table.shape[1]))])
-
-    def write(self, start: int, rows: Array, inside: Box = ()) -> None:
-        digits = ".9g" if rows.dtype == np.float32 else ".17g"
-        for number, row in enumerate(rows, start):
-            name = _text(self._names[number]) if self._names is not None else number
-            self._writer.writerow([name, *(format(value, digits) for value in row.tolist())])
-
-
-class ZarrSink:
-    """A group with one array of rows, their names and coordinates: an xarray Dataset.
-
-    Parameters
-    ----------
-    path : str
-        Folder to make, which `staged` gave.
-    table : Table
-        What will be written.
-    """
-
-    def __init__(self, path: str, table: Table) -> None:
-        self._path, self._table = path, table
-        self._group = zarr.create_group(path, zarr_format=3)
-        whole_rows = (min(table.chunk_rows, table.shape[0]), *table.shape[1:])
-        storage: dict[str, Any] = {"chunks": whole_rows}
-        if table.cut is not None:
-            storage = {
-                "chunks": table.cut.chunk,
-                "shards": table.cut.shard,
-                "compressors": [COMPRESSION],
-                "config": {"write_empty_chunks": True},  # so that one that is missing later is known to be lost
-            }
-        self._array = self._group.create_array(
-            table.name,
-            shape=table.shape,
-            dtype=table.dtype,
-            dimension_names=table.dims,
-            attributes=dict(table.attributes) | self._links(),
-            **storage,
-        )
-
-    def _links(self) -> dict[str, str]:
-        """The attribute by which xarray finds coordinates that are not called like a dimension (CF, section 5)."""
-        names = [name for name in self._table.sample_coordinates if name not in self._table.dims]
-        return {"coordinates": " ".join(names)} if names else {}
-
-    def write(self, start: int, rows: Array, inside: Box = ()) -> None:
-        """Write rows `start` onwards, or a box of them that starts and stops at `inside` of the sample's axes."""
-        # Zarr encodes ten chunks at once by default: no faster than one a core, and more memory.
-        with zarr.config.set({"async.concurrency": cores()}):
-            self._array[(slice(start, start + len(rows)), *inside)] = rows
-
-    def close(self) -> None:
-        """Write names and coordinates, and mark the group complete."""
-        table = self._table
-        for dim, coordinate in table.coordinates.items():
-            self._write_coordinate(dim, dim, coordinate)
-        for name, coordinate in table.sample_coordinates.items():
-            self._write_coordinate(name, table.dims[0], coordinate)
-        if table.names is not None:
-            made = self._strings(table.dims[0], table.dims[0], len(table.names))
-            for start in range(0, len(table.names), NAMES_AT_A_TIME):
-                part = table.names[start : start + NAMES_AT_A_TIME]
-                made[start : start + len(part)] = np.array([_text(name) for name in part], dtype=object)
-        self._group.attrs.put({ATTRIBUTE: {"kind": table.name, "complete": True}})
-        consolidate(self._path)
-
-    def _write_coordinate(self, name: str, dim: str, coordinate: Coordinate) -> None:
-        values, attributes = np.asarray(coordinate.values), dict(coordinate.attributes)
-        if values.dtype.kind in "OSUT":
-            made = self._strings(name, dim, len(values))
-            values = np.array([_text(str(value)) for value in values.tolist()], dtype=object)
-        else:
-            if values.dtype.kind == "M":  # stored as xarray stores times: Zarr has no settled type for them
-                attributes |= {"units": "nanoseconds since 1970-01-01", "calendar": "proleptic_gregorian"}
-                values = values.astype("M8[ns]").astype(np.int64)
-            made = self._group.create_array(name, shape=values.shape, dtype=values.dtype, dimension_names=(dim,))
-        made.attrs.put(attributes)
-        made[...] = values
-
-    def _strings(self, name: str, dim: str, count: int) -> zarr.Array[Any]:
-        chunks = (min(count, NAMES_AT_A_TIME),)
-        return self._group.create_array(name, shape=(count,), dtype="string", chunks=chunks, dimension_names=(dim,))
-
-    def abandon(self) -> None:
-        """Nothing is held open."""
-
-
-_SINKS: dict[str, Callable[[str, Table], ZarrSink | _NpySink | _CsvSink]] = {
-    ".zarr": ZarrSink,
-    ".npy": _NpySink,
-    ".csv": _CsvSink,
-}
-
-
-def consolidate(path: str) -> None:
-    """Gather all metadata of a group into its root, so that opening it reads one file."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Consolidated metadata", category=UserWarning)
-        zarr.consolidate_metadata(path)
 
 
 @contextmanager

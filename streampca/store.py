@@ -8,7 +8,7 @@ without the attribute is somebody else's, and is left alone.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -16,13 +16,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import zarr
+from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from .collection import Coordinate
 from .components import NAME as COMPONENTS
 from .components import PIECE, ComponentSink, StoredComponents
+from .disk import sync_files, sync_folder
 from .errors import ModelError, OutputError, first_line
-from .outputs import ATTRIBUTE, consolidate, staged
+from .outputs import discard, staged
 from .prepare import Preparation
+from .resumable import Begun, ResumableSink, unfinished_of
+from .sinks import ATTRIBUTE, Unfinished, consolidate, files_but
 from .units import MIB
 
 Array = npt.NDArray[Any]
@@ -33,6 +37,7 @@ CHUNK_BYTES = 4 * MIB  # of one chunk: small enough to read a component alone, l
 HELD_SHARE = 4  # components of at most this share of the budget are read into memory; they are worked on in copies
 PIECE_SHARE = 16  # of the budget for what is read of others at a time
 SHARD_BYTES = 16 * MIB  # of one file, so that large arrays do not become a million of them
+CHECKED = (ZstdCodec(), Crc32cCodec())  # of a statistic: what is merged shows no damage, as a picture would
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,9 @@ class ModelWriter:
         Of model.
     overwrite : bool, default=False
         Replace a model already there.
+    keeps : bool, default=False
+        Leave the folder as it is, under its other name, when writing breaks off after `ComponentSink.sync`: another
+        writer goes on with it. It is made when components are begun; without this at once, and then removed.
 
     Raises
     ------
@@ -63,7 +71,6 @@ class ModelWriter:
 
     Examples
     --------
-    >>> from streampca.store import ModelWriter
     >>> with ModelWriter("model.zarr") as writer:  # doctest: +SKIP
     ...     sink = writer.components((k, *sample_shape), dims=("y", "x"), dtype="f4", mask=None)
     ...     for features in sink.ranges(most_features):
@@ -71,21 +78,34 @@ class ModelWriter:
     ...     writer.finish(arrays, attributes)
     """
 
-    def __init__(self, path: str, *, kind: str = "pca", overwrite: bool = False) -> None:
+    def __init__(self, path: str, *, kind: str = "pca", overwrite: bool = False, keeps: bool = False) -> None:
         check_model_output(path, overwrite=overwrite)
-        self._path, self._kind = path, kind
+        self._path, self._kind, self._keeps = path, kind, keeps
         self._sink: ComponentSink | None = None
+        self._stack = ExitStack()
 
     def __enter__(self) -> ModelWriter:
-        with ExitStack() as stack:  # what fails here too leaves nothing
-            self._partial = stack.enter_context(staged(self._path))
-            about = {ATTRIBUTE: {"kind": self._kind, "complete": False}}
-            self._root = zarr.create_group(self._partial, zarr_format=3, attributes=about)
+        with self._stack as stack:  # what fails here too leaves nothing
+            if not self._keeps:
+                self._open(stack, None)
             self._stack = stack.pop_all()
         return self
 
+    def _open(self, stack: ExitStack, unfinished: Unfinished | None) -> None:
+        """Make the folder, or open it with nothing in it but components that were begun."""
+        self._partial = stack.enter_context(staged(self._path, unfinished))
+        if unfinished is not None and unfinished.is_begun:
+            for name in os.listdir(self._partial):
+                if name != COMPONENTS:
+                    discard(os.path.join(self._partial, name))
+        about = {ATTRIBUTE: {"kind": self._kind, "complete": False}}
+        self._root = zarr.create_group(self._partial, zarr_format=3, attributes=about)
+
     def __exit__(self, *raised: Any) -> bool | None:
-        return self._stack.__exit__(*raised)
+        done = self._stack.__exit__(*raised)
+        if self._keeps:
+            sync_folder(os.path.dirname(os.path.abspath(self._path)))  # who kept what was begun may forget it now
+        return done
 
     def components(
         self,
@@ -95,6 +115,7 @@ class ModelWriter:
         dtype: npt.DTypeLike,
         mask: npt.NDArray[np.bool_] | None = None,
         identity: str | None = None,
+        begun: Begun | None = None,
     ) -> ComponentSink:
         """Begin the components, an array of shape (k, *sample_shape) that is written range by range of features.
 
@@ -110,8 +131,16 @@ class ModelWriter:
             Pixels that are features; NaN is stored outside.
         identity : str, optional
             Of the components that these are a copy of.
+        begun : Begun, optional
+            What another writer that keeps the folder left, to go on with if it is there; the sink says whether it is.
         """
-        self._sink = ComponentSink(self._root, shape, dims=dims, dtype=dtype, mask=mask, identity=identity)
+        like: dict[str, Any] = {"dims": dims, "dtype": dtype, "mask": mask}
+        if not self._keeps:
+            self._sink = ComponentSink(self._root, shape, **like, identity=identity)
+            return self._sink
+        unfinished = unfinished_of(begun)
+        self._open(self._stack, unfinished)
+        self._sink = ResumableSink(self._root, shape, **like, folder=self._partial, unfinished=unfinished, begun=begun)
         return self._sink
 
     def stored(self) -> StoredComponents:
@@ -151,9 +180,12 @@ class ModelWriter:
             group = self._root.create_group("state", attributes={"kind": state_kind})
             for name, values in state.items():
                 dims = tuple(f"{name}_{axis}" for axis in range(values.ndim))
-                _write_array(group, name, Stored(dims, values))
+                _write_array(group, name, Stored(dims, values), compressors=CHECKED)
         self._root.attrs.put({ATTRIBUTE: {"format": FORMAT, "kind": self._kind, "complete": True, **attributes}})
         consolidate(self._partial)
+        if self._keeps and self._sink is not None:
+            self._sink.sync()
+            sync_files(files_but(self._partial, COMPONENTS), self._partial)
 
 
 def write_model(
@@ -171,7 +203,7 @@ def write_model(
         writer.finish(arrays, attributes, state=state, state_kind=state_kind)
 
 
-def _write_array(group: zarr.Group, name: str, array: Stored) -> None:
+def _write_array(group: zarr.Group, name: str, array: Stored, *, compressors: Any = "auto") -> None:
     values = np.asarray(array.values)
     chunks, shards = _cut(values.shape, values.dtype.itemsize)
     made = group.create_array(
@@ -180,6 +212,7 @@ def _write_array(group: zarr.Group, name: str, array: Stored) -> None:
         dtype=values.dtype,
         chunks=chunks,
         shards=shards,
+        compressors=compressors,
         dimension_names=array.dims,
         attributes=dict(array.attributes or {}),
         fill_value=np.nan if values.dtype.kind == "f" else None,
@@ -231,23 +264,36 @@ def read_model(path: str) -> tuple[zarr.Group, dict[str, Any]]:
     return group, about
 
 
-def read_arrays(group: zarr.Group, *, but: str | None = None) -> dict[str, Array]:
+def read_arrays(
+    group: zarr.Group, *, but: str | None = None, read: Callable[[Any], Array] = lambda array: np.asarray(array[...])
+) -> dict[str, Array]:
     """All arrays of a group, in memory; perhaps but one."""
     found = {}
     for name, array in group.arrays():
         if name == but:
             continue
         try:
-            found[name] = np.asarray(array[...])
+            found[name] = read(array)
         except (OSError, ValueError, RuntimeError) as error:
             raise ModelError(f"{group.store_path} is damaged in {name}: {first_line(error)}. Fit it again.") from None
     return found
 
 
+def _by_columns(array: Any) -> Array:
+    """An array, a matrix in Fortran order as LAPACK takes it; read a chunk at a time, without a second copy of it."""
+    if array.ndim < 2:
+        return np.asarray(array[...])
+    whole = np.empty(array.shape, array.dtype, order="F")
+    rows = max(1, array.chunks[0])
+    for start in range(0, len(whole), rows):
+        whole[start : start + rows] = array[start : start + rows]
+    return whole
+
+
 def read_state(path: str) -> tuple[str, dict[str, Array]] | None:
-    """Kind and arrays of the mergeable statistic, or None where the model keeps none."""
+    """Kind and arrays of the mergeable statistic, matrices in Fortran order; None where the model keeps none."""
     state = zarr.open_group(path, mode="r").get("state")
-    return (str(state.attrs["kind"]), read_arrays(state)) if isinstance(state, zarr.Group) else None
+    return (str(state.attrs["kind"]), read_arrays(state, read=_by_columns)) if isinstance(state, zarr.Group) else None
 
 
 def pca_arrays(model: Any) -> dict[str, Stored]:
@@ -343,10 +389,8 @@ def check_model_output(path: str, *, overwrite: bool) -> None:
 
 def _is_ours(path: str) -> tuple[bool, bool]:
     """Whether a path is a group of ours or the beginning of one, and whether it is complete."""
-    if not os.path.isdir(path):
-        return False, False
-    if not os.listdir(path):
-        return True, False
+    if not os.path.isdir(path) or not os.listdir(path):
+        return os.path.isdir(path), False
     try:
         group = zarr.open_group(path, mode="r")
     except Exception:

@@ -1,6 +1,11 @@
-"""A working folder of one's own, with images and a model in it: what commands are tried on."""
+"""A working folder of one's own, with images and a model in it: what commands are tried on; and a disk that fills."""
 
 from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,3 +30,17 @@ def source(here):
 def model(source):
     succeeded("fit", source, "-k", 3, "-o", "model.zarr", "-q")
     return "model.zarr"
+
+
+@pytest.fixture
+def disk(here):
+    """A file system of 4 MiB."""
+    mount, unmount = shutil.which("mount"), shutil.which("umount")
+    if mount is None or unmount is None or os.geteuid() != 0:
+        pytest.skip("only root can mount a small file system")
+    os.mkdir("disk")
+    done = subprocess.run([mount, "-t", "tmpfs", "-o", "size=4m", "tmpfs", "disk"], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {done.stderr.strip()}")
+    yield Path("disk")
+    subprocess.run([unmount, "-l", here / "disk"], check=True)

@@ -2,7 +2,7 @@
 
 The graph of a lazy result is small and holds the collection's path, not its data; each chunk reads its own samples.
 Outputs are written within a budget: block by block of samples where the components are in memory beside, else piece by
-piece of both, as `streampca.planning.plan_pieces` says.
+piece of both, as `streampca.planning.plan_pieces` says; with a checkpoint they go on where they were after a kill.
 """
 
 from .foreseen import check_foreseen

@@ -17,21 +17,24 @@ import numpy.typing as npt
 from ..blocks import Span, blocks_of
 from ..boxes import box_of, union_of
 from ..components import StoredRows
-from ..events import BlockDone, Listener
+from ..events import BlockDone
 from ..machine import hand_back
-from ..outputs import Cut, Sink, Table, open_sink
 from ..planning import problem_of
 from ..planning.pieces import Parts, Piecewise, plan_pieces, product_rows
 from ..prepare import Frame, NormalizeError
 from ..prepare.steps import normalizing_bytes
 from ..readers import Collection
 from ..request import Problem
+from ..sinks import Cut, Sink, Table
 from ..subspace import Subspace, working_dtype
 from ..tiling import Tiling
 from .refusing import refuse_bad
+from .resuming import Recorder, numbers_of
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
+Arrays = dict[str, Array]
+Step = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,10 @@ class Pieces:
         row = problem.prepared_bytes + p * self.row_dtype.itemsize
         return replace(problem, prepared_bytes=row, scratch_bytes=problem.scratch_bytes + normalizing_bytes(p))
 
+    def plan(self, memory: int | None) -> Piecewise:
+        """The pieces in which it is made within a budget in bytes; raises as `plan_pieces`."""
+        return plan_pieces(self.problem(), self.parts(), memory)
+
     def parts(self) -> Parts:
         """The same in integers."""
         components = self.subspace.components
@@ -120,53 +127,89 @@ class Pieces:
 
 
 def write_pieces(
-    work: Pieces, table: Table, path: str, memory: int | None, *, overwrite: bool, listener: Listener
+    work: Pieces, plan: Piecewise, table: Table, path: str, recorder: Recorder, *, overwrite: bool
 ) -> None:
-    """Write what is made of a collection, piece by piece.
-
-    Raises
-    ------
-    BudgetError
-        If not even the smallest pieces fit.
-    """
-    plan = plan_pieces(work.problem(), work.parts(), memory)
+    """Write what is made of a collection, piece by piece, or go on with it."""
     tiling = _tiling(work, plan) if work.makes_images else None
     table = replace(table, chunk_rows=plan.chunk_rows)
     if tiling is not None:
         table = replace(table, cut=Cut((plan.chunk_rows, *tiling.box), (plan.block_rows, *tiling.box)))
-    n = work.collection.n_samples
-    progress = _Progress(listener, n, work.collection.row_bytes)
-    with open_sink(path, table, overwrite=overwrite) as sink:
-        for run in blocks_of(Span(0, n), plan.scored_rows):
+    with recorder.output(path, table, numbers_of(plan), overwrite=overwrite) as sink:
+        progress = _Progress(recorder, work.collection)
+        for run in blocks_of(Span(progress.start, work.collection.n_samples), plan.scored_rows):
             share = 0.5 if tiling is not None and not work.given else 1.0
-            scores, numbers = _Scoring(work, plan, progress, share).scores(run)
+            scored = progress.begin(run, "output")
+            if not scored:
+                scored = progress.begin(run, "output", _Scoring(work, plan, progress, share).scores(run))
             if tiling is None:
-                sink.write(run.start, scores)
+                sink.write(run.start, scored["scores"])
             else:
-                _write_images(work, plan, tiling, (run, scores, numbers), sink, progress)
-    progress.finish()
+                _write_images(work, plan, tiling, run, scored, sink, progress)
+            progress.finish(run)
 
 
 class _Progress:
-    """Tells of samples done, and their bytes, where each is done in parts."""
+    """Counts samples done, where each is done in parts, and the steps of these; knows what a run before it did.
 
-    def __init__(self, listener: Listener, samples: int, row_bytes: int) -> None:
-        self._listener, self._samples, self._row_bytes = listener, samples, row_bytes
-        self._done, self._told = 0.0, 0
+    A step is a tuple of integers, and steps are done in their order. Those of a run of samples make two stages,
+    ``"scores"`` and ``"output"``, each with the arrays in memory that it fills or works from.
 
-    def add(self, samples: float) -> None:
-        """Count so many samples as done, a part of one for each part of it."""
-        self._done += samples
+    Parameters
+    ----------
+    recorder : Recorder
+        Told of every step.
+    collection : Collection
+        Whose samples are counted.
+    """
+
+    def __init__(self, recorder: Recorder, collection: Collection) -> None:
+        before = recorder.position
+        self._recorder, self._samples, self._row_bytes = recorder, collection.n_samples, collection.row_bytes
+        self._done, self._told = before.get("done", 0.0), before.get("samples", 0)
+        self._before, self._arrays_before = (before.get("run", 0), before.get("stage")), recorder.arrays
+        self._step_before = tuple(before.get("step", ()))
+        self._stage, self._step, self._arrays = self._before, self._step_before, self._arrays_before
+        recorder.arrays = {}
+
+    @property
+    def start(self) -> int:
+        """The first sample of the run to begin with."""
+        return int(self._before[0])
+
+    def begin(self, run: Span, stage: str, arrays: Arrays | None = None) -> Arrays:
+        """Begin a stage of a run of samples; returns its arrays: those recorded, where it had begun before.
+
+        Without `arrays` it is begun only in that case, and there are none otherwise.
+        """
+        if self._before == (run.start, stage):
+            self._before = (-1, None)
+            self._stage, self._step, self._arrays = (run.start, stage), self._step_before, self._arrays_before
+            self._arrays_before = {}
+        elif arrays is not None:
+            self._stage, self._step, self._arrays = (run.start, stage), (), arrays
+        else:
+            return {}
+        return self._arrays
+
+    def has(self, step: Step) -> bool:
+        """Whether a step of this stage, and so all before it, was done."""
+        return step <= self._step
+
+    def add(self, samples: float, step: Step) -> None:
+        """Count a step as done, and so many samples, a part of one for each part of it."""
+        self._done, self._step = self._done + samples, step
         self._tell(min(int(self._done), self._samples))
 
-    def finish(self) -> None:
-        """Tell of what rounding left."""
-        self._tell(self._samples)
+    def finish(self, run: Span) -> None:
+        """Count all of a run of samples as done, and what rounding left at the end."""
+        self._stage, self._step, self._arrays = (run.stop, None), (), {}
+        self._tell(self._samples if run.stop == self._samples else self._told)
 
     def _tell(self, done: int) -> None:
-        if done > self._told:
-            self._listener(BlockDone(done - self._told, (done - self._told) * self._row_bytes))
-            self._told = done
+        more, self._told = done - self._told, done
+        (run, stage), step = self._stage, list(self._step)
+        position = {"samples": done, "done": self._done, "run": run, "stage": stage, "step": step}
+        self._recorder.done(BlockDone(more, more * self._row_bytes) if more else None, position, self._arrays)
 
 
 class _Scoring:
@@ -186,20 +229,22 @@ class _Scoring:
         self._work, self._plan, self._progress, self._share = work, plan, progress, share
         self._components = work.subspace.ranges(plan.features) if plan.features else []
 
-    def scores(self, run: Span) -> tuple[Array, Float64 | None]:
-        """Scores (run, k) and, where samples are normalized here, their means or norms (run,)."""
+    def scores(self, run: Span) -> Arrays:
+        """``scores`` (run, k) and, where samples are normalized here, ``numbers``, their means or norms (run,)."""
         work = self._work
         if work.given:
-            return self._given(run), None
-        numbers = np.empty(run.size) if work.normalizes else None
-        total = np.zeros((run.size, len(work.subspace.components)))
-        for panel in _cut(run, self._plan.panel_rows or run.size):
-            part = total[panel.start - run.start : panel.stop - run.start]
-            own = None if numbers is None else numbers[panel.start - run.start : panel.stop - run.start]
-            self._add(panel, part, own)
+            return {"scores": self._given(run)}
+        found: Arrays = {"numbers": np.zeros(run.size)} if work.normalizes else {}
+        found["total"] = np.zeros((run.size, len(work.subspace.components)))
+        found = self._progress.begin(run, "scores", found)
+        for number, panel in enumerate(_cut(run, self._plan.panel_rows or run.size)):
+            at = slice(panel.start - run.start, panel.stop - run.start)
+            self._add(number, panel, {name: array[at] for name, array in found.items()})
+        total = found["total"]
         self._check(total, run)
         scores = total.astype(work.working)
-        return (work.subspace.whitened(scores) if work.whiten and not work.makes_images else scores), numbers
+        scores = work.subspace.whitened(scores) if work.whiten and not work.makes_images else scores
+        return {"scores": scores} | ({"numbers": found["numbers"]} if work.normalizes else {})
 
     def _given(self, run: Span) -> Array:
         work, count = self._work, len(self._work.subspace.components)
@@ -211,30 +256,34 @@ class _Scoring:
             scores[block.start - run.start : block.stop - run.start] = rows[:, :count]
         return work.subspace.unwhitened(scores) if work.whiten else scores
 
-    def _add(self, panel: Span, total: Array, numbers: Float64 | None) -> None:
+    def _add(self, number: int, panel: Span, found: Arrays) -> None:
         """Add up the scores of samples over the features."""
-        work, held = self._work, None
+        work, held, numbers = self._work, None, found.get("numbers")
+        blocks = 1 if self._plan.panel_rows else -(-panel.size // self._plan.read_rows)
+        if self._progress.has((number, len(self._components) - 1, blocks - 1)):
+            return
         if self._plan.panel_rows:
             held = np.empty((panel.size, work.subspace.n_features), work.row_dtype)
             for block in _cut(panel, self._plan.read_rows):
                 at = slice(block.start - panel.start, block.stop - panel.start)
                 held[at] = self._read(block, None, None if numbers is None else numbers[at])
             hand_back()  # what decoding left
-        for features in self._components:
-            self._add_range(panel, features, held, total, numbers)
+        for index, features in enumerate(self._components):
+            if not self._progress.has((number, index, blocks - 1)):
+                self._add_range((number, index), panel, features, held, found)
 
-    def _add_range(
-        self, panel: Span, features: Span, held: Array | None, total: Array, numbers: Float64 | None
-    ) -> None:
+    def _add_range(self, step: Step, panel: Span, features: Span, held: Array | None, found: Arrays) -> None:
         """Add what a range of features adds; a function, so that its components are gone before the next are read."""
-        work = self._work
+        work, numbers = self._work, found.get("numbers")
         piece = _as_dtype(work.subspace.piece(features), work.working)
-        for block in _cut(panel, panel.size if held is not None else self._plan.read_rows):
+        for index, block in enumerate(_cut(panel, panel.size if held is not None else self._plan.read_rows)):
+            if self._progress.has((*step, index)):
+                continue
             at = slice(block.start - panel.start, block.stop - panel.start)
             own = None if numbers is None else numbers[at]
             rows = held[:, slice(*features)] if held is not None else self._read(block, features, own)
-            self._multiply(piece, rows, total[at])
-            self._progress.add(self._share * block.size * features.size / work.subspace.n_features)
+            self._multiply(piece, rows, found["total"][at])
+            self._progress.add(self._share * block.size * features.size / work.subspace.n_features, (*step, index))
             del rows  # before the next are read
         del piece
         hand_back()  # else the next range, where it is the larger, finds no room in what this one leaves
@@ -285,23 +334,28 @@ def _write_images(
     work: Pieces,
     plan: Piecewise,
     tiling: Tiling,
-    scored: tuple[Span, Array, Float64 | None],
+    run: Span,
+    scored: Arrays,
     sink: Sink,
     progress: _Progress,
 ) -> None:
     """Write the images of a run of samples from their scores, box by box of pixels."""
-    run, scores, numbers = scored
+    scores, numbers = scored["scores"], scored.get("numbers")
     factors = work.frame.factors(scores.dtype)
     share = (1.0 if work.given else 0.5) / prod(tiling.shape)
-    for tile in tiling.tiles():
+    for number, tile in enumerate(tiling.tiles()):
+        if progress.has((number, -(-run.size // plan.block_rows) - 1)):
+            continue
         piece = _as_dtype(work.subspace.piece(tile.features), scores.dtype)
         own = factors[slice(*tile.features)] if np.ndim(factors) else factors
-        for block in _cut(run, plan.block_rows):
+        for index, block in enumerate(_cut(run, plan.block_rows)):
+            if progress.has((number, index)):
+                continue
             at = slice(block.start - run.start, block.stop - run.start)
             rows = work.frame.denormalized(piece.part_of_rows(scores[at]), None if numbers is None else numbers[at])
             images = tile.filled(rows if own is None else rows / own)
             sink.write(block.start, images, tile.box)
-            progress.add(share * block.size * prod(tile.shape))
+            progress.add(share * block.size * prod(tile.shape), (number, index))
             del rows, images  # before the next are made
         del piece
         hand_back()

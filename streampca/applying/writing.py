@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -12,21 +13,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..bill import Bill, Phase
 from ..blocks import Span, blocks_of
 from ..collection import Coordinate
 from ..errors import BudgetError
 from ..events import BlockDone, Listener, PassFinished, PassStarted
-from ..outputs import Table, open_sink
 from ..planning import Application, plan_application, problem_of
-from ..planning.pieces import are_possible
+from ..planning.pieces import Piecewise, are_possible
 from ..prepare import Frame, NormalizeError
 from ..readers import Collection
+from ..sinks import Table
 from ..subspace import Subspace, working_dtype
 from ..units import parse_bytes
 from .lazy import RowMap
 from .maps import images_of, reconstructions_of, scores_of
 from .pieces import Pieces, write_pieces
 from .refusing import refuse_bad
+from .resuming import EVERY, Recorder, digest_of, numbers_of
 
 Array = npt.NDArray[Any]
 
@@ -93,21 +96,50 @@ def _write(
     memory: int | str | None,
     overwrite: bool,
     listener: Listener,
+    checkpoint: str | None = None,
+    checkpoint_every: float = EVERY,
 ) -> None:
     """Write block by block with the components in memory, or piece by piece where they do not fit beside."""
     budget = None if memory is None else parse_bytes(memory)
-    plan = _whole(work, budget)
+    asked = {} if checkpoint is None else _asked(work, table, path, budget)
+    how: Any = {"collection": work.collection, "every": checkpoint_every, "listener": listener}
+    recorder = Recorder(checkpoint, table.name, asked, **how)
+    plan = _planned_before(recorder.plan) or _whole(work, budget) or work.plan(budget)
     began = time.perf_counter()
     listener(PassStarted(table.name, 1, 1, work.collection.n_samples, work.collection.nbytes))
-    if plan is None:
-        write_pieces(work, table, path, budget, overwrite=overwrite, listener=listener)
+    if isinstance(plan, Piecewise):
+        write_pieces(work, plan, table, path, recorder, overwrite=overwrite)
     else:
-        with open_sink(path, replace(table, chunk_rows=plan.chunk_rows), overwrite=overwrite) as sink:
-            whole = partial(function, work.subspace.held())
-            for block, result, read in mapped_blocks(work.collection, whole, plan.block_rows):
+        table, numbers = replace(table, chunk_rows=plan.chunk_rows), numbers_of(plan)
+        with recorder.output(path, table, numbers, overwrite=overwrite) as sink:
+            whole, start = partial(function, work.subspace.held()), recorder.position.get("samples", 0)
+            for block, result, read in mapped_blocks(work.collection, whole, plan.block_rows, start):
                 sink.write(block.start, result)
-                listener(BlockDone(block.size, read))
+                recorder.done(BlockDone(block.size, read), {"samples": block.stop}, {})
     listener(PassFinished(time.perf_counter() - began))
+
+
+def _asked(work: Pieces, table: Table, path: str, budget: int | None) -> dict[str, Any]:
+    """What tells one call from another, by name."""
+    return {
+        "output": os.path.abspath(path),
+        "source": work.collection.source,
+        "model": digest_of(work.subspace, work.frame),
+        "n_components": len(work.subspace.components),
+        "whiten": work.whiten,
+        "shape": table.shape,
+        "dtype": table.dtype.str,
+        "memory": budget,
+    }
+
+
+def _planned_before(numbers: Mapping[str, int] | None) -> Application | Piecewise | None:
+    """The plan of what is gone on with, whatever memory there is now; its bill was checked when it was made."""
+    if numbers is None:
+        return None
+    if "scored_rows" in numbers:
+        return Piecewise(**numbers, bill=Bill(()))
+    return Application(**numbers, bill=Phase("apply", ()))
 
 
 def fits(work: Pieces, budget: int) -> bool:
@@ -132,15 +164,17 @@ def _whole(work: Pieces, memory: int | None) -> Application | None:
         return None
 
 
-def mapped_blocks(collection: Collection, function: RowMap, block_rows: int) -> Iterator[tuple[Span, Array, int]]:
-    """Read a collection block by block and map each; yields (which samples, result, bytes read).
+def mapped_blocks(
+    collection: Collection, function: RowMap, block_rows: int, start: int = 0
+) -> Iterator[tuple[Span, Array, int]]:
+    """Read a collection block by block from a sample on and map each; yields (which samples, result, bytes read).
 
     Raises
     ------
     DataError
         If a result is not finite because a sample is not, or a sample cannot be normalized; names the sample.
     """
-    for block in blocks_of(Span(0, collection.n_samples), block_rows):
+    for block in blocks_of(Span(start, collection.n_samples), block_rows):
         rows = collection.read(slice(*block))
         with np.errstate(invalid="ignore"):  # infinity less infinity; the sample is named instead
             try:

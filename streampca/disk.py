@@ -1,0 +1,41 @@
+"""Seeing that what was written is on the disk, and stays when the machine fails."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+
+
+def sync_files(paths: Iterable[str], root: str) -> None:
+    """Put files on disk, and their names in the folders above them up to `root`; those that are not there are left out.
+
+    Raises
+    ------
+    OSError
+        If the system could not write what it had taken.
+    """
+    folders, root = {os.path.abspath(root)}, os.path.abspath(root)
+    for path in paths:
+        with suppress(FileNotFoundError):  # a chunk of nothing but the fill value may have no file
+            _sync(path)
+        folder = os.path.dirname(os.path.abspath(path))
+        while folder not in folders and folder.startswith(root):
+            folders.add(folder)
+            folder = os.path.dirname(folder)
+    for folder in sorted(folders, reverse=True):
+        sync_folder(folder)
+
+
+def sync_folder(path: str) -> None:
+    """Put the names in a folder on disk, where the system can."""
+    with suppress(OSError):  # some file systems sync no folders
+        _sync(path)
+
+
+def _sync(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
