@@ -1,4 +1,4 @@
-"""What chose three things in the package: one BLAS for a loop, blocks of 24 MiB, dense solves to p = 2048.
+"""What chose four things: one BLAS for a loop, blocks of 24 MiB, dense solves to p = 2048, and lanes to p = 1536.
 
 python benchmarks/choices.py
 """
@@ -8,12 +8,15 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
 from fresh import machine, median_seconds, print_table
 from scipy.linalg import blas
 
+from streampca.accumulate import Scatter
+from streampca.lanes import sharing_blas
 from streampca.solve import solve_dense
 
 MIB = 2**20
@@ -61,6 +64,31 @@ def dense_solves(sizes: list[int]) -> list[tuple[str, float]]:
     return found
 
 
+def lanes(sizes: list[int], rounds: int) -> list[tuple[str, float]]:
+    """Scatter matrices of whole numbers in two lanes of one BLAS thread, against one lane of two threads."""
+    found = []
+    for p in sizes:
+        n = 8192 if p > 1024 else 32768
+        rows = np.random.default_rng(p).integers(0, 255, (n, p), dtype=np.uint8)
+
+        def together(rows: np.ndarray = rows) -> None:
+            with sharing_blas(2), ThreadPoolExecutor(2) as threads:
+                one, other = threads.map(partial(added, in_lane=True), np.array_split(rows, 2))
+            one.absorb(other)
+
+        found.append((f"p = {p}, two lanes", median_seconds(together, rounds)))
+        found.append((f"p = {p}, one", median_seconds(partial(added, rows), rounds)))
+    return found
+
+
+def added(rows: np.ndarray, *, in_lane: bool = False) -> Scatter:
+    """The scatter of some rows, a block at a time."""
+    scatter = Scatter(rows.shape[1], in_lane=in_lane)
+    for start in range(0, len(rows), 4096):
+        scatter.update(rows[start : start + 4096])
+    return scatter
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
@@ -73,6 +101,7 @@ def main() -> None:
         ("products of a loop", one_blas(options.features, options.rounds)),
         (f"reading {options.megabytes} MiB in blocks", block_sizes(options.megabytes * MIB, options.rounds)),
         ("dense solves", dense_solves(options.sizes)),
+        ("scatter matrices", lanes(options.sizes, options.rounds)),
     ):
         print()
         print_table((title, "seconds"), [(name, f"{seconds:.4f}") for name, seconds in rows])

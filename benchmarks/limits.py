@@ -16,6 +16,7 @@ import statistics
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -112,13 +113,23 @@ class Clock:
 
 
 def watch_parts(clock: Clock) -> None:
-    """Time the parts of a fit while it runs: apart from each other they have warm caches and idle threads."""
+    """Time the parts of a fit while it runs: apart from each other they have warm caches and idle threads.
+
+    In one lane without reading ahead, so that the parts follow one another.
+    """
     from streampca.accumulate.probes import Probes
     from streampca.accumulate.scatter import Scatter
     from streampca.methods import covariance
-    from streampca.prepare import Prepared
+    from streampca.planning import choose
+    from streampca.planning import covariance as planning
 
-    clock.watch(Prepared, "read", "reading")
+    planned = choose.covariance_plan
+
+    def in_one_lane(problem: Any, *words: Any) -> Any:
+        return replace(planned(replace(problem, fills=False), *words), ahead=0)
+
+    planning.LANE_FEATURES, choose.covariance_plan = 0, in_one_lane
+    clock.watch(covariance.ScatterTask, "fetch", "reading")
     clock.watch(Scatter, "_settle", "placing the centre")
     clock.watch(Scatter, "_centred", "centring, to float32")
     clock.watch(Scatter, "_multiply", "product (ssyrk)")

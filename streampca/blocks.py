@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
+from .errors import RequestError
+
 
 class Span(NamedTuple):
     """A run of consecutive samples, `start` included and `stop` not; what one task folds."""
@@ -20,6 +22,39 @@ class Span(NamedTuple):
     def size(self) -> int:
         """Number of samples."""
         return self.stop - self.start
+
+
+class Part(NamedTuple):
+    """One of `of` nearly equal runs of samples that processes analyse apart, and somebody merges; counted from 1."""
+
+    number: int
+    of: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+    def span(self, n_samples: int) -> Span:
+        """The samples it is of, of `n_samples`."""
+        return Span(n_samples * (self.number - 1) // self.of, n_samples * self.number // self.of)
+
+
+def part_of(given: str | tuple[int, int] | None) -> Part | None:
+    """Read ``"3/16"`` or (3, 16); None is no part.
+
+    Raises
+    ------
+    RequestError
+        If it is neither, or there is no such part.
+    """
+    if given is None:
+        return None
+    try:
+        number, of = (int(text) for text in (given.split("/") if isinstance(given, str) else given))
+    except (TypeError, ValueError):
+        raise RequestError(f"part {given!r} is not PART/PARTS; give for example 3/16 for the third of 16.") from None
+    if not 1 <= number <= of:
+        raise RequestError(f"part {number}/{of} does not exist; parts count from 1, as in 1/16 to 16/16.")
+    return Part(number, of)
 
 
 def blocks_of(span: Span, rows: int) -> Iterator[Span]:
@@ -37,10 +72,16 @@ def blocks_of(span: Span, rows: int) -> Iterator[Span]:
 
 def spans_of(n_samples: int, count: int, rows: int = 1) -> tuple[Span, ...]:
     """Cut ``n_samples`` samples into at most `count` spans of nearly equal numbers of whole blocks of `rows`."""
-    n_blocks = -(-n_samples // rows)
+    return spans_within(Span(0, n_samples), count, rows)
+
+
+def spans_within(whole: Span, count: int, rows: int = 1) -> tuple[Span, ...]:
+    """Cut a span into at most `count` of nearly equal numbers of the blocks that `blocks_of` cuts it into."""
+    first = whole.start // rows
+    n_blocks = -(-whole.stop // rows) - first
     count = max(1, min(count, n_blocks))
-    edges = [min(i * n_blocks // count * rows, n_samples) for i in range(count + 1)]
-    return tuple(Span(start, stop) for start, stop in pairwise(edges))
+    edges = [(first + i * n_blocks // count) * rows for i in range(count + 1)]
+    return tuple(Span(max(start, whole.start), min(stop, whole.stop)) for start, stop in pairwise(edges))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController
@@ -26,6 +27,16 @@ def lane_count(cores: int) -> int:
     return min(cores, MOST_LANES)
 
 
+@contextmanager
+def sharing_blas(count: int) -> Iterator[None]:
+    """Leave each of several lanes its share of BLAS's threads; a lone one has them all."""
+    if count < 2:
+        yield
+        return
+    with ThreadpoolController().limit(limits=max(1, machine.cores() // count), user_api="blas"):
+        yield
+
+
 def in_lanes(function: Callable[[Item], Result], items: Iterable[Item], count: int) -> Iterator[Result]:
     """Call a function for every item, `count` at a time, and yield the results in order.
 
@@ -36,8 +47,7 @@ def in_lanes(function: Callable[[Item], Result], items: Iterable[Item], count: i
         yield from map(function, items)
         return
     left, pending = iter(items), deque[Future[Result]]()
-    threads = max(1, machine.cores() // count)
-    with ThreadpoolController().limit(limits=threads, user_api="blas"), ThreadPoolExecutor(count) as pool:
+    with sharing_blas(count), ThreadPoolExecutor(count) as pool:
         try:
             while True:
                 while len(pending) < count and (item := next(left, None)) is not None:

@@ -6,11 +6,14 @@ import contextlib
 import ctypes
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 
 M_ARENA_MAX = -8  # malloc.h
+
+_kept_to: list[int] = []
 
 
 def cores() -> int:
@@ -19,7 +22,21 @@ def cores() -> int:
     quota, _, period = _text("/sys/fs/cgroup/cpu.max").partition(" ")
     if quota.isdecimal() and period.strip().isdecimal():
         count = min(count, max(1, int(quota) // int(period)))
-    return count
+    return min(count, _kept_to[-1]) if _kept_to else count
+
+
+@contextlib.contextmanager
+def keeping_to(count: int) -> Iterator[None]:
+    """Have `cores` say at most so many while the block lasts, in every thread of this process.
+
+    For a cluster's workers, each of which has a share of its machine, and for plans that are made for them. Threads
+    that readers start ask too, so it is no context variable.
+    """
+    _kept_to.append(count)
+    try:
+        yield
+    finally:
+        _kept_to.pop()
 
 
 def memory_limit() -> tuple[int, str]:

@@ -41,7 +41,8 @@ def among(rows: Array, out: Array | None, *, in_lane: bool = False) -> Array:
     if in_lane:
         np.dot(rows, rows.T, out=out.T)
     else:
-        blas.ssyrk(1.0, rows.T, trans=1, beta=0.0, c=out, overwrite_c=1)
+        matrix, turned = _fortran(rows)
+        blas.ssyrk(1.0, matrix, trans=int(turned), beta=0.0, c=out, overwrite_c=1)
     return out
 
 

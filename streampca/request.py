@@ -13,6 +13,7 @@ RuleName = Literal["elbow", "mp", "mle"]  # that counts components by the spectr
 RULES: tuple[RuleName, ...] = get_args(RuleName)
 ELBOW_SHOWN = 50  # variances an elbow is looked for in, always: where it lies depends on how many are shown
 PRECISIONS = ("auto", "single", "double")
+HOW = frozenset({"memory", "workers", "scratch", "output"})  # what changes how an answer is found, and not which
 OPEN = 0.5  # any fraction: how many components come out is open
 
 
@@ -44,6 +45,8 @@ class Problem:
         Features to a storage chunk; p where a sample is always read whole.
     encoded : bool
         Whether reading decodes (compressed chunks, picture files), rather than copies bytes.
+    fills : bool
+        Whether reading fills memory that is there, and can go on in another thread without keeping any of its own.
     """
 
     n_samples: int
@@ -59,6 +62,7 @@ class Problem:
     weighted: bool = False
     chunk_features: int = 0
     encoded: bool = False
+    fills: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "chunk_features", min(self.chunk_features or self.n_features, self.n_features))

@@ -57,7 +57,7 @@ LAYOUTS = {
 }
 
 SNAPSHOTS = {
-    ("digits", 0.95, "1GiB"): "single dense, blocks of 32099, products of 2048, room for 784, 1 span, 47040000 B read",
+    ("digits", 0.95, "1GiB"): "single dense, blocks of 10699, products of 2048, room for 784, 2 spans, 47040000 B read",
     ("digits", 50, "32MiB"): "single dense, blocks of 5349, products of 1337, room for 50, 1 span, 47040000 B read",
     ("more samples than features", 50, "2GiB"): (
         "single lanczos, blocks of 2442, products of 2048, room for 50, 1 span, 123648000 B read"

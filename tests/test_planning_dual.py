@@ -84,7 +84,7 @@ PROBLEMS = {
 SNAPSHOTS = [
     (
         "digits", 0.95, "1GiB", {},
-        "covariance (samples), single dense: blocks of 32099; "
+        "covariance (samples), single dense: blocks of 10699; "
         "1 passes, 47040000 B read",
     ),
     (
@@ -144,7 +144,7 @@ SNAPSHOTS = [
     ),
     (
         "hyperspectral, pixels of 200 bands", 10, "256MiB", {},
-        "covariance (samples), single dense: blocks of 62914; "
+        "covariance (samples), single dense: blocks of 20971; "
         "1 passes, 900000000 B read",
     ),
     (

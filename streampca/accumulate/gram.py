@@ -319,14 +319,14 @@ class Gram:
         }
 
     @classmethod
-    def from_state(cls, state: dict[str, Array]) -> Self:
-        """Exact inverse of `state`."""
+    def from_state(cls, state: dict[str, Array], *, copy: bool = True, lanes: int = 1) -> Self:
+        """Exact inverse of `state`; without `copy` a matrix in Fortran order is taken over, not to be used again."""
         precision = "double" if state["double"] else "single"
         features, seed = int(state["product_features"]), int(state["seed"])
-        new = cls(len(state["gram"]), precision=precision, product_features=features, seed=seed)
+        new = cls(len(state["gram"]), precision=precision, product_features=features, lanes=lanes, seed=seed)
         new.n_features, new.exact = int(state["n_features"]), bool(state["exact"])
         new._steepest, new._checked, new._probed = float(state["steepest"]), int(state["checked"]), int(state["tiles"])
         new._along = np.array(state["along"], dtype=np.float64)
         new._rounding = np.array(state["rounding"], dtype=np.float64)
-        new._gram = np.array(state["gram"], dtype=np.float64, order="F")
+        new._gram = np.array(state["gram"], dtype=np.float64, order="F", copy=copy or None)
         return new

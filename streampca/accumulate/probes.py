@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import blas
+
+from ..products import times
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -71,13 +72,13 @@ class Probes:
         Weight of those rows.
     """
 
-    def __init__(self, n_features: int, seed: int, precision: str) -> None:
+    def __init__(self, n_features: int, seed: int, precision: str, *, in_lane: bool = False) -> None:
         self.directions = np.asfortranarray(probe_directions(n_features, seed))
         self._working = self.directions if precision == "double" else self.directions.astype(np.float32)
         self.products: Float64 = np.zeros((n_features, COUNT))
         self.rounding: Float64 = np.zeros((n_features, COUNT))
         self.checked = 0.0
-        self._pieces = 0
+        self._pieces, self._in_lane = 0, in_lane
 
     def update(self, centred: Array, stored: Array, centre: Float64, roots: Float64 | None = None) -> None:
         """Absorb a piece: its centred rows in the working precision, the same rows as stored, and their centre.
@@ -99,10 +100,9 @@ class Probes:
         By scipy's BLAS, as every product beside a symmetric update: numpy brings a second BLAS, and threads of the two
         spinning for each other's cores made this loop 3 times slower (benchmarks/choices.py).
         """
-        gemm = blas.dgemm if rows.dtype == np.float64 else blas.sgemm
         directions = self.directions if rows.dtype == np.float64 else self._working
-        along = gemm(1.0, directions, rows.T, trans_a=1)
-        return gemm(1.0, rows.T, along, trans_b=1)  # type: ignore[no-any-return]
+        along = times(rows, directions, in_lane=self._in_lane)
+        return times(rows.T, along, in_lane=self._in_lane)
 
     def recentre(self, weight: float, total: Float64, shift: Float64) -> None:
         """Move the centre by `shift`, given the weight and the sum of the centred rows."""

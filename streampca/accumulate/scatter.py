@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
 
+from ..products import among, times
 from .probes import COUNT, Probes
 from .protocol import NotFiniteError, not_finite
 from .rounding import split, sum_of_squares, weighted_sum
@@ -43,6 +44,8 @@ class Scatter:
         Most rows multiplied at a time.
     seed : int
         Of the probe directions; accumulators to be merged must share it.
+    in_lane : bool, default=False
+        Whether others are at work at the same time, each in a thread of its own (`streampca.lanes`).
 
     Attributes
     ----------
@@ -61,8 +64,17 @@ class Scatter:
     kind = "scatter"
     axis: Literal["samples", "features"] = "samples"
 
-    def __init__(self, n_features: int, *, precision: str = "single", product_rows: int = 2048, seed: int = 0) -> None:
+    def __init__(
+        self,
+        n_features: int,
+        *,
+        precision: str = "single",
+        product_rows: int = 2048,
+        seed: int = 0,
+        in_lane: bool = False,
+    ) -> None:
         self.n_features, self.precision, self.product_rows, self.seed = n_features, precision, product_rows, seed
+        self.in_lane = in_lane
         self.n_samples, self.weight = 0, 0.0
         self.exact = True
         self._dtype = np.dtype(np.float64 if precision == "double" else np.float32)
@@ -70,7 +82,7 @@ class Scatter:
         self._total: Float64 = np.zeros(n_features)
         self._squares = 0.0
         self._scatter: Float64 = np.zeros((n_features, n_features), order="F")  # upper triangle
-        self._probes = Probes(n_features, seed, precision)
+        self._probes = Probes(n_features, seed, precision, in_lane=in_lane)
         self._steepest = 0.0  # largest second moment of a feature about the centre, per row, in any product so far
         self._product: Array | None = None
         self._work: Array | None = None
@@ -190,9 +202,8 @@ class Scatter:
         """Weighted sum over the rows of a piece, which have been multiplied by the roots of their weights."""
         if not self._sums_exactly:
             return weighted_sum(centred, roots)
-        gemv = blas.dgemv if self.precision == "double" else blas.sgemv
-        factors = np.ones(len(centred), self._dtype) if roots is None else roots.astype(self._dtype)
-        return gemv(1.0, centred.T, factors)  # type: ignore[no-any-return]
+        factors = np.ones((1, len(centred)), self._dtype) if roots is None else roots[None].astype(self._dtype)
+        return times(factors, centred, in_lane=self.in_lane)[0]  # type: ignore[no-any-return]
 
     @property
     def _sums_exactly(self) -> bool:
@@ -205,26 +216,28 @@ class Scatter:
             before = self._scatter.diagonal().copy()
             blas.dsyrk(1.0, centred.T, beta=1.0, c=self._scatter, overwrite_c=1)
             return self._scatter.diagonal() - before
-        if self._product is None:
-            self._product = np.zeros((self.n_features, self.n_features), np.float32, order="F")
-        blas.ssyrk(1.0, centred.T, beta=0.0, c=self._product, overwrite_c=1)
+        self._product = among(centred.T, self._product, in_lane=self.in_lane)
         return self._product.diagonal()
 
     def _recentre(self, centre: Float64) -> None:
-        """Move the centre: S' = S - t d^T - d t^T + w d d^T for the sum t of the centred rows and the shift d."""
+        """Move the centre."""
         coarse, fine = split(centre, self._dtype)
         with np.errstate(invalid="ignore"):  # a mean beyond float32: the product's diagonal will say so
             centre = coarse.astype(np.float64) + fine
         shift = centre - self._centre
         if self.n_samples and shift.any():
-            blas.dsyr2(-1.0, self._total - self.weight * shift / 2, shift, a=self._scatter, overwrite_a=1)
-            self._probes.recentre(self.weight, self._total, shift)
-            self._squares += float(shift @ (self.weight * shift - 2 * self._total))
-            self._total -= self.weight * shift
+            self._shift(shift, self.weight, self._total)
         self._centre = centre
 
+    def _shift(self, shift: Float64, weight: float, total: Float64) -> None:
+        """Count rows of weight w and sum t about a centre moved by d: S' = S - t d^T - d t^T + w d d^T."""
+        blas.dsyr2(-1.0, total - weight * shift / 2, shift, a=self._scatter, overwrite_a=1)
+        self._probes.recentre(weight, total, shift)
+        self._squares += float(shift @ (weight * shift - 2 * total))
+        self._total -= weight * shift
+
     def absorb(self, other: Self) -> None:
-        """Add the samples of another accumulator to this one; the other is left as it was.
+        """Add the samples of another accumulator to this one; the other is left as it was, and not copied.
 
         Raises
         ------
@@ -238,13 +251,13 @@ class Scatter:
             return
         if self.n_samples == 0:
             self._centre = other._centre.copy()
-        if not np.array_equal(other._centre, self._centre):
-            other = other._copy()
-            other._recentre(self._centre)
         self._scatter += other._scatter
         self._total += other._total
         self._squares += other._squares
         self._probes.absorb(other._probes)
+        shift = self._centre - other._centre
+        if shift.any():
+            self._shift(shift, other.weight, other._total)
         self.n_samples += other.n_samples
         self.weight += other.weight
         self.exact = self.exact and other.exact
@@ -347,17 +360,18 @@ class Scatter:
         }
 
     @classmethod
-    def from_state(cls, state: dict[str, Array]) -> Self:
-        """Exact inverse of `state`."""
+    def from_state(cls, state: dict[str, Array], *, copy: bool = True, in_lane: bool = False) -> Self:
+        """Exact inverse of `state`; without `copy` a scatter in Fortran order is taken over, not to be used again."""
         precision = "double" if state["double"] else "single"
         product_rows, seed = int(state["product_rows"]), int(state["seed"])
-        new = cls(len(state["centre"]), precision=precision, product_rows=product_rows, seed=seed)
+        how: dict[str, Any] = {"precision": precision, "product_rows": product_rows, "seed": seed, "in_lane": in_lane}
+        new = cls(len(state["centre"]), **how)
         new.n_samples, new.exact = int(state["n_samples"]), bool(state["exact"])
         new.weight = float(state.get("weight", new.n_samples))  # states without weights have none
         new._steepest, new._squares = float(state["steepest"]), float(state["squares"])
         new._centre = np.array(state["centre"], dtype=np.float64)
         new._total = np.array(state["total"], dtype=np.float64)
-        new._scatter = np.array(state["scatter"], dtype=np.float64, order="F")
+        new._scatter = np.array(state["scatter"], dtype=np.float64, order="F", copy=copy or None)
         new._probes.restore(state)
         return new
 

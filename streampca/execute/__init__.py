@@ -1,10 +1,11 @@
-"""Who runs the tasks: this process now, a cluster later. Does not know what PCA is.
+"""Who runs the tasks: this process, its threads, or a cluster. Does not know what PCA is.
 
-A `Task` folds one span of samples into one accumulator, block by block; partials merge from left to right by position,
-so equal plans give equal bits on every executor. Called by `methods`.
+A `Task` folds one span into one accumulator, block by block; partials merge from left to right by position, so equal
+plans give equal bits on every executor. Called by `methods`.
 """
 
-from .local import SerialExecutor
-from .protocol import Executor, Task
+from .local import LocalExecutor, SerialExecutor
+from .protocol import Executor, Keeper, Saved, Task
+from .wanted import Wanted
 
-__all__ = ["Executor", "SerialExecutor", "Task"]
+__all__ = ["Executor", "Keeper", "LocalExecutor", "Saved", "SerialExecutor", "Task", "Wanted"]

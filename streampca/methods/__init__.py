@@ -6,10 +6,11 @@ picks it from the table below and makes a model of what it returns.
 
 from collections.abc import Callable
 
-from .covariance import fit_covariance
+from .covariance import decompose, fit_covariance
 from .dual import fit_dual
+from .faults import check_variance
 from .protocol import Decomposition
 
-__all__ = ["METHODS", "Decomposition"]
+__all__ = ["METHODS", "Decomposition", "check_variance", "decompose"]
 
 METHODS: dict[str, Callable[..., Decomposition]] = {"covariance": fit_covariance, "dual": fit_dual}

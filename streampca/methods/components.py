@@ -10,7 +10,7 @@ import abc
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,16 +28,7 @@ Float64 = npt.NDArray[np.float64]
 
 PART_BYTES = 4 * 2**20  # of kept components worked on at a time ...
 LEAST_PART = 64  # ... or so many features of them
-
-
-class Sink(Protocol):
-    """Where components go that are larger than memory."""
-
-    def ranges(self, most_features: int) -> list[Span]:
-        """Ranges of features to be written one by one, in order."""
-
-    def write(self, features: Span, values: Array) -> None:
-        """Write components (k, width) of one of these ranges."""
+_RANGE = ("values", "products", "rounding", "mean")  # what a range adds up
 
 
 @dataclass(frozen=True)
@@ -128,6 +119,21 @@ class Range:
             tile = bench[: len(block) * (part.stop - start)].reshape(len(block), -1)
             self._add_tile(rows, block[:, part], tile, part)
 
+    def state(self) -> dict[str, Array]:
+        """What was added so far, as plain arrays; the arrays themselves."""
+        counts = np.array([self.features.start, self.features.stop, self.seen, self.checked])
+        return {name: getattr(self, name) for name in _RANGE} | {"counts": counts}
+
+    @classmethod
+    def restored(cls, factors: Factors, centre: Float64, state: dict[str, Array]) -> Range:
+        """Inverse of `state`, of a range about a centre of all features."""
+        start, stop, seen, checked = state["counts"].tolist()
+        new = cls(factors, Span(start, stop), centre[start:stop])
+        new.seen, new.checked = seen, checked
+        for name in _RANGE:
+            setattr(new, name, state[name])
+        return new
+
     def _add_tile(self, rows: Span, stored: Array, tile: Array, part: slice) -> None:
         factors = self._factors
         if self._centre is None:
@@ -192,6 +198,15 @@ class Basis(abc.ABC):
         self._seen += made.seen
         self._put(made, values)
 
+    def state(self) -> dict[str, Array]:
+        """What was taken so far, as plain arrays; the arrays themselves."""
+        return {"mean": self.mean, "rounding": self._rounding, "counts": np.array([self._seen, self._checked])}
+
+    def restore(self, state: dict[str, Array]) -> None:
+        """Take over what `state` gave."""
+        self.mean, self._rounding = state["mean"], state["rounding"]
+        self._seen, self._checked = state["counts"].tolist()
+
     @abc.abstractmethod
     def _put(self, made: Range, values: Array) -> None:
         """Keep a range's components, as stored; to be written, they come in order."""
@@ -228,6 +243,15 @@ class Kept(Basis):
         super().__init__(shape, dtype, seed)
         self.components = np.empty(shape, dtype)
         self._products = np.empty((shape[1], COUNT), dtype)
+
+    def state(self) -> dict[str, Array]:
+        """See `Basis.state`."""
+        return {**super().state(), "components": self.components, "products": self._products}
+
+    def restore(self, state: dict[str, Array]) -> None:
+        """See `Basis.restore`."""
+        super().restore(state)
+        self.components, self._products = state["components"], state["products"]
 
     def _put(self, made: Range, values: Array) -> None:
         self.components[:, slice(*made.features)] = values
@@ -273,53 +297,3 @@ class Kept(Basis):
     def _parts(self) -> Iterable[Span]:
         """Features worked on at a time."""
         return blocks_of(Span(0, self._shape[1]), max(LEAST_PART, PART_BYTES // (8 * self._shape[0])))
-
-
-class Written(Basis):
-    """Components written to a sink as they are made; their signs are those of their vectors of samples.
-
-    Parameters
-    ----------
-    shape, dtype, seed
-        As for `Basis`.
-    sink : Sink
-        Takes them.
-    most_features : int
-        Features to a range that is written.
-    """
-
-    def __init__(self, shape: tuple[int, int], dtype: np.dtype[Any], seed: int, sink: Sink, most_features: int) -> None:
-        super().__init__(shape, dtype, seed)
-        self._sketched = Sketch(shape[0])
-        self._out = InOrder(sink, most_features, shape[0], dtype)
-
-    def _put(self, made: Range, values: Array) -> None:
-        self._out.write(values)
-        self._sketched.add(values.T, self._directions.rows(*made.features), made.products)
-
-    def _sketch(self) -> Sketch:
-        return self._sketched
-
-
-class InOrder:
-    """Puts ranges of any width together into those that a sink wants."""
-
-    def __init__(self, sink: Sink, most_features: int, count: int, dtype: np.dtype[Any]) -> None:
-        self._sink = sink
-        ranges = sink.ranges(most_features)
-        self._wanted = iter(ranges)
-        self._now: Span | None = next(self._wanted, None)
-        self._buffer = np.empty((count, max(features.size for features in ranges)), dtype)
-        self._filled = 0
-
-    def write(self, values: Array) -> None:
-        """Take the next features, (k, width)."""
-        taken = 0
-        while taken < values.shape[1] and self._now is not None:
-            some = min(values.shape[1] - taken, self._now.size - self._filled)
-            self._buffer[:, self._filled : self._filled + some] = values[:, taken : taken + some]
-            self._filled += some
-            taken += some
-            if self._filled == self._now.size:
-                self._sink.write(self._now, self._buffer[:, : self._filled])
-                self._now, self._filled = next(self._wanted, None), 0

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -15,14 +16,13 @@ from ..accumulate import NotFiniteError, Scatter
 from ..blocks import Span, blocks_of
 from ..events import BlockDone, Listener, PassFinished, PassStarted
 from ..execute import Executor
-from ..execute.protocol import Offer
 from ..machine import hand_back
 from ..planning import Plan
 from ..readers import Collection
 from ..solve import Solution, certify
 from .faults import bad_sample, check_variance
 from .leading import leading_pairs, next_value
-from .protocol import Decomposition, Float64, stored_dtype
+from .protocol import Array, Decomposition, Float64, Keep, stored_dtype
 
 
 @dataclass(frozen=True)
@@ -34,27 +34,70 @@ class ScatterTask:
     product_rows: int
     block_rows: int
     seed: int
+    in_lane: bool = False
     weights: Float64 | None = None
+    together: int = 1
+    _rooms: list[Array] = field(default_factory=list, repr=False)
 
     def start(self) -> Scatter:
         """Return an empty scatter of the collection's width."""
+        self._make_rooms()
         return Scatter(
-            self.collection.n_features, precision=self.precision, product_rows=self.product_rows, seed=self.seed
+            self.collection.n_features,
+            precision=self.precision,
+            product_rows=self.product_rows,
+            seed=self.seed,
+            in_lane=self.in_lane,
         )
+
+    def restore(self, state: dict[str, Array]) -> Scatter:
+        """Return the scatter whose state this is."""
+        self._make_rooms()
+        return Scatter.from_state(state, copy=False, in_lane=self.in_lane)
+
+    def _make_rooms(self) -> None:
+        """Take the memory that blocks are read into, once and in this thread.
+
+        What a thread that reads ahead takes and gives back stays in a pool of that thread's (`machine.share_pools`).
+        """
+        count = min(self.block_rows, self.collection.n_samples) * self.collection.n_features
+        while self.collection.fills and len(self._rooms) < self.together:
+            self._rooms.append(np.empty(count, self.collection.dtype))
 
     def blocks(self, span: Span) -> Iterable[Span]:
         """Blocks that end at multiples of the plan's block length."""
         return blocks_of(span, self.block_rows)
 
-    def feed(self, accumulator: Scatter, block: Span) -> BlockDone:
-        """Read and absorb a block; name the sample and its file when it holds no number."""
-        rows = self.collection.read(slice(*block))
+    def counts(self, block: Span) -> BlockDone:
+        """Samples of a block, and their bytes."""
+        return BlockDone(block.size, block.size * self.collection.row_bytes)
+
+    def fetch(self, block: Span) -> tuple[Array, Array | None]:
+        """Read a block; return it, and the memory it was read into."""
+        if not self._rooms:
+            return self.collection.read(slice(*block)), None
+        room = self._rooms.pop()
+        rows = room[: block.size * self.collection.n_features].reshape(block.size, -1)
+        self.collection.read_into(slice(*block), None, rows)
+        return rows, room
+
+    def feed(self, accumulator: Scatter, block: Span, fetched: tuple[Array, Array | None]) -> None:
+        """Absorb a block; name the sample and its file when it holds no number."""
+        rows, room = fetched
         weights = None if self.weights is None else self.weights[slice(*block)]
         try:
             accumulator.update(rows, at=block.start, weights=weights)
         except NotFiniteError as error:
             raise bad_sample(error, self.collection) from None
-        return BlockDone(block.size, block.size * self.collection.row_bytes)
+        if room is not None:
+            self._rooms.append(room)
+
+    def release(self) -> None:
+        """Give back the memory that blocks were read into."""
+        self._rooms.clear()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_rooms": []}
 
 
 def fit_covariance(
@@ -64,7 +107,7 @@ def fit_covariance(
     *,
     weights: Float64 | None = None,
     listener: Listener,
-    offer: Offer | None = None,
+    keep: Keep | None = None,
     scratch: str | None = None,
 ) -> Decomposition:
     """Carry out a plan of method 'covariance', which needs no scratch copy.
@@ -74,18 +117,47 @@ def fit_covariance(
     DataError
         If a sample holds NaN or infinity, or all samples are equal.
     """
-    task = ScatterTask(collection, plan.precision, plan.product_rows, plan.block_rows, plan.request.seed, weights)
-    scatter = _accumulate(task, plan, executor, listener, offer)
+    task = ScatterTask(
+        collection,
+        plan.precision,
+        plan.product_rows,
+        plan.block_rows,
+        plan.request.seed,
+        in_lane=plan.lanes > 1,
+        weights=weights,
+        together=plan.lanes * (1 + plan.ahead),
+    )
+    scatter = _accumulate(task, plan, executor, listener, keep)
     scatter.settle()
-    trace = scatter.trace
-    check_variance(trace, collection, plan)
-    return _decomposed(scatter, leading_pairs(scatter, plan, listener), plan, trace)
+    if plan.problem.n_samples == collection.n_samples:  # a part of the samples may be all equal
+        check_variance(scatter.trace, collection.source, plan)
+    return decompose(scatter, plan, listener)
 
 
-def _accumulate(task: ScatterTask, plan: Plan, executor: Executor, listener: Listener, offer: Offer | None) -> Scatter:
+def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition:
+    """Solve for what a plan asks of a settled scatter matrix; no components where it has no variance."""
+    trace, some = scatter.trace, np.empty(0)
+    if trace > 0 and scatter.weight > 1:
+        return _decomposed(scatter, leading_pairs(scatter, plan, listener), plan, trace)
+    none = np.empty((0, scatter.n_features), np.float32)
+    return Decomposition(
+        scatter.mean, none, some, some, some, None, 0.0, scatter.n_samples, scatter.weight, scatter.exact, scatter
+    )
+
+
+def _accumulate(task: ScatterTask, plan: Plan, executor: Executor, listener: Listener, keep: Keep | None) -> Scatter:
     began = time.perf_counter()
-    listener(PassStarted("scatter matrix", 1, 1, task.collection.n_samples, plan.bytes_read))
-    scatter = executor.fold(task, plan.spans, Scatter.absorb, listener=listener, offer=offer)
+    listener(PassStarted("scatter matrix", 1, 1, plan.problem.n_samples, plan.bytes_read))
+    scatter = executor.fold(
+        task,
+        plan.spans,
+        Scatter.absorb,
+        lanes=plan.lanes,
+        ahead=plan.ahead,
+        listener=listener,
+        keeper=keep("scatter") if keep else None,
+    )
+    task.release()
     scatter.release()
     hand_back()
     listener(PassFinished(time.perf_counter() - began))

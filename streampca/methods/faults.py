@@ -29,7 +29,7 @@ def _remedy(error: NotFiniteError, collection: Collection) -> str:
     return "Leave the sample out, fill the values in, or mask the pixels."
 
 
-def check_variance(trace: float, collection: Collection, plan: Plan) -> None:
+def check_variance(trace: float, source: str, plan: Plan) -> None:
     """Refuse samples that are all equal.
 
     Raises
@@ -41,6 +41,6 @@ def check_variance(trace: float, collection: Collection, plan: Plan) -> None:
         return
     tiny = ", or they differ by less than float32 squares can hold (try precision='double')"
     raise DataError(
-        f"{collection.source} has no variance: all {collection.n_samples} samples are equal"
+        f"{source} has no variance: all {plan.problem.n_samples} samples are equal"
         f"{tiny if plan.problem.kind == 'f' and plan.precision == 'single' else ''}; give samples that differ."
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -37,10 +38,8 @@ class Features:
         self._buffer: Array | None = None
         self._held: tuple[Span, Array] | None = None
 
-    def ranges(self) -> list[Span]:
-        """All ranges, that which is in memory first."""
-        found = list(blocks_of(Span(0, self.collection.n_features), self._width))
-        return sorted(found, key=lambda features: self._held is None or features != self._held[0])
+    def __getstate__(self) -> dict[str, Any]:  # what was read stays here
+        return {**vars(self), "_buffer": None, "_held": None}
 
     def read(self, features: Span) -> Array:
         """All samples of a range of features, (n, width), as stored; valid until the next is read."""
@@ -90,6 +89,10 @@ class Products:
             seed=self.seed,
         )
 
+    def restore(self, state: dict[str, Array]) -> Gram:
+        """Return the matrix whose state this is."""
+        return Gram.from_state(state, copy=False, lanes=self.lanes)
+
 
 @dataclass(frozen=True)
 class SweepTask:
@@ -103,17 +106,28 @@ class SweepTask:
         """Return an empty Gram matrix."""
         return self.products.start()
 
+    def restore(self, state: dict[str, Array]) -> Gram:
+        """Return the matrix whose state this is."""
+        return self.products.restore(state)
+
     def blocks(self, span: Span) -> Iterable[Span]:
         """Ranges that end at multiples of the plan's."""
         return blocks_of(span, self.range_features)
 
-    def feed(self, accumulator: Gram, block: Span) -> BlockDone:
-        """Read and absorb a range; name the sample and its file when it holds no number."""
+    def counts(self, block: Span) -> BlockDone:
+        """The share of all samples that a range is."""
+        return self.source.done(block)
+
+    def fetch(self, block: Span) -> Array:
+        """Read a range."""
+        return self.source.read(block)
+
+    def feed(self, accumulator: Gram, block: Span, fetched: Array) -> None:
+        """Absorb a range; name the sample and its file when it holds no number."""
         try:
-            accumulator.update(self.source.read(block), at=block.start)
+            accumulator.update(fetched, at=block.start)
         except NotFiniteError as error:  # of a range; what is wrong with the whole sample is worth knowing
             raise self._bad_sample(error.sample) from None
-        return self.source.done(block)
 
     def _bad_sample(self, number: int) -> DataError:
         collection = self.source.collection
@@ -133,33 +147,47 @@ class PairsTask:
     products: Products
     _panel: dict[Span, Array] = field(default_factory=dict, repr=False)
 
+    def __getstate__(self) -> dict[str, Any]:  # what was read stays here
+        return {**vars(self), "_panel": {}}
+
     def start(self) -> Gram:
         """Return an empty Gram matrix."""
         return self.products.start()
+
+    def restore(self, state: dict[str, Array]) -> Gram:
+        """Return the matrix whose state this is."""
+        return self.products.restore(state)
 
     def blocks(self, span: Span) -> Iterable[Span]:
         """One step at a time."""
         return blocks_of(span, 1)
 
-    def feed(self, accumulator: Gram, block: Span) -> BlockDone:
-        """Read what a step needs that is not there, and absorb its products."""
+    def counts(self, block: Span) -> BlockDone:
+        """Samples read for a step, if the panel is there from the step before, and their bytes."""
+        samples = self.steps[block.start][1].size
+        return BlockDone(samples, samples * self.collection.row_bytes)
+
+    def fetch(self, block: Span) -> tuple[Array, Array]:
+        """The panel of a step, read where it is not there, and the block that passes it by."""
         panel, other = self.steps[block.start]
-        read = 0 if panel in self._panel else panel.size
         if panel not in self._panel:
             self._panel.clear()
             self._panel[panel] = self.collection.read(slice(*panel))
         held = self._panel[panel]
+        return held, held if panel == other else self.collection.read(slice(*other))
+
+    def feed(self, accumulator: Gram, block: Span, fetched: tuple[Array, Array]) -> None:
+        """Absorb the products of a step."""
+        panel, other = self.steps[block.start]
         try:
             if panel == other:
-                accumulator.update_panel(panel, held, self.centre)
+                accumulator.update_panel(panel, fetched[0], self.centre)
             else:
-                read += other.size
-                accumulator.update_pair(panel, held, other, self.collection.read(slice(*other)), self.centre)
+                accumulator.update_pair(panel, fetched[0], other, fetched[1], self.centre)
         except NotFiniteError as error:
             raise bad_sample(error, self.collection) from None
         if block.stop == len(self.steps):
             self._panel.clear()
-        return BlockDone(read, read * self.collection.row_bytes)
 
 
 def spread_mean(collection: Collection) -> Float64:

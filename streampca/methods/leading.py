@@ -72,6 +72,8 @@ def _wanted(plan: Plan) -> Wanted:
     wanted, problem = plan.request.n_components, plan.problem
     if wanted == "elbow":
         return plan.request.counted_on(problem.most_components)
+    if isinstance(wanted, int):
+        return min(wanted, problem.most_components)  # a part of a collection may have fewer than were asked for
     return Rule(wanted, problem.n_samples, problem.n_features) if isinstance(wanted, str) else wanted
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,10 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..accumulate import Accumulator
+from ..execute import Keeper, Saved
+from ..execute.protocol import Stateful
 from ..planning import Plan
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
+
+Keep = Callable[[str], Keeper]  # of a stage of a method, by its name
 
 DOUBLE_BELOW = 1e-3  # components with less of the first variance are stored as float64, whatever the products were
 
@@ -57,7 +62,33 @@ class Decomposition:
     statistic: Accumulator | None
 
 
+@dataclass(frozen=True)
+class Anew:
+    """Keeps what a fold does, for one that begins anew whatever was kept before.
+
+    Attributes
+    ----------
+    keeper : Keeper
+        Keeps it.
+    """
+
+    keeper: Keeper
+
+    def saved(self, first: int) -> Saved | None:
+        """Nothing."""
+        return None
+
+    def offer(self, first: int, last: int, at: int, accumulator: Stateful) -> None:
+        """See `streampca.execute.Keeper`."""
+        self.keeper.offer(first, last, at, accumulator)
+
+
 def stored_dtype(values: Float64, plan: Plan) -> np.dtype[Any]:
     """The dtype that components of descending eigenvalues are stored in."""
     narrow = plan.request.precision != "double" and plan.problem.is_narrow
     return np.dtype(np.float32 if narrow and values[-1] >= DOUBLE_BELOW * values[0] else np.float64)
+
+
+def one_span(left: object, right: object) -> None:
+    """Merge what is folded in one span: there is never anything to merge."""
+    raise AssertionError("two partials of one span")

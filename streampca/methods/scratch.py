@@ -10,8 +10,9 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import IO
 
 import numpy as np
@@ -20,14 +21,18 @@ from ..blocks import Span, blocks_of
 from ..collection import Array, Chunks, Collection
 from ..errors import OutputError, SourceError
 from ..events import BlockDone, Listener, PassFinished, PassStarted
+from ..execute import Keeper, SerialExecutor
 from ..machine import hand_back
 from ..outputs import writing
 from ..planning import Plan
 from ..units import format_bytes
+from .protocol import Anew, Keep, one_span
+
+STAGE = "scratch"  # of copying
 
 
 class ScratchCopy(Collection):
-    """A collection as its scratch copy holds it; of this process alone, as its file has no name.
+    """A collection as its scratch copy holds it; of this process alone, as its file is open.
 
     Parameters
     ----------
@@ -86,6 +91,11 @@ class ScratchCopy(Collection):
         self._fill(piece, self._offset(whole, rows.start))
         return piece
 
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Nothing beside the file, which is on disk when this returns."""
+        os.fsync(self._file.fileno())
+        return {}
+
     def write(self, start: int, block: Array) -> None:
         """Write samples `start` onwards, all their features."""
         for part in blocks_of(Span(0, self.n_features), self._width):
@@ -113,10 +123,13 @@ class ScratchCopy(Collection):
 
 
 @contextmanager
-def scratch_copy(collection: Collection, path: str, plan: Plan, listener: Listener) -> Iterator[ScratchCopy]:
+def scratch_copy(
+    collection: Collection, path: str, plan: Plan, listener: Listener, keep: Keep | None = None
+) -> Iterator[ScratchCopy]:
     """Copy a collection to a file that is gone when the block ends, and when the process does, however that ends.
 
-    It loses its name as soon as it is open: nobody else finds it, and the system takes its space back.
+    Unless it is kept, it loses its name as soon as it is open: nobody else finds it, and the system takes its space
+    back.
 
     Parameters
     ----------
@@ -128,13 +141,15 @@ def scratch_copy(collection: Collection, path: str, plan: Plan, listener: Listen
         How it is cut, and how large it is.
     listener : callable
         Told of every block.
+    keep : callable, optional
+        Where the fit is kept as it goes: the file then has the name, and stays.
 
     Raises
     ------
     OutputError
         If there is no room for it, or it cannot be written.
     """
-    folder, name = os.path.split(os.path.abspath(path))
+    folder = os.path.dirname(os.path.abspath(path))
     with writing(path):
         os.makedirs(folder, exist_ok=True)
     free, needed = shutil.disk_usage(folder).free, plan.bytes_written
@@ -143,22 +158,67 @@ def scratch_copy(collection: Collection, path: str, plan: Plan, listener: Listen
             f"a scratch copy of {collection.source} takes {format_bytes(needed)} and {folder} has {format_bytes(free)} "
             "left; free some space, or choose another folder by --scratch (scratch=)."
         )
-    with writing(path):
-        descriptor, made = tempfile.mkstemp(prefix=f"{name}.", dir=folder)
-        os.unlink(made)
-    with open(descriptor, "r+b", buffering=0) as file:
+    keeper = keep(STAGE) if keep else None
+    if keeper is not None and not os.path.exists(path):
+        keeper = Anew(keeper)  # what was written is gone
+    with _file(path, keeper is None) as file:
         copy = ScratchCopy(file, collection, plan.block_features)
-        _write(copy, collection, path, plan, listener)
+        _write(CopyTask(copy, plan.block_rows), path, plan, listener, keeper)
         hand_back()
         yield copy
 
 
-def _write(copy: ScratchCopy, collection: Collection, path: str, plan: Plan, listener: Listener) -> None:
-    began = time.perf_counter()
+@contextmanager
+def _file(path: str, loses_its_name: bool) -> Iterator[IO[bytes]]:
+    """The file itself; one that is kept is removed by who keeps it."""
+    with writing(path):
+        if loses_its_name:
+            folder, name = os.path.split(os.path.abspath(path))
+            descriptor, made = tempfile.mkstemp(prefix=f"{name}.", dir=folder)
+            os.unlink(made)
+        else:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    with open(descriptor, "r+b", buffering=0) as file:
+        yield file
+
+
+@dataclass(frozen=True)
+class CopyTask:
+    """Copy blocks of samples; what is added up is the file."""
+
+    copy: ScratchCopy
+    block_rows: int
+
+    def start(self) -> ScratchCopy:
+        """Return the copy, to be written from its beginning."""
+        return self.copy
+
+    def restore(self, state: dict[str, Array]) -> ScratchCopy:
+        """Return the copy: what was written is there still."""
+        return self.copy
+
+    def blocks(self, span: Span) -> Iterable[Span]:
+        """Blocks of samples, whole chunks of storage where they fit."""
+        return blocks_of(span, self.block_rows)
+
+    def counts(self, block: Span) -> BlockDone:
+        """Samples of a block, and their bytes."""
+        return BlockDone(block.size, block.size * self.copy.copied.row_bytes)
+
+    def fetch(self, block: Span) -> Array:
+        """Read a block."""
+        return self.copy.copied.read(slice(*block))
+
+    def feed(self, accumulator: ScratchCopy, block: Span, fetched: Array) -> None:
+        """Write it."""
+        accumulator.write(block.start, fetched)
+
+
+def _write(task: CopyTask, path: str, plan: Plan, listener: Listener, keeper: Keeper | None) -> None:
+    began, collection = time.perf_counter(), task.copy.copied
     passes = 2 if plan.block_features >= collection.n_features else 3
     listener(PassStarted("scratch copy", 1, passes, collection.n_samples, collection.nbytes))
+    spans = (Span(0, collection.n_samples),)
     with writing(path):
-        for block in blocks_of(Span(0, collection.n_samples), plan.block_rows):
-            copy.write(block.start, collection.read(slice(*block)))
-            listener(BlockDone(block.size, block.size * collection.row_bytes))
+        SerialExecutor().fold(task, spans, one_span, listener=listener, keeper=keeper)
     listener(PassFinished(time.perf_counter() - began))

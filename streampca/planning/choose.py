@@ -150,6 +150,8 @@ def _dual_candidate(
 ) -> tuple[str, Plan | None, str]:
     name = f"dual ({schedule})"
     if schedule == "scratch" and not can_copy(request):
+        if request.workers > 1:
+            return name, None, "workers are not known to share a disk for a copy"
         return name, None, "there is no place for a copy; name a folder by --scratch (scratch=), or an output"
     plan = dual_plan(problem, request, schedule, memory, source)
     return name, plan, "" if plan else _needs(least_bill(problem, request, schedule))

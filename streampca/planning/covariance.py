@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import cast
 
 from .. import machine
 from ..bill import Bill, component_room, pass_bill, scatter_solve_bill
 from ..blocks import block_rows, spans_of
+from ..lanes import lane_count
 from ..rates import Work, products
 from ..request import Problem, Request
-from ..units import format_shape
+from ..units import MIB, format_shape
 from .budget import BLOCK_SHARES, CHUNK_SHARE, MOST_BLOCK, precision_of, smallest, solver_of, span_count
 from .decoded import read_boxes
 from .dual_cost import solve_work
@@ -17,27 +19,52 @@ from .planned import Plan
 
 MOST_PRODUCT_ROWS = 2048  # adding up p x p then costs little beside making it (benchmarks/limits.py --phases)
 LEAST_PRODUCT_ROWS = 64
+LANE_BLOCK = 8 * MIB  # of a block in a lane: as fast as 24, and two of each lane are in memory
+LANE_SHARES = 3  # of the shares below that are tried with lanes: smaller blocks cost more than lanes gain
+
+
+LANE_FEATURES = (
+    1536  # beyond, adding p x p to the sum of each lane takes what BLAS's threads lose (benchmarks/choices.py)
+)
 
 
 def covariance_plan(problem: Problem, request: Request, memory: int, source: str) -> Plan:
-    """The plan with the largest blocks that keep within the budget, else the one with the smallest."""
-    plans = (_covariance_plan(problem, request, memory, source, share) for share in BLOCK_SHARES)
+    """The plan with several lanes if they fit, then with reading ahead, and with the largest blocks that fit.
+
+    Where none keeps within the budget, the one that takes least.
+    """
     last = None
-    for last in plans:
+    for lanes, ahead, share in _ways(problem, request):
+        last = _covariance_plan(problem, request, memory, source, share, lanes, ahead)
         if last.bill.total <= memory:
             break
     return cast("Plan", last)
 
 
-def _covariance_plan(problem: Problem, request: Request, memory: int, source: str, share: int) -> Plan:
+def _ways(problem: Problem, request: Request) -> Iterator[tuple[int, int, int]]:
+    """Lanes, blocks read ahead, and the share of the budget that a block may take: what is faster, first."""
+    lanes = lane_count(machine.cores())
+    p, n = problem.n_features, problem.n_samples
+    if precision_of(problem, request, n * p * p) == "single" and p <= LANE_FEATURES and request.workers == 1:
+        yield from ((lanes, int(problem.fills), lanes * share) for share in BLOCK_SHARES[:LANE_SHARES])
+    for ahead in (1, 0) if problem.fills else (0,):
+        yield from ((1, ahead, share) for share in BLOCK_SHARES)
+
+
+def _covariance_plan(
+    problem: Problem, request: Request, memory: int, source: str, share: int, lanes: int, ahead: int
+) -> Plan:
     n, p = problem.n_samples, problem.n_features
     precision = precision_of(problem, request, n * p * p)
-    rows = _rows_in_memory(problem, memory, share)
+    rows = _rows_in_memory(problem, memory, share, MOST_BLOCK if lanes == 1 else LANE_BLOCK)
     product_rows = _product_rows(p, 8 if precision == "double" else 4, rows, memory // share)
     solver = solver_of(p, request, problem.most_components)
     room = component_room(problem, request, solver, memory)
     dense_room = _dense_room(problem, request, solver, room, memory)
-    phases = [pass_bill(problem, precision, rows, product_rows, request.workers)]
+    spans = spans_of(n, span_count(request.workers, lanes), rows)
+    lanes = min(lanes, len(spans))
+    how = {"lanes": lanes, "ahead": ahead, "workers": request.workers}
+    phases = [pass_bill(problem, precision, rows, product_rows, **how)]
     phases.append(scatter_solve_bill(problem, request, solver, room))
     if dense_room and solver != "dense":
         phases.append(scatter_solve_bill(problem, request, "dense", min(room, dense_room)))
@@ -54,7 +81,7 @@ def _covariance_plan(problem: Problem, request: Request, memory: int, source: st
         dense_room=dense_room,
         block_rows=rows,
         product_rows=product_rows,
-        spans=spans_of(n, span_count(request.workers), rows),
+        spans=spans,
         passes=1,
         bytes_read=read,
         bytes_written=0,
@@ -63,6 +90,8 @@ def _covariance_plan(problem: Problem, request: Request, memory: int, source: st
         budget_source=source,
         cores=machine.cores(),
         block_features=p,
+        lanes=lanes,
+        ahead=ahead,
         workers=request.workers,
         work=work,
         seconds=work.seconds(machine.cores(), request.workers),
@@ -85,12 +114,12 @@ def _work(problem: Problem, precision: str, solver: str, rows: int, product_rows
     return work, read.bytes
 
 
-def _rows_in_memory(problem: Problem, memory: int, share: int) -> int:
+def _rows_in_memory(problem: Problem, memory: int, share: int, most: int) -> int:
     """Samples to a block: within its share of the budget, whole storage chunks where that is affordable."""
     row_bytes = problem.row_bytes + problem.prepared_bytes
     chunk, limit = problem.chunk_samples * row_bytes, memory // share
     if chunk <= limit:
-        limit = max(chunk, min(limit, MOST_BLOCK))
+        limit = max(chunk, min(limit, most))
     rows = block_rows(row_bytes, problem.chunk_samples, limit)
     if rows < problem.chunk_samples and chunk <= memory // max(share // 2, CHUNK_SHARE):
         rows = problem.chunk_samples

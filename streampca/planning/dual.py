@@ -57,8 +57,8 @@ def dual_plan(problem: Problem, request: Request, schedule: str, memory: int, so
 
 
 def can_copy(request: Request) -> bool:
-    """Whether there is a place for a scratch copy."""
-    return request.scratch is not None or request.output
+    """Whether there is a place for a scratch copy: none that the workers of a cluster are known to share."""
+    return (request.scratch is not None or request.output) and request.workers == 1
 
 
 def least_bill(problem: Problem, request: Request, schedule: str) -> Bill:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..bill import RUNTIME_BYTES, Bill, Phase, decoding_bytes, solve_bill
+from ..bill import LANE_BYTES, RUNTIME_BYTES, Bill, Phase, decoding_bytes, solve_bill
 from ..components import POOLS, WRITE_COPIES, tile_bytes
 from ..request import Problem
 from ..units import MIB, format_shape
@@ -18,7 +18,6 @@ POLISH_PART = 8 * MIB  # of components being multiplied with one another, and as
 POLISH_SQUARES = 6  # k x k: their products, a part's, LAPACK's copy and work, eigenvectors, and these scaled
 WRITTEN = 16 * MIB  # of components gathered before they are written
 PROBES = 8  # columns
-LANE_BYTES = 4 * MIB  # of a lane: packing buffers of numpy's BLAS, stack and pool of its thread; 3.5 measured
 COPY_POOLS = 26 * MIB  # 8 to 25 measured, with Zarr
 
 

@@ -62,6 +62,10 @@ class Plan:
         before they are written, where `stored`; 0 elsewhere.
     stored : bool
         Whether components are written to the output as they are made, being larger than the memory for them.
+    lanes : int
+        Spans that a process works on at the same time, a BLAS thread each; 1 where BLAS has all its threads.
+    ahead : int
+        Blocks of each span that are read ahead, 0 or 1.
     workers : int
         Processes that share the spans; the budget is that of each.
     work : Work
@@ -95,6 +99,8 @@ class Plan:
     panel_rows: int = 0
     component_features: int = 0
     stored: bool = False
+    lanes: int = 1
+    ahead: int = 0
     workers: int = 1
     work: Work = field(default=NOTHING, compare=False)
     seconds: float = field(default=0.0, compare=False)
@@ -124,7 +130,8 @@ class Plan:
         if self.stored:
             yield "", "components do not fit: they are written to the output as they are made"
         passes = "1 pass" if self.passes == 1 else f"{self.passes:g} passes"
-        yield "reading", f"{passes}, {format_bytes(self.bytes_read)} in blocks of {self.block_rows} samples"
+        ahead = ", one ahead" if self.ahead else ""
+        yield "reading", f"{passes}, {format_bytes(self.bytes_read)} in blocks of {self.block_rows} samples{ahead}"
         again = self.bytes_read / (self.passes * p.n_samples * p.row_bytes)
         if again > 1.5:
             what = "storage chunks do not fit a block" if self.schedule == "samples" else "storage is cut otherwise"
@@ -144,6 +151,8 @@ class Plan:
 
     def _machines(self) -> str:
         cores = f"{self.cores} core{'s' if self.cores > 1 else ''}"
+        if self.lanes > 1:
+            return f"{cores}, {self.lanes} lanes"
         return cores if self.workers == 1 else f"{self.workers} workers of {cores}, {len(self.spans)} spans"
 
     def _place(self) -> str:

@@ -21,6 +21,7 @@ def problem_of(collection: Collection) -> Problem:
         chunk_samples=collection.chunks.samples,
         chunk_features=collection.chunks.features,
         encoded=collection.encoded,
+        fills=collection.fills,
         decode_bytes=collection.decode_bytes,
         scratch_bytes=own[1],
     )

@@ -82,6 +82,17 @@ class Sketch:
         self._along = _sum(self._along, other._along)
         self._rounding = _sum(self._rounding, other._rounding)
 
+    def state(self) -> dict[str, Float64]:
+        """What was added so far, as plain arrays; the arrays themselves."""
+        return {"products": self._products, "along": self._along, "rounding": self._rounding}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Float64]) -> Sketch:
+        """Exact inverse of `state`."""
+        new = cls(state["products"].shape[1])
+        new._products, new._along, new._rounding = state["products"], state["along"], state["rounding"]
+        return new
+
     def first(self, count: int) -> Sketch:
         """The sketch of the leading `count` vectors."""
         kept = Sketch(count)

@@ -1,0 +1,98 @@
+"""Plans of parts of a collection that processes analyse apart, and of merging what they found.
+
+A part is planned as the whole is: what is merged must have been multiplied alike. Only method 'covariance' has a
+statistic that adds up over samples and says nothing else of them; inner products of samples from two parts are in
+neither.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from ..bill import RUNTIME_BYTES, Bill, Phase
+from ..blocks import Part, spans_within
+from ..errors import BudgetError, RequestError
+from ..rates import Work
+from ..request import Problem, Request
+from ..units import MIB, budget_size, format_bytes, format_shape
+from .budget import budget_of, smallest
+from .choose import make_plan
+from .covariance import covariance_plan
+from .planned import Plan
+
+PIECES_BYTES = 28 * MIB  # of a stored statistic: chunks as read, decoded, and as rows (23 MiB measured at p = 3000)
+
+
+def part_plan(problem: Problem, request: Request, part: Part) -> Plan:
+    """Plan one part of the collection that `problem` is of: as the whole, but for the samples that are read.
+
+    Raises
+    ------
+    RequestError
+        If the method asked for has nothing to merge, or there are more parts than pairs of samples.
+    BudgetError
+        If p x p does not fit.
+    """
+    n, rows = problem.n_samples, part.span(problem.n_samples)
+    if request.method not in ("auto", "covariance"):
+        raise RequestError(
+            f"method {request.method!r} leaves no sum that parts of a collection could be merged from; fit parts by "
+            "method 'covariance' (or 'auto'), or the whole collection without --part (part=)."
+        )
+    if n < 2 * part.of:
+        raise RequestError(
+            f"part {part} of {n} samples may hold fewer than 2, and variance needs two; cut them into at most "
+            f"{n // 2} parts."
+        )
+    whole = make_plan(problem, replace(request, method="covariance"))
+    work = _share_of(whole.work, rows.size / n)
+    return replace(
+        whole,
+        problem=replace(problem, n_samples=rows.size),
+        request=request,
+        spans=spans_within(rows, len(whole.spans), whole.block_rows),
+        bytes_read=round(whole.bytes_read * rows.size / n),
+        work=work,
+        seconds=work.seconds(whole.cores, whole.workers),
+    )
+
+
+def _share_of(work: Work, share: float) -> Work:
+    """What there is to do for a share of the samples; to solve is as much."""
+    scaled = {each.name: share * getattr(work, each.name) for each in fields(work)}
+    return Work(**{**scaled, "solving": work.solving})
+
+
+def merge_plan(problem: Problem, request: Request) -> Plan:
+    """Plan the merging of scatter matrices, one after the other, and the solve for the whole collection.
+
+    Raises
+    ------
+    BudgetError
+        If it does not fit the budget.
+    """
+    memory, source = budget_of(request.memory)
+    plan = _merge_plan(problem, request, memory, source)
+    if plan.bill.total <= memory:
+        return plan
+    name, share = max(plan.bill.largest.items, key=lambda item: item[1])
+    least = smallest(lambda bytes_: _merge_plan(problem, request, bytes_, "").bill.total <= bytes_)
+    raise BudgetError(
+        f"merging needs {format_bytes(plan.bill.total)} and memory allows {format_bytes(memory)} ({source}); the "
+        f"largest share is the {name} ({format_bytes(share)}). Set memory to at least {budget_size(least)}."
+    )
+
+
+def _merge_plan(problem: Problem, request: Request, memory: int, source: str) -> Plan:
+    plan = covariance_plan(problem, request, memory, source)
+    p = problem.n_features
+    matrix = f"{format_shape((p, p))} float64"
+    merging = {
+        f"scatter matrix, {matrix}": 8 * p * p,
+        f"scatter matrix of a part, {matrix}": 8 * p * p,
+        "pieces of it being read": min(PIECES_BYTES, 3 * 8 * p * p),
+        "means and probes": 2 * (3 * 8 + 3) * 8 * p,
+        "BLAS and Python": RUNTIME_BYTES,
+    }
+    solving = (phase for phase in plan.bill.phases if phase.name != "pass")
+    return replace(plan, bill=Bill((Phase("merge", tuple(merging.items())), *solving)))

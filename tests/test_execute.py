@@ -1,0 +1,173 @@
+"""Executors of this process: the same answer in the same order, whoever runs the spans, and how they end."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streampca.blocks import Span, blocks_of, spans_of
+from streampca.events import BlockDone, Resumed
+from streampca.execute import LocalExecutor, Saved, SerialExecutor
+
+
+class Words:
+    """An accumulator that remembers in which order things came."""
+
+    def __init__(self, said=()):
+        self.said = list(said)
+
+    def absorb(self, other):
+        self.said.append(tuple(other.said))
+
+    def state(self, *, copy=True):
+        return {"said": np.array([str(word) for word in self.said])}
+
+
+@dataclass
+class Task:
+    """Says each block; perhaps fails at one, and counts what is read ahead."""
+
+    rows: int = 2
+    fails: int = -1
+    fetched: list = field(default_factory=list)
+    fed: list = field(default_factory=list)
+    most: int = 0
+
+    def start(self):
+        return Words()
+
+    def restore(self, state):
+        return Words(state["said"].tolist())
+
+    def blocks(self, span):
+        return blocks_of(span, self.rows)
+
+    def counts(self, block):
+        return BlockDone(block.size, 10 * block.size)
+
+    def fetch(self, block):
+        self.fetched.append(block)
+        return block.start
+
+    def feed(self, accumulator, block, fetched):
+        self.most = max(self.most, len(self.fetched) - len(self.fed))
+        assert fetched == block.start
+        if fetched == self.fails:
+            raise ValueError(f"block {fetched}")
+        self.fed.append(block)
+        accumulator.said.append(fetched)
+
+
+class Keeper:
+    """Keeps everything it is offered."""
+
+    def __init__(self, kept=None):
+        self.kept, self.offers = dict(kept or {}), []
+
+    def saved(self, first):
+        return self.kept.get(first)
+
+    def offer(self, first, last, at, accumulator):
+        self.offers.append((first, last, at))
+        self.kept[first] = Saved(last, at, accumulator.state())
+
+
+EXECUTORS = [SerialExecutor(), LocalExecutor()]
+
+
+def fold(executor, task, spans, lanes=2, ahead=1, listener=lambda event: None, keeper=None):
+    return executor.fold(task, spans, Words.absorb, lanes=lanes, ahead=ahead, listener=listener, keeper=keeper)
+
+
+@given(
+    n=st.integers(1, 40),
+    count=st.integers(1, 9),
+    rows=st.integers(1, 5),
+    lanes=st.integers(1, 4),
+    ahead=st.integers(0, 1),
+)
+def test_the_same_order_by_everyone(n, count, rows, lanes, ahead):
+    spans = spans_of(n, count, rows)
+    expected = fold(EXECUTORS[0], Task(rows), spans).said
+    assert fold(EXECUTORS[1], Task(rows), spans, lanes, ahead).said == expected
+    first = [block.start for block in blocks_of(spans[0], rows)]
+    assert expected[: len(first)] == first
+    assert [len(part) for part in expected[len(first) :]] == [len(list(blocks_of(span, rows))) for span in spans[1:]]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_the_listener_is_told_of_every_block_one_call_at_a_time(executor):
+    inside, events = threading.Lock(), []
+
+    def listen(event):
+        assert inside.acquire(blocking=False)
+        events.append(event)
+        inside.release()
+
+    fold(executor, Task(), spans_of(400, 8), listener=listen)
+    assert sum(event.samples for event in events) == 400
+    assert sum(event.bytes for event in events) == 4000
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_no_more_is_read_ahead_than_asked(ahead):
+    task = Task()
+    fold(SerialExecutor(), task, spans_of(60, 1), ahead=ahead)
+    assert task.most == 1 + ahead
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_an_error_ends_all_and_is_raised_as_it_is(executor, ahead):
+    task = Task(fails=30)
+    with pytest.raises(ValueError, match="block 30"):
+        fold(executor, task, spans_of(200_000, 2), ahead=ahead)
+    assert len(task.fed) < 90_000
+
+
+def test_an_interrupt_ends_all():
+    """It comes where the main thread waits; threads end at their next block."""
+    task = Task()
+
+    def listen(event):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fold(LocalExecutor(), task, spans_of(200_000, 2), listener=listen)
+    assert len(task.fed) < 10
+
+
+@given(n=st.integers(2, 40), count=st.integers(1, 5), data=st.data())
+def test_what_was_kept_is_not_done_again(n, count, data):
+    """Whoever kept it, and whoever goes on."""
+    spans = spans_of(n, count, 2)
+    before = Keeper()
+    fold(data.draw(st.sampled_from(EXECUTORS)), Task(), spans, keeper=before)
+    expected = [str(word) for word in fold(SerialExecutor(), Task(), spans).said]
+    offers = sorted({(first, last, at) for first, last, at in before.offers if first == last})
+    kept = {}
+    for first, last, at in data.draw(st.lists(st.sampled_from(offers), unique_by=lambda offer: offer[0])):
+        said = [str(block.start) for block in blocks_of(Span(spans[first].start, at), 2)]
+        kept[first] = Saved(last, at, {"said": np.array(said)})
+    task, events = Task(), []
+    found = fold(data.draw(st.sampled_from(EXECUTORS)), task, spans, keeper=Keeper(kept), listener=events.append)
+    assert [str(word).replace("'", "") for word in found.said] == expected
+    done = [block for first, saved in kept.items() for block in blocks_of(Span(spans[first].start, saved.at), 2)]
+    assert not set(done) & set(task.fed)
+    assert sum(event.samples for event in events if isinstance(event, BlockDone | Resumed)) == n
+
+
+def test_what_was_merged_is_kept_as_one():
+    keeper = Keeper()
+    spans = spans_of(24, 4, 2)
+    fold(SerialExecutor(), Task(), spans, keeper=keeper)
+    assert (0, 3, 24) in keeper.offers
+    task = Task()
+    again = Keeper({0: keeper.kept[0]})
+    fold(LocalExecutor(), task, spans, keeper=again)
+    assert task.fed == []
