@@ -1,0 +1,199 @@
+"""The workers of a cluster: who is there, and whether they have what the work takes."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Any
+from urllib.parse import urlsplit
+
+from distributed import Client
+
+from .. import __version__
+from ..errors import ClusterError
+from ..events import Listener, Warned, silent
+from ..units import MIB, budget_size, format_bytes
+from .packing import packed
+from .worker import given, try_to_read
+
+PYTHON_BYTES = 200 * MIB  # of a worker before it does anything: Python, dask, numpy, scipy, Zarr; 170 measured
+SHARE = 0.8  # of a worker's memory that is used: above it dask gives it nothing more to do
+MOST_SENT = 256 * MIB  # of a collection's description, which the scheduler keeps
+PACKAGES = ("streampca", "numpy", "scipy", "zarr", "h5py", "sklearn", "threadpoolctl", "psutil")
+LOOK = 1.0  # seconds between looks at who is there
+ANSWER = 60.0  # seconds that a worker has to read a sample
+SHOWN = 3  # workers named
+
+
+def budget_within(limit: int) -> int:
+    """Bytes that a plan may use of a worker that has so many; not positive where there is no room at all."""
+    return int(SHARE * limit) - PYTHON_BYTES
+
+
+def limit_around(budget: int) -> int:
+    """Memory that a worker needs for a plan of such a budget: what `budget_within` is the inverse of."""
+    return -int(-(budget + PYTHON_BYTES) // SHARE)
+
+
+class Crew:
+    """Those workers of a cluster that can do the work.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Connected to it.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._fit: set[str] = set()
+        self._unfit: set[str] = set()
+        self._wrong: Callable[[Mapping[str, Any]], str] | None = None
+        self._listener: Listener = silent
+        self._looked, self._found = 0.0, list[str]()
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return len(self._workers())
+
+    @property
+    def cores(self) -> int:
+        """Threads of a worker, the least of all."""
+        return min((about["nthreads"] for about in self._workers().values()), default=1)
+
+    @property
+    def memory(self) -> int | None:
+        """Bytes that a worker has, the least of all; None where none has a limit."""
+        return min((about["memory_limit"] for about in self._workers().values() if about["memory_limit"]), default=None)
+
+    @cached_property
+    def near(self) -> bool:
+        """Whether this process reaches workers itself: their partials need not go through the scheduler then."""
+        where = urlsplit(next(iter(self._workers()), ""))
+        try:
+            socket.create_connection((where.hostname or "", where.port or 0), timeout=LOOK).close()
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def check(self, read: Callable[[], object], memory: int, listener: Listener) -> None:
+        """See `DaskExecutor.check`."""
+        reading = packed(read)
+        if reading.nbytes > MOST_SENT:
+            raise ClusterError(
+                f"the collection is {format_bytes(reading.nbytes)} in this process's memory and workers are sent at "
+                f"most {format_bytes(MOST_SENT)}; save it where they can read it, and give the path."
+            )
+
+        def wrong(workers: Mapping[str, Any]) -> str:
+            return self._lacking(workers) or _too_small(workers, memory) or self._blind(workers, reading)
+
+        workers = self._workers()
+        if message := wrong(workers):
+            raise ClusterError(message)
+        self._fit, self._wrong, self._listener = set(workers), wrong, listener
+
+    def present(self) -> list[str]:
+        """Addresses of workers that can be given work, in the order in which they came; looked up once a second."""
+        if time.monotonic() - self._looked > LOOK:
+            workers = self._workers()
+            for address, about in workers.items():
+                self._admit(address, about)
+            self._found = [address for address in workers if address not in self._unfit]
+            self._looked = time.monotonic()
+        return self._found
+
+    def _admit(self, address: str, about: Mapping[str, Any]) -> None:
+        """Check one that came later: it is left out, where the others go on."""
+        if self._wrong is None or address in self._fit | self._unfit:
+            return
+        message = self._wrong({address: about})
+        (self._unfit if message else self._fit).add(address)
+        if message:
+            self._listener(Warned(f"a worker is left out: {message}"))
+
+    def _workers(self) -> dict[str, Any]:
+        found = self._client.scheduler_info()["workers"]
+        return {address: about for address, about in found.items() if about["status"] == "running"}
+
+    def _lacking(self, workers: Mapping[str, Any]) -> str:
+        """Say which workers lack a package, or have another version of this one."""
+        lacks: dict[str, list[str]] = {}
+        for address, missing in self._client.run(_missing_packages(), workers=list(workers)).items():
+            if missing:
+                lacks.setdefault(", ".join(missing), []).append(address)
+        return "; ".join(
+            f"{_named(addresses)} {'lack' if len(addresses) > 1 else 'lacks'} {what}; install there what is here: "
+            f"pip install 'streampca[cluster]=={__version__}'."
+            for what, addresses in list(lacks.items())[:1]
+        )
+
+    def _blind(self, workers: Mapping[str, Any], reading: Any) -> str:
+        """Say which workers cannot read the data."""
+        sent = self._client.submit(given, reading, pure=False)
+        asked = {
+            address: self._client.submit(try_to_read, sent, workers=[address], pure=False, priority=1)
+            for address in workers
+        }
+        answers: dict[str, list[str]] = {}
+        until = time.monotonic() + ANSWER
+        try:
+            for address, future in asked.items():
+                answers.setdefault(str(future.result(timeout=max(0, until - time.monotonic()))), []).append(address)
+        except TimeoutError:
+            late = [address for address, future in asked.items() if not future.done()]
+            self._client.cancel([asked[address] for address in late], force=True)
+            return f"{_named(late)} did not read a sample within {ANSWER:.0f} s; see what else they do, or their log."
+        answers.pop("", None)
+        for problem, addresses in answers.items():
+            return (
+                f"{_named(addresses)} cannot read the collection ({problem}); put it where every worker finds it by "
+                "the same absolute path, or give a URL."
+            )
+        return ""
+
+
+def _missing_packages() -> Callable[[], list[str]]:
+    """A function that says what is not importable where it is called.
+
+    Made here, so that it is sent as it is, and not by the name of this package, which may be missing.
+    """
+    names, version = PACKAGES, __version__
+
+    def missing() -> list[str]:
+        from importlib.util import find_spec
+
+        lacking = [name for name in names if find_spec(name) is None]
+        if not lacking:
+            import streampca
+
+            if streampca.__version__ != version:
+                lacking.append(f"streampca {version} (there is {streampca.__version__})")
+        return lacking
+
+    return missing
+
+
+def _too_small(workers: Mapping[str, Any], memory: int) -> str:
+    """Say which workers have too little memory for a plan that needs so much."""
+    limits = {address: about["memory_limit"] for address, about in workers.items() if about["memory_limit"]}
+    small = [address for address, limit in limits.items() if budget_within(limit) < memory]
+    if not small:
+        return ""
+    limit = min(limits[address] for address in small)
+    left = budget_within(limit)
+    less = f", or set memory to at most {format_bytes(left // MIB * MIB)}" if left > MIB else ""
+    return (
+        f"{_named(small)} {'have' if len(small) > 1 else 'has'} {format_bytes(limit)} of memory, of which a plan may "
+        f"use {format_bytes(max(0, left))}, and this one needs {format_bytes(memory)}; give workers at least "
+        f"{budget_size(limit_around(memory))}{less}."
+    )
+
+
+def _named(addresses: Iterable[str]) -> str:
+    known = sorted(addresses)
+    more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
+    return f"worker{'s' if len(known) > 1 else ''} {', '.join(known[:SHOWN])}{more}"

@@ -1,0 +1,57 @@
+"""Collections whose reading goes wrong in known ways, and what counts tasks: modules that workers can import."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+from streampca.readers.views.chosen import Chosen
+
+
+class Killing(Chosen):
+    """Kills the process that reads sample `at`, unless it is this one; but once, where there is a file to note it."""
+
+    def __init__(self, base, at, note=None):
+        super().__init__(base, range(base.n_samples))
+        self.at, self.note, self.pid = at, note, os.getpid()
+
+    def read(self, rows, features=None):
+        if (
+            rows.start <= self.at < rows.stop
+            and os.getpid() != self.pid
+            and not (self.note and os.path.exists(self.note))
+        ):
+            if self.note:
+                Path(self.note).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().read(rows, features)
+
+
+class Slow(Chosen):
+    """Takes its time for every read of several samples."""
+
+    def __init__(self, base, seconds):
+        super().__init__(base, range(base.n_samples))
+        self.seconds = seconds
+
+    def read(self, rows, features=None):
+        if rows.stop - rows.start > 1:
+            time.sleep(self.seconds)
+        return super().read(rows, features)
+
+
+class Counted(SchedulerPlugin):
+    """Writes the key of every task that a scheduler is given into a file."""
+
+    name = "counted"
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def update_graph(self, scheduler, *, tasks, **others):
+        with open(self.path, "a") as file:
+            file.writelines(f"{key}\n" for key in tasks)

@@ -1,0 +1,463 @@
+"""Fits on dask clusters of real processes: the same bits, whatever happens to a worker, or one clear line."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from faulty import Counted, Killing, Slow
+from shell import succeeded, typed
+from threadpoolctl import threadpool_limits
+
+import streampca
+from streampca.accumulate import Gram, Scatter
+from streampca.blocks import panel_steps, spans_of
+from streampca.config import make_run
+from streampca.errors import ClusterError, ConfigError, DataError, RequestError, Stopped
+from streampca.events import BlockDone, Resumed, Warned, silent
+from streampca.execute import LocalExecutor, SerialExecutor, Wanted
+from streampca.execute.crew import budget_within, limit_around
+from streampca.fitting import fit_collection, prepared
+from streampca.methods.covariance import ScatterTask
+from streampca.methods.gathering import Features, PairsTask, Products, SweepTask
+from streampca.pipeline import execute
+from streampca.readers import open_collection
+from streampca.request import Request
+from streampca.running import executing
+from streampca.saving import Checkpointing
+from streampca.stopping import Switch
+from streampca.units import MIB, parse_bytes
+
+distributed = pytest.importorskip("distributed")
+from streampca.execute.cluster import DaskExecutor, tasks_of  # noqa: E402 - needs distributed
+
+N, P, SPANS, ROWS = 40000, 60, 8, 1000
+HERE = str(Path(__file__).parent)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("cluster")
+
+
+@pytest.fixture(scope="module")
+def images(folder):
+    path = folder / "images.npy"
+    x = np.random.default_rng(0).normal(size=(N, P)) * np.geomspace(3, 0.1, P) + 10
+    np.save(path, x.astype(np.float32))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def cluster(folder):
+    """Four processes of a thread each, which may import what lies beside this test."""
+    import dask
+
+    pythonpath = {"PYTHONPATH": os.pathsep.join([HERE, os.environ.get("PYTHONPATH", "")])}
+    with ExitStack() as stack:
+        stack.enter_context(dask.config.set({"distributed.nanny.pre-spawn-environ": pythonpath}))
+        yield stack.enter_context(
+            distributed.LocalCluster(
+                n_workers=4, threads_per_worker=1, memory_limit=1024 * MIB, dashboard_address="127.0.0.1:0",
+                local_directory=str(folder / "dask"), scheduler_kwargs={"allowed_failures": 1}, silence_logs=50,
+            )
+        )  # fmt: skip
+
+
+@pytest.fixture
+def client(cluster):
+    with distributed.Client(cluster, set_as_default=False) as client:
+        yield client
+
+
+@contextmanager
+def processes(folder, *commands, cwd=None):
+    """Processes of dask's command line, ended afterwards."""
+    words = [sys.executable, "-m", "distributed.cli.dask_"]
+    environ = {**os.environ, "PYTHONPATH": HERE}
+    started = []
+    try:
+        for name, *options in commands:
+            command = [f"{words[2]}{name}", *map(str, options)]
+            with open(folder / f"{name}.log", "a") as log:
+                how = {"stdout": log, "stderr": log, "env": environ, "cwd": cwd or folder}
+                started.append(subprocess.Popen([*words[:2], *command], **how))
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def scheduler(port):
+    return "scheduler", "--host", "127.0.0.1", "--port", port, "--no-dashboard", "--no-jupyter"
+
+
+def worker(port, folder, *options):
+    fixed = ("--nthreads", 1, "--no-dashboard", "--local-directory", folder / "space", "--memory-limit", "1GiB")
+    return "worker", f"tcp://127.0.0.1:{port}", *fixed, *options
+
+
+def task_of(name, collection):
+    """A task of each kind, its spans, and how partials merge."""
+    if name == "scatter":
+        return ScatterTask(collection, "single", 512, ROWS, 0), spans_of(N, SPANS, ROWS), Scatter.absorb
+    few = open_collection(collection.read(slice(0, 48)).copy())
+    products = Products(48, "single", 16, 1, 0)
+    if name == "sweep":
+        return SweepTask(Features(few, 16, 4), 4, products), spans_of(P, SPANS, 4), Gram.absorb
+    steps = panel_steps(48, 16, 8)
+    return PairsTask(few, steps, np.full(P, 10.0), products), spans_of(len(steps), SPANS), Gram.absorb
+
+
+def same(one, other):
+    one, other = one.state(), other.state()
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], strict=True, err_msg=name)
+
+
+# -- the same answer
+
+
+@pytest.mark.parametrize("name", ["scatter", "sweep", "pairs"])
+def test_every_executor_gives_the_same_bits(client, images, name):
+    task, spans, merge = task_of(name, open_collection(images))
+    assert len(spans) == SPANS
+    with threadpool_limits(1):
+        expected = SerialExecutor().fold(task, spans, merge, listener=silent)
+        if name == "scatter":  # the others hold what they read, and are planned with one lane
+            same(LocalExecutor().fold(task, spans, merge, lanes=2, ahead=1, listener=silent), expected)
+    blocks = [task.counts(block) for span in spans for block in task.blocks(span)]
+    for ahead in (0, 1) if name == "scatter" else (0,):
+        heard = []
+        same(DaskExecutor(client).fold(task, spans, merge, ahead=ahead, listener=heard.append), expected)
+        assert sorted(heard, key=repr) == sorted(blocks, key=repr), "each block is told of once"
+
+
+def test_any_number_of_workers_gives_the_same_bits(folder, cluster, client, images):
+    task, spans, merge = task_of("scatter", open_collection(images))
+    with threadpool_limits(1):
+        expected = SerialExecutor().fold(task, spans, merge, listener=silent)
+    for count in (2, 1, 4):
+        cluster.scale(count)
+        wait_until(lambda count=count: len(client.scheduler_info()["workers"]) == count)
+        same(DaskExecutor(client).fold(task, spans, merge, listener=silent), expected)
+    client.wait_for_workers(4)
+
+
+def test_fits_of_one_span_and_of_many_agree(client, images):
+    one = streampca.fit(images, n_components=5, method="covariance", memory="64 MiB")
+    many = streampca.fit(images, n_components=5, method="covariance", memory="16 MiB", cluster=client)
+    assert len(many.provenance["plan"]["spans"]) > 1
+    apart = np.abs(one.explained_variance - many.explained_variance)
+    assert apart.max() <= 1e-12 * one.explained_variance[0]
+
+
+@pytest.mark.parametrize("method", ["covariance", "dual"])
+def test_weights_travel(client, images, method):
+    weights = np.random.default_rng(1).integers(0, 4, 48)
+    how = {
+        "n_components": 4,
+        "method": method,
+        "samples": slice(0, 48),
+        "sample_weight": weights,
+        "precision": "double",
+    }
+    here, there = streampca.fit(images, **how), streampca.fit(images, **how, cluster=client)
+    np.testing.assert_allclose(there.explained_variance, here.explained_variance, rtol=1e-10)
+    assert abs(np.sum(there.components * here.components, axis=1)).min() > 1 - 1e-9
+
+
+def test_state_of_a_span_goes_on_where_it_was(client, images):
+    """As when a fit is begun in threads and ended on a cluster."""
+
+    class Half:
+        """What a run left that was stopped: two spans merged, and half of the fourth."""
+
+        def __init__(self, task, spans):
+            first, fourth = (
+                SerialExecutor().fold(task, some, Scatter.absorb, listener=silent)
+                for some in (spans[:2], [spans[3]._replace(stop=spans[3].start + ROWS)])
+            )
+            self.kept = {0: (1, spans[1].stop, first), 3: (3, spans[3].start + ROWS, fourth)}
+            self.offered = []
+
+        def saved(self, first):
+            from streampca.execute import Saved
+
+            found = self.kept.get(first)
+            return found and Saved(*found[:2], found[2].state())
+
+        def offer(self, first, last, at, accumulator):
+            self.offered.append((first, last, at))
+
+    task, spans, merge = task_of("scatter", open_collection(images))
+    with threadpool_limits(1):
+        expected = SerialExecutor().fold(task, spans, merge, listener=silent)
+        keeper, heard = Half(task, spans), []
+    same(DaskExecutor(client).fold(task, spans, merge, listener=heard.append, keeper=keeper), expected)
+    assert sum(event.samples for event in heard if isinstance(event, Resumed)) == spans[1].stop + ROWS
+    assert sum(event.samples for event in heard if isinstance(event, BlockDone)) == N - spans[1].stop - ROWS
+    assert keeper.offered[-1] == (0, SPANS - 1, N)
+
+
+# -- faults
+
+
+@pytest.mark.parametrize("method", ["covariance", "dual"])
+def test_a_worker_killed_in_its_span(client, folder, images, method):
+    note = folder / f"killed-{method}"
+    base = open_collection(images, samples=slice(0, N if method == "covariance" else 48))
+    killing, heard = Killing(base, base.n_samples // 2, str(note)), []
+    how = {"n_components": 3, "method": method, "memory": "16 MiB", "cluster": client}
+    found = streampca.fit(killing, **how, listener=heard.append)
+    assert note.exists(), "a worker was killed"
+    expected = streampca.fit(base, **how)
+    np.testing.assert_array_equal(found.components, expected.components)
+    np.testing.assert_array_equal(found.explained_variance, expected.explained_variance)
+    if method == "covariance":
+        assert sum(event.samples for event in heard if isinstance(event, BlockDone)) == base.n_samples
+    client.wait_for_workers(4)
+
+
+def test_separate_processes_and_a_worker_killed(folder, images):
+    """A scheduler and workers that were started by themselves, found by address."""
+    port, note = free_port(), folder / "killed-apart"
+    base = open_collection(images)
+    how = {"n_components": 3, "method": "covariance", "memory": "16 MiB"}
+    with processes(folder, scheduler(port), worker(port, folder, "--nworkers", 2)):
+        found = streampca.fit(Killing(base, N // 2, str(note)), **how, cluster=f"tcp://127.0.0.1:{port}")
+    assert note.exists(), "a worker was killed"
+    expected = streampca.fit(base, **how)
+    assert abs(found.explained_variance - expected.explained_variance).max() < 1e-12 * expected.explained_variance[0]
+
+
+def test_a_span_that_kills_every_worker(client, images):
+    base = open_collection(images)
+    with pytest.raises(ClusterError, match=r"^2 workers died over the same span.*give workers more") as error:
+        streampca.fit(Killing(base, N // 2), n_components=3, memory="16 MiB", cluster=client)
+    assert "\n" not in str(error.value)
+    client.wait_for_workers(4)
+
+
+def test_what_is_wrong_with_a_sample_is_said_as_ever(client, folder):
+    x = np.ones((200, 5))
+    x[150, 2] = np.nan
+    np.save(folder / "bad.npy", x)
+    with pytest.raises(DataError, match="sample 150"):
+        streampca.fit(folder / "bad.npy", cluster=client)
+
+
+def test_a_lost_scheduler_and_the_same_fit_again(folder, images):
+    """Everything merged before is kept, and another cluster at the same address goes on from there."""
+    port = free_port()
+    address, heard = f"tcp://127.0.0.1:{port}", []
+    collection = prepared(Slow(open_collection(images), 0.1), None)
+    request, how = Request(3, "covariance", 16 * MIB), {"checkpoint": Checkpointing(str(folder / "kept"), every=0)}
+
+    def fitted(listener):
+        with executing(Wanted(address=address, workers=2)) as executor:
+            return fit_collection(collection, request, executor=executor, listener=listener, **how)
+
+    with processes(folder, scheduler(port), worker(port, folder)) as (process, _):
+
+        def listener(event):
+            if isinstance(event, streampca.events.Checkpoint):
+                process.kill()
+
+        with pytest.raises(ClusterError, match="scheduler was lost; when it is there again, give the same command"):
+            fitted(listener)
+    assert (folder / "kept").exists()
+    with processes(folder, scheduler(port), worker(port, folder)):
+        model = fitted(heard.append)
+    assert sum(event.samples for event in heard if isinstance(event, Resumed)) >= N // SPANS
+    whole = fit_collection(collection, Request(3, "covariance", 16 * MIB, workers=2))
+    np.testing.assert_allclose(model.explained_variance, whole.explained_variance, rtol=1e-12)
+    assert not (folder / "kept").exists()
+
+
+def test_a_fit_that_is_told_to_stop_goes_on_later(client, folder, images):
+    """Without waiting for the spans that workers are in."""
+    collection = prepared(Slow(open_collection(images), 0.1), None)
+    request, switch, heard = Request(3, "covariance", 16 * MIB), Switch(), []
+    how = {"checkpoint": Checkpointing(str(folder / "stopped"), switch=switch), "executor": DaskExecutor(client)}
+
+    def stop(event):
+        if isinstance(event, BlockDone):
+            switch.asked = "SIGTERM"
+
+    with pytest.raises(Stopped, match="stopped by SIGTERM"):
+        fit_collection(collection, request, **how, listener=switch.watched(stop))
+    wait_until(lambda: not any(client.processing().values()), 5)
+    switch.asked = None
+    model = fit_collection(collection, request, **how, listener=heard.append)
+    expected = fit_collection(collection, request, executor=DaskExecutor(client))
+    np.testing.assert_array_equal(model.components, expected.components)
+
+
+def test_a_worker_without_the_file_is_named(folder, images, monkeypatch):
+    """A path that is relative to a folder which the worker does not run in; then by the remedy."""
+    port, elsewhere = free_port(), folder / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(folder)
+    how = {"n_components": 3, "cluster": f"tcp://127.0.0.1:{port}"}
+    with processes(folder, scheduler(port), worker(port, folder), cwd=elsewhere):
+        with pytest.raises(
+            ClusterError, match=r"^worker tcp://127.0.0.1:\d+ cannot read the collection \(.*absolute path"
+        ):
+            streampca.fit("images.npy", **how)
+        assert streampca.fit(images, **how).n_components == 3
+
+
+def test_a_worker_of_too_little_memory_is_named_and_the_remedy_works(client, images):
+    base = open_collection(images)
+    with pytest.raises(ClusterError, match=r"have 1.0 GiB of memory.*this one needs 2.0 GiB") as error:
+        DaskExecutor(client).check(partial(base.read, slice(0, 1)), 2048 * MIB, silent)
+    least = parse_bytes(re.search(r"at least (\S+),", str(error.value))[1])
+    assert budget_within(least) >= 2048 * MIB
+    most = parse_bytes(re.search(r"at most (.*)\.$", str(error.value))[1])
+    DaskExecutor(client).check(partial(base.read, slice(0, 1)), most, silent)
+
+
+@pytest.mark.parametrize("budget", [MIB, 1000 * MIB + 1, 2**40 + 7])
+def test_memory_around_a_budget_holds_it(budget):
+    assert budget <= budget_within(limit_around(budget)) <= budget + 2
+
+
+def test_a_worker_without_a_package_is_named(client, monkeypatch):
+    monkeypatch.setattr("streampca.execute.crew.PACKAGES", ("streampca", "no_such_package"))
+    with pytest.raises(ClusterError, match=r"^workers tcp://.* and 1 more lack no_such_package; .*pip install"):
+        DaskExecutor(client).check(int, MIB, silent)
+    monkeypatch.setattr("streampca.execute.crew.PACKAGES", ("streampca",))
+    monkeypatch.setattr("streampca.execute.crew.__version__", "9.9")
+    with pytest.raises(ClusterError, match=r"lack streampca 9.9 \(there is "):
+        DaskExecutor(client).check(int, MIB, silent)
+
+
+def test_a_worker_that_comes_later_and_is_unfit_is_left_out(client, images, cluster):
+    """It would fail the spans that others can do."""
+    heard = []
+    executor = DaskExecutor(client)
+    executor.check(int, MIB, heard.append)
+    crew = executor._crew
+    late = sorted(crew._fit)[0]
+    crew._fit.discard(late)
+    crew._wrong = lambda workers: f"worker {', '.join(workers)} cannot read the collection."
+    assert late not in crew.present()
+    assert len(crew.present()) == 3
+    assert heard == [Warned(f"a worker is left out: worker {late} cannot read the collection.")]
+
+
+def test_a_cluster_without_workers(folder):
+    port = free_port()
+    wanted = Wanted(address=f"tcp://127.0.0.1:{port}", patience=3)
+    message = r"had no worker within 3.0 s; start workers, or wait longer"
+    with processes(folder, scheduler(port)), pytest.raises(ClusterError, match=message), executing(wanted):
+        pass
+
+
+def test_a_collection_in_memory_is_not_sent_if_it_is_large(client, monkeypatch):
+    monkeypatch.setattr("streampca.execute.crew.MOST_SENT", MIB)
+    with pytest.raises(ClusterError, match=r"is 1.5 MiB in this process's memory.*save it"):
+        streampca.fit(np.ones((1536, 128)), cluster=client)
+
+
+# -- how it is asked for
+
+
+def test_tasks_are_as_few_as_predicted(client, folder):
+    """They grow with spans, never with chunks, of which there are 20000."""
+    path, noted = str(folder / "chunks.zarr"), folder / "tasks"
+    x = np.random.default_rng(0).integers(0, 255, (20000, 16, 16), dtype=np.uint8)
+    zarr.create_array(path, data=x, chunks=(1, 16, 16), shards=(1000, 16, 16))
+    client.register_plugin(Counted(noted))
+    model = streampca.fit(path, n_components=3, memory="24 MiB", cluster=client)
+    spans = len(model.provenance["plan"]["spans"])
+    assert spans > 1
+    assert len(set(noted.read_text().split())) == tasks_of(spans, passes=1, workers=4)
+    assert tasks_of(4 * 64, passes=6, workers=64) < 2000
+    client.unregister_scheduler_plugin("counted")
+
+
+def test_run_files_name_clusters(folder, images):
+    config = f"""
+collection: {{source: {images}}}
+fit: {{n_components: 3, memory: 64 MiB}}
+output: {{model: {folder / "run.zarr"}}}
+execution:
+  kind: dask
+  cluster: distributed.LocalCluster
+  options: {{n_workers: 1, threads_per_worker: 1, dashboard_address: "127.0.0.1:0"}}
+  workers: 2
+"""
+    (folder / "run.yaml").write_text(config)
+    succeeded("run", folder / "run.yaml", "-q")
+    assert streampca.load_model(folder / "run.zarr").provenance["plan"]["workers"] == 2
+
+
+def test_processes_of_this_machine(folder, images):
+    succeeded("fit", images, "-k", 3, "--workers", 2, "--memory", "64MiB", "-o", folder / "two.zarr", "-q")
+    model = streampca.load_model(folder / "two.zarr")
+    assert model.provenance["plan"]["workers"] == 2
+    assert model.provenance["plan"]["cores"] == 1, "of each"
+
+
+@pytest.mark.parametrize(("execution", "message"), [
+    ({"kind": "local", "workers": 2}, "workers is of a cluster; give kind: dask"),
+    ({"kind": "dask"}, "needs an address, a class"),
+    ({"kind": "dask", "memory": "1GiB"}, "needs an address, a class"),
+    ({"kind": "dask", "address": "tcp://x", "cluster": "a.B"}, "give one"),
+    ({"kind": "dask", "address": "tcp://x", "options": {"a": 1}}, "give cluster with them"),
+    ({"kind": "dask", "address": "tcp://x", "memory": "1GiB"}, "(--worker-memory) is of processes of this machine"),
+    ({"kind": "dask", "workers": 0}, "execution.workers = 0"),
+    ({"kind": "spark"}, "execution.kind = 'spark'"),
+])  # fmt: skip
+def test_what_does_not_go_together_is_refused(execution, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        execute(make_run({"collection": {"source": "x"}, "output": {"model": "m"}, "execution": execution}))
+
+
+@pytest.mark.parametrize(("cluster", "error", "message"), [
+    (Wanted(cluster="no_such_module.Cluster"), RequestError, "cannot be imported"),
+    (Wanted(cluster="distributed.NoCluster"), RequestError, "cannot be imported"),
+    (Wanted(cluster="Cluster"), RequestError, "cannot be imported"),
+    (Wanted(cluster="distributed.SpecCluster", options={"colour": 1}), RequestError, "refuses its options"),
+    (0, RequestError, "cluster 0 is none"),
+    (True, RequestError, "cluster True is none"),
+    (3.5, RequestError, "cluster 3.5 is none"),
+])  # fmt: skip
+def test_clusters_that_are_none(images, cluster, error, message):
+    with pytest.raises(error, match=message):
+        streampca.fit(images, cluster=cluster)
+
+
+def test_an_address_where_nobody_is(images, folder, monkeypatch):
+    monkeypatch.setattr("streampca.execute.clusters.REACH", 0.5)
+    said = typed("fit", images, "--address", f"tcp://127.0.0.1:{free_port()}", "-o", folder / "none.zarr")
+    assert said.code == 1
+    assert re.search(r"^streampca: cannot reach tcp://127.0.0.1:\d+: .*check the address", said.err)
+    assert not (folder / "none.zarr").exists()
+
+
+def wait_until(true, seconds=20):
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until, "it took too long"
+        time.sleep(0.05)
