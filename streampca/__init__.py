@@ -19,6 +19,7 @@ _HOME = {
     "Request": ".request",
     "plan": ".fitting",
     "fit": ".fitting",
+    "merge": ".merging",
     "PCAModel": ".model",
     "load_model": ".model",
     "StreamingPCA": ".estimator",
@@ -36,6 +37,7 @@ __all__ = [
     "StreampcaError",
     "fit",
     "load_model",
+    "merge",
     "open_collection",
     "plan",
 ]
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from .errors import StreampcaError
     from .estimator import StreamingPCA
     from .fitting import fit, plan
+    from .merging import merge
     from .model import PCAModel, load_model
     from .planning import Plan
     from .prepare import Preparation

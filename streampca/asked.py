@@ -7,7 +7,9 @@ from typing import Any
 
 from .calibration import calibrated
 from .config import CollectionConfig, PrepareConfig, Run
+from .errors import ConfigError
 from .events import Listener, silent
+from .execute import Wanted
 from .fitting import declared, plan_collection, prepared
 from .planning import Plan
 from .prepare import Preparation
@@ -72,6 +74,38 @@ def request_of(run: Run) -> Request:
         scratch=run.fit.scratch,
         output=bool(run.output.model or run.output.directory),
     )
+
+
+def cluster_of(run: Run) -> Wanted | None:
+    """The cluster a run asks for, if it does.
+
+    Raises
+    ------
+    ConfigError
+        If what it says of one does not go together.
+    """
+    asked = run.execution
+    given = {name: value for name, value in asked if name != "kind" and value is not None}
+    if problem := _what_is_odd(asked.kind, set(given)):
+        raise ConfigError(f"execution: {problem}.")
+    if asked.kind == "local":
+        return None
+    memory = None if asked.memory is None else parse_bytes(asked.memory)
+    return Wanted(asked.address, asked.cluster, asked.options or {}, asked.workers, memory, asked.wait)
+
+
+def _what_is_odd(kind: str, given: set[str]) -> str:
+    if kind == "local" and given:
+        return f"{min(given)} is of a cluster; give kind: dask with it, or leave it out"
+    if kind == "dask" and not given & {"address", "cluster", "workers"}:
+        return "a cluster needs an address, a class (cluster), or a number of workers (--workers); give one"
+    if given >= {"address", "cluster"}:
+        return "address and cluster are two clusters; give one"
+    if "options" in given and "cluster" not in given:
+        return "options are of a class; give cluster with them"
+    if "memory" in given and given & {"address", "cluster"}:
+        return "memory (--worker-memory) is of processes of this machine; start the workers of a cluster with theirs"
+    return ""
 
 
 def plan_run(run: Run, *, shape: str | None = None, dtype: str = "uint8", workers: int = 1) -> Plan:

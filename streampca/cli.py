@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from . import __version__
-from .errors import ConfigError, StreampcaError, first_line, without_secrets
-from .options import as_json, asking, budgeting, opening, opening_words, preparing, run_of, writing
+from .errors import ConfigError, Stopped, StreampcaError, first_line, without_secrets
+from .options import as_json, asking, budgeting, keeping, opening, opening_words, preparing, run_of, sharing, writing
+from .stopping import Switch, stopping_on_signals
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .model import PCAModel
     from .pipeline import Result
 
+_SWITCH = Switch()  # of this process: signals turn it
 STOPPED = 75  # stopped, and the same command may be run again
 SHOWN = 10  # components listed
 
@@ -30,7 +32,8 @@ class _Commands(click.Group):
     """Lists commands in the order people need them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return ["demo", "info", "plan", "fit", "transform", "reconstruct", "inspect", "copy", "export", "run", "schema"]
+        first = ["demo", "info", "plan", "fit", "merge", "transform", "reconstruct", "inspect"]
+        return [*first, "copy", "export", "run", "schema"]
 
 
 @click.group(
@@ -56,15 +59,22 @@ def main() -> NoReturn:
     """Run the command line; errors made on purpose are one line, with the exit code of their kind."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names may be any bytes
+    with stopping_on_signals(_SWITCH):
+        _main()
+
+
+def _main() -> NoReturn:
     from .machine import share_pools
 
-    share_pools()
     try:
+        share_pools()
         sys.exit(cli.main(standalone_mode=False))
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         remedy = f" See: {context.command_path} --help" if context else ""
         _fail(error.format_message().replace("\n", " ") + remedy, error.exit_code)
+    except Stopped as error:
+        _fail(f"{error} Go on with: {_command(*sys.argv[1:])}", error.exit_code)
     except StreampcaError as error:
         _fail(str(error), error.exit_code)
     except (KeyboardInterrupt, click.exceptions.Abort):
@@ -95,7 +105,7 @@ def _carry_out(run: Run, given: dict[str, Any]) -> Result | None:
     from .terminal import Progress
 
     with Progress(quiet=given.get("quiet", False)) as listener:
-        return execute(run, listener)
+        return execute(run, listener, _SWITCH)
 
 
 def _console() -> Console:
@@ -187,6 +197,9 @@ def plan(source: tuple[str, ...], shape: str | None, dtype: str, workers: int, a
 @preparing
 @asking
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the error bounds' probes.")
+@click.option("--part", metavar="I/N", help="Samples of part I of N only, as in a job array: 3/16. Then: merge.")
+@sharing
+@keeping
 @writing
 def fit(source: tuple[str, ...], output: str, overwrite: bool, **given: Any) -> None:
     """Learn the components of a collection: write a model."""
@@ -195,7 +208,31 @@ def fit(source: tuple[str, ...], output: str, overwrite: bool, **given: Any) -> 
     if result is None:
         return
     _report_fit(_console(), result)
+    if run.fit.part is not None:
+        click.echo(f"next, with all {run.fit.part.partition('/')[2]} parts: streampca merge PARTS... -o model.zarr")
+        return
     click.echo(f"next: {_command('transform', output, *source, *opening_words(given), '-o', 'scores.zarr')}")
+
+
+@cli.command()
+@click.argument("parts", nargs=-1, required=True)
+@click.option("-o", "--output", required=True, metavar="MODEL", help="Folder for the model, e.g. model.zarr.")
+@budgeting
+@click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def merge(parts: tuple[str, ...], output: str, memory: str | None, overwrite: bool, quiet: bool) -> None:
+    """Make the model of a whole from those of its parts.
+
+    PARTS are the models of all parts of a collection, as fit --part wrote them, in any order; or models of several
+    collections, fitted alike. The samples are not read again.
+    """
+    from .merging import merge as merged
+    from .terminal import Progress
+
+    with Progress(quiet=quiet) as listener:
+        model = merged(parts, output, memory=memory, overwrite=overwrite, listener=listener)
+    _show_model(_console(), model, SHOWN)
+    click.echo(f"wrote {output}")
 
 
 @cli.command()
@@ -205,6 +242,7 @@ def fit(source: tuple[str, ...], output: str, overwrite: bool, **given: Any) -> 
 @click.option("--whiten", is_flag=True, help="Divide by the deviation along each component.")
 @opening
 @budgeting
+@keeping
 @writing
 def transform(model: str, source: tuple[str, ...], output: str, whiten: bool, overwrite: bool, **given: Any) -> None:
     """Project a collection on a model's components: write scores."""
@@ -221,6 +259,7 @@ def transform(model: str, source: tuple[str, ...], output: str, whiten: bool, ov
 @click.option("--whiten", is_flag=True, help="Scores are whitened (those in .zarr say so themselves).")
 @opening
 @budgeting
+@keeping
 @writing
 def reconstruct(
     model: str, source: tuple[str, ...], output: str, count: int | None, whiten: bool, overwrite: bool, **given: Any
@@ -245,7 +284,9 @@ def inspect(model: str, count: int, as_json: bool) -> None:
         return
     _show_model(_console(), found, count)
     about = found.provenance
-    click.echo(f"\nfitted {about.get('created')} from {about.get('source')} by streampca {about.get('streampca')}")
+    part = "part {} of {} of ".format(*about["part"]) if "part" in about else ""
+    source = f"{part}{about.get('source')}"
+    click.echo(f"\nfitted {about.get('created')} from {source} by streampca {about.get('streampca')}")
 
 
 @cli.command("run")

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from .blocks import part_of
 from .errors import ConfigError, first_line, nearest
 from .request import RULES, RuleName
 
@@ -34,6 +35,11 @@ def _count_or_rule(value: Any) -> Any:
         except ValueError:
             raise ValueError(f"input should be a number, null, or one of {', '.join(RULES)}") from None
     return _not_yes_or_no(value)
+
+
+def _part(value: str) -> str:
+    part_of(value)
+    return value
 
 
 _Count = int | float | RuleName | None
@@ -102,6 +108,9 @@ class FitConfig(Section):
     precision: str = "auto"
     sample_weight: str | None = Field(None, description="how often each sample counts: a column, as for labels")
     scratch: str | None = Field(None, description="folder for a scratch copy; beside the output by default")
+    part: Annotated[str, AfterValidator(_part)] | None = Field(
+        None, description="3/16: the third of 16 runs of samples only; streampca merge makes one model of all"
+    )
     seed: _Int = 0
 
 
@@ -123,7 +132,22 @@ class OutputConfig(Section):
 class ExecutionConfig(Section):
     """Who runs the tasks."""
 
-    kind: Literal["local"] = "local"
+    kind: Literal["local", "dask"] = Field("local", description="this process, or a dask cluster")
+    address: str | None = Field(None, description="of a scheduler that runs, such as tcp://10.0.0.1:8786")
+    cluster: str | None = Field(None, description="class that makes a cluster, such as dask_jobqueue.SLURMCluster")
+    options: dict[str, Any] | None = Field(None, description="what that class is called with")
+    workers: Annotated[_Int | None, Field(ge=1)] = Field(None, description="how many; of this machine, processes")
+    memory: Annotated[int | str | None, BeforeValidator(_not_yes_or_no)] = Field(
+        None, description="of each process of this machine, such as 4 GiB"
+    )
+    wait: Annotated[float, Field(gt=0)] | None = Field(None, description="seconds to wait for the first worker")
+
+
+class CheckpointConfig(Section):
+    """How a run is kept as it goes, beside its outputs, so that the same run goes on when it was stopped."""
+
+    enabled: bool = Field(True, description="keep it")
+    every: float = Field(30.0, ge=0, description="least seconds between saves, which never take 3 % of the time")
 
 
 class Run(Section):
@@ -135,6 +159,7 @@ class Run(Section):
     fit: FitConfig = FitConfig()
     output: OutputConfig = OutputConfig()
     execution: ExecutionConfig = ExecutionConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
 
     def to_yaml(self) -> str:
         """The run as a run file; keys at their defaults are left out."""

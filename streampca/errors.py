@@ -61,6 +61,16 @@ class OutputError(StreampcaError, OSError):
         return str(self.args[0]) if self.args else ""
 
 
+class ClusterError(StreampcaError, RuntimeError):
+    """A cluster that cannot be reached, is lost, or whose workers lack what the work takes."""
+
+
+class Stopped(StreampcaError):  # noqa: N818 - it is no error that somebody stops a run
+    """A run was told to stop, and goes on where it was when it is started again."""
+
+    exit_code = 75
+
+
 def nearest(name: str, known: list[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the known name closest to `name`, or an empty string when none is close."""
     import difflib

@@ -18,6 +18,7 @@ from .model import PCAModel
 from .prepare import Preparation
 from .readers import Collection, open_collection
 from .request import Request
+from .saving import Checkpointing
 from .units import parse_bytes
 from .weights import weights_of
 
@@ -34,7 +35,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         n_features).
     whiten : bool, default=False
         Divide scores by the standard deviation along each component.
-    method : {"auto", "covariance"}, default="auto"
+    method : {"auto", "covariance", "dual"}, default="auto"
         How; "auto" lets the plan choose.
     memory : int or str, optional
         Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
@@ -42,6 +43,8 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Of products; sums are always double.
     preparation : Preparation, optional
         Done to every sample first.
+    checkpoint : path, optional
+        Folder to save a fit in as it goes, so that the same fit goes on when it was killed.
     random_state : int, RandomState or None, default=0
         Seeds the probes that bound the error; the components do not depend on it.
 
@@ -83,6 +86,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         memory: int | str | None = None,
         precision: str = "auto",
         preparation: Preparation | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
         random_state: Any = 0,
     ) -> None:
         self.n_components = n_components
@@ -91,6 +95,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.memory = memory
         self.precision = precision
         self.preparation = preparation
+        self.checkpoint = checkpoint
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -112,7 +117,8 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         seed = int(state) if isinstance(state, Integral) else int(check_random_state(state).randint(2**31 - 1))
         request = Request(wanted, self.method, memory, self.precision, seed)
         weights = weights_of(sample_weight, collection.raw)
-        self.model_: PCAModel = fit_collection(collection, request, weights=weights)
+        kept = None if self.checkpoint is None else Checkpointing(os.fspath(self.checkpoint))
+        self.model_: PCAModel = fit_collection(collection, request, weights=weights, checkpoint=kept)
         self.n_features_in_ = collection.raw.n_features
         return self
 

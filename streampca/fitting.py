@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 import os
-import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
 from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from . import __version__
+from .blocks import Part, part_of
 from .collection import check_dtype, sample_dims
 from .components import ComponentSink
-from .errors import DataError, OutputError, RequestError, SourceError, nearest
-from .events import Finished, Listener, Planned, silent
-from .execute import Executor, SerialExecutor
+from .errors import DataError, RequestError, SourceError, nearest
+from .events import Finished, Listener, Planned, one_at_a_time, silent
+from .execute import Executor, LocalExecutor
 from .machine import PeakMeter
+from .making import numbers_of, provenance_of
 from .methods import METHODS, Decomposition
 from .model import PCAModel
 from .outputs import check_place
-from .planning import Plan, check_executable, make_plan, problem_of
-from .prepare import Preparation, Prepared, resolved, unflatten
+from .planning import Plan, check_executable, make_plan, part_plan, problem_of
+from .prepare import Preparation, Prepared, resolved
 from .readers import Collection, Opening, open_collection
 from .request import Request
-from .solve import FAILURE
+from .resumable import Begun
+from .running import as_of, executing, scratch_name, suited
+from .saving import Checkpointing, Saver, check_apart, identity_of
 from .store import ModelWriter, check_model_output, pca_arrays, pca_attributes
 from .units import parse_bytes, parse_shape
 from .weights import weights_digest, weights_of
@@ -47,10 +48,11 @@ _OPTIONS = (
     "output",
     "overwrite",
     "scratch",
+    "part",
+    "checkpoint",
+    "cluster",
     "listener",
 )
-SCRATCH = ".streampca-scratch"  # what the name of a scratch copy ends in
-VERSIONS = ("numpy", "scipy", "dask", "zarr")
 
 
 def plan(
@@ -145,14 +147,17 @@ def declared(shape: Sequence[int] | str, dtype: Any) -> Any:
         raise RequestError(f"shape {shape!r} is more than 2^63 bytes; give the shape of a part.") from None
 
 
-def plan_collection(collection: Prepared, request: Request, *, weighted: bool = False) -> Plan:
-    """Plan a request on an opened collection; see `plan`."""
+def plan_collection(
+    collection: Prepared, request: Request, *, weighted: bool = False, part: Part | None = None
+) -> Plan:
+    """Plan a request on an opened collection, or on a part of it; see `plan`."""
     if collection.n_samples < 2:
         raise DataError(
             f"{collection.source} has one sample, and variance needs at least two; give more images, cut one "
             "into windows by --patches 16x16 (patches=16), or name the axes of one by --sample-axes y,x (sample_axes)."
         )
-    return make_plan(replace(problem_of(collection), weighted=weighted), request)
+    problem = replace(problem_of(collection), weighted=weighted)
+    return make_plan(problem, request) if part is None else part_plan(problem, request, part)
 
 
 def fit(
@@ -168,6 +173,9 @@ def fit(
     output: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     scratch: str | os.PathLike[str] | None = None,
+    part: str | tuple[int, int] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    cluster: Any = None,
     listener: Listener = silent,
     **opening: Unpack[Opening],
 ) -> PCAModel:
@@ -203,6 +211,17 @@ def fit(
     scratch : path, optional
         Folder for a copy of the collection, in the order in which it is analysed, where the plan finds that faster
         than decoding it several times; beside `output` by default. It is removed afterwards.
+    part : str or (int, int), optional
+        ``"3/16"`` or (3, 16): the third of 16 nearly equal runs of samples only. The model keeps what `merge` makes
+        the model of all of them of, as it would be without parts; only method "covariance" can. Weights and
+        preparation are those of the whole collection.
+    checkpoint : path, optional
+        Folder to save the fit in as it goes. When the process dies, the same call goes on from there and gives the
+        same model; the folder is removed when it is complete.
+    cluster : int, str or distributed.Client, optional
+        Who shares the work: so many processes of this machine, or the workers of a dask cluster, by its scheduler's
+        address or through a client. `memory` is then that of each. (A script that asks for processes needs
+        ``if __name__ == "__main__":``, as with `multiprocessing`.)
     listener : callable, optional
         Told what happens (`streampca.events`).
     **opening
@@ -223,6 +242,8 @@ def fit(
         If an option is wrong for this collection.
     BudgetError
         If what was asked does not fit the budget; before any data is read.
+    ClusterError
+        If there is no cluster, its workers lack a package, memory or the data, or it is lost.
     OutputError
         If `output` exists (and `overwrite` is false) or cannot be written, or there is no room for a scratch copy.
     """
@@ -231,9 +252,12 @@ def fit(
     place = None if output is None else Place(os.fspath(output), overwrite)
     raw = open_collection(source, listener=listener, **opening)
     weights = weights_of(sample_weight, raw)
-    return fit_collection(
-        prepared(raw, preparation, listener), request, weights=weights, place=place, listener=listener
-    )
+    collection, wanted = prepared(raw, preparation, listener), part_of(part)
+    how: dict[str, Any] = {"weights": weights, "place": place, "part": wanted, "listener": listener}
+    if checkpoint is not None:
+        how["checkpoint"] = Checkpointing(os.fspath(checkpoint))
+    with executing(cluster, request.memory, listener=listener) as executor:
+        return fit_collection(collection, request, executor=executor, **how)
 
 
 @dataclass(frozen=True)
@@ -267,57 +291,56 @@ def fit_collection(
     *,
     weights: Float64 | None = None,
     place: Place | None = None,
+    part: Part | None = None,
     executor: Executor | None = None,
+    checkpoint: Checkpointing | None = None,
     listener: Listener = silent,
 ) -> PCAModel:
     """Plan and run a request on an opened collection, and write the model where there is a place for it; see `fit`."""
     began = time.perf_counter()
-    chosen = plan_collection(collection, request, weighted=weights is not None)
+    listener = one_at_a_time(listener)
+    saver = None
+    if checkpoint is not None:
+        check_apart(checkpoint.folder, None if place is None else place.path)
+        identity = identity_of(collection, request, weights_digest(weights), part)
+        saver = Saver(checkpoint, identity, anew=place is not None and place.overwrite, listener=listener)
+    runner = executor or LocalExecutor()
+    before = {} if saver is None else {"memory": saver.memory, "workers": saver.workers}
+    with as_of(runner):
+        chosen = plan_collection(collection, suited(request, runner, **before), weighted=weights is not None, part=part)
     check_executable(chosen)
-    scratch = scratch_name(request, place)
+    runner.check(partial(collection.read, slice(0, 1)), chosen.bill.total, listener)
+    scratch = scratch_name(request, None if place is None else place.path)
     listener(Planned(chosen))
+    if saver is not None:
+        saver.begin(chosen, request.scratch)
+        scratch = saver.scratch
     meter = PeakMeter()
     run = partial(
         METHODS[chosen.method],
         collection,
         chosen,
-        executor or SerialExecutor(),
+        runner,
         weights=weights,
         scratch=scratch,
+        keep=None if saver is None else saver.stage,
         listener=listener,
     )
 
     def about(found: Decomposition) -> dict[str, Any]:
         seconds = time.perf_counter() - began
-        provenance = _provenance(collection, chosen, found, seconds, meter.peak())
-        return {**provenance, "sample_weight": weights_digest(weights)}
+        return provenance_of(_data(collection, weights, part), chosen, found, seconds=seconds, peak=meter.peak())
 
-    if chosen.stored and place is not None:
-        model = _written(collection, run, place, about)
-    else:
-        found = run()
-        model = _model(collection, found, about(found), found.components)
-        if place is not None:
-            model.save(place.path, overwrite=place.overwrite)
+    with nullcontext() if saver is None else saver.running():
+        if chosen.stored and place is not None:
+            model = _written(collection, run, place, about, keeps=saver is not None)
+        else:
+            found = run()
+            model = _model(collection, found, about(found), found.components)
+            if place is not None:
+                model.save(place.path, overwrite=place.overwrite)
     listener(Finished("fit", time.perf_counter() - began))
     return model
-
-
-def scratch_name(request: Request, place: Place | None) -> str | None:
-    """What the name of a scratch copy begins with: beside the output, or in the folder that was given.
-
-    Raises
-    ------
-    OutputError
-        If that is no folder.
-    """
-    if request.scratch is None:
-        return None if place is None else place.path.rstrip("/") + SCRATCH
-    if not os.path.isdir(request.scratch):
-        raise OutputError(
-            f"scratch {request.scratch!r} is not a folder; make it, or give another by --scratch (scratch=)."
-        )
-    return os.path.join(request.scratch, f"streampca{SCRATCH}")
 
 
 def _written(
@@ -325,13 +348,15 @@ def _written(
     run: Callable[..., Decomposition],
     place: Place,
     about: Callable[[Decomposition], dict[str, Any]],
+    *,
+    keeps: bool,
 ) -> PCAModel:
-    """A model whose components are written as they are made, and stay on disk."""
-    with ModelWriter(place.path, overwrite=place.overwrite) as writer:
+    """A model whose components are written as they are made, and stay on disk; perhaps when the fit breaks off, too."""
+    with ModelWriter(place.path, overwrite=place.overwrite, keeps=keeps) as writer:
+        like: dict[str, Any] = {"dims": sample_dims(collection), "mask": collection.mask}
 
-        def sink(count: int, dtype: np.dtype[Any]) -> ComponentSink:
-            shape = (count, *collection.sample_shape)
-            return writer.components(shape, dims=sample_dims(collection), dtype=dtype, mask=collection.mask)
+        def sink(count: int, dtype: np.dtype[Any], begun: Begun | None) -> ComponentSink:
+            return writer.components((count, *collection.sample_shape), dtype=dtype, begun=begun, **like)
 
         found = run(sink=sink)
         model = _model(collection, found, about(found), writer.stored())
@@ -350,42 +375,24 @@ def prepared(raw: Collection, preparation: Preparation | None, listener: Listene
 
 def _model(collection: Prepared, found: Decomposition, provenance: dict[str, Any], components: Any) -> PCAModel:
     dims = sample_dims(collection)
-    if isinstance(components, np.ndarray):
-        components = unflatten(components, collection.sample_shape, collection.mask)
     return PCAModel(
-        components=components,
-        mean=unflatten(found.mean[None], collection.sample_shape, collection.mask)[0],
-        explained_variance=found.explained_variance,
-        error_bound=found.error_bound,
-        angle_bound=found.angle_bound,
-        total_variance=found.total_variance,
-        n_samples=found.n_samples,
-        total_weight=None if found.total_weight == found.n_samples else found.total_weight,
+        **numbers_of(found, collection.sample_shape, collection.mask, components),
         sample_dims=dims,
         coordinates={name: values for name, values in collection.coordinates.items() if name in dims},
         raw_shape=collection.raw.sample_shape,
         raw_kind=collection.raw.dtype.kind,
-        eigenvalues=found.eigenvalues,
         mask=collection.mask,
         preparation=collection.preparation,
         provenance=provenance,
-        statistic=found.statistic,
     )
 
 
-def _provenance(
-    collection: Collection, chosen: Plan, found: Decomposition, seconds: float, peak: int | None
-) -> dict[str, Any]:
-    return {
-        "streampca": __version__,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+def _data(collection: Collection, weights: Float64 | None, part: Part | None) -> dict[str, Any]:
+    """What a model's provenance says of the data."""
+    data = {
         "source": collection.source,
         "fingerprint": collection.fingerprint(),
-        "plan": chosen.to_json(),
         "skipped": [list(item) for item in collection.skipped],
-        "exact_sums": found.exact,
-        "bound_failure_probability": FAILURE,
-        "seconds": round(seconds, 3),
-        "peak_bytes": peak,
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in VERSIONS}},
+        "sample_weight": weights_digest(weights),
     }
+    return data if part is None else {**data, "part": list(part), "n_samples": collection.n_samples}

@@ -90,6 +90,15 @@ writing = together(
     click.option("-q", "--quiet", is_flag=True, help="No progress."),
     click.option("--print-config", is_flag=True, help="Print the run as a run file and stop."),
 )
+keeping = together(
+    click.option("--checkpoint/--no-checkpoint", default=True, help="Save as it goes, to go on from [default: yes]."),
+    click.option("--checkpoint-every", type=click.FloatRange(0), metavar="SECONDS", help="At least [default: 30]."),
+)
+sharing = together(
+    click.option("--workers", type=click.IntRange(1), metavar="N", help="Share the work among so many processes."),
+    click.option("--worker-memory", metavar="SIZE", help="Memory of each process [default: as the budget needs]."),
+    click.option("--address", metavar="URL", help="Scheduler of a dask cluster whose workers share the work."),
+)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -104,6 +113,8 @@ def run_of(source: str | tuple[str, ...], **given: Any) -> Run:
         "fit": _fit(given),
         "output": output,
         "model": given.get("model"),
+        "checkpoint": _checkpoint(given),
+        "execution": _execution(given),
     }
     return make_run(data, "the command")
 
@@ -147,12 +158,23 @@ def _preparation(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fit(given: dict[str, Any]) -> dict[str, Any]:
-    names = ("memory", "method", "precision", "seed", "sample_weight", "scratch")
+    names = ("memory", "method", "precision", "seed", "sample_weight", "scratch", "part")
     fit = {key: given[key] for key in names if given.get(key) is not None}
     wanted = given.get("n_components")
     if wanted is not None:
         fit["n_components"] = None if wanted == "all" else wanted
     return fit
+
+
+def _checkpoint(given: dict[str, Any]) -> dict[str, Any]:
+    every = given.get("checkpoint_every")
+    return {"enabled": given.get("checkpoint", True)} | ({} if every is None else {"every": every})
+
+
+def _execution(given: dict[str, Any]) -> dict[str, Any]:
+    names = {"address": "address", "workers": "workers", "worker_memory": "memory"}
+    asked = {key: given[name] for name, key in names.items() if given.get(name) is not None}
+    return {"kind": "dask", **asked} if asked else {}
 
 
 def _axis(name: str) -> int | str:

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from .applying import check_foreseen
-from .asked import open_run, preparation_of, request_of
+from .asked import cluster_of, open_run, preparation_of, request_of
+from .blocks import part_of
 from .config import Run
 from .copying import check_copy, copy_collection
 from .drawing import draw
@@ -30,11 +31,13 @@ from .prepare import Prepared
 from .readers import Collection
 from .readers.sniff import is_several
 from .record import LISTING, PICTURES, check_directory, recorded, recorded_run, write_summary
+from .request import HOW
+from .running import executing
+from .saving import FOLDER, Checkpointing, clear_finished
+from .stopping import Switch
 from .store import are_held, check_model_output
 from .units import parse_bytes
 from .weights import weights_digest, weights_of
-
-_HOW = {"memory", "workers", "scratch", "output"}  # of a request: what changes how an answer is found, and not which
 
 
 @dataclass
@@ -46,7 +49,7 @@ class Result:
     written: list[str] = field(default_factory=list)
 
 
-def execute(run: Run, listener: Listener = silent) -> Result:
+def execute(run: Run, listener: Listener = silent, switch: Switch | None = None) -> Result:
     """Carry out a run.
 
     Parameters
@@ -56,6 +59,8 @@ def execute(run: Run, listener: Listener = silent) -> Result:
         in its directory: they are used again.
     listener : callable
         Told what happens.
+    switch : Switch, optional
+        Ends the run when it is turned, at the end of a block; the same run goes on from there.
 
     Returns
     -------
@@ -66,10 +71,16 @@ def execute(run: Run, listener: Listener = silent) -> Result:
     StreampcaError
         One line saying what is wrong; outputs finished before are kept.
     """
+    switch = switch or Switch()
+    listener = switch.watched(listener)
     outputs = _outputs(run)
+    cluster_of(run)  # refuses what does not go together
+    _check_part(run, outputs)
     _check_apart(run, outputs)
+    for path in outputs.files:
+        clear_finished(path)
     raw = open_run(run.collection, listing=_listing(run, outputs), listener=listener)
-    task = _Fit(run, raw, listener)
+    task = _Fit(run, raw, listener, switch)
     earlier = _earlier_model(task, outputs)
     kept = _kept(run, outputs) if earlier else set()
     _check_outputs(run, outputs, {*kept, outputs.model or ""} if earlier else kept)
@@ -103,6 +114,7 @@ class _Fit:
     run: Run
     raw: Collection
     listener: Listener
+    switch: Switch
 
     @cached_property
     def collection(self) -> Prepared:
@@ -159,6 +171,15 @@ def _outputs(run: Run) -> _Outputs:
     if (asked.transform or asked.report) and not folder:
         raise RequestError("output.transform and output.report need output.directory; add it, or give output.scores.")
     return found
+
+
+def _check_part(run: Run, outputs: _Outputs) -> None:
+    """Refuse to apply the model of a part, which is one step on the way to that of the whole."""
+    if run.fit.part is not None and any((outputs.scores, outputs.images, outputs.pictures)):
+        raise RequestError(
+            f"fit.part {run.fit.part} makes the model of a part only; leave out scores, images and report, and give "
+            "them with the model that streampca merge makes."
+        )
 
 
 def _listing(run: Run, outputs: _Outputs) -> str | None:
@@ -232,10 +253,21 @@ def _made(task: _Fit, outputs: _Outputs) -> Result:
     place = Place(outputs.model, run.output.overwrite) if outputs.model else None
     if outputs.scores or outputs.images:
         _check_applying(task, outputs)
-    model = fit_collection(task.collection, request_of(run), weights=task.weights, place=place, listener=told)
+    how: dict[str, Any] = {"weights": task.weights, "place": place, "part": part_of(run.fit.part)}
+    folder = _checkpoint(run, outputs.model)
+    if folder is not None:
+        how["checkpoint"] = Checkpointing(folder, run.checkpoint.every, task.switch)
+    request = request_of(run)
+    with executing(cluster_of(run), request.memory, listener=told) as executor:
+        model = fit_collection(task.collection, request, **how, executor=executor, listener=told)
     if outputs.model and not are_held(model.components.nbytes, _budget(run)):
         model = load_model(outputs.model, memory=run.fit.memory)  # leaves memory to what follows
     return Result(model.without_statistic(), plans[0], [outputs.model] if outputs.model else [])
+
+
+def _checkpoint(run: Run, output: str | None) -> str | None:
+    """The folder where an output is kept as it is made, beside it."""
+    return output.rstrip("/") + FOLDER if output and run.checkpoint.enabled else None
 
 
 def _budget(run: Run) -> int:
@@ -293,12 +325,15 @@ def _change(task: _Fit, model: PCAModel) -> str | None:
     before = {**fitted.get("plan", {}).get("request", {}), **model.preparation.to_json()}
     now = {**vars(request_of(task.run)), **collection.preparation.to_json()}
     for key, value in now.items():
-        if key not in _HOW and before.get(key) != value:
+        if key not in HOW and before.get(key) != value:
             return f"{key} {before.get(key)!r} and this run has {value!r}"
     if not _alike(model.mask, collection.mask):
         return "another mask"
     if not _alike(model.preparation.scale, collection.preparation.scale):
         return "another scale"
+    part = part_of(task.run.fit.part)
+    if fitted.get("part") != (part and list(part)):
+        return f"part {fitted.get('part')} and this run has {part and list(part)}"
     if fitted.get("source") != source:
         return f"source {fitted.get('source')!r} and this run has {source!r}"
     if fitted.get("sample_weight") != weights_digest(task.weights):
@@ -332,11 +367,14 @@ def _apply(task: _Fit, result: Result, model: PCAModel, outputs: _Outputs, kept:
         "listener": task.listener,
         "whiten": run.output.whiten,
     }
+    if run.checkpoint.enabled:
+        how["checkpoint_every"] = run.checkpoint.every
     if outputs.scores and outputs.scores not in kept:
-        model.write_scores(raw, outputs.scores, **how)
+        model.write_scores(raw, outputs.scores, checkpoint=_checkpoint(run, outputs.scores), **how)
         result.written.append(outputs.scores)
     if outputs.images and outputs.images not in kept:
-        model.write_reconstruction(raw, outputs.images, n_components=run.output.n_components, **how)
+        how |= {"n_components": run.output.n_components, "checkpoint": _checkpoint(run, outputs.images)}
+        model.write_reconstruction(raw, outputs.images, **how)
         result.written.append(outputs.images)
     if outputs.pictures:
         result.written += draw(model, raw, outputs.pictures)

@@ -21,7 +21,7 @@ from rich.style import Style
 from rich.table import Column, Table
 from rich.text import Text
 
-from .events import BlockDone, Event, PassFinished, PassStarted, Solving, Warned
+from .events import BlockDone, Event, PassFinished, PassStarted, Resumed, Solving, Warned
 from .panels import limits_of, picture
 from .plot import digits_trusted
 from .units import format_bytes, format_seconds
@@ -96,6 +96,8 @@ class _Pass:
     started: float
     samples_done: int = 0
     bytes_done: int = 0
+    samples_kept: int = 0  # done before, and not counted in rates
+    bytes_kept: int = 0
 
     @classmethod
     def of(cls, event: PassStarted, now: float) -> _Pass:
@@ -106,11 +108,13 @@ class _Pass:
 
     def rates(self, seconds: float) -> str:
         seconds = max(seconds, 1e-3)
-        return f"{self.samples_done / seconds:.0f} samples/s, {format_bytes(self.bytes_done / seconds)}/s"
+        samples, count = self.samples_done - self.samples_kept, self.bytes_done - self.bytes_kept
+        return f"{samples / seconds:.0f} samples/s, {format_bytes(count / seconds)}/s"
 
     def so_far(self, seconds: float) -> str:
         done = min(1.0, self.samples_done / max(1, self.samples))
-        left = f", {format_seconds(seconds * (1 - done) / done)} left" if done else ""
+        now = done - self.samples_kept / max(1, self.samples)
+        left = f", {format_seconds(seconds * (1 - done) / now)} left" if now > 0 else ""
         return f"{self.label}: {100 * done:.0f} %, {self.rates(seconds)}{left}"
 
 
@@ -138,6 +142,12 @@ class _Lines:
                 self._pass.samples_done += event.samples
                 self._pass.bytes_done += event.bytes
                 self._advance(self._pass)
+            case Resumed() if self._pass:
+                self._pass.samples_done += event.samples
+                self._pass.bytes_done += event.bytes
+                self._pass.samples_kept += event.samples
+                self._pass.bytes_kept += event.bytes
+                self._print(f"{self._pass.label}: {event.samples} samples were done before")
             case PassFinished() if self._pass:
                 self._finish(f"{self._pass.label}: {format_seconds(event.seconds)}, {self._pass.rates(event.seconds)}")
                 self._pass = None

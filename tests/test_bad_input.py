@@ -304,7 +304,7 @@ def test_commands_that_are_none(here, words, says):
     ("collection: {source: images.npy, select: {0: [1, 2, 3]}}", "collection.select"),
     ("collection: {source: no}", "collection.source = False"),
     ("collection: {source: images.npy}\noutput: {report: perhaps}", "output.report = 'perhaps'"),
-    ("collection: {source: images.npy}\nexecution: {kind: dask}", "execution.kind = 'dask'"),
+    ("collection: {source: images.npy}\nexecution: {kind: slurm}", "execution.kind = 'slurm'"),
     ("1: 2\ncollection: {source: images.npy}", "key 1 is not a name"),
     ("collection: {source: !!python/object/apply:os.mkdir [sprung]}", "is not YAML"),
     (b"\xff\xfe\x00collection", "give a text file in YAML"),

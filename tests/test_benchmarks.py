@@ -118,3 +118,58 @@ def test_rates_measures_every_rate_that_plans_count_with():
         measured, planned = table[rate.name]
         assert float(measured) > 0
         assert float(planned) == getattr(RATES, rate.name)
+
+
+def test_ahead_prints_the_parts_of_both_sources():
+    size = ("--samples", "600", "--side", "16", "--pictures", "300", "--picture-side", "16", "--components", "4")
+    done = run("ahead.py", *size, "--rounds", "1")
+    assert done.returncode == 0, done.stderr
+    parts = re.findall(r"^(decoding, 1 at a time|computing|fit) +(\S+)", done.stdout, flags=re.MULTILINE)
+    assert [name for name, _ in parts] == ["decoding, 1 at a time", "computing", "fit"] * 2
+    assert all(float(seconds) > 0 for _, seconds in parts)
+    found = re.findall(r"^(.*): the fit takes (\S+) times the larger .*; (\S+) is aimed at$", done.stdout, re.MULTILINE)
+    assert [(name, aim) for name, _, aim in found] == [("gzip HDF5", "1.25"), ("PNG", "1.4")]
+    assert all(float(ratio) > 0 for _, ratio, _ in found)
+
+
+def test_cluster_prints_what_sharing_costs():
+    done = run("cluster.py", "--samples", "3000", "--side", "16", "--rounds", "1", "--memory", "64MiB")
+    assert done.returncode == 0, done.stderr
+    table = cells(done.stdout)
+    assert {"one process", "2 workers"} <= set(table)
+    assert float(re.search(r"workers to one process: ([0-9.]+) \(at most 1.25\)", done.stdout)[1]) > 0
+    assert float(table["2 workers"][-1]) < float(table["2 workers"][-2]) + 16, "the peak is within the bill"
+
+
+def test_kills_are_survived():
+    size = ("--samples", "1000", "--wide", "60", "--side", "64")
+    done = run("kills.py", *size, "--kills", "1", "--cases", "sweep", "--rounds", "0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert cells(done.stdout)["dual, sweep"][0] == "1"
+
+
+def test_kills_fail_when_an_answer_is_another_or_too_much_is_repeated(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import kills
+
+    notes = [kills.Note(at, 1, "done", 10) for at in (1.0, 2.0, 3.0)]
+    dead, ended = kills.Attempt(-9, 3.0, "", notes), kills.Attempt(0, 4.0, "", notes * 2)
+    case = kills.Case("fit", ["fit"], ("m.npy",))
+
+    def outcome(written, *attempts):
+        left, found = iter(attempts), kills.Outcome()
+
+        def attempt(case, place, options, moment=None):
+            (place / "m.npy").write_text(written)
+            return next(left)
+
+        monkeypatch.setattr(kills, "attempt", attempt)
+        kills.broken(case, whole, tmp_path / "killed", 0.0, iter([1.0]), found)
+        return found
+
+    (tmp_path / "m.npy").write_text("right")
+    whole = kills.Whole({"m.npy": kills.digest(tmp_path / "m.npy")}, ["m.npy"], ended)
+    assert outcome("right", dead, kills.Attempt(0, 3.0, "", notes)).wrong == []
+    assert outcome("right", dead, ended).wrong == ["fit: 30 samples were done again, and intervals hold 10"]
+    wrong = outcome("wrong", dead, kills.Attempt(0, 3.0, "", notes)).wrong
+    assert wrong == ["fit: m.npy was incomplete after a kill", "fit: m.npy is not that of the unbroken run"]

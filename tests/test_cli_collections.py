@@ -196,7 +196,7 @@ def test_options_mistyped(digits, option, text, remedy, tmp_path):
 
 def test_schema_is_json_with_every_section():
     schema = json.loads(succeeded("schema"))
-    assert set(schema["properties"]) == {"collection", "model", "prepare", "fit", "output", "execution"}
+    assert set(schema["properties"]) == {"collection", "model", "prepare", "fit", "output", "execution", "checkpoint"}
 
 
 def test_scalar_yaml_of_samples(tmp_path):

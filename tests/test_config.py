@@ -84,13 +84,17 @@ FULL = {
     },
     "fit": {
         "n_components": 1e-4, "method": "covariance", "memory": "2 GiB", "precision": "double",
-        "sample_weight": "w.npy", "scratch": "/fast", "seed": 7,
+        "sample_weight": "w.npy", "scratch": "/fast", "part": "3/16", "seed": 7,
     },
     "output": {
         "directory": "runs/1e3", "model": "m", "scores": "s.npy", "images": "i.zarr", "collection": "c.zarr",
         "transform": True, "report": True, "whiten": True, "n_components": 3, "overwrite": True,
     },
-    "execution": {"kind": "local"},
+    "execution": {
+        "kind": "dask", "address": "tcp://a:1", "cluster": "a.Cluster", "options": {"queue": "no", "n": 1},
+        "workers": 4, "memory": "4 GiB", "wait": 90.0,
+    },
+    "checkpoint": {"enabled": False, "every": 5.0},
 }  # fmt: skip
 
 

@@ -122,7 +122,7 @@ def test_parameters_and_clone():
     params = given.get_params()
     assert params == {
         "n_components": 3, "whiten": True, "method": "auto", "memory": "64 MiB", "precision": "double",
-        "preparation": preparation, "random_state": 7,
+        "preparation": preparation, "checkpoint": None, "random_state": 7,
     }  # fmt: skip
     copy = clone(given)
     assert copy.get_params().keys() == params.keys()

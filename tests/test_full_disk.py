@@ -28,20 +28,6 @@ LIMIT = 20_000  # bytes a file may have where files are limited
 NO_ROOM = {"disk": "No space left on device", "limit": "File too large"}
 
 
-@pytest.fixture
-def disk(here):
-    """A file system of 4 MiB."""
-    mount, unmount = shutil.which("mount"), shutil.which("umount")
-    if mount is None or unmount is None or os.geteuid() != 0:
-        pytest.skip("only root can mount a small file system")
-    os.mkdir("disk")
-    done = subprocess.run([mount, "-t", "tmpfs", "-o", "size=4m", "tmpfs", "disk"], capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"a small file system cannot be mounted here: {done.stderr.strip()}")
-    yield Path("disk")
-    subprocess.run([unmount, "-l", here / "disk"], check=True)
-
-
 def fill(disk, free):
     """Leave so many bytes free."""
     size = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize

@@ -22,16 +22,17 @@ tour
 demo terminal options
 pipeline
 estimator report record copying asked drawing
-fitting plot export
-model
+fitting merging plot export
+model making saving running
 methods applying store weights calibration
-planning
-bill components rates
+planning resumable
+bill components rates checkpoint
 readers prepare accumulate solve execute subspace outputs panels
-config tiling
+config tiling sinks
 request blocks boxes collection products
-events units lanes
-machine
+stopping units lanes
+events
+machine disk
 errors
 """
 LEVEL = {name: -row for row, line in enumerate(ROWS.split("\n")) for name in line.split()}
@@ -39,7 +40,7 @@ EVERYWHERE = {"__init__", "testing"}  # may import anything; of these, only the 
 
 # Who may know a package: modules, or parts of a sub-package ("readers/dask" stands for every file of that name).
 KNOWS = {
-    "zarr": ("readers", "store", "applying", "outputs", "components", "copying", "demo"),
+    "zarr": ("readers", "store", "applying", "sinks", "components", "resumable", "copying", "demo"),
     "dask": ("readers/dask", "execute", "applying", "model"),
     "distributed": ("execute",),
     "click": ("cli", "options"),
