@@ -1,4 +1,4 @@
-"""What chose four things: one BLAS for a loop, blocks of 24 MiB, dense solves to p = 2048, and lanes to p = 1536.
+"""What chose four things: one BLAS for a loop, blocks of 24 MiB, dense solves to p = 2048, and lanes to p = 2048.
 
 python benchmarks/choices.py
 """
@@ -7,19 +7,24 @@ from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
-from fresh import machine, median_seconds, print_table
+from fresh import folder, machine, median_seconds, print_table, tell, warm
 from scipy.linalg import blas
+from synthetic import npy_of, strokes
 
-from streampca.accumulate import Scatter
-from streampca.lanes import sharing_blas
+import streampca
+from streampca.events import Event, PassFinished
+from streampca.planning import covariance as planning
 from streampca.solve import solve_dense
 
 MIB = 2**20
+LANES_BYTES = 120_000_000  # of pictures of every size
 
 
 def one_blas(p: int, rounds: int) -> list[tuple[str, float]]:
@@ -64,29 +69,27 @@ def dense_solves(sizes: list[int]) -> list[tuple[str, float]]:
     return found
 
 
-def lanes(sizes: list[int], rounds: int) -> list[tuple[str, float]]:
-    """Scatter matrices of whole numbers in two lanes of one BLAS thread, against one lane of two threads."""
+def lanes(directory: Path, sizes: list[int], rounds: int) -> list[tuple[str, float]]:
+    """The pass of whole fits of pictures, about 120 MB a size, in one lane and in two, in turn."""
     found = []
-    for p in sizes:
-        n = 8192 if p > 1024 else 32768
-        rows = np.random.default_rng(p).integers(0, 255, (n, p), dtype=np.uint8)
-
-        def together(rows: np.ndarray = rows) -> None:
-            with sharing_blas(2), ThreadPoolExecutor(2) as threads:
-                one, other = threads.map(partial(added, in_lane=True), np.array_split(rows, 2))
-            one.absorb(other)
-
-        found.append((f"p = {p}, two lanes", median_seconds(together, rounds)))
-        found.append((f"p = {p}, one", median_seconds(partial(added, rows), rounds)))
+    for side in sizes:
+        file = npy_of(directory, strokes, LANES_BYTES // side**2, side)
+        warm(file)
+        tell(f"pictures of {side} x {side}")
+        seconds: dict[str, list[float]] = {"one lane": [], "two": []}
+        for _ in range(rounds):
+            for name, most in zip(seconds, (0, side**2), strict=True):
+                seconds[name].append(pass_seconds(file, most))
+        found += [(f"p = {side**2}, {name}", statistics.median(taken)) for name, taken in seconds.items()]
     return found
 
 
-def added(rows: np.ndarray, *, in_lane: bool = False) -> Scatter:
-    """The scatter of some rows, a block at a time."""
-    scatter = Scatter(rows.shape[1], in_lane=in_lane)
-    for start in range(0, len(rows), 4096):
-        scatter.update(rows[start : start + 4096])
-    return scatter
+def pass_seconds(file: Path, lane_features: int) -> float:
+    """Seconds of the pass of one fit where samples of up to so many features are analysed in lanes."""
+    events: list[Event] = []
+    with patch.object(planning, "LANE_FEATURES", lane_features):
+        streampca.fit(file, n_components=10, method="covariance", precision="single", listener=events.append)
+    return next(event.seconds for event in events if isinstance(event, PassFinished))
 
 
 def main() -> None:
@@ -94,17 +97,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--features", type=int, default=784)
     parser.add_argument("--megabytes", type=int, default=384)
-    parser.add_argument("--sizes", type=int, nargs="*", default=[512, 1024, 2048, 4096])
+    parser.add_argument("--sizes", type=int, nargs="*", default=[512, 1024, 2048, 4096], help="of dense solves")
+    parser.add_argument("--sides", type=int, nargs="*", default=[28, 40, 48, 56], help="of the pictures of lanes")
+    parser.add_argument("--directory", type=Path, help="keep the pictures here")
     options = parser.parse_args()
     print(machine())
-    for title, rows in (
-        ("products of a loop", one_blas(options.features, options.rounds)),
-        (f"reading {options.megabytes} MiB in blocks", block_sizes(options.megabytes * MIB, options.rounds)),
-        ("dense solves", dense_solves(options.sizes)),
-        ("scatter matrices", lanes(options.sizes, options.rounds)),
-    ):
-        print()
-        print_table((title, "seconds"), [(name, f"{seconds:.4f}") for name, seconds in rows])
+    with folder(options.directory) as directory:
+        for title, rows in (
+            ("products of a loop", one_blas(options.features, options.rounds)),
+            (f"reading {options.megabytes} MiB in blocks", block_sizes(options.megabytes * MIB, options.rounds)),
+            ("dense solves", dense_solves(options.sizes)),
+            ("passes of fits", lanes(directory, options.sides, options.rounds)),
+        ):
+            print()
+            print_table((title, "seconds"), [(name, f"{seconds:.4f}") for name, seconds in rows])
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ LANE_SHARES = 3  # of the shares below that are tried with lanes: smaller blocks
 
 
 LANE_FEATURES = (
-    1536  # beyond, adding p x p to the sum of each lane takes what BLAS's threads lose (benchmarks/choices.py)
+    2048  # beyond, adding p x p to the sum of each lane takes what BLAS's threads lose (benchmarks/choices.py)
 )
 
 
