@@ -22,6 +22,7 @@ from .sinks import ATTRIBUTE, SINKS, Sink, Table, Unfinished
 from .units import MIB
 
 PARTIAL, REPLACED = ".streampca-partial", ".streampca-replaced"  # nobody else's names: what has them is removed
+SCRATCH = ".streampca-scratch"  # what the name of a scratch copy ends in
 NEXT_TO_NOTHING = 1 * MIB  # free on a disk: no model or table fits
 
 

@@ -12,9 +12,8 @@ from .errors import ClusterError, OutputError, RequestError
 from .events import Listener, silent
 from .execute import Executor, LocalExecutor, Wanted
 from .machine import keeping_to
+from .outputs import SCRATCH
 from .request import Request
-
-SCRATCH = ".streampca-scratch"  # what the name of a scratch copy ends in
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from .errors import DataError, OutputError, RequestError, Stopped
 from .events import Checkpoint, Listener, Warned
 from .execute import Saved
 from .execute.protocol import Stateful
-from .outputs import check_place, discard
+from .outputs import SCRATCH, check_place, discard
 from .planning import Plan
 from .prepare import Prepared
 from .request import HOW, Request
@@ -35,12 +35,10 @@ from .units import MIB, format_seconds
 Array = npt.NDArray[Any]
 
 FOLDER = ".streampca-checkpoint"  # what the name of a folder ends in that lies beside an output
-COPY = ".streampca-scratch"  # what the name of a scratch copy ends in
 EVERY = 30.0  # seconds between saves, or more ...
 SHARE = 0.025  # ... so that they take no more of the time than this
 PATIENCE = 20.0  # seconds that a save may take when the run is told to stop
 UNMEASURED = 100 * MIB  # bytes a second, until a save has been measured
-
 
 OURS = re.compile(r"(fit|scores|images|(scatter|gram|components|scratch)-\d+)\.[ab]")  # in a folder that may hold more
 
@@ -183,7 +181,7 @@ class Saver:
         now = {name: value for name, value in plan.to_json().items() if name in CUTTING}
         if not self._begun:
             self.clear()  # states of nobody knows which fit
-            copy = os.path.join(scratch or self.folder, f"{uuid.uuid4().hex[:12]}{COPY}")
+            copy = os.path.join(scratch or self.folder, f"{uuid.uuid4().hex[:12]}{SCRATCH}")
             self._begun = {
                 "identity": self._identity,
                 "plan": now,

@@ -7,10 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import streampca
 import streampca.planning.choose as choose
@@ -379,6 +382,31 @@ def test_a_replacement_that_was_killed_goes_on(files, tmp_path):
         run(source_of(files, "sweep"), "sweep", folder, dying(2)[0], k=4)
     saving.clear_finished(str(tmp_path / "m.zarr"))
     assert len(list(folder.iterdir())) > 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(block=st.floats(1, 20), cost=st.floats(0.001, 60), growth=st.floats(1, 1.05))
+def test_saving_takes_less_than_three_hundredths(block, cost, growth):
+    """Whatever a block and a save take, and though saves grow: by a clock of our own."""
+    now, spent = 0.0, 0.0
+
+    class State:
+        def state(self, *, copy=True):
+            return {"sum": np.zeros(1)}
+
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        patch.setattr(saving.time, "monotonic", lambda: now)
+        stage = saving.Saver(saving.Checkpointing(folder), {}, listener=lambda event: None).stage("scatter")
+
+        def save(self, at, state):
+            nonlocal now, spent, cost
+            now, spent, cost = now + cost, spent + cost, cost * growth
+
+        patch.setattr(saving.Saver, "_save", lambda self, slots, at, state: save(slots, at, state))
+        while now < 300 * max(cost, 10):
+            now += block
+            stage.offer(0, 0, int(now), State())
+    assert 0 < spent < 0.03 * now
 
 
 def test_the_estimator_goes_on(files, tmp_path, monkeypatch):

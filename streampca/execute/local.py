@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Generic, Self
 
 from ..blocks import Span
-from ..events import Event, Listener
+from ..events import Listener, one_at_a_time
 from ..lanes import sharing_blas
 from .folding import Part, Whole, fold_part, parts_of
 from .protocol import A, Keeper, Task
@@ -98,14 +98,8 @@ class _Work(Generic[A]):
     """
 
     def __init__(self, fold: Callable[..., A], listener: Listener) -> None:
-        self._fold, self._listener = fold, listener
-        self._telling, self._over = threading.Lock(), threading.Event()
+        self._fold, self.tell, self._over = fold, one_at_a_time(listener), threading.Event()
         self._errors: dict[int, BaseException] = {}
-
-    def tell(self, event: Event) -> None:
-        """Hand an event on."""
-        with self._telling:
-            self._listener(event)
 
     def do(self, part: Part[A]) -> A:
         """Fold a part, in a thread."""
