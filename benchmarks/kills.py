@@ -237,6 +237,7 @@ def cases_of(directory: Path, samples: int, wide: int, side: int, named: Sequenc
         "output: {directory: run, transform: true}\n"
     )
     fit = ["fit", str(narrow), "-k", "20", "--memory", "128MiB", "--method", "covariance", "-o", "model.zarr"]
+    several = [word if word != "covariance" else "randomized" for word in fit]
     dual = ["fit", str(pictures), "-k", "20", "--memory", "128MiB", "--method", "dual", "-o", "model.zarr"]
     few = ["--samples", f"0:{samples // 4}"]  # images take more time to write than scores
     apply = partial(applied, str(model), str(narrow))
@@ -244,6 +245,7 @@ def cases_of(directory: Path, samples: int, wide: int, side: int, named: Sequenc
         Case("covariance", fit, ("model.zarr",)),
         Case("covariance, part 2/3", [*fit, "--part", "2/3"], ("model.zarr",)),
         *(Case(f"dual, {name}", dual, ("model.zarr",), name) for name in ("sweep", "pairs", "scratch")),
+        Case("randomized", several, ("model.zarr",)),
         Case("transform to Zarr", apply("transform", "scores.zarr"), ("scores.zarr",)),
         Case("transform to npy", apply("transform", "scores.npy"), ("scores.npy",)),
         Case("reconstruct to Zarr", [*apply("reconstruct", "images.zarr"), *few], ("images.zarr",)),

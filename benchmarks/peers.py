@@ -8,6 +8,11 @@ reference in float64. Run it on digits and on data with a large offset, which so
     python benchmarks/peers.py
     python benchmarks/peers.py --problem offset
 
+or on pictures of which neither p x p nor n x n fits the budget, where several passes are made (the reference alone then
+takes minutes, and 8 GB):
+
+    python benchmarks/peers.py --problem photographs --only randomized,compressed,xeofs
+
 Peers that are not installed are named as such; `pip install dask-ml xeofs` adds the last rows. `--only eigh,auto` takes
 the rows with one of these words in their name: IncrementalPCA takes minutes.
 """
@@ -21,21 +26,39 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from fresh import alternating, folder, in_fresh_process, machine, measured, mib, print_table, tell, warm
-from scipy.linalg import blas, eigh
-from synthetic import Draw, npy_of, offset, strokes
+from scipy.linalg import eigh
+from scipy.sparse.linalg import LinearOperator, eigsh
+from synthetic import Draw, npy_of, offset, photographs, strokes
 
 Floats = npt.NDArray[np.floating[Any]]
 
-PROBLEMS: dict[str, tuple[Draw, int]] = {"digits": (strokes, 200_000), "offset": (offset, 20_000)}
+
+class Problem(NamedTuple):
+    """Pictures, how many and how large, and the budget of our fit."""
+
+    draw: Draw
+    samples: int
+    side: int
+    memory: str | None = None
+
+
+PROBLEMS = {
+    "digits": Problem(strokes, 200_000, 28),
+    "offset": Problem(offset, 20_000, 28),
+    "photographs": Problem(photographs, 30_000, 128, "1 GiB"),
+}
 OURS = "streampca.fit, from the file"
 TINY = "tiny.npy"  # beside the data
-BLOCK = 16_384  # rows to a block for peers that take blocks
+BLOCK = 16_384  # rows of 28 x 28 to a block for peers that take blocks, or as many bytes of others
+PANEL = 2048
+DENSE = 4096  # features up to which the reference is found by LAPACK, which for more takes an hour
 
 
 class Result(NamedTuple):
@@ -48,17 +71,20 @@ class Result(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """One row: ``load(path)`` before the clock starts, ``fit(loaded, k)`` while it runs gives the variances."""
+    """One row: ``load(path)`` before the clock starts, ``fit(loaded, k)`` while it runs gives the variances.
+
+    Ours is told the budget, too.
+    """
 
     package: str
     load: Callable[[Path], Any]
-    fit: Callable[[Any, int], Floats]
+    fit: Callable[..., Floats]
 
 
-def ours(path: Path, k: int) -> Floats:
+def ours(path: Path, k: int, memory: str | None = None) -> Floats:
     import streampca
 
-    return streampca.fit(path, n_components=k).explained_variance
+    return streampca.fit(path, n_components=k, memory=memory).explained_variance
 
 
 def pca(data: Floats, k: int, solver: str) -> Floats:
@@ -87,8 +113,20 @@ def dask_pca(path: Path, k: int, **options: Any) -> Floats:
     import dask.array as da
     from dask_ml.decomposition import PCA
 
-    data = da.from_array(mapped(path), chunks=(BLOCK, -1), name=False, asarray=False).astype(np.float32)
+    data = da.from_array(
+        mapped(path), chunks=(block_rows(mapped(path).shape[1]), -1), name=False, asarray=False
+    ).astype(np.float32)
     return PCA(k, random_state=0, **options).fit(data).explained_variance_
+
+
+def dask_compressed(path: Path, k: int) -> Floats:
+    import dask.array as da
+
+    data = da.from_array(
+        mapped(path), chunks=(block_rows(mapped(path).shape[1]), -1), name=False, asarray=False
+    ).astype(np.float32)
+    sizes = da.linalg.svd_compressed(data - data.mean(axis=0), k, n_power_iter=4, seed=0)[1].compute()
+    return sizes**2 / (len(data) - 1)
 
 
 def xeofs_eof(data: Floats, k: int) -> Floats:
@@ -110,17 +148,25 @@ def mapped(path: Path) -> npt.NDArray[Any]:
 def blocks(path: Path, dtype: type[np.floating[Any]]) -> Iterator[Floats]:
     """Rows of a file, block by block, converted; read, since mapped pages would count as memory used."""
     (n, p), stored, offset = mapped(path).shape, mapped(path).dtype, np.load(path, mmap_mode="r").offset
-    for start in range(0, n, BLOCK):
-        values = np.fromfile(path, stored, min(BLOCK, n - start) * p, offset=offset + start * p * stored.itemsize)
+    rows = block_rows(p)
+    for start in range(0, n, rows):
+        values = np.fromfile(path, stored, min(rows, n - start) * p, offset=offset + start * p * stored.itemsize)
         yield values.astype(dtype, copy=False).reshape(-1, p)
+
+
+def block_rows(p: int) -> int:
+    """Rows to a block."""
+    return max(1, BLOCK * 28 * 28 // p)
 
 
 def array(path: Path, dtype: type[np.floating[Any]] | None = None) -> npt.NDArray[Any]:
     """All rows of a file in memory, (n, p), as stored or converted."""
     dtype = dtype or mapped(path).dtype.type
     rows = np.empty(mapped(path).shape, dtype)
-    for start, block in zip(range(0, len(rows), BLOCK), blocks(path, dtype), strict=True):
-        rows[start : start + BLOCK] = block
+    start = 0
+    for block in blocks(path, dtype):
+        rows[start : start + len(block)] = block
+        start += len(block)
     return rows
 
 
@@ -146,11 +192,12 @@ PEERS = {
     "dask-ml PCA randomized, memory map": Peer(
         "dask_ml", itself, partial(dask_pca, svd_solver="randomized", iterated_power=2)
     ),
+    "dask svd_compressed, four power iterations, memory map": Peer("dask", itself, dask_compressed),
     "xeofs EOF, float32 array": Peer("xeofs", partial(array, dtype=np.float32), xeofs_eof),
 }
 
 
-def run(name: str, path: Path, k: int) -> Result | str:
+def run(name: str, path: Path, k: int, **words: str | None) -> Result | str:
     """Run one peer in this process, and say in words if it fails.
 
     Imports, and what is done once in a process, are done before on a tiny array.
@@ -161,7 +208,7 @@ def run(name: str, path: Path, k: int) -> Result | str:
         began = time.perf_counter()
         data = peer.load(path)
         loaded = time.perf_counter()
-        variances = peer.fit(data, k)
+        variances = peer.fit(data, k, **words)
         return loaded - began, time.perf_counter() - loaded, np.asarray(variances)
 
     warnings.simplefilter("ignore")  # peers' own
@@ -174,13 +221,26 @@ def run(name: str, path: Path, k: int) -> Result | str:
 
 
 def reference(path: Path, k: int) -> Floats:
-    """Leading variances by a textbook: two passes, everything in float64."""
+    """Leading variances by a textbook: two passes, everything in float64; kept beside the data."""
+    kept = path.with_suffix(f".reference-{k}.npy")
+    if not kept.exists():
+        np.save(kept, computed(path, k))
+    return np.load(kept)
+
+
+def computed(path: Path, k: int) -> Floats:
     n, p = mapped(path).shape
     mean = sum(block.sum(axis=0) for block in blocks(path, np.float64)) / n
-    scatter = np.zeros((p, p), order="F")
+    scatter = np.zeros((p, p))
     for block in blocks(path, np.float64):
-        blas.dsyrk(1.0, (block - mean).T, beta=1.0, c=scatter, overwrite_c=1)
-    return eigh(scatter, lower=False, eigvals_only=True, subset_by_index=(p - k, p - 1))[::-1] / (n - 1)
+        block -= mean
+        for start in range(0, p, PANEL):  # a symmetric update of all at once may crash (streampca.products)
+            scatter[start : start + PANEL] += block[:, start : start + PANEL].T @ block
+    if p <= DENSE:
+        return eigh(scatter, eigvals_only=True, subset_by_index=(p - k, p - 1))[::-1] / (n - 1)
+    product = LinearOperator((p, p), matvec=scatter.__matmul__, dtype=np.float64)
+    start = np.random.default_rng(0).standard_normal(p)
+    return eigsh(product, k, ncv=6 * k, tol=1e-12, v0=start, return_eigenvectors=False)[::-1] / (n - 1)
 
 
 def row(name: str, results: list[Result], truth: Floats, baseline: float) -> list[str]:
@@ -220,26 +280,35 @@ def report(results: dict[str, list[Result | str]], truth: Floats) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problem", choices=PROBLEMS, default="digits")
-    parser.add_argument("--samples", type=int, help="default: 200000 digits, 20000 with an offset")
-    parser.add_argument("--side", type=int, default=28, help="pixels along each side of a sample")
+    parser.add_argument("--samples", type=int, help="default: 200000 digits, 20000 with an offset, 30000 photographs")
+    parser.add_argument("--side", type=int, help="pixels along each side of a sample; default: 28, of photographs 128")
     parser.add_argument("--components", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="", help="words, one of which a row's name has; ours always runs")
     parser.add_argument("--directory", type=Path, help="keep the data here; by default a temporary folder")
     args = parser.parse_args()
-    draw, usual = PROBLEMS[args.problem]
-    n, k, words = args.samples or usual, args.components, args.only.split(",")
+    problem = PROBLEMS[args.problem]
+    n, side, k, words = (
+        args.samples or problem.samples,
+        args.side or problem.side,
+        args.components,
+        args.only.split(","),
+    )
     chosen = [name for name in PEERS if name == OURS or any(word in name for word in words)]
     installed = [name for name in chosen if find_spec(PEERS[name].package)]
 
     with folder(args.directory) as directory:
-        path = npy_of(directory, draw, n, args.side)
-        np.save(directory / TINY, next(draw(512, 8, 0)))
+        path = npy_of(directory, problem.draw, n, side)
+        np.save(directory / TINY, np.concatenate([*islice(problem.draw(512, 8), 512)]))
         warm(path)
-        print(f"{args.problem}: {n} x {args.side} x {args.side} {mapped(path).dtype}, k = {k}; {machine()}")
+        print(f"{args.problem}: {n} x {side} x {side} {mapped(path).dtype}, k = {k}; {machine()}")
         tell("reference in float64")
         truth = in_fresh_process(reference, path, k)
-        jobs = {name: partial(in_fresh_process, run, name, path, k) for name in installed}
+        budget = {"memory": problem.memory}
+        jobs = {
+            name: partial(in_fresh_process, partial(run, **budget) if name == OURS else run, name, path, k)
+            for name in installed
+        }
         report(alternating(args.rounds, jobs), truth)
     for name in chosen:
         if name not in installed:

@@ -68,7 +68,7 @@ def offset(n: int, side: int, seed: int = 0) -> Iterator[Floats]:
         yield field.reshape(-1, side, side)
 
 
-def textures(n: int, side: int, seed: int = 0) -> Iterator[npt.NDArray[np.float32]]:
+def textures(n: int, side: int, seed: int = 0, noise: float = 0.1) -> Iterator[npt.NDArray[np.float32]]:
     """float32 pictures, one at a time, (1, side, side), whose amplitudes fall as one over the frequency, and noise."""
     frequency = np.hypot(np.fft.fftfreq(side)[:, None], np.fft.rfftfreq(side)) * side
     frequency[0, 0] = 1
@@ -76,8 +76,18 @@ def textures(n: int, side: int, seed: int = 0) -> Iterator[npt.NDArray[np.float3
         rng = np.random.default_rng([seed, number])
         white = rng.standard_normal((2, *frequency.shape), dtype=np.float32)
         picture = np.fft.irfft2((white[0] + 1j * white[1]) / frequency, (side, side)) * side
-        noise = 0.1 * rng.standard_normal((side, side), dtype=np.float32)
-        yield (picture + noise + 5).astype(np.float32)[None]
+        grain = noise * rng.standard_normal((side, side), dtype=np.float32)
+        yield (picture + grain + 5).astype(np.float32)[None]
+
+
+def photographs(n: int, side: int, seed: int = 0) -> Iterator[npt.NDArray[np.uint8]]:
+    """uint8 pictures, one at a time, (1, side, side): textures of little noise, their spread a sixth of the range."""
+    for texture in textures(n, side, seed, noise=0.005):
+        texture -= 5
+        texture *= 700
+        texture += 128
+        np.clip(texture, 0, 255, out=texture)
+        yield texture.astype(np.uint8)
 
 
 def npy_of(directory: Path, draw: Draw, n: int, side: int, seed: int = 0) -> Path:
