@@ -6,42 +6,35 @@ Cost: n p^2 flops for the pass; 8/3 p^3 for a dense solve, about 2 p^2 times a f
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-from ..accumulate import NotFiniteError, Scatter
-from ..blocks import Span, blocks_of
-from ..events import BlockDone, Listener, PassFinished, PassStarted
+from ..accumulate import Scatter
+from ..events import Listener, PassFinished, PassStarted
 from ..execute import Executor
 from ..machine import hand_back
 from ..planning import Plan
 from ..readers import Collection
 from ..solve import Solution, certify
-from .faults import bad_sample, check_variance
+from .faults import check_variance
 from .leading import leading_pairs, next_value
 from .protocol import Array, Decomposition, Float64, Keep, stored_dtype
+from .samples import SamplesTask, of_samples
 
 
-@dataclass(frozen=True)
-class ScatterTask:
-    """Fold spans of a collection into a `Scatter`."""
+@dataclass(frozen=True, kw_only=True)
+class ScatterTask(SamplesTask[Scatter]):
+    """Fold spans of a collection into a `Scatter`; its parameters, beside those of every `SamplesTask`."""
 
-    collection: Collection
     precision: str
     product_rows: int
-    block_rows: int
     seed: int
     in_lane: bool = False
-    weights: Float64 | None = None
-    together: int = 1
-    _rooms: list[Array] = field(default_factory=list, repr=False)
 
     def start(self) -> Scatter:
         """Return an empty scatter of the collection's width."""
-        self._make_rooms()
+        self.make_rooms()
         return Scatter(
             self.collection.n_features,
             precision=self.precision,
@@ -52,52 +45,8 @@ class ScatterTask:
 
     def restore(self, state: dict[str, Array]) -> Scatter:
         """Return the scatter whose state this is."""
-        self._make_rooms()
+        self.make_rooms()
         return Scatter.from_state(state, copy=False, in_lane=self.in_lane)
-
-    def _make_rooms(self) -> None:
-        """Take the memory that blocks are read into, once and in this thread.
-
-        What a thread that reads ahead takes and gives back stays in a pool of that thread's (`machine.share_pools`).
-        """
-        count = min(self.block_rows, self.collection.n_samples) * self.collection.n_features
-        while self.collection.fills and len(self._rooms) < self.together:
-            self._rooms.append(np.empty(count, self.collection.dtype))
-
-    def blocks(self, span: Span) -> Iterable[Span]:
-        """Blocks that end at multiples of the plan's block length."""
-        return blocks_of(span, self.block_rows)
-
-    def counts(self, block: Span) -> BlockDone:
-        """Samples of a block, and their bytes."""
-        return BlockDone(block.size, block.size * self.collection.row_bytes)
-
-    def fetch(self, block: Span) -> tuple[Array, Array | None]:
-        """Read a block; return it, and the memory it was read into."""
-        if not self._rooms:
-            return self.collection.read(slice(*block)), None
-        room = self._rooms.pop()
-        rows = room[: block.size * self.collection.n_features].reshape(block.size, -1)
-        self.collection.read_into(slice(*block), None, rows)
-        return rows, room
-
-    def feed(self, accumulator: Scatter, block: Span, fetched: tuple[Array, Array | None]) -> None:
-        """Absorb a block; name the sample and its file when it holds no number."""
-        rows, room = fetched
-        weights = None if self.weights is None else self.weights[slice(*block)]
-        try:
-            accumulator.update(rows, at=block.start, weights=weights)
-        except NotFiniteError as error:
-            raise bad_sample(error, self.collection) from None
-        if room is not None:
-            self._rooms.append(room)
-
-    def release(self) -> None:
-        """Give back the memory that blocks were read into."""
-        self._rooms.clear()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_rooms": []}
 
 
 def fit_covariance(
@@ -118,14 +67,11 @@ def fit_covariance(
         If a sample holds NaN or infinity, or all samples are equal.
     """
     task = ScatterTask(
-        collection,
-        plan.precision,
-        plan.product_rows,
-        plan.block_rows,
-        plan.request.seed,
+        precision=plan.precision,
+        product_rows=plan.product_rows,
+        seed=plan.request.seed,
         in_lane=plan.lanes > 1,
-        weights=weights,
-        together=plan.lanes * (1 + plan.ahead),
+        **of_samples(collection, plan, weights),
     )
     scatter = _accumulate(task, plan, executor, listener, keep)
     scatter.settle()
