@@ -7,11 +7,15 @@ in place; what runs in lanes of a thread each through numpy's, which lets other 
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
+
+from . import machine
+from .lanes import sharing_blas
 
 Array = npt.NDArray[Any]
 
@@ -30,6 +34,9 @@ def times(left: Array, right: Array, *, in_lane: bool = False) -> Array:
     return gemm(1.0, first, second, trans_a=turned, trans_b=turned_too).T  # type: ignore[no-any-return]
 
 
+THREADED_BYTES = 96_000  # of a row of the matrix that threads of OpenBLAS may update together (12000 float64)
+
+
 def among(rows: Array, out: Array | None, *, in_lane: bool = False) -> Array:
     """``rows @ rows.T``, at least the upper triangle of it, float32, into `out` where it has the right shape.
 
@@ -41,9 +48,20 @@ def among(rows: Array, out: Array | None, *, in_lane: bool = False) -> Array:
     if in_lane:
         np.dot(rows, rows.T, out=out.T)
     else:
-        matrix, turned = _fortran(rows)
-        blas.ssyrk(1.0, matrix, trans=int(turned), beta=0.0, c=out, overwrite_c=1)
+        update_among(rows, out, beta=0.0)
     return out
+
+
+def update_among(rows: Array, out: Array, *, beta: float = 1.0) -> None:
+    """Make `out`, in Fortran order, ``beta * out + rows @ rows.T`` in its upper triangle; all float32 or all float64.
+
+    Of very many rows by one thread: two threads of OpenBLAS 0.3.30 write beyond their buffers, and the process dies
+    (seen from 16000 float64 and 30000 float32 rows on).
+    """
+    syrk = blas.ssyrk if out.dtype == np.float32 else blas.dsyrk
+    matrix, turned = _fortran(rows)
+    with sharing_blas(machine.cores()) if len(rows) * out.itemsize > THREADED_BYTES else nullcontext():
+        syrk(1.0, matrix, trans=int(turned), beta=beta, c=out, overwrite_c=1)
 
 
 def _fortran(matrix: Array) -> tuple[Array, bool]:
