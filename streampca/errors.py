@@ -65,6 +65,10 @@ class ClusterError(StreampcaError, RuntimeError):
     """A cluster that cannot be reached, is lost, or whose workers lack what the work takes."""
 
 
+class FaultError(StreampcaError, RuntimeError):
+    """A product or a sum that this machine computed or kept wrong."""
+
+
 class Stopped(StreampcaError):  # noqa: N818 - it is no error that somebody stops a run
     """A run was told to stop, and goes on where it was when it is started again."""
 

@@ -19,6 +19,7 @@ from scipy.linalg import blas
 
 from ..blocks import Span
 from ..lanes import in_lanes, lane_count
+from .alarms import check_lengths
 from .probes import CHECK_EVERY, CHECK_FEATURES, COUNT
 from .protocol import NotFiniteError, not_finite
 from .tiles import Bench, Multiplied, Tile
@@ -113,6 +114,7 @@ class Gram:
         self._along: Float64 = np.zeros((n_samples, COUNT))
         self._rounding: Float64 = np.zeros((n_samples, COUNT))
         self._checked = 0
+        self._squares: Float64 = np.zeros(n_samples)  # of lengths, added up beside the diagonal of G
         self._steepest = 0.0  # largest square of a centred value, averaged over a tile, of any sample so far
         self._probed = 0  # tiles
         self._benches: list[Bench] = []
@@ -214,6 +216,8 @@ class Gram:
             return
         if found.product is not None:
             self._gram[slice(*tile.rows), slice(*tile.others)] += found.product
+        if found.squares is not None:
+            self._squares[slice(*tile.rows)] += found.squares
         if found.along is not None:
             self._along[slice(*tile.rows)] += found.along
         if found.rounding is not None:
@@ -251,6 +255,7 @@ class Gram:
         self._gram += other._gram
         self._along += other._along
         self._rounding += other._rounding
+        self._squares += other._squares
         self.n_features += other.n_features
         self.exact = self.exact and other.exact
         self._checked += other._checked
@@ -275,12 +280,18 @@ class Gram:
         weights : ndarray of shape (n,), optional
             How often each sample counts, at least 0; the mean is weighted too.
 
+        Raises
+        ------
+        FaultError
+            If memory was so damaged that nothing made of the matrix would be right; less shows in error bounds.
+
         Notes
         -----
         G' = R (I - 1 w^T) G (I - w 1^T) R in float64, for w adding up to 1: of the centre that was subtracted before
         multiplying nothing is left, were it off by a standard deviation.
         """
         self.release()
+        check_lengths(self._gram, self._squares)
         gram, self._gram = self._gram, np.zeros((0, 0))
         share = np.full(len(gram), 1 / len(gram)) if weights is None else weights / weights.sum()
         roots = None if weights is None else np.sqrt(weights)
@@ -315,6 +326,7 @@ class Gram:
             "tiles": np.array(self._probed),
             "along": self._along.copy(),
             "rounding": self._rounding.copy(),
+            "squares": self._squares.copy(),
             "gram": gram,
         }
 
@@ -329,4 +341,5 @@ class Gram:
         new._along = np.array(state["along"], dtype=np.float64)
         new._rounding = np.array(state["rounding"], dtype=np.float64)
         new._gram = np.array(state["gram"], dtype=np.float64, order="F", copy=copy or None)
+        new._squares = np.array(state.get("squares", new._gram.diagonal()))  # older states do not say
         return new

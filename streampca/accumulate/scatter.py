@@ -13,12 +13,13 @@ from typing import Any, Literal, Self, cast
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import blas
 
-from ..products import among, times
+from ..products import among, times, update_among
+from .alarms import allowed, excess, made_right, symmetric_times
 from .probes import COUNT, Probes
 from .protocol import NotFiniteError, not_finite
 from .rounding import split, sum_of_squares, weighted_sum
+from .sums import Sums
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -31,7 +32,7 @@ CENTRE_ROWS = 64  # rows of a block that tell whether it lies far from the centr
 FAR = 4.0  # squared distance from the centre, in variances of the block, beyond which the centre is moved
 
 
-class Scatter:
+class Scatter(Sums):
     """Accumulates S over the samples, one block of rows after another.
 
     Parameters
@@ -73,16 +74,11 @@ class Scatter:
         seed: int = 0,
         in_lane: bool = False,
     ) -> None:
-        self.n_features, self.precision, self.product_rows, self.seed = n_features, precision, product_rows, seed
+        super().__init__(n_features, Probes(n_features, seed, precision, in_lane=in_lane))
+        self.precision, self.product_rows, self.seed = precision, product_rows, seed
         self.in_lane = in_lane
-        self.n_samples, self.weight = 0, 0.0
         self.exact = True
         self._dtype = np.dtype(np.float64 if precision == "double" else np.float32)
-        self._centre: Float64 = np.zeros(n_features)
-        self._total: Float64 = np.zeros(n_features)
-        self._squares = 0.0
-        self._scatter: Float64 = np.zeros((n_features, n_features), order="F")  # upper triangle
-        self._probes = Probes(n_features, seed, precision, in_lane=in_lane)
         self._steepest = 0.0  # largest second moment of a feature about the centre, per row, in any product so far
         self._product: Array | None = None
         self._work: Array | None = None
@@ -166,7 +162,7 @@ class Scatter:
         centred = self._centred(piece)
         if roots is not None:
             centred *= roots[:, None].astype(self._dtype)
-        diagonal = self._multiply(centred)
+        diagonal, products, bound = self._multiplied(centred, f"samples {at} to {at + len(piece) - 1}")
         if not np.isfinite(diagonal).all():
             raise not_finite(piece, at, self.precision)
         if self.precision == "single":
@@ -182,7 +178,8 @@ class Scatter:
         self.exact = self.exact and whole
         self._total += self._sums(centred, roots)
         self._squares += float(diagonal.sum(dtype=np.float64)) if self._sums_exactly else sum_of_squares(centred)
-        self._probes.update(centred, piece, self._centre, roots)
+        self._allowed += bound
+        self._probes.update(centred, piece, self._centre, roots, products=products)
 
     def _centred(self, piece: Array) -> Array:
         if self._work is None or len(self._work) < len(piece):
@@ -210,11 +207,34 @@ class Scatter:
         """Whether sums over a whole piece are as good as short ones."""
         return self.exact or self.precision == "double"
 
+    def _multiplied(self, centred: Array, what: str) -> tuple[Array, Array, Float64]:
+        """The diagonal of the product of a piece with itself, its products with the probes, (p, 8), and their rounding.
+
+        In single precision they are checked against each other by a direction, and made again where they differ. What
+        double precision has added to S cannot be taken out again: S is checked at the end (`settle`).
+        """
+
+        def make() -> tuple[tuple[Array, Array, Float64], Float64]:
+            diagonal, products = self._multiply(centred), self._probes.multiply(centred)
+            bound = self._allowed_of(diagonal, products, len(centred))
+            if self._product is None:
+                return (diagonal, products, bound), np.zeros(0)
+            number, direction = self._probes.turn
+            found = symmetric_times(self._product, direction, in_lane=self.in_lane)
+            return (diagonal, products, bound), excess(found, products[:, number], bound)
+
+        return made_right(make, what)
+
+    def _allowed_of(self, diagonal: Array, products: Array, rows: int) -> Float64:
+        """What a product of rows and its probes may differ by, (p,), given its diagonal."""
+        whole = float(diagonal.sum(dtype=np.float64)) + self._probes.largest(products)
+        return allowed(diagonal, whole, rows, self._dtype, self.n_features)
+
     def _multiply(self, centred: Array) -> Array:
         """Form the product of a piece with itself; return its diagonal. In double it is added to S at once."""
         if self.precision == "double":
             before = self._scatter.diagonal().copy()
-            blas.dsyrk(1.0, centred.T, beta=1.0, c=self._scatter, overwrite_c=1)
+            update_among(centred.T, self._scatter)
             return self._scatter.diagonal() - before
         self._product = among(centred.T, self._product, in_lane=self.in_lane)
         return self._product.diagonal()
@@ -228,13 +248,6 @@ class Scatter:
         if self.n_samples and shift.any():
             self._shift(shift, self.weight, self._total)
         self._centre = centre
-
-    def _shift(self, shift: Float64, weight: float, total: Float64) -> None:
-        """Count rows of weight w and sum t about a centre moved by d: S' = S - t d^T - d t^T + w d d^T."""
-        blas.dsyr2(-1.0, total - weight * shift / 2, shift, a=self._scatter, overwrite_a=1)
-        self._probes.recentre(weight, total, shift)
-        self._squares += float(shift @ (weight * shift - 2 * total))
-        self._total -= weight * shift
 
     def absorb(self, other: Self) -> None:
         """Add the samples of another accumulator to this one; the other is left as it was, and not copied.
@@ -254,6 +267,7 @@ class Scatter:
         self._scatter += other._scatter
         self._total += other._total
         self._squares += other._squares
+        self._allowed += other._allowed
         self._probes.absorb(other._probes)
         shift = self._centre - other._centre
         if shift.any():
@@ -277,70 +291,20 @@ class Scatter:
         self._product = self._work = None
 
     def settle(self) -> None:
-        """Move the centre to the mean, rounded for whole numbers, so that equal sums have equal bits.
+        """Check the sums and move the centre to the mean, rounded for whole numbers: equal sums then have equal bits.
 
         A remaining offset of under half a unit (or of rounding) is left to `mean` and `offset`.
+
+        Raises
+        ------
+        FaultError
+            If the scatter is so damaged that nothing made of it would be right. Lesser damage is logged as a warning,
+            and shows in error bounds.
         """
         if self.n_samples:
+            self.check()
             mean = self.mean
             self._recentre(np.rint(mean) if self.exact else mean)
-
-    @property
-    def mean(self) -> Float64:
-        """Mean of the samples, shape (p,)."""
-        return self._centre + self.offset
-
-    @property
-    def offset(self) -> Float64:
-        """Mean less centre, d, shape (p,): the scatter about the mean is ``upper`` - w d d^T for the weight w."""
-        return self._total / (self.weight or 1.0)
-
-    @property
-    def upper(self) -> Float64:
-        """Scatter about the centre, (p, p) in Fortran order, upper triangle; read-only and not a copy."""
-        view = self._scatter.view()
-        view.flags.writeable = False
-        return view
-
-    @property
-    def trace(self) -> float:
-        """Sum of squared distances from the mean: n - 1 times the total variance.
-
-        From sums of its own: in the float32 product of a piece, small squares are lost beside the large ones added
-        before them, always downwards (1e-6 of the trace for a recording of rare bright events).
-        """
-        return max(0.0, self._squares - self.weight * float(self.offset @ self.offset))
-
-    @property
-    def probe_directions(self) -> Float64:
-        """W, shape (p, 8)."""
-        return self._probes.directions.copy()
-
-    @property
-    def probe_products(self) -> Float64:
-        """Y = S W about the mean, shape (p, 8)."""
-        offset = self.offset
-        return self._probes.products - self.weight * np.outer(offset, offset @ self._probes.directions)
-
-    @property
-    def probe_rounding(self) -> Float64:
-        """Rounding error of `probe_products` as measured on a sample of rows, scaled to all, shape (p, 8)."""
-        return self._probes.rounding * (self.weight / (self._probes.checked or 1.0))
-
-    @property
-    def size(self) -> int:
-        """Order of the matrix, p."""
-        return self.n_features
-
-    def multiply(self, block: Float64) -> Float64:
-        """The scatter about the mean times a block of columns, (p, l)."""
-        product = blas.dsymm(1.0, self._scatter, block)
-        along = blas.dgemv(1.0, block, self.offset, trans=1)
-        return blas.dger(-self.weight, self.offset, along, a=product, overwrite_a=1)  # type: ignore[no-any-return]
-
-    def matrix(self) -> Float64:
-        """Return the scatter about the mean as a new matrix, (p, p) in Fortran order, upper triangle."""
-        return blas.dsyr(-self.weight, self.offset, a=self._scatter.copy(order="F"), overwrite_a=1)  # type: ignore[no-any-return]
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Everything as plain arrays; without `copy` the scatter itself, to be written down and not to."""
@@ -353,6 +317,7 @@ class Scatter:
             "exact": np.array(self.exact),
             "steepest": np.array(self._steepest),
             "squares": np.array(self._squares),
+            "allowed": self._allowed.copy(),
             "centre": self._centre.copy(),
             "total": self._total.copy(),
             "scatter": self._scatter.copy(order="F") if copy else self.upper,
@@ -369,6 +334,7 @@ class Scatter:
         new.n_samples, new.exact = int(state["n_samples"]), bool(state["exact"])
         new.weight = float(state.get("weight", new.n_samples))  # states without weights have none
         new._steepest, new._squares = float(state["steepest"]), float(state["squares"])
+        new._allowed = np.array(state.get("allowed", np.full(new.n_features, np.inf)))  # older states do not say
         new._centre = np.array(state["centre"], dtype=np.float64)
         new._total = np.array(state["total"], dtype=np.float64)
         new._scatter = np.array(state["scatter"], dtype=np.float64, order="F", copy=copy or None)
