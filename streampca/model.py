@@ -32,8 +32,9 @@ from .events import Listener, silent
 from .planning import budget_of
 from .prepare import Frame, Preparation, Prepared, check_raw, given_shape
 from .readers import Collection, open_collection
-from .store import PER_COMPONENT, pca_arrays, pca_attributes, read_pca, read_state, write_model
+from .store import pca_arrays, pca_attributes, read_pca, read_state, write_model
 from .subspace import Subspace, working_dtype
+from .summary import summary_of
 from .units import GIB, format_shape, parse_bytes
 
 Array = npt.NDArray[Any]
@@ -61,6 +62,10 @@ class PCAModel:
         probability of 1e-6 over all components. NaN where unknown.
     angle_bound : ndarray of shape (k,)
         The component is within this angle (radians) of the true one; NaN where neighbouring variances lie too close.
+    variance_bound : ndarray of shape (k,) or None
+        A bound on each variance's relative error that is sharper than `error_bound`, where one is known.
+    outside : float or None
+        No direction left outside has a larger variance, except with a probability of 1e-6; None where not measured.
     eigenvalues : ndarray or None
         All variances of the collection, descending, where known.
     total_variance : float
@@ -97,6 +102,8 @@ class PCAModel:
     raw_kind: str
     total_weight: float | None = None
     coordinates: Mapping[str, Coordinate] = field(default_factory=dict)
+    variance_bound: Float64 | None = None
+    outside: float | None = None
     eigenvalues: Float64 | None = None
     mask: npt.NDArray[np.bool_] | None = None
     preparation: Preparation = field(default_factory=Preparation)
@@ -149,19 +156,8 @@ class PCAModel:
         )
 
     def summary(self) -> dict[str, Any]:
-        """The numbers as plain data; None for what is not finite."""
-        table = {name: [x if np.isfinite(x) else None for x in getattr(self, name).tolist()] for name in PER_COMPONENT}
-        return {
-            "n_components": self.n_components,
-            "n_samples": self.n_samples,
-            "n_features": self.n_features,
-            "sample_shape": list(self.sample_shape),
-            "sample_dims": list(self.sample_dims),
-            "total_variance": self.total_variance,
-            **table,
-            "preparation": self.preparation.to_json(),
-            "provenance": dict(self.provenance),
-        }
+        """The numbers as plain data, and how far to trust them; None for what is not finite."""
+        return summary_of(self)
 
     # -- what it does
 

@@ -16,6 +16,7 @@ import numpy as np
 from .errors import OutputError, RequestError
 from .outputs import staged
 from .panels import BLUE, DPI, GREY, SMALL, Array, AxesGrid, draw, grid_size, limits_of, new_figure, picture, sign_scale
+from .trust import digits_trusted, sharpest_bounds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -106,12 +107,12 @@ def mean_and_components(model: PCAModel, count: int = 8, figure: AnyFigure | Non
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for spare in axes[count + 1 :]:
         spare.remove()
-    mean = picture(model.mean)
+    mean, bounds = picture(model.mean), sharpest_bounds(model)
     draw(axes[0], mean, _mean_limits(model, mean))
     axes[0].set_title("mean", fontsize=SMALL)
     for index, ax in enumerate(axes[1 : count + 1]):
         draw(ax, picture(model.components[index]), signed=True)
-        digits = digits_trusted(model.error_bound[index])
+        digits = digits_trusted(bounds[index])
         share = f"{index + 1}: {100 * model.explained_variance_ratio[index]:.3g} %"
         ax.set_title(f"{share}\ngood to {digits}" if digits else share, fontsize=SMALL)
     if picture(model.mean).ndim == 2:
@@ -300,14 +301,6 @@ def save(figure_or_axes: Figure | Axes | AxesGrid, path: str | os.PathLike[str])
         raise OutputError(f"{os.fspath(path)} has no ending that names a picture format; call it .png, .pdf or .svg.")
     with staged(os.fspath(path)) as partial:
         figure.savefig(partial, dpi=DPI, format=ending)
-
-
-def digits_trusted(bound: float) -> str:
-    """Say a relative error bound in words, ``"6 digits"``; an empty string where it is not known."""
-    if not np.isfinite(bound):
-        return ""
-    digits = int(np.clip(np.floor(-np.log10(max(bound, 1e-15))), 0, 15))
-    return f"{digits or 'no'} digit{'' if digits == 1 else 's'}"
 
 
 def _ladder(n_components: int, ladder: Sequence[int] | None) -> list[int]:

@@ -33,6 +33,7 @@ Array = npt.NDArray[Any]
 
 FORMAT = 1
 PER_COMPONENT = ("explained_variance", "explained_variance_ratio", "singular_values", "error_bound", "angle_bound")
+SCALARS = ("total_weight", "outside")  # that a model may lack
 CHUNK_BYTES = 4 * MIB  # of one chunk: small enough to read a component alone, large enough for a disk
 HELD_SHARE = 4  # components of at most this share of the budget are read into memory; they are worked on in copies
 PIECE_SHARE = 16  # of the budget for what is read of others at a time
@@ -307,12 +308,12 @@ def pca_arrays(model: Any) -> dict[str, Stored]:
         "n_samples": Stored((), np.array(model.n_samples)),
         "total_variance": Stored((), np.array(model.total_variance)),
     }
-    if model.total_weight is not None:
-        arrays["total_weight"] = Stored((), np.array(model.total_weight))
+    arrays |= {name: Stored((), np.array(value)) for name in SCALARS if (value := getattr(model, name)) is not None}
     for name, coordinate in model.coordinates.items():
         arrays[name] = Stored((name,), coordinate.values, coordinate.attributes)
-    if model.eigenvalues is not None:
-        arrays["eigenvalues"] = Stored(("eigenvalue",), model.eigenvalues)
+    for name, dim in (("eigenvalues", "eigenvalue"), ("variance_bound", "component")):
+        if getattr(model, name) is not None:
+            arrays[name] = Stored((dim,), getattr(model, name))
     if model.mask is not None:
         arrays["mask"] = Stored(dims, np.asarray(model.mask))
     factors = model.preparation.full_scale(model.sample_shape)
@@ -340,10 +341,10 @@ def read_pca(path: str, memory: int) -> dict[str, Any]:
     fields = ("components", "mean", "explained_variance", "error_bound", "angle_bound")
     return {
         **{field: arrays[field] for field in fields},
-        "eigenvalues": arrays.get("eigenvalues"),
+        **{field: arrays.get(field) for field in ("eigenvalues", "variance_bound")},
         "total_variance": float(arrays["total_variance"]),
         "n_samples": int(arrays["n_samples"]),
-        "total_weight": float(arrays["total_weight"]) if "total_weight" in arrays else None,
+        **{name: float(arrays[name]) if name in arrays else None for name in SCALARS},
         "coordinates": {
             name: Coordinate(arrays[name], dict(group[name].attrs)) for name in map(str, dims) if name in arrays
         },

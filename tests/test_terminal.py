@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from streampca.events import BlockDone, Checkpoint, PassFinished, PassStarted, Planned, Solving, Warned
+from streampca.events import BlockDone, Checkpoint, Converging, PassFinished, PassStarted, Planned, Solving, Warned
 from streampca.terminal import Progress, components_table, draw_images
 
 
@@ -100,6 +100,41 @@ def test_a_log_says_what_is_being_solved_and_skips_the_rest():
         listener(BlockDone(1, 1))
         listener(PassFinished(1.0))
     assert lines(console) == ["solving: 784 x 784 eigenproblem"]
+
+
+def test_a_log_says_how_far_an_iteration_has_come():
+    console = log()
+    with Progress(console) as listener:
+        listener(Converging(passes=1, residual=np.inf, tol=1e-4))
+        listener(Converging(passes=2, residual=2.34e-3, tol=1e-4))
+    assert lines(console) == [
+        "after 1 pass: nothing settled yet, to reach 1.0e-04",
+        "after 2 passes: largest residual 2.3e-03, to reach 1.0e-04",
+    ]
+
+
+def test_a_bar_says_how_far_an_iteration_has_come():
+    console = screen()
+    with Progress(console) as listener:
+        bars = listener._view._bars
+        bars.live.auto_refresh = False
+        said = []
+        for event in (
+            PassStarted("products", 1, None, samples=10, bytes=10),
+            Solving("what is left"),
+            Converging(passes=1, residual=0.02, tol=1e-4),
+            PassStarted("products", 2, None, samples=10, bytes=10),
+            Converging(passes=2, residual=1e-3, tol=1e-4),
+        ):
+            listener(event)
+            said.append(bars.tasks[-1].description)
+    assert said == [
+        "products, pass 1",
+        "solving: what is left",
+        "solving: what is left, residual 2e-02",
+        "products, pass 2, residual 2e-02",
+        "products, pass 2, residual 1e-03",
+    ]
 
 
 @pytest.mark.parametrize("console", [log(), screen()], ids=["log", "terminal"])
@@ -258,6 +293,7 @@ def test_the_table_of_components_says_what_is_trusted():
         explained_variance_ratio=np.array([0.5, 0.25, 0.125]),
         error_bound=np.array([1e-6, 2e-3, np.nan]),
         angle_bound=np.array([1e-9, np.radians(2), np.nan]),
+        variance_bound=None,
     )
     console = log()
     console.print(components_table(model))
@@ -267,3 +303,7 @@ def test_the_table_of_components_says_what_is_trusted():
         ["3", "12.5", "%", "87.5", "%", "not", "measured", "unresolved"],
     ]
     assert components_table(model, count=2).row_count == 2
+    model.variance_bound = np.array([1e-6, 2e-7, np.nan])
+    console = log()
+    console.print(components_table(model))
+    assert [line.split()[5] for line in lines(console)[1:]] == ["6", "6", "not"]

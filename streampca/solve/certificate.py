@@ -5,8 +5,9 @@ is Gaussian with variance |S v - theta v|^2 in every entry. So |S v - theta v| <
 probability delta, for c the delta quantile of chi-square with q degrees of freedom. A union bound over k pairs takes
 delta / k each. For q = 8, delta = 1e-6 and k = 50 the bound is about 12 times the truth.
 
-From a residual r: some eigenvalue lies within r, and within r^2/gap when the next is a gap away; the direction is off
-by at most r/gap (Davis and Kahan, 1970).
+From a residual r: some eigenvalue lies within r; the direction is off by at most r/gap, where the next eigenvalue is a
+gap away (Davis and Kahan, 1970). An eigenvalue lies within r^2/gap of v^T S v (Kato and Temple, 1949), which theta is
+but for what was computed wrong: `value_bounds` takes a bound of that from `product_bounds`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ..products import times
 
 Float64 = npt.NDArray[np.float64]
 
-FAILURE = 1e-6  # probability that any bound of a model is wrong
+FAILURE = 1e-6  # probability that any bound of a kind is wrong: of residuals, of variances, of what was left outside
 
 
 @dataclass(frozen=True)
@@ -102,11 +103,8 @@ class Sketch:
 
     def certificate(self, values: Float64, *, next_value: float | None = None, failure: float = FAILURE) -> Certificate:
         """Bound the residuals and angles of the pairs of these vectors and values; see `certify`."""
-        sketch = np.linalg.norm(self._products - self._along * values, axis=0)
-        if len(self._rounding):
-            sketch += np.linalg.norm(self._rounding, axis=0)
-        quantile = 2 * gammaincinv(len(self._along) / 2, failure / max(1, len(values)))
-        residual = sketch / np.sqrt(quantile)
+        rounding = self._rounding if len(self._rounding) else None
+        residual = product_bounds(self._products, self._along * values, rounding=rounding, failure=failure)
         with np.errstate(divide="ignore", invalid="ignore"):
             relative = np.where(values > 0, residual / values, np.inf)
         return Certificate(residual, relative, angle_bounds(values, residual, next_value))
@@ -144,19 +142,80 @@ def certify(
     return sketch.certificate(values, next_value=next_value, failure=failure)
 
 
+def product_bounds(
+    products: Float64, claimed: Float64, *, rounding: Float64 | None = None, failure: float = FAILURE
+) -> Float64:
+    """Bound how far what a solver took for products S v was from them.
+
+    Parameters
+    ----------
+    products : ndarray of shape (q, k)
+        Y^T V, of the vectors as the solver had them.
+    claimed : ndarray of shape (q, k)
+        W^T Z, for Z (p, k) what it took for S V: for a Ritz pair theta v and its own residual vector.
+    rounding : ndarray of shape (q, k), optional
+        What the measured error of Y amounts to along the vectors.
+    failure : float
+        Probability that any of the bounds is wrong.
+
+    Returns
+    -------
+    ndarray of shape (k,)
+        In the units of the eigenvalues. An unconverged pair has a large residual and a small bound of this kind.
+    """
+    sketch = np.linalg.norm(products - claimed, axis=0)
+    if rounding is not None:
+        sketch += np.linalg.norm(rounding, axis=0)
+    quantile = 2 * gammaincinv(len(products) / 2, failure / max(1, sketch.size))
+    return np.asarray(sketch / np.sqrt(quantile))
+
+
+def value_bounds(
+    values: Float64, residual: Float64, next_value: float | None, product: Float64 | None = None
+) -> Float64:
+    """How far each claimed eigenvalue is from a true one: r, or what the product was off by and r^2/gap, if less.
+
+    Parameters
+    ----------
+    values, residual : ndarray of shape (k,)
+        Claimed eigenvalues, descending, and their residuals' bounds.
+    next_value : float or None
+        See `certify`.
+    product : ndarray of shape (k,), optional
+        From `product_bounds`, for values that are v^T S v of what the solver took for S v. Without it a value may be
+        off by as much as its residual, however far its neighbours: r may be all of rounding, along v.
+
+    Returns
+    -------
+    ndarray of shape (k,)
+        In the units of the eigenvalues.
+    """
+    if product is None:
+        return residual.copy()
+    gap = gaps_around(values, residual, next_value) - product
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(gap > 0, np.minimum(residual, product + residual**2 / gap), residual)
+
+
 def _sum(one: Float64, other: Float64) -> Float64:
     """The sum of two sketches, of which one may hold nothing yet."""
     return other if not len(one) else one if not len(other) else one + other
 
 
-def angle_bounds(values: Float64, residual: Float64, next_value: float | None) -> Float64:
-    """r_j over the distance to the nearest other eigenvalue, that distance at its least; NaN when not under 1.
+def gaps_around(values: Float64, residual: Float64, next_value: float | None) -> Float64:
+    """Distance of each claimed eigenvalue to the nearest other one, at its least; negative where they may be one.
 
-    The distance to a neighbour is reduced by both residuals. Where eigenvalue k + 1 is not known, the last
-    component's angle is not either.
+    The distance to a neighbour is reduced by both residuals. Where eigenvalue k + 1 is not known, the last distance is
+    minus infinity; where it is, it may be a bound on all that is not claimed, and lie above some that are.
     """
     gaps = values[:-1] - residual[:-1] - values[1:] - residual[1:]
-    last = -np.inf if next_value is None else values[-1] - residual[-1] - next_value
+    last = -np.inf if next_value is None else np.inf
     nearest = np.minimum(np.append(np.inf, gaps), np.append(gaps, last))
+    return np.asarray(nearest if next_value is None else np.minimum(nearest, values - residual - next_value))
+
+
+def angle_bounds(values: Float64, residual: Float64, next_value: float | None) -> Float64:
+    """r_j over the distance to the nearest other eigenvalue (`gaps_around`); NaN when not under 1."""
+    nearest = gaps_around(values, residual, next_value)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where((nearest > 0) & (nearest > residual), residual / nearest, np.nan)

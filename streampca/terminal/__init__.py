@@ -1,0 +1,11 @@
+"""What a run looks like in a terminal: progress, small pictures and tables; in a log, the same facts as plain lines.
+
+Everything goes through `rich`, which knows what the terminal can show. `progress` listens to events; `pictures` and
+`tables` draw what they are given.
+"""
+
+from .pictures import draw_images
+from .progress import Progress
+from .tables import components_table, print_trust
+
+__all__ = ["Progress", "components_table", "draw_images", "print_trust"]

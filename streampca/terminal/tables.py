@@ -1,0 +1,37 @@
+"""The table of components, and below it how far to trust them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..trust import digits_trusted, sentences, sharpest_bounds
+
+if TYPE_CHECKING:
+    from ..model import PCAModel
+
+
+def components_table(model: PCAModel, count: int = 10) -> Table:
+    """Lay out the first `count` components: share of the variance, the sum so far, and how far each can be trusted."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("component", "variance", "sum so far", "good to", "direction within"):
+        table.add_column(heading, justify="right")
+    ratios = np.asarray(model.explained_variance_ratio)
+    rows = zip(ratios, np.cumsum(ratios), sharpest_bounds(model), model.angle_bound, strict=True)
+    for number, (ratio, total, bound, angle) in enumerate(rows, start=1):
+        if number > count:
+            break
+        trusted = digits_trusted(bound) or "not measured"
+        turned = f"{max(np.degrees(angle), 0.001):.1g}°" if np.isfinite(angle) else "unresolved"
+        table.add_row(str(number), f"{100 * ratio:.3g} %", f"{100 * total:.4g} %", trusted, turned)
+    return table
+
+
+def print_trust(console: Console, model: PCAModel) -> None:
+    """Say in a few lines which components stand alone, and whether something larger may have been left outside."""
+    for sentence in sentences(model):
+        console.print(Text(sentence), soft_wrap=True)
