@@ -99,11 +99,12 @@ LAYOUTS: dict[str, Callable[[Path, int, int], Path]] = {
 def opened(path: Path) -> Any:
     """The collection, binned where it is of PNG files; imports what the steps need."""
     import streampca.applying.writing
+    import streampca.beforehand
     import streampca.fitting
     import streampca.outputs
 
     preparation = streampca.Preparation(bin=PNG_BIN if path.name.startswith("png") else 1)
-    return streampca.fitting.prepared(streampca.open_collection(path), preparation)
+    return streampca.beforehand.prepared(streampca.open_collection(path), preparation)
 
 
 def fit(path: Path, model: Path, k: int, memory: str) -> Step:

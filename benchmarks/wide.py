@@ -154,8 +154,8 @@ def as_zarr(path: Path, pictures: Any, n: int, side: int) -> None:
 def by_schedule(path: Path, schedule: str, k: int, memory: str) -> Fit | None:
     """Fit by one schedule, whatever the plan would choose; None where it does not fit."""
     import streampca
+    from streampca.beforehand import prepared
     from streampca.execute import SerialExecutor
-    from streampca.fitting import prepared
     from streampca.methods import METHODS
     from streampca.planning import problem_of
     from streampca.planning.dual import dual_plan

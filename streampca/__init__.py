@@ -17,7 +17,7 @@ _HOME = {
     "Preparation": ".prepare",
     "Plan": ".planning",
     "Request": ".request",
-    "plan": ".fitting",
+    "plan": ".beforehand",
     "fit": ".fitting",
     "merge": ".merging",
     "PCAModel": ".model",
@@ -43,9 +43,10 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from .beforehand import plan
     from .errors import StreampcaError
     from .estimator import StreamingPCA
-    from .fitting import fit, plan
+    from .fitting import fit
     from .merging import merge
     from .model import PCAModel, load_model
     from .planning import Plan

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from .beforehand import declared, plan_collection, prepared
 from .calibration import calibrated
 from .config import CollectionConfig, PrepareConfig, Run
 from .errors import ConfigError
 from .events import Listener, silent
 from .execute import Wanted
-from .fitting import declared, plan_collection, prepared
 from .planning import Plan
 from .prepare import Preparation
 from .readers import Collection, Opening, open_collection
@@ -73,6 +73,8 @@ def request_of(run: Run) -> Request:
         seed=run.fit.seed,
         scratch=run.fit.scratch,
         output=bool(run.output.model or run.output.directory),
+        tol=run.fit.tol,
+        max_passes=run.fit.max_passes,
     )
 
 

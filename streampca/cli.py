@@ -196,7 +196,7 @@ def plan(source: tuple[str, ...], shape: str | None, dtype: str, workers: int, a
 @opening
 @preparing
 @asking
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the error bounds' probes.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of everything random.")
 @click.option("--part", metavar="I/N", help="Samples of part I of N only, as in a job array: 3/16. Then: merge.")
 @sharing
 @keeping
@@ -277,12 +277,14 @@ def reconstruct(
 def inspect(model: str, count: int, as_json: bool) -> None:
     """Show a model: its components and how far to trust them."""
     from .model import load_model
+    from .terminal import print_trust
 
     found = load_model(model, memory=1)  # its components are not shown, and stay on disk
     if as_json:
         click.echo(json.dumps(found.summary(), indent=1))
         return
     _show_model(_console(), found, count)
+    print_trust(_console(), found)
     about = found.provenance
     part = "part {} of {} of ".format(*about["part"]) if "part" in about else ""
     source = f"{part}{about.get('source')}"

@@ -44,6 +44,7 @@ def _part(value: str) -> str:
 
 _Count = int | float | RuleName | None
 _Int = Annotated[int, BeforeValidator(_not_yes_or_no)]
+_Positive = Annotated[int, Field(ge=1), BeforeValidator(_not_yes_or_no)]
 
 
 class Section(BaseModel):
@@ -106,6 +107,12 @@ class FitConfig(Section):
         None, description="budget, such as 2 GiB; half of the machine's by default"
     )
     precision: str = "auto"
+    tol: Annotated[float, Field(gt=0, lt=1), BeforeValidator(_not_yes_or_no)] = Field(
+        1e-4, description="residual of a component, relative to its variance, at which method randomized stops"
+    )
+    max_passes: _Positive | None = Field(
+        None, description="most passes of method randomized; 1 makes a sketch, null as many as tol takes"
+    )
     sample_weight: str | None = Field(None, description="how often each sample counts: a column, as for labels")
     scratch: str | None = Field(None, description="folder for a scratch copy; beside the output by default")
     part: Annotated[str, AfterValidator(_part)] | None = Field(
@@ -136,7 +143,7 @@ class ExecutionConfig(Section):
     address: str | None = Field(None, description="of a scheduler that runs, such as tcp://10.0.0.1:8786")
     cluster: str | None = Field(None, description="class that makes a cluster, such as dask_jobqueue.SLURMCluster")
     options: dict[str, Any] | None = Field(None, description="what that class is called with")
-    workers: Annotated[_Int | None, Field(ge=1)] = Field(None, description="how many; of this machine, processes")
+    workers: _Positive | None = Field(None, description="how many; of this machine, processes")
     memory: Annotated[int | str | None, BeforeValidator(_not_yes_or_no)] = Field(
         None, description="of each process of this machine, such as 4 GiB"
     )

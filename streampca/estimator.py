@@ -13,7 +13,9 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .fitting import fit_collection, prepared
+from .beforehand import prepared
+from .events import logged
+from .fitting import fit_collection
 from .model import PCAModel
 from .prepare import Preparation
 from .readers import Collection, open_collection
@@ -35,7 +37,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         n_features).
     whiten : bool, default=False
         Divide scores by the standard deviation along each component.
-    method : {"auto", "covariance", "dual"}, default="auto"
+    method : {"auto", "covariance", "dual", "randomized"}, default="auto"
         How; "auto" lets the plan choose.
     memory : int or str, optional
         Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
@@ -46,7 +48,13 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     checkpoint : path, optional
         Folder to save a fit in as it goes, so that the same fit goes on when it was killed.
     random_state : int, RandomState or None, default=0
-        Seeds the probes that bound the error; the components do not depend on it.
+        Seeds the probes that bound the error, and what method "randomized" starts from; components of the exact
+        methods do not depend on it.
+    tol : float, default=1e-4
+        Residual of a component, relative to its variance, at which method "randomized" stops.
+    max_passes : int, optional
+        Most passes of method "randomized" over the samples; 1 is a sketch. By default as many as `tol` takes, up to
+        30.
 
     Attributes
     ----------
@@ -88,6 +96,8 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         preparation: Preparation | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         random_state: Any = 0,
+        tol: float = 1e-4,
+        max_passes: int | None = None,
     ) -> None:
         self.n_components = n_components
         self.whiten = whiten
@@ -97,6 +107,8 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.preparation = preparation
         self.checkpoint = checkpoint
         self.random_state = random_state
+        self.tol = tol
+        self.max_passes = max_passes
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the components of a collection.
@@ -115,10 +127,11 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         memory = None if self.memory is None else parse_bytes(self.memory)
         state = self.random_state
         seed = int(state) if isinstance(state, Integral) else int(check_random_state(state).randint(2**31 - 1))
-        request = Request(wanted, self.method, memory, self.precision, seed)
+        stops: dict[str, Any] = {"tol": self.tol, "max_passes": self.max_passes}
+        request = Request(wanted, self.method, memory, self.precision, seed, **stops)
         weights = weights_of(sample_weight, collection.raw)
         kept = None if self.checkpoint is None else Checkpointing(os.fspath(self.checkpoint))
-        self.model_: PCAModel = fit_collection(collection, request, weights=weights, checkpoint=kept)
+        self.model_: PCAModel = fit_collection(collection, request, weights=weights, checkpoint=kept, listener=logged)
         self.n_features_in_ = collection.raw.n_features
         return self
 

@@ -5,6 +5,7 @@ The engine emits events and knows no listener; a listener must be quick and must
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,6 +53,18 @@ class Solving:
 
 
 @dataclass(frozen=True, slots=True)
+class Converging:
+    """After `passes` passes the largest residual of a wanted component is `residual` of its variance; `tol` is asked.
+
+    Infinite while fewer components are found than are wanted.
+    """
+
+    passes: int
+    residual: float
+    tol: float
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """State was saved at `path` after `samples` samples of the current pass."""
 
@@ -91,7 +104,17 @@ class Finished:
 
 
 Event: TypeAlias = (
-    Planned | PassStarted | BlockDone | PassFinished | Solving | Checkpoint | Resumed | Warned | FileSkipped | Finished
+    Planned
+    | PassStarted
+    | BlockDone
+    | PassFinished
+    | Solving
+    | Converging
+    | Checkpoint
+    | Resumed
+    | Warned
+    | FileSkipped
+    | Finished
 )
 Listener: TypeAlias = Callable[[Event], None]
 
@@ -109,3 +132,9 @@ def one_at_a_time(listener: Listener) -> Listener:
 
 def silent(event: Event) -> None:
     """Ignore every event: the listener of those who asked for none."""
+
+
+def logged(event: Event) -> None:
+    """Log warnings, which nobody should miss, and ignore every other event: the listener where a fit is given none."""
+    if isinstance(event, Warned):
+        logging.getLogger("streampca").warning("%s", event.message)

@@ -4,160 +4,36 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
+from .beforehand import asked, check_options, plan_collection, prepared
 from .blocks import Part, part_of
-from .collection import check_dtype, sample_dims
+from .collection import sample_dims
 from .components import ComponentSink
-from .errors import DataError, RequestError, SourceError, nearest
-from .events import Finished, Listener, Planned, one_at_a_time, silent
+from .events import Finished, Listener, Planned, logged, one_at_a_time, silent
 from .execute import Executor, LocalExecutor
 from .machine import PeakMeter
 from .making import numbers_of, provenance_of
 from .methods import METHODS, Decomposition
 from .model import PCAModel
 from .outputs import check_place
-from .planning import Plan, check_executable, make_plan, part_plan, problem_of
-from .prepare import Preparation, Prepared, resolved
+from .prepare import Preparation, Prepared
 from .readers import Collection, Opening, open_collection
 from .request import Request
 from .resumable import Begun
 from .running import as_of, executing, scratch_name, suited
 from .saving import Checkpointing, Saver, check_apart, identity_of
 from .store import ModelWriter, check_model_output, pca_arrays, pca_attributes
-from .units import parse_bytes, parse_shape
 from .weights import weights_digest, weights_of
 
 Float64 = npt.NDArray[np.float64]
-
-_OPTIONS = (
-    "n_components",
-    "method",
-    "memory",
-    "precision",
-    "preparation",
-    "sample_weight",
-    "seed",
-    "output",
-    "overwrite",
-    "scratch",
-    "part",
-    "checkpoint",
-    "cluster",
-    "listener",
-)
-
-
-def plan(
-    source: Any = None,
-    *,
-    n_components: int | float | str | None = 0.95,
-    method: str = "auto",
-    memory: int | str | None = None,
-    precision: str = "auto",
-    preparation: Preparation | None = None,
-    sample_weight: Any = None,
-    shape: Sequence[int] | str | None = None,
-    dtype: Any = "uint8",
-    workers: int = 1,
-    output: str | os.PathLike[str] | None = None,
-    scratch: str | os.PathLike[str] | None = None,
-    **opening: Unpack[Opening],
-) -> Plan:
-    """Say what `fit` would do, without reading more than headers.
-
-    Parameters
-    ----------
-    source : optional
-        As for `fit`; or leave it out and give `shape`.
-    shape : sequence of int or str, optional
-        (n, *sample_shape) of data that are not here yet, e.g. ``"60000x28x28"``.
-    dtype : dtype, default="uint8"
-        Of data declared by `shape`.
-    workers : int, default=1
-        Processes that would share the work, each within the budget.
-    n_components, method, memory, precision, preparation, sample_weight, output, scratch, **opening
-        As for `fit`.
-
-    Returns
-    -------
-    Plan
-        Print it.
-
-    Raises
-    ------
-    BudgetError, RequestError, SourceError
-        As `fit`.
-    """
-    request = asked(
-        n_components, method, memory, precision, output=output is not None, scratch=scratch, workers=workers
-    )
-    check_options(opening)
-    raw = open_collection(source if shape is None else declared(shape, dtype), **opening)
-    return plan_collection(prepared(raw, preparation), request, weighted=sample_weight is not None)
-
-
-def asked(
-    n_components: int | float | str | None,
-    method: str,
-    memory: int | str | None,
-    precision: str,
-    *,
-    output: bool,
-    scratch: str | os.PathLike[str] | None,
-    seed: int = 0,
-    workers: int = 1,
-) -> Request:
-    """Make a request of what `plan` and `fit` are given."""
-    budget, folder = None if memory is None else parse_bytes(memory), None if scratch is None else os.fspath(scratch)
-    return Request(n_components, method, budget, precision, seed, workers=workers, scratch=folder, output=output)
-
-
-def check_options(opening: Mapping[str, Any]) -> None:
-    """Refuse keywords that no option of opening has, saying where such an option belongs."""
-    prepares, opens = [field.name for field in fields(Preparation)], list(Opening.__annotations__)
-    for name in opening:
-        if name in prepares:
-            raise TypeError(f"{name!r} is a step of preparation; give preparation=Preparation({name}=...).")
-        if name not in opens:
-            raise TypeError(f"{name!r} is not an option.{nearest(name, [*_OPTIONS, *opens])}")
-
-
-def declared(shape: Sequence[int] | str, dtype: Any) -> Any:
-    """An array of zeros that takes no memory, for planning for data that are not here yet.
-
-    Raises
-    ------
-    RequestError
-        If the shape or dtype makes no sense.
-    """
-    lengths = parse_shape(shape if isinstance(shape, str) else "x".join(str(length) for length in shape))
-    try:
-        return np.broadcast_to(np.zeros((), check_dtype(np.dtype(dtype), "the declared collection")), lengths)
-    except (TypeError, SourceError):
-        raise RequestError(f"dtype {dtype!r} is not a real number's; give one such as uint8 or float32.") from None
-    except ValueError:
-        raise RequestError(f"shape {shape!r} is more than 2^63 bytes; give the shape of a part.") from None
-
-
-def plan_collection(
-    collection: Prepared, request: Request, *, weighted: bool = False, part: Part | None = None
-) -> Plan:
-    """Plan a request on an opened collection, or on a part of it; see `plan`."""
-    if collection.n_samples < 2:
-        raise DataError(
-            f"{collection.source} has one sample, and variance needs at least two; give more images, cut one "
-            "into windows by --patches 16x16 (patches=16), or name the axes of one by --sample-axes y,x (sample_axes)."
-        )
-    problem = replace(problem_of(collection), weighted=weighted)
-    return make_plan(problem, request) if part is None else part_plan(problem, request, part)
 
 
 def fit(
@@ -167,6 +43,8 @@ def fit(
     method: str = "auto",
     memory: int | str | None = None,
     precision: str = "auto",
+    tol: float = 1e-4,
+    max_passes: int | None = None,
     preparation: Preparation | None = None,
     sample_weight: Any = None,
     seed: int = 0,
@@ -176,7 +54,7 @@ def fit(
     part: str | tuple[int, int] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     cluster: Any = None,
-    listener: Listener = silent,
+    listener: Listener = logged,
     **opening: Unpack[Opening],
 ) -> PCAModel:
     """Learn the principal components of a collection of images.
@@ -190,19 +68,26 @@ def fit(
         of the first 50 variances, above the Marchenko-Pastur edge (assumes white noise), or of the largest evidence
         (Minka; needs n >= p).
     method : {"auto", "covariance", "dual", "randomized"}, default="auto"
-        "auto" lets the plan choose: p x p, or n x n where there are more features than samples.
+        "auto" lets the plan choose: p x p, or n x n where there are more features than samples, both exact; or a few
+        passes with a block of vectors, where neither fits or few components are wanted of many.
     memory : int or str, optional
         Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
     precision : {"auto", "single", "double"}, default="auto"
         Of products; sums are always double. "auto" takes single for integers of up to 16 bits and float32, but for
         small work (n p^2 of up to 2e9).
+    tol : float, default=1e-4
+        Residual of a component, relative to its variance, at which method "randomized" stops, once every component
+        that is wanted is there; between 0 and 1. Exact methods take no notice of it.
+    max_passes : int, optional
+        Most passes of method "randomized" over the collection; by default as many as `tol` takes, up to 30. 1 is a
+        sketch. Where it ends before `tol` is met a warning says which bound was reached, and `error_bound` holds.
     preparation : Preparation, optional
         Done to every sample first, and kept in the model.
     sample_weight : array, path or str, optional
         How often each sample counts, n numbers of at least 0: a sample of weight 2 counts as if it were there twice.
         Anything `open_column` takes.
     seed : int, default=0
-        Of everything random: the probes that bound the error.
+        Of everything random: the probes that bound the error, and what method "randomized" starts from.
     output : path, optional
         Folder to write the model to. Components larger than the budget are written there as they are made, and stay
         on disk; without an output they are refused.
@@ -223,7 +108,7 @@ def fit(
         address or through a client. `memory` is then that of each. (A script that asks for processes needs
         ``if __name__ == "__main__":``, as with `multiprocessing`.)
     listener : callable, optional
-        Told what happens (`streampca.events`).
+        Told what happens (`streampca.events`); by default warnings are logged.
     **opening
         ``key``, ``sample_axes``, ``select``, ``on_bad_file`` ...: see `open_collection`.
 
@@ -247,7 +132,8 @@ def fit(
     OutputError
         If `output` exists (and `overwrite` is false) or cannot be written, or there is no room for a scratch copy.
     """
-    request = asked(n_components, method, memory, precision, seed=seed, output=output is not None, scratch=scratch)
+    more: dict[str, Any] = {"tol": tol, "max_passes": max_passes, "scratch": scratch, "seed": seed}
+    request = asked(n_components, method, memory, precision, output=output is not None, **more)
     check_options(opening)
     place = None if output is None else Place(os.fspath(output), overwrite)
     raw = open_collection(source, listener=listener, **opening)
@@ -308,7 +194,6 @@ def fit_collection(
     before = {} if saver is None else {"memory": saver.memory, "workers": saver.workers}
     with as_of(runner):
         chosen = plan_collection(collection, suited(request, runner, **before), weighted=weights is not None, part=part)
-    check_executable(chosen)
     runner.check(partial(collection.read, slice(0, 1)), chosen.bill.total, listener)
     scratch = scratch_name(request, None if place is None else place.path)
     listener(Planned(chosen))
@@ -362,15 +247,6 @@ def _written(
         model = _model(collection, found, about(found), writer.stored())
         writer.finish(pca_arrays(model), pca_attributes(model))
     return model
-
-
-def prepared(raw: Collection, preparation: Preparation | None, listener: Listener = silent) -> Prepared:
-    """A raw collection seen through a preparation, what that leaves to the data found, or through none."""
-    if preparation is not None and not isinstance(preparation, Preparation):
-        raise RequestError(f"preparation {preparation!r} is not a Preparation; give such as Preparation(bin=2).")
-    if isinstance(raw, Prepared):
-        return raw
-    return Prepared(raw, resolved(preparation or Preparation(), raw, listener))
 
 
 def _model(collection: Prepared, found: Decomposition, provenance: dict[str, Any], components: Any) -> PCAModel:

@@ -19,14 +19,14 @@ from .accumulate import Scatter
 from .blocks import Part
 from .collection import digest
 from .errors import ModelError, OutputError, RequestError
-from .events import BlockDone, Finished, Listener, PassFinished, PassStarted, Planned, silent
+from .events import BlockDone, Finished, Listener, PassFinished, PassStarted, Planned, logged
 from .machine import PeakMeter, hand_back
 from .making import numbers_of, provenance_of
 from .methods import check_variance, decompose
 from .model import PCAModel, load_model
 from .outputs import check_place
 from .planning import Plan, merge_plan
-from .request import HOW, Problem, Request
+from .request import HOW, STOPPING, Problem, Request
 from .store import check_model_output, read_state
 from .units import parse_bytes
 
@@ -39,7 +39,7 @@ def merge(
     *,
     memory: int | str | None = None,
     overwrite: bool = False,
-    listener: Listener = silent,
+    listener: Listener = logged,
 ) -> PCAModel:
     """Make one model of the parts of a collection, as if it had been fitted whole; or of several collections.
 
@@ -55,7 +55,7 @@ def merge(
     overwrite : bool, default=False
         Replace a model that is there already.
     listener : callable, optional
-        Told what happens (`streampca.events`).
+        Told what happens (`streampca.events`); by default warnings are logged.
 
     Returns
     -------
@@ -209,7 +209,7 @@ def _stored(path: str) -> Scatter | None:
 def _alike(model: PCAModel) -> dict[str, Any]:
     """What models to be merged must share, by name: what was asked, what was done to samples, what these are."""
     plan, own = model.provenance["plan"], model.preparation
-    asked = {key: value for key, value in plan["request"].items() if key not in HOW | {"method"}}
+    asked = {key: value for key, value in plan["request"].items() if key not in HOW | STOPPING | {"method"}}
     return {
         "sample shape": model.raw_shape,
         "values of kind": model.raw_kind,

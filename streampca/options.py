@@ -79,6 +79,18 @@ asking = together(
     click.option("--memory", metavar="SIZE", help="Budget, e.g. 2GiB [default: half of the machine's]."),
     click.option("--method", default="auto", show_default=True, help="auto, covariance, dual or randomized."),
     click.option("--precision", default="auto", show_default=True, help="Of products: auto, single or double."),
+    click.option(
+        "--tol",
+        type=click.FloatRange(0, 1, min_open=True, max_open=True),
+        metavar="TOL",
+        help="Residual at which randomized stops, relative to each variance [default: 1e-4].",
+    ),
+    click.option(
+        "--max-passes",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Most passes of randomized; 1 makes a sketch [default: as many as --tol takes].",
+    ),
     click.option("--sample-weight", metavar="COLUMN", help="How often each sample counts; as for --labels."),
     click.option("--scratch", metavar="FOLDER", help="Where a scratch copy may go [default: beside the output]."),
 )
@@ -158,7 +170,7 @@ def _preparation(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fit(given: dict[str, Any]) -> dict[str, Any]:
-    names = ("memory", "method", "precision", "seed", "sample_weight", "scratch", "part")
+    names = ("memory", "method", "precision", "tol", "max_passes", "seed", "sample_weight", "scratch", "part")
     fit = {key: given[key] for key in names if given.get(key) is not None}
     wanted = given.get("n_components")
     if wanted is not None:

@@ -17,13 +17,14 @@ import numpy as np
 
 from .applying import check_foreseen
 from .asked import cluster_of, open_run, preparation_of, request_of
+from .beforehand import plan_collection, prepared
 from .blocks import part_of
 from .config import Run
 from .copying import check_copy, copy_collection
 from .drawing import draw
 from .errors import ModelError, OutputError, RequestError
 from .events import Event, FileSkipped, Listener, Planned, Warned, silent
-from .fitting import Place, fit_collection, plan_collection, prepared
+from .fitting import Place, fit_collection
 from .model import PCAModel, load_model
 from .outputs import check_output, check_place, discard
 from .planning import Plan, budget_of
@@ -31,7 +32,7 @@ from .prepare import Prepared
 from .readers import Collection
 from .readers.sniff import is_several
 from .record import LISTING, PICTURES, check_directory, recorded, recorded_run, write_summary
-from .request import HOW
+from .request import HOW, Request
 from .running import executing
 from .saving import FOLDER, Checkpointing, clear_finished
 from .stopping import Switch
@@ -322,7 +323,9 @@ def _earlier_model(task: _Fit, outputs: _Outputs) -> PCAModel | None:
 def _change(task: _Fit, model: PCAModel) -> str | None:
     """The first thing a run asks that is not what a model was fitted with, in words."""
     collection, fitted, source = task.collection, model.provenance, task.raw.source
-    before = {**fitted.get("plan", {}).get("request", {}), **model.preparation.to_json()}
+    asked = fitted.get("plan", {}).get("request")
+    before = {} if asked is None else {**vars(Request()), **asked}  # options that came later were at their defaults
+    before |= model.preparation.to_json()
     now = {**vars(request_of(task.run)), **collection.preparation.to_json()}
     for key, value in now.items():
         if key not in HOW and before.get(key) != value:

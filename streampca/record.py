@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -12,7 +13,17 @@ from typing import Any
 
 from .config import Run, load_run
 from .errors import ConfigError, OutputError, first_line
-from .events import Event, FileSkipped, Finished, Listener, PassFinished, PassStarted, Planned, Warned
+from .events import (
+    Converging,
+    Event,
+    FileSkipped,
+    Finished,
+    Listener,
+    PassFinished,
+    PassStarted,
+    Planned,
+    Warned,
+)
 from .outputs import check_place, staged, writing
 from .units import format_bytes, format_seconds
 
@@ -90,11 +101,14 @@ def describe(event: Event) -> str | None:
     match event:
         case Planned(plan):
             memory = f"{format_bytes(plan.bill.total)} of {format_bytes(plan.memory)}"
-            return f"plan: {plan.method}, {plan.passes} pass, {memory}"
+            return f"plan: {plan.method}, {_passes(plan.passes)}, {memory}"
         case PassStarted(label, samples=samples, bytes=count):
             return f"{label}: started, {samples} samples, {format_bytes(count)}"
         case PassFinished(seconds):
             return f"pass finished after {format_seconds(seconds)}"
+        case Converging(passes, residual, tol):
+            reached = f"largest residual {residual:.1e}, to reach {tol:.1e}"
+            return f"after {_passes(passes)}: {reached if residual < math.inf else 'not all components are found yet'}"
         case Finished(what, seconds):
             return f"{what} finished after {format_seconds(seconds)}"
         case Warned(message):
@@ -102,3 +116,7 @@ def describe(event: Event) -> str | None:
         case FileSkipped(path, reason):
             return f"skipped {path}: {reason}"
     return None
+
+
+def _passes(count: float) -> str:
+    return "1 pass" if count == 1 else f"{count:g} passes"

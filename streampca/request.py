@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Integral
-from typing import Literal, get_args
+from numbers import Integral, Real
+from typing import Any, Literal, get_args
 
 from .errors import RequestError, nearest
 
@@ -14,6 +14,7 @@ RULES: tuple[RuleName, ...] = get_args(RuleName)
 ELBOW_SHOWN = 50  # variances an elbow is looked for in, always: where it lies depends on how many are shown
 PRECISIONS = ("auto", "single", "double")
 HOW = frozenset({"memory", "workers", "scratch", "output"})  # what changes how an answer is found, and not which
+STOPPING = frozenset({"tol", "max_passes"})  # when a method that approaches the answer stops; nothing to exact ones
 OPEN = 0.5  # any fraction: how many components come out is open
 
 
@@ -101,7 +102,7 @@ class Request:
         Of products; "auto" takes single for integers of up to 16 bits and float32, double for wider ones and where
         there is so little to multiply that it costs nothing. Sums are always double.
     seed : int, default=0
-        Of everything random.
+        Of everything random: probes, and what method "randomized" starts from.
     workers : int, default=1
         Processes that share the work; `memory` is that of each.
     scratch : str, optional
@@ -109,6 +110,11 @@ class Request:
     output : bool, default=False
         Whether there is an output: components larger than memory are written to it as they are made, and a copy may
         lie beside it.
+    tol : float, default=1e-4
+        Residual of a component, relative to its variance, at which method "randomized" stops, once every component
+        that is wanted is there; between 0 and 1.
+    max_passes : int, optional
+        Most passes of method "randomized" over the collection, at least 1; by default as many as `tol` takes, up to 30.
 
     Raises
     ------
@@ -124,6 +130,8 @@ class Request:
     workers: int = 1
     scratch: str | None = None
     output: bool = False
+    tol: float = 1e-4
+    max_passes: int | None = None
 
     def __post_init__(self) -> None:
         for name, known in (("method", METHODS), ("precision", PRECISIONS)):
@@ -139,12 +147,35 @@ class Request:
             raise RequestError(f"seed {self.seed} is negative; use a whole number of at least 0.")
         if self.workers < 1:
             raise RequestError(f"workers {self.workers} is less than 1; use a whole number of at least 1.")
+        object.__setattr__(self, "tol", _fraction(self.tol))
+        object.__setattr__(self, "max_passes", _passes(self.max_passes))
 
     def counted_on(self, most: int) -> int | float | None:
         """What a bill counts on, of `most` components there can be: a number, any fraction where k is open, or all."""
         if self.n_components == "elbow":
             return min(ELBOW_SHOWN, most)
         return OPEN if isinstance(self.n_components, str) else self.n_components
+
+
+def _fraction(tol: Any) -> float:
+    """A tolerance as a plain float, if it is one; numpy's numbers too."""
+    if isinstance(tol, Real) and not isinstance(tol, bool) and 0 < float(tol) < 1:
+        return float(tol)
+    raise RequestError(
+        f"tol {tol!r} is not a number between 0 and 1; use for example 1e-4, the residual of a component relative to "
+        "its variance."
+    )
+
+
+def _passes(most: Any) -> int | None:
+    """A number of passes as a plain int, if it is one; numpy's numbers too."""
+    if most is None:
+        return None
+    if isinstance(most, Integral) and not isinstance(most, bool) and int(most) >= 1:
+        return int(most)
+    raise RequestError(
+        f"max_passes {most!r} is not a whole number of at least 1; use for example 8, or None for as many as tol takes."
+    )
 
 
 def _check_components(wanted: int | float | str | None) -> None:

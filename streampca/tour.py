@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 from . import plot
+from .beforehand import plan, prepared
 from .demo import make_digits, make_patches
 from .drawing import overview
-from .fitting import fit_collection, plan, prepared
+from .fitting import fit_collection
 from .model import PCAModel
 from .readers import open_collection
 from .request import Request

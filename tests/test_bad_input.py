@@ -224,7 +224,12 @@ def test_remedies_for_a_large_p_work(here):
 
 @pytest.mark.parametrize(("options", "says"), [
     (["--method", "covarianse"], "Did you mean 'covariance'?"),
-    (["--method", "randomized"], "use 'covariance', 'dual' or 'auto'"),
+    (["--tol", "0"], "'--tol': 0.0 is not in the range 0<x<1. See: "),
+    (["--tol", "1"], "0<x<1"),
+    (["--tol", "nan"], "fit.tol = nan"),
+    (["--tol", "small"], "'--tol': 'small'"),
+    (["--max-passes", "0"], "'--max-passes': 0 is not in the range x>=1. See: "),
+    (["--max-passes", "1.5"], "'--max-passes': '1.5'"),
     (["--precision", "half"], "auto, single, double"),
     (["--memory", "lots"], "such as 512MiB or 2GiB"),
     (["--memory", "-1"], "such as 512MiB or 2GiB"),

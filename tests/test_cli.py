@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import re
 import resource
@@ -21,6 +22,8 @@ from shell import fresh, stopped, succeeded, typed
 import streampca
 from streampca.cli import cli
 from streampca.config import load_run
+from streampca.events import Converging
+from streampca.record import describe
 from streampca.units import parse_bytes
 
 COMMANDS = list(cli.commands)
@@ -151,7 +154,7 @@ def test_inspect(model):
     assert set(told) == {
         "n_components", "n_samples", "n_features", "sample_shape", "sample_dims", "total_variance",
         "explained_variance", "explained_variance_ratio", "singular_values", "error_bound", "angle_bound",
-        "preparation", "provenance",
+        "trust", "preparation", "provenance",
     }  # fmt: skip
     variances, _ = answer(digits())
     np.testing.assert_allclose(told["explained_variance"], variances[:3], rtol=1e-6)
@@ -307,6 +310,7 @@ def same_model(left, right):
 @pytest.mark.parametrize("options", [
     ["-k", "3"],
     ["-k", "all", "--memory", "64MiB", "--seed", "3", "--precision", "double", "--method", "covariance"],
+    ["-k", "3", "--tol", "1e-6", "--max-passes", "4"],
     ["-k", "0.5", "--select", "0=0:50", "--sample-axes", "1,2", "--crop", "0:8,0:6", "--bin", "2"],
 ])  # fmt: skip
 def test_printed_config_of_fit_does_the_same(tmp_path, source, options):
@@ -364,6 +368,14 @@ def test_run_directory(tmp_path, run_file, source):
         assert f"wrote {out / name}\n" in said
 
 
+@pytest.mark.parametrize(("event", "line"), [
+    (Converging(1, math.inf, 1e-4), "after 1 pass: not all components are found yet"),
+    (Converging(3, 2.54e-3, 1e-4), "after 3 passes: largest residual 2.5e-03, to reach 1.0e-04"),
+])  # fmt: skip
+def test_log_of_a_run_says_how_far_it_is(event, line):
+    assert describe(event) == line
+
+
 def test_same_run_again_uses_what_is_there(tmp_path, run_file):
     succeeded("run", run_file, "-q", *WITH_PICTURES)
     created = streampca.load_model(tmp_path / "out" / "model.zarr").provenance["created"]
@@ -381,6 +393,8 @@ def test_same_run_again_uses_what_is_there(tmp_path, run_file):
     ("fit.n_components=4", "n_components 3 and this run has 4"),
     ("fit.seed=1", "seed 0 and this run has 1"),
     ("fit.precision=double", "precision 'auto' and this run has 'double'"),
+    ("fit.tol=1e-6", "tol 0.0001 and this run has 1e-06"),
+    ("fit.max_passes=2", "max_passes None and this run has 2"),
     ("prepare.bin=2", "bin 1 and this run has 2"),
     ("prepare.crop=[[0, 4], [0, 4]]", "crop None and this run has [[0, 4], [0, 4]]"),
     ("prepare.mask=MASK", "another mask"),

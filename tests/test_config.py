@@ -84,7 +84,7 @@ FULL = {
     },
     "fit": {
         "n_components": 1e-4, "method": "covariance", "memory": "2 GiB", "precision": "double",
-        "sample_weight": "w.npy", "scratch": "/fast", "part": "3/16", "seed": 7,
+        "tol": 1e-6, "max_passes": 8, "sample_weight": "w.npy", "scratch": "/fast", "part": "3/16", "seed": 7,
     },
     "output": {
         "directory": "runs/1e3", "model": "m", "scores": "s.npy", "images": "i.zarr", "collection": "c.zarr",
@@ -128,6 +128,9 @@ def test_schema_is_one_that_the_example_keeps_and_a_misspelt_key_breaks():
     assert all(section["additionalProperties"] is False for section in sections.values())
     described = (field for section in sections.values() for field in section["properties"].values())
     assert sum("description" in field for field in described) > 25
+    asked = sections["FitConfig"]["properties"]
+    assert asked["tol"].items() >= {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}.items()
+    assert asked["max_passes"]["anyOf"] == [{"type": "integer", "minimum": 1}, {"type": "null"}]
 
 
 def test_every_field_comes_back(tmp_path):
@@ -213,10 +216,35 @@ def test_numbers_as_people_type_them(text, value, tmp_path):
     assert type(found) is type(value)
 
 
+@pytest.mark.parametrize(("text", "value"), [
+    ("1e-4", 1e-4), ("1E-6", 1e-6), ("0.001", 0.001), (".5", 0.5), ("'1e-3'", 1e-3),
+])  # fmt: skip
+def test_tolerances_as_people_type_them(text, value, tmp_path):
+    """PyYAML leaves 1e-4 a text."""
+    for run in (
+        load(f"collection: {{source: a}}\nfit: {{tol: {text}, max_passes: 8}}\n", tmp_path),
+        load("collection: {source: a}\n", tmp_path, f"fit.tol={text}", "fit.max_passes=8"),
+    ):
+        assert (run.fit.tol, run.fit.max_passes) == (value, 8)
+        assert load(run.to_yaml(), tmp_path) == run
+
+
+@pytest.mark.parametrize("value", ["0", "1", "-1e-4", "2", ".nan", ".inf", "small", "null", "[1e-4]"])
+def test_tolerances_that_are_none(value, tmp_path):
+    with pytest.raises(ConfigError, match=r"fit\.tol = .*; correct it \(residual of a component, relative to"):
+        load("collection: {source: a}", tmp_path, f"fit.tol={value}")
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "2.5", "many", "1e1", "[2]"])
+def test_numbers_of_passes_that_are_none(value, tmp_path):
+    with pytest.raises(ConfigError, match=r"fit\.max_passes = .*; correct it \(most passes of method randomized"):
+        load("collection: {source: a}", tmp_path, f"fit.max_passes={value}")
+
+
 @pytest.mark.parametrize("word", ["no", "yes", "on", "off", "true", "No", "FALSE"])
 @pytest.mark.parametrize("key", [
-    "fit.n_components", "fit.seed", "fit.memory", "prepare.bin", "output.n_components", "collection.source",
-    "collection.key", "output.directory", "output.scores", "prepare.mask", "model",
+    "fit.n_components", "fit.seed", "fit.memory", "fit.tol", "fit.max_passes", "prepare.bin", "output.n_components",
+    "collection.source", "collection.key", "output.directory", "output.scores", "prepare.mask", "model",
 ])  # fmt: skip
 def test_yes_and_no_are_neither_numbers_nor_names(word, key, tmp_path):
     with pytest.raises(ConfigError, match=rf"{key} = (True|False)"):

@@ -33,7 +33,10 @@ def pair():
     return StreamingPCA(n_components=20).fit(DIGITS), PCA(n_components=20, svd_solver="full").fit(DIGITS)
 
 
-@parametrize_with_checks([StreamingPCA(), StreamingPCA(n_components=1, whiten=True, random_state=None)])
+@parametrize_with_checks([
+    StreamingPCA(), StreamingPCA(n_components=1, whiten=True, random_state=None),
+    StreamingPCA(n_components=1, method="randomized", tol=1e-6, max_passes=20),
+])  # fmt: skip
 def test_scikit_learn_contract(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", category=FutureWarning)  # scikit-learn's own, of its next versions
@@ -119,10 +122,12 @@ def test_pipeline_and_grid_search():
 def test_parameters_and_clone():
     preparation = Preparation(bin=2)
     given = StreamingPCA(3, whiten=True, memory="64 MiB", precision="double", preparation=preparation, random_state=7)
+    given.set_params(tol=1e-6, max_passes=3)
     params = given.get_params()
     assert params == {
         "n_components": 3, "whiten": True, "method": "auto", "memory": "64 MiB", "precision": "double",
-        "preparation": preparation, "checkpoint": None, "random_state": 7,
+        "preparation": preparation, "checkpoint": None, "random_state": 7, "tol": 1e-6,
+        "max_passes": 3,
     }  # fmt: skip
     copy = clone(given)
     assert copy.get_params().keys() == params.keys()

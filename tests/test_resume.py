@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 import streampca
 import streampca.planning.choose as choose
 from streampca import saving
+from streampca.beforehand import asked, prepared
 from streampca.config import make_run
 from streampca.errors import DataError, OutputError, RequestError, Stopped
 from streampca.events import BlockDone, Checkpoint, PassFinished, PassStarted, Resumed, Warned
-from streampca.fitting import Place, asked, fit_collection, prepared
+from streampca.fitting import Place, fit_collection
 from streampca.model import load_model
 from streampca.pipeline import execute
 from streampca.saving import Checkpointing
@@ -44,14 +45,14 @@ def source_of(files, kind):
     return files / ("covariance.npy" if kind == "covariance" else "dual.npy")
 
 
-def run(path, kind, folder=None, listener=lambda event: None, switch=None, k=10):
+def run(path, kind, folder=None, listener=lambda event: None, switch=None, k=10, **stops):
     """A fit by one method and schedule, kept after every block."""
     schedules = choose.SCHEDULES
     choose.SCHEDULES = (kind,)
     try:
         method = "covariance" if kind == "covariance" else "dual"
         scratch = Path(path).parent if kind == "scratch" else None
-        request = asked(k, method, MEMORY[kind], "single", output=False, scratch=scratch)
+        request = asked(k, method, MEMORY[kind], "single", output=False, scratch=scratch, **stops)
         how = None if folder is None else Checkpointing(str(folder), 0, switch or Switch())
         return fit_collection(
             prepared(streampca.open_collection(path), None), request, checkpoint=how, listener=listener
@@ -233,6 +234,10 @@ def test_another_fit_is_refused_by_name(files, tmp_path):
     np.save(other, np.load(path))
     with pytest.raises(OutputError, match=r"source '.*dual\.npy', and this one has '.*other\.npy'"):
         run(other, "sweep", folder)
+    with pytest.raises(OutputError, match=r"tol 0\.0001, and this one has 1e-06; give what that one had"):
+        run(path, "sweep", folder, tol=1e-6)
+    with pytest.raises(OutputError, match=r"max_passes None, and this one has 4; give what that one had"):
+        run(path, "sweep", folder, max_passes=4)
     for slot in folder.iterdir():
         slot.unlink()
     folder.rmdir()

@@ -18,10 +18,11 @@ import streampca
 import streampca.components as components_module
 import streampca.store
 from streampca import disk
+from streampca.beforehand import asked, prepared
 from streampca.checkpoint import Slots
 from streampca.errors import ModelError, OutputError, Stopped
 from streampca.events import BlockDone, PassFinished, PassStarted, Resumed, Warned
-from streampca.fitting import Place, asked, fit_collection, prepared
+from streampca.fitting import Place, fit_collection
 from streampca.methods.dual import GONE
 from streampca.model import load_model
 from streampca.outputs import PARTIAL

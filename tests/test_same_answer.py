@@ -24,11 +24,11 @@ from sklearn.datasets import load_digits
 from threadpoolctl import threadpool_limits
 
 import streampca
+from streampca.beforehand import prepared
 from streampca.blocks import spans_of
 from streampca.errors import BudgetError
 from streampca.events import silent
 from streampca.execute import SerialExecutor
-from streampca.fitting import prepared
 from streampca.methods import METHODS
 from streampca.planning import make_plan, problem_of
 from streampca.request import Request

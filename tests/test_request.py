@@ -1,0 +1,213 @@
+"""What says when a method that approaches the answer stops: asked everywhere alike, kept with the model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from shell import pictures, refused, succeeded, typed
+
+import streampca
+from streampca import Request, StreamingPCA
+from streampca.errors import RequestError
+from streampca.events import PassFinished, Warned
+from streampca.request import HOW, STOPPING
+
+STOPS = {"tol": 1e-6, "max_passes": 4}
+RUN = "collection: {source: images.npy}\nfit: {n_components: 2}\noutput: {directory: out}\n"
+
+
+def requested(model):
+    """What a model says was asked."""
+    return model.provenance["plan"]["request"]
+
+
+@pytest.fixture
+def source(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("images.npy", pictures(40))
+    return "images.npy"
+
+
+# -- the value
+
+
+@pytest.mark.parametrize("tol", [0, 1, 0.0, 1.0, -1e-4, 2, float("nan"), float("inf"), True, None, "1e-4", 1j, [0.1]])
+def test_tolerances_that_are_none(tol):
+    with pytest.raises(RequestError) as refusal:
+        Request(tol=tol)
+    line = f"tol {tol!r} is not a number between 0 and 1; use for example 1e-4, the residual of a component relative"
+    assert str(refusal.value).startswith(line)
+    assert Request(tol=1e-4) == Request()
+
+
+@pytest.mark.parametrize("most", [0, -1, 1.0, 2.5, float("nan"), True, "4", [4]])
+def test_numbers_of_passes_that_are_none(most):
+    with pytest.raises(RequestError) as refusal:
+        Request(max_passes=most)
+    line = f"max_passes {most!r} is not a whole number of at least 1; use for example 8, or None for as many as"
+    assert str(refusal.value).startswith(line)
+    assert Request(max_passes=8).max_passes == 8
+    assert Request(max_passes=None) == Request()
+
+
+@pytest.mark.parametrize("tol", [np.float64(0.25), np.float32(0.25), Fraction(1, 4)])
+def test_other_numbers_are_numbers(tol):
+    """And leave plain ones, which JSON holds."""
+    request = Request(tol=tol, max_passes=np.int64(3))
+    assert (type(request.tol), type(request.max_passes)) == (float, int)
+    assert request == Request(tol=0.25, max_passes=3)
+    assert hash(request) == hash(Request(tol=0.25, max_passes=3))
+
+
+def test_they_tell_requests_apart():
+    assert len({Request(), Request(tol=1e-3), Request(max_passes=1), Request(tol=1e-3, max_passes=1)}) == 4
+
+
+@pytest.mark.parametrize("tol", [1e-4, 1e-300, np.nextafter(1, 0), 1 / 3])
+def test_a_request_comes_back_from_json(tol):
+    request = Request(5, tol=tol, max_passes=2)
+    assert Request(**json.loads(json.dumps(asdict(request)))) == request
+
+
+def test_they_are_part_of_what_is_asked():
+    assert set(vars(Request())) >= STOPPING
+    assert not HOW & STOPPING
+
+
+# -- wherever a fit is asked for
+
+
+def test_every_way_to_ask_keeps_them(source):
+    options = ["-k", 2, "--tol", "1e-6", "--max-passes", 4]
+    succeeded("fit", source, *options, "-o", "m.zarr", "-q")
+    Path("run.yaml").write_text(RUN.replace("n_components: 2", "n_components: 2, tol: 1e-6, max_passes: 4"))
+    succeeded("run", "run.yaml", "-q")
+    models = {
+        "fit": streampca.fit(source, n_components=2, **STOPS),
+        "estimator": StreamingPCA(2, **STOPS).fit(source).model_,
+        "command": streampca.load_model("m.zarr"),
+        "run file": streampca.load_model("out/model.zarr"),
+    }
+    for way, model in models.items():
+        assert requested(model).items() >= STOPS.items(), way
+    assert streampca.plan(source, n_components=2, **STOPS).request == Request(2, **STOPS)
+    planned = json.loads(succeeded("plan", source, *options, "--json"))
+    assert planned["request"].items() >= STOPS.items()
+
+
+def test_defaults_are_the_same_everywhere(source):
+    expected = {"tol": 1e-4, "max_passes": None}
+    assert requested(streampca.fit(source, n_components=2)).items() >= expected.items()
+    assert StreamingPCA().get_params().items() >= expected.items()
+    assert requested(StreamingPCA(2).fit(source).model_).items() >= expected.items()
+    assert vars(streampca.plan(source, n_components=2).request).items() >= expected.items()
+    succeeded("fit", source, "-k", 2, "-o", "m.zarr", "-q")
+    assert requested(streampca.load_model("m.zarr")).items() >= expected.items()
+
+
+@pytest.mark.parametrize("ask", [
+    lambda **stops: streampca.fit(pictures(), **stops),
+    lambda **stops: streampca.plan(pictures(), **stops),
+    lambda **stops: StreamingPCA(**stops).fit(pictures()),
+], ids=["fit", "plan", "estimator"])  # fmt: skip
+@pytest.mark.parametrize(("stops", "says"), [
+    ({"tol": 0.0}, "tol 0.0 is not a number between 0 and 1; use for example 1e-4"),
+    ({"max_passes": 0}, "max_passes 0 is not a whole number of at least 1; use for example 8"),
+])  # fmt: skip
+def test_wrong_ones_are_refused_before_anything_is_read(ask, stops, says):
+    with pytest.raises(RequestError, match=says):
+        ask(**stops)
+
+
+@pytest.mark.parametrize("method", ["covariance", "dual"])
+def test_exact_methods_take_no_notice(method):
+    x, loose = pictures(30, 9, 9), {"tol": 0.5, "max_passes": 1}
+    one, other = (streampca.fit(x, n_components=4, method=method, **stops) for stops in ({}, loose))
+    np.testing.assert_array_equal(one.components, other.components)
+    np.testing.assert_array_equal(one.error_bound, other.error_bound)
+
+
+# -- what they do to method 'randomized'
+
+
+def rows(n=300, p=120):
+    """Samples whose variances fall slowly, so that a pass more is told from a pass less."""
+    rng = np.random.default_rng(2)
+    return (rng.normal(size=(n, p)) / np.arange(1, p + 1)) @ np.linalg.qr(rng.normal(size=(p, p)))[0]
+
+
+def passes_of(**stops):
+    events = []
+    model = streampca.fit(rows(), n_components=8, method="randomized", listener=events.append, **stops)
+    warned = [event.message for event in events if isinstance(event, Warned)]
+    return sum(isinstance(event, PassFinished) for event in events), warned, model
+
+
+def test_a_tighter_tolerance_takes_more_passes_and_is_kept():
+    loose, _, _ = passes_of(tol=1e-1)
+    tight, warned, model = passes_of(tol=1e-6)
+    assert loose < tight
+    assert warned == []
+    centred = rows() - rows().mean(axis=0)
+    v, variances = model.subspace.components.T, model.explained_variance
+    residuals = np.linalg.norm(centred.T @ (centred @ v) / (len(centred) - 1) - v * variances, axis=0) / variances
+    assert residuals.max() <= 1e-6
+    assert (residuals <= model.error_bound).all()
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_no_more_passes_than_allowed_with_a_warning_of_the_bound_reached(most):
+    done, warned, model = passes_of(tol=1e-9, max_passes=most)
+    assert done == most
+    assert len(warned) == 1
+    assert f"{model.error_bound.max():.1e} of their variances" in warned[0]
+    assert "max_passes" in warned[0]
+    assert passes_of(tol=1e-9, max_passes=30)[1] == []  # the remedy
+
+
+@pytest.mark.parametrize("learn", [
+    lambda x: streampca.fit(x, n_components=8, method="randomized", max_passes=1),
+    lambda x: StreamingPCA(8, method="randomized", max_passes=1).fit(x).model_,
+], ids=["fit", "estimator"])  # fmt: skip
+def test_a_warning_is_logged_where_nobody_listens(caplog, learn):
+    model = learn(rows())
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("streampca", "WARNING")
+    assert f"after 1 pass: their errors are at most {model.error_bound.max():.1e}" in record.getMessage()
+
+
+# -- models that were written before there were such options
+
+
+def made_earlier(path):
+    """Take what came later out of what a model says was asked."""
+    metadata = Path(path, "zarr.json")
+    root = json.loads(metadata.read_text())
+    for name in STOPPING:
+        del root["attributes"]["streampca"]["provenance"]["plan"]["request"][name]
+    metadata.write_text(json.dumps(root))
+    assert not STOPPING & requested(streampca.load_model(path)).keys()
+
+
+def test_an_earlier_model_in_a_run_directory_is_used_again(source):
+    Path("run.yaml").write_text(RUN)
+    succeeded("run", "run.yaml", "-q")
+    made_earlier("out/model.zarr")
+    assert "used again" in typed("run", "run.yaml").err
+    line = refused("run", "run.yaml", "--set", "fit.tol=1e-6")
+    assert "out/model.zarr was fitted with tol 0.0001 and this run has 1e-06; choose another directory" in line
+
+
+def test_earlier_parts_merge_with_later_ones(source):
+    """Whatever says when another method stops."""
+    for number, stops in ((1, []), (2, []), (3, ["--tol", "1e-6", "--max-passes", 2])):
+        succeeded("fit", source, "-k", 2, "--part", f"{number}/3", *stops, "-o", f"part{number}.zarr", "-q")
+    made_earlier("part1.zarr")
+    succeeded("merge", "part1.zarr", "part2.zarr", "part3.zarr", "-o", "model.zarr", "-q")
+    merged, whole = streampca.load_model("model.zarr"), streampca.fit(source, n_components=2, method="covariance")
+    np.testing.assert_allclose(merged.explained_variance, whole.explained_variance, rtol=1e-10)
