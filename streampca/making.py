@@ -40,6 +40,8 @@ def numbers_of(
         "explained_variance": found.explained_variance,
         "error_bound": found.error_bound,
         "angle_bound": found.angle_bound,
+        "outside": found.outside,
+        "variance_bound": found.variance_bound,
         "total_variance": found.total_variance,
         "n_samples": found.n_samples,
         "total_weight": None if found.total_weight == found.n_samples else found.total_weight,

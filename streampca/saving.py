@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,12 +40,14 @@ SHARE = 0.025  # ... so that they take no more of the time than this
 PATIENCE = 20.0  # seconds that a save may take when the run is told to stop
 UNMEASURED = 100 * MIB  # bytes a second, until a save has been measured
 
-OURS = re.compile(r"(fit|scores|images|(scatter|gram|components|scratch)-\d+)\.[ab]")  # in a folder that may hold more
+OURS = re.compile(
+    r"(fit|scores|images|(scatter|gram|product|lanczos|components|scratch)-\d+)\.[ab]"
+)  # in a folder that may hold more
 
 # Of a plan: what decides the bits of the answer, and where its blocks begin.
 CUTTING = (
     "method", "precision", "solver", "schedule", "block_rows", "product_rows", "spans", "block_features",
-    "product_features", "panel_rows", "component_features", "stored", "lanes", "ahead",
+    "product_features", "panel_rows", "component_features", "stored", "lanes", "ahead", "width", "columns",
 )  # fmt: skip
 
 
@@ -99,6 +101,14 @@ def check_apart(folder: str, output: str | None) -> None:
         raise RequestError(f"checkpoint {folder} is the output {output} or lies in it; choose a folder beside it.")
 
 
+class Needed(NamedTuple):
+    """What is to be saved: where, which position it is of, and what it is."""
+
+    slots: Slots
+    at: Mapping[str, int]
+    stateful: Stateful
+
+
 class Saver:
     """What a fit has done so far, in a folder.
 
@@ -129,6 +139,7 @@ class Saver:
         self._how, self._listener, self.folder = how, listener, how.folder
         self._identity = json.loads(json.dumps(identity, default=lambda value: value.item()))
         self._about = Slots(how.folder, "fit")
+        self._stages: dict[str, Stage] = {}
         self._lock, self._rate, self.last = threading.Lock(), float(UNMEASURED), time.monotonic()
         found = self._about.load()
         self._begun: Mapping[str, Any] = {} if found is None else found[0]
@@ -206,7 +217,7 @@ class Saver:
     def stage(self, name: str) -> Stage:
         """The keeper of one fold."""
         self._how.switch.is_kept = True
-        return Stage(self, name)
+        return self._stages.setdefault(name, Stage(self, name))
 
     @property
     def scratch(self) -> str | None:
@@ -232,7 +243,9 @@ class Saver:
         _clear(self.folder)
         self._noted = False
 
-    def save(self, slots: Slots, at: Mapping[str, int], accumulator: Stateful, since: float) -> float:
+    def save(
+        self, slots: Slots, at: Mapping[str, int], accumulator: Stateful, since: float, before: Needed | None = None
+    ) -> float:
         """Save, if there is time for it; return the seconds it took. What cannot be saved is no reason to end.
 
         Raises
@@ -241,13 +254,15 @@ class Saver:
             If the run was told to stop.
         """
         asked, began = self._how.switch.asked, time.monotonic()
-        state = accumulator.state(copy=False)
-        count = sum(array.nbytes for array in state.values())
+        states = [Needed(slots, at, accumulator)] if before is None else [before, Needed(slots, at, accumulator)]
+        kept = [(each, each.stateful.state(copy=False)) for each in states]
+        count = sum(array.nbytes for _, state in kept for array in state.values())
         if asked and count / self._rate > PATIENCE:
             again = format_seconds(began - since)
             raise Stopped(f"stopped by {asked}; saving would take too long: the last {again} will be done again.")
         try:
-            self._save(slots, at, state)
+            for each, state in kept:
+                self._save(each.slots, each.at, state)
         except OutputError as error:
             if asked:
                 raise Stopped(f"stopped by {asked}; what was done since the last save is lost: {error}") from None
@@ -302,6 +317,11 @@ class Stage:
         self._slots: dict[int, Slots] = {}
         self._since: dict[int, float] = {}
         self._cost: dict[int, float] = {}
+        self._needed: Needed | None = None
+
+    def rest_on(self, stage: str, at: int, needed: Stateful) -> None:
+        """Have something else saved, in a stage of its own, before anything of this one is."""
+        self._needed = Needed(self._saver.stage(stage)._of(0), {"first": 0, "last": 0, "at": at}, needed)
 
     def saved(self, first: int) -> Saved | None:
         """What was saved of the spans from `first` on."""
@@ -317,8 +337,8 @@ class Stage:
         if not self._saver.is_due(since, cost):
             return
         where = {"first": first, "last": last, "at": at}
-        self._cost[first] = self._saver.save(self._of(first), where, accumulator, since)
-        self._since[first] = self._saver.last
+        self._cost[first] = self._saver.save(self._of(first), where, accumulator, since, self._needed)
+        self._since[first], self._needed = self._saver.last, None
 
     def _of(self, first: int) -> Slots:
         if first not in self._slots:

@@ -20,16 +20,18 @@ from shell import succeeded, typed
 from threadpoolctl import threadpool_limits
 
 import streampca
-from streampca.accumulate import Gram, Scatter
+from streampca.accumulate import Applied, Gram, Scatter
+from streampca.beforehand import prepared
 from streampca.blocks import panel_steps, spans_of
 from streampca.config import make_run
 from streampca.errors import ClusterError, ConfigError, DataError, RequestError, Stopped
 from streampca.events import BlockDone, Resumed, Warned, silent
 from streampca.execute import LocalExecutor, SerialExecutor, Wanted
 from streampca.execute.crew import budget_within, limit_around
-from streampca.fitting import fit_collection, prepared
+from streampca.fitting import fit_collection
 from streampca.methods.covariance import ScatterTask
 from streampca.methods.gathering import Features, PairsTask, Products, SweepTask
+from streampca.methods.passes import AppliedTask
 from streampca.pipeline import execute
 from streampca.readers import open_collection
 from streampca.request import Request
@@ -116,8 +118,12 @@ def worker(port, folder, *options):
 
 def task_of(name, collection):
     """A task of each kind, its spans, and how partials merge."""
+    blocks = {"collection": collection, "block_rows": ROWS, "precision": "single", "product_rows": 512, "seed": 0}
     if name == "scatter":
-        return ScatterTask(collection, "single", 512, ROWS, 0), spans_of(N, SPANS, ROWS), Scatter.absorb
+        return ScatterTask(**blocks), spans_of(N, SPANS, ROWS), Scatter.absorb
+    if name == "applied":
+        vectors = np.random.default_rng(5).standard_normal((P, 5))
+        return AppliedTask(vectors=vectors, centre=np.full(P, 7.0), **blocks), spans_of(N, SPANS, ROWS), Applied.absorb
     few = open_collection(collection.read(slice(0, 48)).copy())
     products = Products(48, "single", 16, 1, 0)
     if name == "sweep":
@@ -136,7 +142,7 @@ def same(one, other):
 # -- the same answer
 
 
-@pytest.mark.parametrize("name", ["scatter", "sweep", "pairs"])
+@pytest.mark.parametrize("name", ["scatter", "applied", "sweep", "pairs"])
 def test_every_executor_gives_the_same_bits(client, images, name):
     task, spans, merge = task_of(name, open_collection(images))
     assert len(spans) == SPANS

@@ -23,10 +23,11 @@ demo terminal options
 pipeline
 estimator report record copying asked drawing
 fitting merging plot export
-model making saving running
+model making saving running beforehand
+summary
 methods applying store weights calibration
 planning resumable
-bill components rates checkpoint
+bill components rates checkpoint trust
 readers prepare accumulate solve execute subspace outputs panels
 config tiling sinks
 request blocks boxes collection products

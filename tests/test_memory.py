@@ -128,6 +128,8 @@ CASES = {
     "zarr across features": ("across", "f4", 16384, (32, 32), {"n_components": 20, "memory": "128MiB"}),
     "zarr sharded": ("sharded", "f4", 16384, (32, 32), {"n_components": 20, "memory": "128MiB"}),
     "pictures": ("png", "u1", 800, (48, 40), {"n_components": 20, "memory": "128MiB"}),
+    "products": ("npy", "u1", 3000, (96, 96), {"n_components": 20, "memory": "160MiB", "method": "randomized"}),
+    "products, double": ("zarr", "f8", 1000, (80, 80), {"n_components": 10, "memory": "96MiB", "method": "randomized"}),
 }
 DUAL = {
     "sweep": ("npy", "f4", 400, (256, 256), {"n_components": 20, "memory": "80MiB", "schedule": "sweep"}),

@@ -7,7 +7,15 @@ import pytest
 from scipy.linalg import subspace_angles
 
 import streampca
-from streampca.solve import certify, count_components, dense_bytes, lanczos_bytes, solve_dense, start_lanczos
+from streampca.solve import (
+    certify,
+    count_components,
+    dense_bytes,
+    lanczos_bytes,
+    resume_lanczos,
+    solve_dense,
+    start_lanczos,
+)
 from streampca.solve.certificate import angle_bounds
 from streampca.solve.lanczos import block_width
 from streampca.solve.protocol import fix_signs
@@ -187,20 +195,42 @@ def test_what_is_wanted_is_orthonormal_and_outside_the_basis():
         state = state.step(matrix @ wants)
 
 
-def test_a_step_changes_nothing_that_was():
-    """States are values: an earlier one gives the same later ones again, bit for bit."""
+def test_a_state_that_was_kept_goes_on_to_the_same():
+    """Bit for bit, whichever state it was, restarts included; products are used up, read-only ones not."""
     matrix = matrix_of(SPECTRA["power law"])
-    state = start_lanczos(120, wanted=5, total=float(np.trace(matrix)), width=8, limit=16)
-    for _ in range(6):
-        before = {name: array.copy() for name, array in state.state().items()}
-        product = matrix @ state.wants
+
+    how = {"wanted": 5, "total": float(np.trace(matrix)), "width": 8, "limit": 16}
+    kept, state = [], start_lanczos(120, **how)
+    while state.solution is None:
+        kept.append({name: array.copy() for name, array in state.state().items()})
+        product = np.asfortranarray(matrix @ state.wants)
         product.flags.writeable = False
-        first, again = state.step(product), state.step(product)
-        for name, array in state.state().items():
-            np.testing.assert_array_equal(array, before[name])
-        for name, array in first.state().items():
-            np.testing.assert_array_equal(array, again.state()[name])
-        state = first
+        state = state.step(product)
+    assert len(kept) > 5
+    for before in kept:
+        again = resume_lanczos(120, before, **how)
+        while again.solution is None:
+            again = again.step(np.asfortranarray(matrix @ again.wants))
+        assert again.passes == state.passes
+        np.testing.assert_array_equal(again.solution.vectors, state.solution.vectors)
+        np.testing.assert_array_equal(again.solution.values, state.solution.values)
+
+
+def test_rounding_is_seen_and_better_products_mend_it():
+    """Products rounded to single precision: a tolerance they cannot meet is met after them, not claimed with them."""
+    matrix = matrix_of(SPECTRA["decaying"])
+    rough, state = matrix.astype(np.float32), start_lanczos(120, wanted=20, total=float(np.trace(matrix)), tol=1e-6)
+    while not state.is_rough:
+        assert state.solution is None
+        state = state.step((rough @ state.wants.astype(np.float32)).astype(np.float64))
+    assert state.rounding > 1e-9 * SPECTRA["decaying"].max()
+    state, passes = state.refined(), state.passes
+    while state.solution is None:
+        state = state.step(matrix @ state.wants)
+    assert passes < state.passes < passes + 8
+    solution = state.solution
+    true = np.linalg.norm(matrix @ solution.vectors - solution.vectors * solution.values, axis=0)
+    assert np.all(true <= 1e-6 * solution.values)
 
 
 def test_seeds_agree():

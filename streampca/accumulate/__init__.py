@@ -6,12 +6,24 @@ inputs are never written to) are run for every accumulator by `streampca.testing
 what is accumulated and when; nothing here knows storage, executors or the budget.
 """
 
+from .applied import PROBES, Applied
 from .gram import Centred, Gram
 from .probes import Directions
 from .protocol import Accumulator, NotFiniteError, not_finite
 from .scatter import Scatter
 
-__all__ = ["ACCUMULATORS", "Accumulator", "Centred", "Directions", "Gram", "NotFiniteError", "Scatter", "not_finite"]
+__all__ = [
+    "ACCUMULATORS",
+    "PROBES",
+    "Accumulator",
+    "Applied",
+    "Centred",
+    "Directions",
+    "Gram",
+    "NotFiniteError",
+    "Scatter",
+    "not_finite",
+]
 
 # kind -> class: what a stored state is made into again
-ACCUMULATORS: dict[str, type[Accumulator]] = {Scatter.kind: Scatter, Gram.kind: Gram}
+ACCUMULATORS: dict[str, type[Accumulator]] = {kind.kind: kind for kind in (Scatter, Gram, Applied)}

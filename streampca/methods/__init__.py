@@ -10,7 +10,12 @@ from .covariance import decompose, fit_covariance
 from .dual import fit_dual
 from .faults import check_variance
 from .protocol import Decomposition
+from .randomized import fit_randomized
 
 __all__ = ["METHODS", "Decomposition", "check_variance", "decompose"]
 
-METHODS: dict[str, Callable[..., Decomposition]] = {"covariance": fit_covariance, "dual": fit_dual}
+METHODS: dict[str, Callable[..., Decomposition]] = {
+    "covariance": fit_covariance,
+    "dual": fit_dual,
+    "randomized": fit_randomized,
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from ..accumulate import NotFiniteError
 from ..errors import DataError
@@ -27,6 +28,19 @@ def _remedy(error: NotFiniteError, collection: Collection) -> str:
             'valid (mask="valid").'
         )
     return "Leave the sample out, fill the values in, or mask the pixels."
+
+
+def check_products(products: npt.NDArray[np.float64], source: str, plan: Plan) -> None:
+    """Refuse samples of which products with random directions are no numbers, though those with others are.
+
+    Raises
+    ------
+    DataError
+        If one is infinite or NaN.
+    """
+    if not np.isfinite(products).all():
+        remedy = "use precision='double'" if plan.precision == "single" else "divide all samples by their largest value"
+        raise DataError(f"{source} holds values whose squares overflow; {remedy}.")
 
 
 def check_variance(trace: float, source: str, plan: Plan) -> None:

@@ -51,24 +51,42 @@ def leading_pairs(matrix: Symmetric, plan: Plan, listener: Listener) -> Solution
     listener : callable
         Told of the solve and of what could not be done.
     """
-    wanted, trace = _wanted(plan), matrix.trace
+    wanted, trace = wanted_of(plan), matrix.trace
     listener(Solving(f"eigenvectors of a {matrix.size} x {matrix.size} matrix"))
     solution = _lanczos(matrix, wanted, plan, listener) if plan.solver == "lanczos" else None
     if solution is None:
         hand_back()
         solution = solve_dense(matrix.matrix, wanted, most=plan.problem.most_components, room=plan.dense_room)
-    reached = len(solution.values)
+    return chosen_of(solution, trace, plan, listener)
+
+
+def chosen_of(solution: Solution, trace: float, plan: Plan, listener: Listener, *, full: bool = True) -> Solution:
+    """Those of the pairs a solver found that the plan's request asks for; say where the budget holds less.
+
+    Parameters
+    ----------
+    solution : Solution
+        Everything that was found.
+    trace : float
+        Of the matrix.
+    plan, listener
+        See `leading_pairs`.
+    full : bool
+        Whether it is for want of memory where there are fewer than were asked for.
+    """
+    wanted = wanted_of(plan)
     if plan.request.n_components == "elbow":
         return solution.first(elbow(solution.values))
-    if isinstance(wanted, Rule):
+    if full and isinstance(wanted, Rule):
         _warn_of_rule(wanted, solution, trace, plan, listener)
-    if isinstance(wanted, float) and np.sum(solution.values) < wanted * trace * (1 - 1e-12):
-        listener(Warned(_too_many(reached, wanted, float(np.sum(solution.values)) / trace)))
+    if full and isinstance(wanted, float) and np.sum(solution.values) < wanted * trace * (1 - 1e-12):
+        share = float(np.sum(solution.values)) / trace
+        listener(Warned(_too_many(len(solution.values), wanted, share)))
     return solution
 
 
-def _wanted(plan: Plan) -> Wanted:
-    """What the solver is asked for: an elbow is sought in the values of a fixed number of components."""
+def wanted_of(plan: Plan) -> Wanted:
+    """What a solver is asked for: an elbow is sought in the values of a fixed number of components."""
     wanted, problem = plan.request.n_components, plan.problem
     if wanted == "elbow":
         return plan.request.counted_on(problem.most_components)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,15 @@ from ..planning import Plan
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-Keep = Callable[[str], Keeper]  # of a stage of a method, by its name
+
+class Keeps(Keeper, Protocol):
+    """Keeps a stage of a method."""
+
+    def rest_on(self, stage: str, at: int, needed: Stateful) -> None:
+        """Have something else kept, in a stage of its own, before any of this one, which makes no sense alone."""
+
+
+Keep = Callable[[str], Keeps]  # of a stage of a method, by its name
 
 DOUBLE_BELOW = 1e-3  # components with less of the first variance are stored as float64, whatever the products were
 
@@ -47,6 +55,12 @@ class Decomposition:
         Whether the scatter was summed without any rounding.
     statistic : Accumulator or None
         What was accumulated, where samples can be added to it.
+    passes : int or None
+        Reads of the whole collection, where their number was not known beforehand.
+    outside : float or None
+        Bound on the largest variance of what the components leave, where it is not known.
+    variance_bound : ndarray of shape (k,) or None
+        Bound on the error of each variance, relative to it, where it is known to be less than `error_bound`.
     """
 
     mean: Float64
@@ -60,6 +74,9 @@ class Decomposition:
     total_weight: float
     exact: bool
     statistic: Accumulator | None
+    passes: int | None = None
+    outside: float | None = None
+    variance_bound: Float64 | None = None
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,7 @@ def scratch_copy(
             f"a scratch copy of {collection.source} takes {format_bytes(needed)} and {folder} has {format_bytes(free)} "
             "left; free some space, or choose another folder by --scratch (scratch=)."
         )
-    keeper = keep(STAGE) if keep else None
+    keeper: Keeper | None = keep(STAGE) if keep else None
     if keeper is not None and not os.path.exists(path):
         keeper = Anew(keeper)  # what was written is gone
     with _file(path, keeper is None) as file:

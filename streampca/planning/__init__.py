@@ -5,29 +5,32 @@ request on the same kind of problem gives the same plan everywhere. Every method
 priced by fixed rates (`streampca.rates`), and the one that takes least time is chosen; the plan says why each other
 lost. What does not fit is refused here, before anything is read, naming the largest share and a remedy that works.
 
-One file a method: `covariance`, `dual` (with `dual_bill`, its memory, and `dual_cost`, its time), `randomized`; and
-`parts`, for collections that several processes analyse part by part.
+One file a method: `covariance`, `dual` (with `dual_bill`, its memory, and `dual_cost`, its time), `randomized` (with
+`randomized_bill`, its memory); and `parts`, for collections that several processes analyse part by part.
 """
 
 from .applications import Application, plan_application
 from .budget import DENSE_FEATURES, budget_of
-from .choose import check_executable, least_exact_memory, make_plan
+from .choose import least_memory, make_plan
 from .decoded import spread
 from .parts import merge_plan, part_plan
 from .planned import Plan
 from .problems import problem_of
+from .randomized import sample_rows
+from .randomized_bill import SAMPLE_RUNS
 
 __all__ = [
     "DENSE_FEATURES",
+    "SAMPLE_RUNS",
     "Application",
     "Plan",
     "budget_of",
-    "check_executable",
-    "least_exact_memory",
+    "least_memory",
     "make_plan",
     "merge_plan",
     "part_plan",
     "plan_application",
     "problem_of",
+    "sample_rows",
     "spread",
 ]

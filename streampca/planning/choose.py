@@ -1,4 +1,8 @@
-"""`make_plan`: the method that costs least among those that fit the budget, or a refusal that says what would fit."""
+"""`make_plan`: the method that costs least among those that fit the budget, or a refusal that says what would fit.
+
+Exact methods go before the approximate one, which is taken where none of them fits, or few components are wanted and
+it is so much faster.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +17,10 @@ from .budget import budget_of
 from .covariance import covariance_plan, least_covariance
 from .dual import SCHEDULES, can_copy, dual_plan, least_bill
 from .planned import Plan
-from .randomized import randomized_plan
+from .randomized import is_open, least_randomized, randomized_plan
 
-EXECUTABLE = frozenset({"covariance", "dual"})  # methods that `fit` can carry out, which "auto" chooses from
 WORTH_APPROXIMATING = 20  # times longer that "auto" lets an exact method take than an approximate one
-NOT_YET = "not part of this version"
+FEW_COLUMNS = 4  # times that the columns of a basis go into the smaller side, or an exact method costs less
 
 
 def make_plan(problem: Problem, request: Request) -> Plan:
@@ -33,7 +36,8 @@ def make_plan(problem: Problem, request: Request) -> Plan:
     Returns
     -------
     Plan
-        Of the exact method and schedule that takes least time; where none fits, of method 'randomized'.
+        Of the exact method and schedule that takes least time; of method 'randomized' where none fits, or few
+        components are wanted and it is so much faster.
 
     Raises
     ------
@@ -55,45 +59,33 @@ def make_plan(problem: Problem, request: Request) -> Plan:
         raise BudgetError(_refusal(problem, request, memory, source))
     chosen = _cheapest(found)
     slower = {name: _slower(plan, found[chosen]) for name, plan in found.items() if name != chosen}
-    why = found[chosen].why
-    if found[chosen].method not in EXECUTABLE:
-        why += f"; {_not_yet(problem, request)}"
-    return replace(found[chosen], why=why, rejected=_rejections({**slower, **lost}, chosen))
+    return replace(found[chosen], rejected=_rejections({**slower, **lost}, chosen))
 
 
 def _cheapest(found: dict[str, Plan]) -> str:
-    """The exact plan that takes least time, or the approximate one where there is none, or so much is gained by it."""
+    """The exact plan that takes least time, or the approximate one where there is none, or so much is gained by it.
+
+    How much is known only where the number of components is, and is small.
+    """
     exact = [name for name in found if name != "randomized"]
     if not exact:
         return "randomized"
     name = min(exact, key=lambda name: found[name].seconds)
-    if {"randomized"} <= found.keys() & EXECUTABLE:
-        gain = found[name].seconds / found["randomized"].seconds
-        return "randomized" if gain > WORTH_APPROXIMATING else name
-    return name
+    approximate = found.get("randomized")
+    if approximate is None or not _has_few_columns(approximate):
+        return name
+    return "randomized" if found[name].seconds > WORTH_APPROXIMATING * approximate.seconds else name
 
 
-def check_executable(plan: Plan) -> None:
-    """Refuse a plan that can be printed and not carried out.
-
-    Raises
-    ------
-    RequestError
-        If its method was asked for.
-    BudgetError
-        If no other fits; the message says which memory would do.
-    """
-    if plan.method in EXECUTABLE:
-        return
-    if plan.request.method == plan.method:
-        others = ", ".join(repr(name) for name in sorted(EXECUTABLE))
-        raise RequestError(f"method {plan.method!r} is {NOT_YET}; use {others} or 'auto'.")
-    raise BudgetError(_refusal(plan.problem, plan.request, plan.memory, plan.budget_source))
+def _has_few_columns(plan: Plan) -> bool:
+    """Whether so few columns are enough that an exact method need not cost less after all."""
+    known = not is_open(plan.problem, plan.request)
+    return known and FEW_COLUMNS * plan.columns <= plan.problem.most_components
 
 
-def least_exact_memory(problem: Problem, request: Request) -> int:
-    """Smallest budget, in whole MiB, with which an exact method that can be carried out fits."""
-    return min(least for _, least, _ in _exact_needs(problem, request))
+def least_memory(problem: Problem, request: Request) -> int:
+    """Smallest budget, in whole MiB, with which a method that may be used fits."""
+    return min(least for _, least, _ in _least_needs(problem, request))
 
 
 def _check_components(problem: Problem, request: Request) -> None:
@@ -102,6 +94,11 @@ def _check_components(problem: Problem, request: Request) -> None:
         raise RequestError(
             f"n_components={request.n_components} exceeds {most}, the most that {n} "
             f"samples of {p} features have (min(n_samples - 1, n_features)); ask for at most that."
+        )
+    if request.n_components is None and request.method == "randomized":
+        raise RequestError(
+            "n_components=None asks for all components, and method 'randomized' finds the leading ones; use method "
+            f"'auto', or a number such as {min(50, most)} or a fraction such as 0.95."
         )
     if request.n_components != "mle":
         return
@@ -131,18 +128,20 @@ def _candidates(problem: Problem, request: Request, memory: int, source: str) ->
             yield _dual_candidate(problem, request, schedule, memory, source)
     elif request.method == "auto":
         yield "dual", None, _dual_reason(problem)
-    if request.method == "randomized" or (request.method == "auto" and request.n_components != "mle"):
-        plan = randomized_plan(problem, request, memory, source)
-        fits = plan.bill.total <= memory
-        yield "randomized", plan if fits else None, "" if fits else _needs(plan.bill)
+    if _approximates(request):
+        approximate = randomized_plan(problem, request, memory, source)
+        yield "randomized", approximate, "" if approximate else _needs(least_randomized(problem, request))
 
 
 def _dual_reason(problem: Problem) -> str:
     """Why "auto" does not look at method 'dual', if it does not."""
     n, p = problem.n_samples, problem.n_features
-    if n >= p:
-        return f"{n} samples are no fewer than {p} features, so n x n is no smaller a matrix"
-    return "" if "dual" in EXECUTABLE else NOT_YET
+    return f"{n} samples are no fewer than {p} features, so n x n is no smaller a matrix" if n >= p else ""
+
+
+def _approximates(request: Request) -> bool:
+    """Whether method 'randomized' comes into question: not where every component, or every variance, is wanted."""
+    return request.method == "randomized" or (request.method == "auto" and request.n_components not in ("mle", None))
 
 
 def _dual_candidate(
@@ -163,10 +162,6 @@ def _dual_candidate(
 def _needs(bill: Bill) -> str:
     name, share = max(bill.largest.items, key=lambda item: item[1])
     return f"needs {format_bytes(bill.total)}, of which the {name} {format_bytes(share)}"
-
-
-def _not_yet(problem: Problem, request: Request) -> str:
-    return f"{NOT_YET}, and exact methods need at least {budget_size(least_exact_memory(problem, request))}"
 
 
 def _slower(plan: Plan, chosen: Plan) -> str:
@@ -190,9 +185,9 @@ def _rejections(reasons: dict[str, str], chosen: str) -> tuple[tuple[str, str], 
 # -- refusals
 
 
-def _exact_needs(problem: Problem, request: Request) -> Iterator[tuple[str, int, Bill]]:
-    """Exact methods that may be used: name, smallest budget in bytes, and the bill then."""
-    if request.method in ("auto", "covariance", "randomized"):
+def _least_needs(problem: Problem, request: Request) -> Iterator[tuple[str, int, Bill]]:
+    """Methods that may be used: name, smallest budget in bytes, and the bill then."""
+    if request.method in ("auto", "covariance"):
         least = least_covariance(problem, request)
         yield "covariance", least, covariance_plan(problem, request, least, "").bill
     if request.method == "dual" or (request.method == "auto" and not _dual_reason(problem)):
@@ -200,11 +195,14 @@ def _exact_needs(problem: Problem, request: Request) -> Iterator[tuple[str, int,
         bills = [least_bill(problem, request, schedule) for schedule in schedules]
         bill = min(bills, key=lambda bill: bill.total)
         yield "dual", -(-bill.total // MIB) * MIB, bill
+    if _approximates(request):
+        bill = least_randomized(problem, request)
+        yield "randomized", -(-bill.total // MIB) * MIB, bill
 
 
 def _refusal(problem: Problem, request: Request, memory: int, source: str) -> str:
     """Name what does not fit, of the method that needs least, and the budget it would do with."""
-    method, least, bill = min(_exact_needs(problem, request), key=lambda need: need[1])
+    method, least, bill = min(_least_needs(problem, request), key=lambda need: need[1])
     if method == "covariance":
         bill = covariance_plan(problem, request, memory, source).bill
     name, share = max(bill.largest.items, key=lambda item: item[1])
@@ -220,7 +218,7 @@ def _with_output(problem: Problem, request: Request, memory: int, least: int) ->
     """The remedy of writing components as they are made, where that needs less memory."""
     if request.output:
         return ""
-    written = least_exact_memory(problem, replace(request, output=True))
+    written = least_memory(problem, replace(request, output=True))
     if written <= memory:
         return "; or give an output (-o, output=...) to write components to: this memory is then enough"
     if written < least:

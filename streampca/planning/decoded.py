@@ -95,6 +95,14 @@ def read_spread(problem: Problem) -> Reading:
     return Reading(rows * problem.row_bytes, len(spread(n)), len(spread(n)))
 
 
+def read_runs(problem: Problem, count: int, runs: int) -> Reading:
+    """What reading `count` samples costs in so many runs, or more where chunks are shorter, each within a chunk."""
+    n, chunk = problem.n_samples, min(problem.chunk_samples, problem.n_samples)
+    runs = min(max(runs, -(-count // chunk)), count)
+    cuts = -(-problem.n_features // problem.chunk_features) if problem.encoded else 1
+    return Reading(min(n, runs * chunk) * problem.row_bytes, runs * cuts, runs)
+
+
 def spread(n_samples: int) -> tuple[int, ...]:
     """Samples, evenly spread, that a provisional mean is taken from."""
     count = min(MEAN_SAMPLES, n_samples)

@@ -35,10 +35,11 @@ class Plan:
     spans : tuple of Span
         What each task folds.
     passes : float
-        Reads of all the data; what pairs of panels read is no whole number of them.
+        Reads of all the data; what pairs of panels read is no whole number of them. Of method 'randomized' a
+        prediction, which leaves out the sample that it starts from.
     bytes_read : int
-        Decoded bytes over all passes, of the collection and of its scratch copy; chunks decoded more than once are
-        counted so.
+        Decoded bytes over all passes, of the collection and of its scratch copy, and of a sample to start from; chunks
+        decoded more than once are counted so.
     bytes_written : int
         Of a scratch copy; the model itself is not counted.
     bill : Bill
@@ -66,6 +67,9 @@ class Plan:
         Spans that a process works on at the same time, a BLAS thread each; 1 where BLAS has all its threads.
     ahead : int
         Blocks of each span that are read ahead, 0 or 1.
+    width, columns : int
+        Vectors to a block that samples are multiplied with, and most that a basis of them may have, the block to be
+        multiplied next included; 0 without such products.
     workers : int
         Processes that share the spans; the budget is that of each.
     work : Work
@@ -101,6 +105,8 @@ class Plan:
     stored: bool = False
     lanes: int = 1
     ahead: int = 0
+    width: int = 0
+    columns: int = 0
     workers: int = 1
     work: Work = field(default=NOTHING, compare=False)
     seconds: float = field(default=0.0, compare=False)
@@ -130,9 +136,10 @@ class Plan:
         if self.stored:
             yield "", "components do not fit: they are written to the output as they are made"
         passes = "1 pass" if self.passes == 1 else f"{self.passes:g} passes"
+        passes += " and a sample" if self.width else ""
         ahead = ", one ahead" if self.ahead else ""
         yield "reading", f"{passes}, {format_bytes(self.bytes_read)} in blocks of {self.block_rows} samples{ahead}"
-        again = self.bytes_read / (self.passes * p.n_samples * p.row_bytes)
+        again = self.bytes_read / ((self.passes + bool(self.width)) * p.n_samples * p.row_bytes)
         if again > 1.5:
             what = "storage chunks do not fit a block" if self.schedule == "samples" else "storage is cut otherwise"
             yield "", f"{what}: each is decoded about {again:.0f} times{'' if self.passes == 1 else ' a pass'}"
@@ -162,7 +169,7 @@ class Plan:
         """What is in memory together, and what passes by."""
         p = self.problem.n_features
         if self.schedule == "lanczos":
-            return "products of all samples with a block of vectors, pass after pass"
+            return f"products with {self.width} vectors, pass after pass; a basis of at most {self.columns}"
         if self.schedule == "pairs":
             panels = -(-self.problem.n_samples // self.panel_rows)
             ranges = -(-p // self.component_features)

@@ -1,112 +1,284 @@
-"""The price of method 'randomized': several passes with a block of vectors, where neither p x p nor n x n fits.
+"""Plans of method 'randomized': a few passes with a block of vectors, where neither p x p nor n x n fits.
 
-Block Lanczos on the scatter matrix without forming it. Its pass is one product X^T (X Q); how many it takes is known
-from images only, whose spectra fall slowly: with k and a quarter more columns, six or seven to 1e-4.
+Block Lanczos on the scatter matrix without forming it. A pass is one product X^T (X Q); a wider block Q costs more
+flops a pass and takes fewer passes, a basis of fewer blocks is restarted and takes more. Of the widths, bases and
+blocks of samples that fit the budget the fastest are taken, or those with fewer passes that take little longer, as
+data are often slower to read than rates say. So for a number of components more memory makes the fastest plan no
+slower.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
 from .. import machine
-from ..bill import RUNTIME_BYTES, Bill, Phase, decoding_bytes
+from ..bill import Bill
 from ..blocks import block_rows, spans_of
 from ..rates import Work, products
 from ..request import Problem, Request
+from ..solve import dense_flops
 from ..units import MIB, format_shape
-from .budget import MOST_BLOCK, precision_of, span_count
-from .decoded import Reading, read_boxes
-from .dual import can_copy
+from .budget import MOST_BLOCK, most_that_fits, precision_of, span_count
+from .decoded import Reading, read_boxes, read_runs
 from .planned import Plan
+from .randomized_bill import (
+    SAMPLE_RUNS,
+    Sizes,
+    components_phase,
+    lasting_phases,
+    pass_phase,
+    randomized_bill,
+    sample_rows,
+)
 
-PASSES = 6
-BASIS_BLOCKS = 4  # a restart keeps one of them; with three it takes up to six passes more
-OPEN_COMPONENTS = 100  # counted on where k is open
-PIECE_ROWS = 256  # samples multiplied at a time
-BLOCKS = (MOST_BLOCK, 4 * MIB, MIB, 1)  # bytes of a block as it is read; the first that fits
+__all__ = ["is_open", "least_randomized", "randomized_plan", "sample_rows"]
+
+# Columns of a block for every component, and passes to a residual of 1e-4: of images, whose spectra fall slowly
+# (30000 x 128 x 128, k = 50; 1/f images).
+WIDTHS = ((1.3, 7), (2.0, 6), (2.5, 5), (6.0, 4))
+USUAL_TOL = 1e-4  # that those are for; a factor of ten is a pass
+LEAST_BESIDE = 10  # columns beside those for the components
+SPARE = 1  # blocks of a basis that is never restarted, beside one a pass: should it take a pass more
+RESTARTS = ((4, 1), (3, 2), (2, 5), (1, 10))  # blocks of a smaller one, and the passes more that its restarts take
+OPEN_COMPONENTS, OPEN_WIDTH = 100, 1.25  # counted on where k is open, when the basis grows with every pass
+OPEN_SHARE = 2  # columns of an open basis for every component that there is to be room for
+FEWER_PASSES = 1.5  # times as long that a plan with fewer passes may take
+READING_AHEAD = 1.1  # and one that reads ahead, which rates know nothing of
+PRODUCT_ROWS, LEAST_PRODUCT_ROWS = 512, 32  # samples multiplied at a time ...
+PRODUCT_BYTES = (128 * MIB, 32 * MIB)  # ... as many as take so much as float64; of few, adding up costs the most
+BLOCKS = (MOST_BLOCK, 4 * MIB, MIB)  # bytes of a block of samples
 
 
-def randomized_plan(problem: Problem, request: Request, memory: int, source: str) -> Plan:
-    """The plan with the largest blocks that keep within the budget, else the one with the smallest."""
-    chunk = problem.chunk_samples
-    row = problem.row_bytes + problem.prepared_bytes
-    for limit in BLOCKS:
-        rows = min(block_rows(row, chunk, max(limit, chunk * row) if limit > 1 else 1), problem.n_samples)
-        plan = _with_blocks(problem, request, rows, memory, source)
-        if plan.bill.total <= memory:
-            break
-    return plan
+class Basis(NamedTuple):
+    """Columns of a block and of the basis, and the passes it takes, those for restarts included."""
+
+    width: int
+    columns: int
+    passes: int
+    restarting: int
 
 
-def columns(problem: Problem, request: Request) -> tuple[int, int]:
-    """Components counted on, and columns of a block."""
+class Choice(NamedTuple):
+    """Sizes with what they take; `late` passes that are wanted beyond those allowed."""
+
+    basis: Basis
+    sizes: Sizes
+    k: int
+    passes: int
+    late: int
+    read: Reading
+    work: Work
+    seconds: float
+
+
+def randomized_plan(problem: Problem, request: Request, memory: int, source: str) -> Plan | None:
+    """The fastest plan that fits the budget, or one near it with fewer passes; None where none fits."""
+    found = list(_choices(problem, request, memory))
+    return _planned(problem, request, _preferred(found), memory, source) if found else None
+
+
+def least_randomized(problem: Problem, request: Request) -> Bill:
+    """The least memory that the method can do with, item by item."""
+    k = _counted_on(problem, request)
+    bills = [
+        randomized_bill(problem, sizes, k, workers=request.workers)
+        for basis in _bases(problem, request)
+        for sizes in _cuttings(problem, basis)
+    ]
+    return min(bills, key=lambda bill: bill.total)
+
+
+def is_open(problem: Problem, request: Request) -> bool:
+    """Whether the number of components comes out of the data."""
+    return isinstance(request.counted_on(problem.most_components), float)
+
+
+def _counted_on(problem: Problem, request: Request) -> int:
+    """Components to make room for."""
     wanted = request.counted_on(problem.most_components)
-    k = wanted if isinstance(wanted, int) else problem.most_components if wanted is None else OPEN_COMPONENTS
-    k = min(k, problem.most_components)
-    return k, min(k + max(10, k // 4), problem.most_components)
+    return min(wanted if isinstance(wanted, int) else OPEN_COMPONENTS, problem.most_components)
 
 
-def _with_blocks(problem: Problem, request: Request, rows: int, memory: int, source: str) -> Plan:
-    n, p = problem.n_samples, problem.n_features
-    k, width = columns(problem, request)
-    precision = precision_of(problem, request, n * p * width)
-    copied, read, work = _reading(problem, request, rows)
-    work += products(4.0 * n * p * width * PASSES, precision) + Work(centring=float(n) * p * PASSES)
-    work += Work(double=8.0 * min(n, p) * width * width * BASIS_BLOCKS * PASSES)
-    copy_bytes = n * p * problem.itemsize if copied else 0
+def _precision(problem: Problem, request: Request) -> str:
+    """By the products of a pass, whatever the width: it must not change with the budget."""
+    return precision_of(problem, request, 2 * problem.n_samples * problem.n_features * _counted_on(problem, request))
+
+
+# -- what there is to choose from
+
+
+def _bases(problem: Problem, request: Request) -> Iterator[Basis]:
+    """Every width, with every basis for it; where k is open, with the least, which is to grow."""
+    k, most, p = _counted_on(problem, request), problem.most_components, problem.n_features
+    opened = is_open(problem, request)
+    for ratio, passes in ((OPEN_WIDTH, WIDTHS[0][1]),) if opened else WIDTHS:
+        width = min(max(math.ceil(ratio * k), k + LEAST_BESIDE), most)
+        least = min(width + k, most + width, p)
+        passes = _to_tolerance(passes, request.tol)
+        blocks = {passes + SPARE, *(number for number, _ in RESTARTS)}
+        larger = {min(number * width, most + width, p) for number in blocks}
+        for columns in (least,) if opened else sorted({least} | {each for each in larger if each > least}):
+            yield _basis(problem, width, columns, passes)
+
+
+def _to_tolerance(passes: int, tol: float) -> int:
+    """Passes to a tolerance, given those to the usual one."""
+    return max(2, passes - math.floor(math.log10(tol / USUAL_TOL) + 1e-9))
+
+
+def _basis(problem: Problem, width: int, columns: int, passes: int) -> Basis:
+    """With the passes its restarts take: none where all fit, or where it holds everything there is."""
+    most = problem.most_components
+    passes = min(passes, -(-most // width) + (most < problem.n_features))
+    if columns >= min(passes * width, most):
+        return Basis(width, columns, passes, 0)
+    restarting = next(more for blocks, more in RESTARTS if columns >= blocks * width)
+    return Basis(width, columns, passes + restarting, restarting)
+
+
+def _cuttings(problem: Problem, basis: Basis) -> Iterator[Sizes]:
+    """Every block of samples, read ahead or not."""
+    for rows in _block_lengths(problem):
+        for most in sorted({min(_product_rows(problem, size), rows) for size in PRODUCT_BYTES}, reverse=True):
+            for ahead in (1, 0) if problem.fills else (0,):
+                yield Sizes(basis.width, basis.columns, rows, most, ahead)
+
+
+def _product_rows(problem: Problem, size: int) -> int:
+    rows = min(PRODUCT_ROWS, size // (8 * problem.n_features))
+    return min(max(LEAST_PRODUCT_ROWS, rows), problem.n_samples)
+
+
+def _block_lengths(problem: Problem) -> tuple[int, ...]:
+    """Samples to a block: storage chunks within so many bytes, as many as are multiplied at a time, and parts of them.
+
+    They do not depend on the budget, so what there is to choose from only grows with it.
+    """
+    n, chunk = problem.n_samples, min(problem.chunk_samples, problem.n_samples)
+    row = problem.row_bytes + problem.prepared_bytes
+    lengths = {min(n, block_rows(row, chunk, max(limit, chunk * row))) for limit in BLOCKS}
+    whole = min(n, -(-_product_rows(problem, PRODUCT_BYTES[0]) // chunk) * chunk)
+    return tuple(sorted(lengths | {-(-whole // 2**power) for power in range(17)}, reverse=True))
+
+
+# -- what fits, and what it takes
+
+
+def _choices(problem: Problem, request: Request, memory: int) -> Iterator[Choice]:
+    k = _counted_on(problem, request)
+    for basis in _bases(problem, request):
+        some = Sizes(basis.width, basis.columns, 1, 1)
+        if max(phase.total for phase in lasting_phases(problem, some, k)) > memory:
+            continue
+        for sizes in _cuttings(problem, basis):
+            if pass_phase(problem, sizes, workers=request.workers).total <= memory:
+                yield _priced(problem, request, *_grown(problem, request, basis, sizes, memory))
+
+
+def _grown(problem: Problem, request: Request, basis: Basis, sizes: Sizes, memory: int) -> tuple[Basis, Sizes, int]:
+    """Where k is open, the largest basis that there is memory for, and room for components of it."""
+    k, most = _counted_on(problem, request), problem.most_components
+    if not is_open(problem, request):
+        return basis, sizes, k
+
+    def fits(columns: int) -> bool:
+        grown = replace(sizes, columns=columns)
+        room = max(k, min(columns // OPEN_SHARE, most))
+        return randomized_bill(problem, grown, room, workers=request.workers).total <= memory
+
+    columns = max(basis.columns, most_that_fits(fits, min(problem.n_features, most + basis.width)))
+    grown = replace(sizes, columns=columns)
+    room = most_that_fits(lambda k: components_phase(problem, grown, k).total <= memory, min(most, columns))
+    passes = basis.passes - basis.restarting
+    return _basis(problem, basis.width, columns, passes), grown, max(k, room)
+
+
+def _priced(problem: Problem, request: Request, basis: Basis, sizes: Sizes, k: int) -> Choice:
+    passes, precision = min(basis.passes, request.max_passes or basis.passes), _precision(problem, request)
+    sample = sample_rows(problem.n_samples, sizes.width)
+    once = read_boxes(problem, sizes.block_rows, problem.n_features)
+    read = once.times(passes).plus(read_runs(problem, sample, SAMPLE_RUNS))
+    work = read.work(encoded=problem.encoded, cores=machine.cores())
+    work += _passing(problem, precision, sizes, passes) + _starting(problem, precision, sizes, sample)
+    seconds = work.seconds(machine.cores(), request.workers)
+    return Choice(basis, sizes, k, passes, basis.passes - passes, read, work, seconds)
+
+
+def _passing(problem: Problem, precision: str, sizes: Sizes, passes: int) -> Work:
+    """The passes' products, added up piece by piece, and the steps between, of a basis that grows block by block."""
+    n, p, width = float(problem.n_samples), float(problem.n_features), sizes.width
+    held = float(min(passes * width, problem.most_components))
+    adding = passes * n / sizes.product_rows * p * width
+    work = products(4 * n * p * width * passes, precision) + Work(centring=n * p * passes, adding=adding)
+    return work + products((4 * p * held * width + 8 * p * width**2) * passes, "double")
+
+
+def _starting(problem: Problem, precision: str, sizes: Sizes, sample: int) -> Work:
+    """The sample's inner products, its eigenvectors, and the block made of them."""
+    p = float(problem.n_features)
+    work = products(p * sample**2, precision) + products(2 * p * sample * sizes.width, "double")
+    return work + Work(centring=p * sample, solving=dense_flops(sample))
+
+
+def _preferred(found: list[Choice]) -> Choice:
+    """The fastest, or one with fewer passes, or that reads ahead, if it takes little longer.
+
+    Where more passes are wanted than are allowed, each that is missing counts for more than time.
+    """
+    late = min(choice.late for choice in found)
+    found = [choice for choice in found if choice.late == late]
+    fastest = min(choice.seconds for choice in found)
+    near = [choice for choice in found if choice.seconds <= FEWER_PASSES * fastest]
+    passes = min(choice.passes for choice in near)
+    near = [choice for choice in near if choice.passes == passes]
+    fastest = min(choice.seconds for choice in near)
+    ahead = [choice for choice in near if choice.sizes.ahead and choice.seconds <= READING_AHEAD * fastest]
+    return min(ahead or near, key=lambda choice: (choice.seconds, -choice.sizes.columns))
+
+
+def _planned(problem: Problem, request: Request, choice: Choice, memory: int, source: str) -> Plan:
+    sizes = choice.sizes
     return Plan(
         problem=problem,
         request=request,
         method="randomized",
-        why=f"{PASSES} passes with {width} vectors need neither {format_shape((p, p))} nor {format_shape((n, n))}",
+        why=_why(problem, request, choice),
         rejected=(),
-        precision=precision,
+        precision=_precision(problem, request),
         solver="lanczos",
-        room=k,
+        room=choice.k,
         dense_room=0,
-        block_rows=rows,
-        product_rows=min(PIECE_ROWS, rows),
-        spans=spans_of(n, span_count(request.workers), rows),
-        passes=PASSES + 1 if copied else PASSES,
-        bytes_read=read.bytes + PASSES * copy_bytes,
-        bytes_written=copy_bytes,
-        bill=Bill((_pass_bill(problem, request, precision, rows),)),
+        block_rows=sizes.block_rows,
+        product_rows=sizes.product_rows,
+        spans=spans_of(problem.n_samples, span_count(request.workers), sizes.block_rows),
+        passes=choice.passes,
+        bytes_read=choice.read.bytes,
+        bytes_written=0,
+        bill=randomized_bill(problem, sizes, choice.k, workers=request.workers),
         memory=memory,
         budget_source=source,
         cores=machine.cores(),
         schedule="lanczos",
-        block_features=p,
+        block_features=problem.n_features,
+        ahead=sizes.ahead,
+        width=sizes.width,
+        columns=sizes.columns,
         workers=request.workers,
-        work=work,
-        seconds=work.seconds(machine.cores(), request.workers),
+        work=choice.work,
+        seconds=choice.seconds,
     )
 
 
-def _reading(problem: Problem, request: Request, rows: int) -> tuple[bool, Reading, Work]:
-    """Whether one scratch copy costs less than decoding again, and what is read of the collection."""
-    cores = machine.cores()
-    once = read_boxes(problem, rows, problem.n_features)
-    plain = once.times(PASSES).work(encoded=problem.encoded, cores=cores)
-    size = problem.n_samples * problem.n_features * problem.itemsize
-    copying = once.work(encoded=problem.encoded, cores=cores) + Work(reading=PASSES * size, writing=size)
-    if problem.encoded and can_copy(request) and copying.seconds(cores) < plain.seconds(cores):
-        return True, once, copying
-    return False, once.times(PASSES), plain
-
-
-def _pass_bill(problem: Problem, request: Request, precision: str, rows: int) -> Phase:
+def _why(problem: Problem, request: Request, choice: Choice) -> str:
     n, p = problem.n_samples, problem.n_features
-    _, width = columns(problem, request)
-    side, item = min(n, p), 8 if precision == "double" else 4
-    basis = min(BASIS_BLOCKS * width, side)
-    items = {
-        f"basis, {format_shape((side, basis))} float64": 8 * side * basis,
-        f"{width} vectors, and their product": (item + 2 * 8) * p * width,
-        f"block of {rows} samples as read": rows * (problem.row_bytes + problem.prepared_bytes),
-        "rows of it, centred, and their products": min(PIECE_ROWS, rows) * (p + width) * item,
-        "mean and probes": (24 + 2 * 8 * 8) * p,
-    }
-    if request.workers > 1:
-        items["product of another worker, merged"] = 8 * p * width
-    if problem.decode_bytes or problem.scratch_bytes:
-        items["storage being decoded"] = decoding_bytes(problem, rows)
-    items["BLAS and Python"] = RUNTIME_BYTES
-    return Phase("pass", tuple(items.items()))
+    with_vectors = f"with {choice.sizes.width} vectors"
+    passes = f"1 pass {with_vectors} needs" if choice.passes == 1 else f"{choice.passes} passes {with_vectors} need"
+    why = f"{passes} neither {format_shape((p, p))} nor {format_shape((n, n))}"
+    if choice.basis.restarting:
+        why += f"; {choice.basis.restarting} more than with a larger basis, which does not fit"
+    if choice.late:
+        why += f"; a residual of {request.tol:g} would take about {choice.basis.passes}"
+    return why

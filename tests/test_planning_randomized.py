@@ -1,0 +1,456 @@
+"""Plans of method 'randomized': how wide a block, how large a basis, how many passes; and when it is chosen."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streampca.accumulate import Applied
+from streampca.blocks import Part
+from streampca.errors import BudgetError, RequestError
+from streampca.methods.starting import sample_runs
+from streampca.planning import choose, least_memory, make_plan, part_plan, randomized, sample_rows
+from streampca.planning.decoded import read_boxes, read_runs
+from streampca.planning.randomized import FEWER_PASSES, READING_AHEAD, randomized_plan
+from streampca.planning.randomized_bill import SAMPLE_RUNS
+from streampca.request import Problem, Request
+from streampca.saving import CUTTING
+from streampca.solve import basis_bytes, step_bytes
+from streampca.units import GIB, MIB, parse_bytes
+
+
+@pytest.fixture(autouse=True)
+def one_machine(monkeypatch):
+    monkeypatch.setattr("streampca.machine.cores", lambda: 2)
+
+
+def problem(n, shape, dtype="u1", **storage):
+    kind = np.dtype(dtype)
+    p = int(np.prod(shape))
+    return Problem(n, p, shape, p * kind.itemsize, kind.itemsize, kind.kind, **storage)
+
+
+PROBLEMS = {
+    "digits": problem(60_000, (28, 28)),
+    "faces": problem(400, (112, 92)),
+    "pictures": problem(30_000, (128, 128)),
+    "a million": problem(1_000_000, (256, 256)),
+    "a million, packed": problem(
+        1_000_000, (256, 256), chunk_samples=100, encoded=True, fills=False, decode_bytes=30 * MIB
+    ),
+    "on a cluster": problem(10**8, (256, 256)),
+    "volumes": problem(2000, (160, 160, 160), "f4"),
+    "tiny": problem(20, (3,), "f8"),
+}
+
+# collection, components, memory, other options: what is decided
+SNAPSHOTS = [
+    (
+        "digits", 50, "1GiB", {"method": "randomized"},
+        "5 passes with 125 vectors of at most 750, room for 50; single, blocks of 32099, products of 512, ahead; "
+        "235788000 B read",
+    ),
+    (
+        "pictures", 50, "1GiB", {},
+        "5 passes with 125 vectors of at most 750, room for 50; single, blocks of 1536, products of 512, ahead; "
+        "2469888000 B read",
+    ),
+    (
+        "pictures", 50, "90MiB", {},
+        "12 passes with 65 vectors of at most 130, room for 50; single, blocks of 32, products of 32, ahead; "
+        "5904629760 B read",
+    ),
+    (
+        "pictures", 50, "80MiB", {},
+        "12 passes with 65 vectors of at most 130, room for 50; single, blocks of 8, products of 8, ahead; "
+        "5904629760 B read",
+    ),
+    (
+        "pictures", 0.95, "1GiB", {},
+        "7 passes with 125 vectors of at most 3231, room for 1615; single, blocks of 1536, products of 512, ahead; "
+        "3452928000 B read",
+    ),
+    (
+        "a million", 100, "16GiB", {},
+        "5 passes with 250 vectors of at most 1500, room for 100; single, blocks of 384, products of 256, ahead; "
+        "327778304000 B read",
+    ),
+    (
+        "a million, packed", 100, "16GiB", {},
+        "5 passes with 250 vectors of at most 1500, room for 100; single, blocks of 300, products of 256; "
+        "327778304000 B read",
+    ),
+    (
+        "on a cluster", 100, "16GiB", {"workers": 64},
+        "5 passes with 250 vectors of at most 1500, room for 100; single, blocks of 384, products of 256, ahead; "
+        "32768098304000 B read",
+    ),
+    (
+        "volumes", 20, "16GiB", {"method": "randomized"},
+        "7 passes with 30 vectors of at most 240, room for 20; single, blocks of 16, products of 16, ahead; "
+        "232325120000 B read",
+    ),
+    (
+        "volumes", 20, "8GiB", {"method": "randomized"},
+        "17 passes with 30 vectors of at most 50, room for 20; single, blocks of 1, products of 1, ahead; "
+        "560005120000 B read",
+    ),
+    (
+        "faces", 0.95, "1GiB", {"method": "randomized"},
+        "5 passes with 125 vectors of at most 524, room for 399; double, blocks of 400, products of 400, ahead; "
+        "24729600 B read",
+    ),
+    (
+        "tiny", 3, "1GiB", {"method": "randomized"},
+        "1 passes with 3 vectors of at most 3, room for 3; double, blocks of 20, products of 20, ahead; "
+        "912 B read",
+    ),
+]  # fmt: skip
+
+
+def in_short(plan):
+    ahead = ", ahead" if plan.ahead else ""
+    return (
+        f"{plan.passes} passes with {plan.width} vectors of at most {plan.columns}, room for {plan.room}; "
+        f"{plan.precision}, blocks of {plan.block_rows}, products of {plan.product_rows}{ahead}; "
+        f"{plan.bytes_read} B read"
+    )
+
+
+@pytest.mark.parametrize(("name", "wanted", "memory", "options", "decided"), SNAPSHOTS)
+def test_decisions_on_named_problems(name, wanted, memory, options, decided):
+    """A change here is a change of what users get: mean it, then write it down."""
+    plan = make_plan(PROBLEMS[name], Request(wanted, memory=parse_bytes(memory), **options))
+    assert (plan.method, plan.schedule, plan.solver) == ("randomized", "lanczos", "lanczos")
+    assert in_short(plan) == decided
+    assert plan.bill.total <= plan.memory
+    assert plan.bytes_written == plan.dense_room == 0
+    assert plan.lanes == 1
+
+
+def test_a_plan_in_words():
+    text = str(make_plan(PROBLEMS["pictures"], Request(50, memory=1 * GIB)))
+    for line in (
+        "method      randomized: 5 passes with 125 vectors need neither 16384 x 16384 nor 30000 x 30000",
+        "            not covariance: needs 3.1 GiB, of which the scatter matrix, 16384 x 16384 float64 2.0 GiB",
+        "            not dual: 30000 samples are no fewer than 16384 features, so n x n is no smaller a matrix",
+        "schedule    lanczos: products with 125 vectors, pass after pass; a basis of at most 750",
+        "reading     5 passes and a sample, 2.3 GiB in blocks of 1536 samples, one ahead",
+        "computing   single precision products on 2 cores, lanczos eigensolver",
+        "93.8 MiB  basis, 16384 x 750 float64",
+    ):
+        assert line in text
+
+
+def test_passes_that_restarts_take_are_said():
+    plan = make_plan(PROBLEMS["pictures"], Request(50, memory=95 * MIB))
+    assert plan.columns == 3 * plan.width
+    assert "9 passes with 65 vectors need" in plan.why
+    assert plan.why.endswith("; 2 more than with a larger basis, which does not fit")
+
+
+def test_one_pass_is_not_said_to_decode_twice():
+    plan = make_plan(PROBLEMS["tiny"], Request(3, "randomized", GIB))
+    assert "decoded about" not in str(plan)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_plans_are_plain_data_and_the_same_again(name):
+    request = Request(3, "randomized", 32 * GIB)
+    plan = make_plan(PROBLEMS[name], request)
+    assert plan == make_plan(replace(PROBLEMS[name]), request)
+    assert json.loads(json.dumps(plan.to_json())) == plan.to_json()
+    assert {"width", "columns"} <= set(CUTTING) <= plan.to_json().keys()
+
+
+# -- what it takes
+
+
+def test_the_issue_of_many_pictures():
+    """At most 6.2 times the bytes of the collection, and within the budget."""
+    layout = PROBLEMS["pictures"]
+    plan = make_plan(layout, Request(50, memory=GIB))
+    assert plan.passes <= 6
+    assert plan.bytes_read <= 6.2 * layout.n_samples * layout.row_bytes
+
+
+def test_bytes_read_are_those_of_the_passes_and_of_the_sample():
+    layout = problem(10_000, (64, 64), "u2", chunk_samples=3000, encoded=True, decode_bytes=80 * MIB)
+    for memory in (150, 1000):
+        plan = make_plan(layout, Request(10, "randomized", memory * MIB))
+        once = read_boxes(layout, plan.block_rows, 4096).bytes
+        rows = sample_rows(10_000, plan.width)
+        assert rows == 6 * plan.width
+        assert plan.bytes_read == plan.passes * once + 10_000 * 8192  # each of the four chunks holds a run of these
+    assert plan.block_rows == 3000
+    assert sample_rows(100, 50) == 100
+
+
+def test_the_bill_is_made_of_the_prices_of_what_runs():
+    layout = replace(PROBLEMS["pictures"], decode_bytes=5 * MIB, weighted=True)
+    plan = make_plan(layout, Request(50, memory=GIB, workers=4))
+    p, width, columns, rows = 16384, plan.width, plan.columns, plan.block_rows
+    phases = {phase.name: dict(phase.items) for phase in plan.bill.phases}
+    assert set(phases) == {"start", "pass", "step", "components"}
+    for name in ("pass", "step", "components"):
+        assert phases[name][f"basis, 16384 x {columns} float64"] == basis_bytes(p, columns)
+    assert Applied.bill(p, width, plan.product_rows).items() <= phases["pass"].items()
+    assert phases["pass"][f"2 blocks of {rows} samples as read"] == 2 * rows * p
+    assert phases["pass"]["product of another worker, as sent and merged"] == 16 * p * width
+    assert phases["pass"]["sample weights, and rows of a block that have any"] == 8 * 30_000 + rows * p
+    assert phases["pass"]["storage being decoded"] == 5 * MIB
+    assert step_bytes(p, width, columns) in phases["step"].values()
+    assert phases["components"]["50 components"] == 3 * 8 * p * 50
+    assert phases["pass"]["the vectors, as handed to a task"] == 8 * p * width
+    assert phases["pass"]["rows of it multiplied again, as a check"] == 2 * 8 * 128 * p
+    assert phases["start"][f"sample of {6 * width} rows, centred"] == 4 * 6 * width * p
+    run = -(-6 * width // 8)
+    assert phases["start"][f"{run} rows of it as read"] == run * p
+
+
+def test_a_sample_of_doubles_is_held_as_doubles():
+    plan = make_plan(problem(3000, (50, 50), "f8"), Request(20, "randomized", GIB))
+    rows = sample_rows(3000, plan.width)
+    assert dict(plan.bill.phases[0].items)[f"sample of {rows} rows, centred"] == 8 * rows * 2500
+
+
+@pytest.mark.parametrize(("n", "chunk"), [(100_000, 1), (100_000, 7), (100_000, 1000), (100_000, 60_000), (50, 3)])
+def test_a_sample_is_read_in_runs(n, chunk):
+    """As many rows decoded as the chunks hold that its runs touch."""
+    layout = problem(n, (10, 10), chunk_samples=chunk, encoded=True)
+    count = sample_rows(n, 30)
+    runs = sample_runs(n, count, chunk)
+    touched = {row // chunk for run in runs for row in range(*run)}
+    expected = sum(min(chunk, n - at * chunk) for at in touched) * 100
+    assert all(run.size <= -(-count // len(runs)) for run in runs)
+    assert expected <= read_runs(layout, count, SAMPLE_RUNS).bytes <= expected + 100 * (chunk + SAMPLE_RUNS)
+
+
+def test_more_rows_are_multiplied_at_a_time_where_they_are_short():
+    rows = {p: make_plan(problem(10**5, (p,)), Request(5, "randomized", 64 * GIB)).product_rows
+            for p in (100, 8192, 16_384, 65_536, 10**6)}  # fmt: skip
+    assert rows == {100: 512, 8192: 512, 16_384: 512, 65_536: 256, 10**6: 32}
+
+
+def test_a_smaller_tolerance_takes_more_passes():
+    plans = [make_plan(PROBLEMS["pictures"], Request(50, memory=GIB, tol=10.0**-power)) for power in range(1, 9)]
+    assert [plan.passes for plan in plans] == [2, 2, 4, 5, 6, 7, 8, 9]
+    assert make_plan(PROBLEMS["pictures"], Request(50, memory=GIB, tol=5e-5)).passes == 6
+
+
+def test_slow_storage_is_read_fewer_times():
+    """Decoding costs more than products do, and a wide block is worth it."""
+    fast, slow = (replace(PROBLEMS["pictures"], encoded=encoded) for encoded in (False, True))
+    wide, narrow = (make_plan(layout, Request(10, memory=GIB)) for layout in (slow, fast))
+    assert wide.passes <= narrow.passes
+    assert make_plan(slow, Request(50, memory=GIB)).passes == 4
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_passes_are_kept_to_what_was_asked(most):
+    """They are then worth more than time: the widest block, and what it would have taken is said."""
+    plan = make_plan(PROBLEMS["pictures"], Request(50, "randomized", GIB, max_passes=most))
+    assert plan.passes == most
+    assert plan.width == 300
+    assert plan.why.endswith("; a residual of 0.0001 would take about 4")
+    assert plan.bytes_read < (most + 0.1) * 30_000 * 16384
+
+
+def test_passes_to_spare_change_nothing():
+    plain, capped = (make_plan(PROBLEMS["pictures"], Request(50, memory=GIB, max_passes=most)) for most in (None, 8))
+    assert replace(capped, request=plain.request) == plain
+
+
+def test_a_block_of_everything_is_done_at_once():
+    """All of p in one pass; all that n samples span in two, as random columns lie outside."""
+    assert make_plan(problem(1000, (40,)), Request(35, "randomized", GIB)).passes == 1
+    plan = make_plan(problem(41, (500,)), Request(35, "randomized", GIB))
+    assert (plan.width, plan.passes) == (40, 2)
+
+
+def test_spans_are_for_the_workers_of_a_cluster():
+    for workers in (1, 4):
+        plan = make_plan(PROBLEMS["pictures"], Request(50, "randomized", GIB, workers=workers))
+        assert len(plan.spans) == (1 if workers == 1 else 4 * workers)
+        assert (plan.spans[0].start, plan.spans[-1].stop) == (0, 30_000)
+        assert all(one.stop == other.start for one, other in pairwise(plan.spans))
+
+
+# -- a number of components that comes out of the data
+
+
+@pytest.mark.parametrize("wanted", [0.95, "mp"])
+def test_an_open_basis_takes_what_memory_there_is(wanted):
+    plans = [make_plan(PROBLEMS["pictures"], Request(wanted, "randomized", size * MIB)) for size in (130, 500, 2000)]
+    for less, more in pairwise(plans):
+        assert less.columns < more.columns
+        assert less.room < more.room <= more.columns
+        assert less.passes >= more.passes
+    assert all(plan.width == 125 for plan in plans)
+    assert plans[-1].bill.total > 1900 * MIB
+
+
+def test_an_open_basis_is_no_larger_than_what_there_is():
+    plan = make_plan(PROBLEMS["digits"], Request(0.95, "randomized", GIB))
+    assert (plan.columns, plan.room) == (784, 784)
+    plan = make_plan(PROBLEMS["faces"], Request(0.95, "randomized", GIB))
+    assert (plan.columns, plan.room) == (399 + plan.width, 399)
+
+
+def test_an_elbow_is_looked_for_among_fifty():
+    of_rule, of_number = (make_plan(PROBLEMS["pictures"], Request(k, "randomized", GIB)) for k in ("elbow", 50))
+    assert (of_rule.room, of_rule.width, of_rule.columns) == (50, of_number.width, of_number.columns)
+
+
+# -- soundness, and what more memory does
+
+layouts = st.builds(
+    lambda n, side, dtype, rows, encoded: problem(
+        n, (side, side), dtype, chunk_samples=min(rows, n), encoded=encoded, fills=not encoded,
+        decode_bytes=min(rows, n) * side * side * 8,
+    ),
+    st.integers(2, 10**6),
+    st.integers(2, 2000),
+    st.sampled_from(["u1", "u2", "f4", "f8"]),
+    st.sampled_from([1, 1, 7, 100, 5000]),
+    st.booleans(),
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    layout=layouts,
+    memory=st.integers(12, 20_000),
+    wanted=st.sampled_from([1, 20, 300, 0.9, "elbow"]),
+    workers=st.sampled_from([1, 4]),
+    most=st.sampled_from([None, None, 1, 4]),
+    tol=st.sampled_from([1e-4, 1e-2, 1e-9]),
+)
+def test_every_plan_keeps_to_its_budget_or_is_refused_with_one_that_would_do(
+    layout, memory, wanted, workers, most, tol
+):
+    wanted = min(wanted, layout.most_components) if isinstance(wanted, int) else wanted
+    request = Request(wanted, "randomized", memory * MIB, workers=workers, max_passes=most, tol=tol)
+    try:
+        plan = make_plan(layout, request)
+    except BudgetError as error:
+        least = parse_bytes(re.search(r"Set memory to at least (\d+[MGT]iB)", str(error))[1])
+        assert least > memory * MIB
+        assert make_plan(layout, replace(request, memory=least)).bill.total <= least
+        return
+    assert plan.bill.total <= plan.memory
+    assert 1 <= plan.room <= min(layout.most_components, plan.columns)
+    assert plan.room <= plan.width <= layout.most_components or not isinstance(wanted, int)
+    assert plan.width <= plan.columns <= min(layout.n_features, layout.most_components + plan.width)
+    assert 1 <= plan.product_rows <= plan.block_rows <= layout.n_samples
+    assert 1 <= plan.passes <= (most or plan.passes)
+    assert plan.bytes_read >= plan.passes * layout.n_samples * layout.row_bytes
+    assert (plan.spans[0].start, plan.spans[-1].stop) == (0, layout.n_samples)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(
+    layout=layouts,
+    memory=st.integers(12, 4000),
+    more=st.integers(1, 4000),
+    wanted=st.sampled_from([1, 20, 300, 0.9]),
+    exactly=st.booleans(),
+)
+def test_more_memory_makes_the_fastest_plan_no_slower(layout, memory, more, wanted, exactly):
+    """And one that is preferred to it, for fewer passes or for reading ahead (none is, by a gain of 1), not much."""
+    request = Request(min(wanted, layout.most_components) if isinstance(wanted, int) else wanted, "randomized")
+    gains = (1.0, 1.0) if exactly else (FEWER_PASSES, READING_AHEAD)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(randomized, "FEWER_PASSES", gains[0])
+        patch.setattr(randomized, "READING_AHEAD", gains[1])
+        less, plenty = (randomized_plan(layout, request, size * MIB, "") for size in (memory, memory + more))
+    if less is None:
+        return
+    assert plenty is not None
+    assert plenty.seconds <= less.seconds * gains[0] * gains[1] * (1 + 1e-9)
+
+
+# -- refusals
+
+
+@pytest.mark.parametrize("wanted", [50, 0.95, "elbow"])
+@pytest.mark.parametrize("name", ["digits", "faces", "pictures", "a million, packed", "on a cluster", "volumes"])
+def test_a_refusal_names_the_least_budget(name, wanted):
+    """That much is accepted, and one MiB less is not."""
+    request = Request(wanted, "randomized", 8 * MIB)
+    says = r"^method 'randomized' needs .* and memory allows 8.0 MiB \(as asked\); the largest share is the .*"
+    with pytest.raises(BudgetError, match=says) as caught:
+        make_plan(PROBLEMS[name], request)
+    least = parse_bytes(re.search(r"at least (\d+MiB)", str(caught.value))[1])
+    assert least == least_memory(PROBLEMS[name], request)
+    assert make_plan(PROBLEMS[name], replace(request, memory=least)).bill.total <= least
+    with pytest.raises(BudgetError):
+        make_plan(PROBLEMS[name], replace(request, memory=least - MIB))
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "method"),
+    [
+        ("digits", 300, "covariance"),
+        ("digits", 10, "covariance"),
+        ("faces", 10, "dual"),
+        ("pictures", 10, "randomized"),
+    ],
+)
+def test_a_refusal_is_of_the_method_that_needs_least(name, wanted, method):
+    request = Request(wanted, memory=8 * MIB)
+    with pytest.raises(BudgetError, match=f"^method '{method}' needs") as caught:
+        make_plan(PROBLEMS[name], request)
+    least = parse_bytes(re.search(r"at least (\d+MiB)", str(caught.value))[1])
+    assert make_plan(PROBLEMS[name], replace(request, memory=least)).method == method
+    for other in ("covariance", "dual", "randomized"):
+        assert least <= least_memory(PROBLEMS[name], replace(request, method=other))
+
+
+def test_all_components_are_refused_with_what_would_do():
+    request = Request(None, "randomized", 4 * GIB)
+    with pytest.raises(RequestError, match=r"None asks for all components.*use method 'auto', or a number such as 50"):
+        make_plan(PROBLEMS["digits"], request)
+    assert make_plan(PROBLEMS["digits"], replace(request, method="auto")).method == "covariance"
+    for number in (50, 0.95):
+        assert make_plan(PROBLEMS["digits"], replace(request, n_components=number)).method == "randomized"
+    assert "randomized" not in dict(make_plan(PROBLEMS["digits"], Request(None, memory=GIB)).rejected)
+
+
+def test_a_part_has_no_plan():
+    with pytest.raises(RequestError, match="method 'randomized' leaves no sum that parts"):
+        part_plan(PROBLEMS["digits"], Request(5, "randomized", GIB), Part(1, 2))
+
+
+# -- what is chosen
+
+
+def test_it_is_chosen_where_no_exact_method_fits():
+    for memory, method in ((1, "randomized"), (4, "covariance")):
+        plan = make_plan(PROBLEMS["pictures"], Request(50, memory=memory * GIB))
+        assert plan.method == method
+    assert dict(plan.rejected)["randomized"] == "approximate and 5 passes, where 1 pass is exact"
+    assert make_plan(PROBLEMS["volumes"], Request(20, memory=16 * GIB)).method == "dual"
+
+
+def test_it_is_chosen_where_it_is_much_faster(monkeypatch):
+    layout = PROBLEMS["a million"]
+    assert make_plan(layout, Request(20, memory=64 * GIB)).method == "randomized"
+    assert "would take about" in dict(make_plan(layout, Request(20, memory=64 * GIB)).rejected)["covariance"]
+    monkeypatch.setattr(choose, "WORTH_APPROXIMATING", 10**9)
+    assert make_plan(layout, Request(20, memory=64 * GIB)).method == "covariance"
+
+
+@pytest.mark.parametrize(("wanted", "method"), [(20, "randomized"), (0.9, "covariance"), (1000, "covariance")])
+def test_many_components_and_open_numbers_prefer_an_exact_method(monkeypatch, wanted, method):
+    """However fast the other would be: it is not known how many passes a fraction takes."""
+    monkeypatch.setattr(choose, "WORTH_APPROXIMATING", 0)
+    assert make_plan(problem(10**6, (64, 64)), Request(wanted, memory=8 * GIB)).method == method
+    assert make_plan(problem(10**6, (64, 64)), Request(wanted, "randomized", memory=8 * GIB)).method == "randomized"

@@ -1,0 +1,608 @@
+"""Method 'randomized' against numpy's float64 eigenvectors, on spectra of every kind."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from scipy.linalg import subspace_angles
+from threadpoolctl import threadpool_limits
+
+import streampca
+from streampca.beforehand import asked, plan_collection, prepared
+from streampca.blocks import Span
+from streampca.errors import DataError, RequestError
+from streampca.events import BlockDone, Converging, PassStarted, Warned
+from streampca.execute import SerialExecutor
+from streampca.methods.randomized import fit_randomized
+from streampca.methods.starting import sample_runs
+from streampca.planning import sample_rows
+from streampca.readers.views.chosen import Chosen
+
+DATA = Path(__file__).parents[2] / "shared" / "data"
+N, SIDE = 900, 20
+P = SIDE * SIDE
+OFFSETS = [0.0, 1e4]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Many small products: BLAS threads waiting for each other's cores are 10 times slower on a busy machine."""
+    with threadpool_limits(1):
+        yield
+
+
+# -- what is fitted
+
+
+def turned(values, n=N, p=P, seed=0):
+    """Samples whose scatter has about these eigenvalues times n, in directions at random."""
+    rng = np.random.default_rng(seed)
+    left, right = (np.linalg.qr(rng.normal(size=(length, len(values))))[0] for length in (n, p))
+    return (left * np.sqrt(np.asarray(values) * n)) @ right.T
+
+
+def noise(n=N, p=P, seed=1):
+    return np.random.default_rng(seed).normal(size=(n, p))
+
+
+def spiked():
+    strong = noise(N, 8, seed=2) * np.array([30, 24, 18, 14, 11, 9, 7, 5])
+    return noise() + strong @ np.linalg.qr(noise(P, 8, seed=3))[0].T
+
+
+def pictures(n=N, seed=4):
+    """Images whose amplitudes fall as 1/f."""
+    f = np.hypot(*np.meshgrid(np.fft.fftfreq(SIDE), np.fft.fftfreq(SIDE)))
+    f[0, 0] = 1 / SIDE
+    return np.fft.ifft2(np.fft.fft2(noise(n, P, seed).reshape(n, SIDE, SIDE)) / f).real.reshape(n, P)
+
+
+def classes():
+    """Images of ten kinds, all of one first, then all of the next."""
+    return np.repeat(20 * noise(10, P, seed=5), N // 10, axis=0) * 0.3 + pictures()
+
+
+def drifting():
+    """Images that get brighter, by five deviations in all."""
+    x = pictures()
+    return x + np.linspace(0, 5 * x.std(), N)[:, None]
+
+
+PROBLEMS = {
+    "1/i": lambda: turned(1e3 / np.arange(1, P + 1)),
+    "spiked noise": spiked,
+    "exponential": lambda: turned(1e4 * 0.7 ** np.arange(60)),
+    "1/f images": pictures,
+    "sorted by class": classes,
+    "drifting mean": drifting,
+}
+
+
+@cache
+def problem(name, offset):
+    """Images, read-only."""
+    x = (PROBLEMS[name]() + offset).astype(np.float32).reshape(N, SIDE, SIDE)
+    x.flags.writeable = False
+    return x
+
+
+# -- how they are fitted and judged
+
+
+def fit(x, k, precision="single", memory="256MiB", **more):
+    """A model, and what happened."""
+    events = []
+    words = {"method": "randomized", "precision": precision, "memory": memory, "listener": events.append, **more}
+    return streampca.fit(x, n_components=k, **words), events
+
+
+def of(kind, events):
+    return [event for event in events if isinstance(event, kind)]
+
+
+def warnings(events):
+    return [event.message for event in of(Warned, events)]
+
+
+def quiet(x, k, **more):
+    """A model fitted without a warning."""
+    model, events = fit(x, k, **more)
+    assert warnings(events) == []
+    return model
+
+
+@dataclass
+class Truth:
+    """The covariance in float64, its values and vectors, descending."""
+
+    covariance: np.ndarray
+    values: np.ndarray
+    vectors: np.ndarray
+    mean: np.ndarray
+
+
+def truth(x, weights=None):
+    x = np.asarray(x, np.float64).reshape(len(x), -1)
+    weights = np.ones(len(x)) if weights is None else weights
+    mean = np.average(x, axis=0, weights=weights)
+    centred = (x - mean) * np.sqrt(weights / (weights.sum() - 1))[:, None]
+    covariance = centred.T @ centred
+    values, vectors = np.linalg.eigh(covariance)
+    return Truth(covariance, values[::-1], vectors[:, ::-1], mean)
+
+
+def rows_of(components):
+    return np.asarray(components, np.float64).reshape(len(components), -1)
+
+
+def residuals(found, right):
+    """|C v - value v| / value of every component, as stored."""
+    vectors, values = rows_of(found.components), np.asarray(found.explained_variance)
+    return np.linalg.norm(vectors @ right.covariance - values[:, None] * vectors, axis=1) / values
+
+
+def check(found, x, *, tol=1e-4, weights=None):
+    """Assert that components are the leading ones, orthonormal, as exact as `tol` makes them, and within bounds."""
+    right, k = truth(x, weights), len(found.explained_variance)
+    vectors, values, true = rows_of(found.components), found.explained_variance, right.values[:k]
+    assert np.abs(vectors @ vectors.T - np.eye(k)).max() <= 2e-7
+    left = residuals(found, right)
+    assert np.all(left <= found.error_bound)
+    assert np.all(left <= 1.1 * tol + 1e-6 * values[0] / values)
+    # From a residual r: r, or r^2 / gap; the gap of a value that is wanted is that to those that are not.
+    gap = np.maximum(true - right.values[k] if k < len(right.values) else np.inf, 1e-300)
+    squared = k * (tol * values) ** 2 / gap
+    assert np.all(np.abs(values - true) <= np.minimum(squared, tol * values) + 1e-6 * true)
+    rest = right.covariance - vectors.T @ (vectors @ right.covariance)
+    rest -= (rest @ vectors.T) @ vectors
+    assert np.linalg.norm(rest, 2) <= (right.values[k] if k < len(right.values) else 0) + 1e-3 * true[-1]
+    np.testing.assert_allclose(found.mean.ravel(), right.mean, rtol=1e-9, atol=1e-5 * np.sqrt(true[0]))
+    assert found.total_variance == pytest.approx(np.trace(right.covariance), rel=1e-6)
+    return right
+
+
+def planned(x, k, **more):
+    """A plan of the method; take `replace(plan, ...)` of it for what no budget makes the planner take."""
+    collection = prepared(streampca.open_collection(x), None)
+    request = asked(k, "randomized", "256MiB", "single", output=False, scratch=None, **more)
+    return collection, plan_collection(collection, request)
+
+
+def carried_out(collection, plan):
+    events = []
+    return fit_randomized(collection, plan, SerialExecutor(), listener=events.append), events
+
+
+# -- right answers
+
+
+@pytest.mark.parametrize("offset", OFFSETS)
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_components_are_numpys(name, offset):
+    x = problem(name, offset)
+    model, events = fit(x, 8)
+    right = check(model, x)
+    assert warnings(events) == []
+    wide = right.values[:8] - right.values[1:9] >= 1e-2 * right.values[:8]  # and narrow gaps are left to `check`
+    assert wide.any()
+    np.testing.assert_allclose(model.explained_variance[wide], right.values[:8][wide], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["1/i", "spiked noise"])
+@pytest.mark.parametrize("dtype", ["u1", "u2", "f8"])
+def test_any_dtype(name, dtype):
+    x = PROBLEMS[name]()
+    x = (x + 128).clip(0, 255) if dtype == "u1" else (x * 10 + 10000 if dtype == "u2" else x)
+    x = (np.rint(x) if dtype != "f8" else x).astype(dtype).reshape(N, SIDE, SIDE)
+    check(quiet(x, 8, precision="double" if dtype == "f8" else "single"), x)
+
+
+def test_bounds_are_near_the_truth():
+    """About 12 times it; what float32 leaves of a residual near nothing is beside the point."""
+    near = []
+    for name in PROBLEMS:
+        model = quiet(problem(name, 0.0), 8)
+        left = residuals(model, truth(problem(name, 0.0)))
+        near.extend((model.error_bound / left)[left > 1e-6])
+    assert 4 < np.median(near) < 40
+
+
+def test_leading_directions_are_right():
+    model = quiet(problem("spiked noise", 0.0), 8)
+    right = truth(problem("spiked noise", 0.0))
+    assert subspace_angles(rows_of(model.components).T, right.vectors[:, :8]).max() < 2e-3
+    resolved = np.isfinite(model.angle_bound)
+    assert resolved.sum() >= 6
+    vectors, others = rows_of(model.components), right.vectors[:, :8].T
+    along = np.sum(vectors * others, axis=1)
+    angles = np.arctan2(np.linalg.norm(vectors - others * along[:, None], axis=1), np.abs(along))
+    assert np.all(angles[resolved] <= model.angle_bound[resolved] + 1e-7)
+
+
+def outside_of_runs(n, k):
+    """Which samples of a collection of `n` the start knows nothing of."""
+    collection, plan = planned(np.zeros((n, SIDE, SIDE), np.float32), k)
+    unseen = np.ones(n, bool)
+    for run in sample_runs(n, sample_rows(n, plan.width), collection.chunks.samples):
+        unseen[slice(*run)] = False
+    assert unseen.any()
+    return unseen
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(n=st.integers(1, 5000), count=st.integers(1, 5000), chunk=st.integers(1, 5000))
+@example(n=3000, count=390, chunk=3000)
+@example(n=3000, count=390, chunk=1000)
+def test_runs_of_samples_are_about_as_many_as_are_asked_for(n, count, chunk):
+    """In order, none twice, from all parts of the collection."""
+    count = min(n, count)
+    runs = sample_runs(n, count, min(n, chunk))
+    assert runs[0].start >= 0
+    assert runs[-1].stop <= n
+    assert all(one.start < one.stop <= other.start for one, other in pairwise([*runs, Span(n, n)]))
+    total = sum(run.size for run in runs)
+    assert count / 2 <= total < count + len(runs)  # chunks that do not divide the rest leave a little out
+    if count >= 8 and chunk <= n // 8:
+        assert len(runs) >= 8
+        assert runs[-1].stop > n * 3 // 4
+
+
+@pytest.mark.parametrize("offset", OFFSETS)
+def test_the_largest_component_may_be_in_no_sample_of_the_start(offset):
+    """Which it would converge without, were it not for columns at random."""
+    unseen = outside_of_runs(1800, 5)
+    x = turned(np.append(0, 1 / np.arange(1, 60)), n=1800)
+    direction = np.linalg.qr(noise(P, 1, seed=7))[0].ravel()
+    x = x - np.outer(x @ direction, direction) + np.outer(50 * noise(1800, 1).ravel() * unseen, direction)
+    x = (x + offset).astype(np.float32).reshape(1800, SIDE, SIDE)
+    model, events = fit(x, 5)
+    right = check(model, x)
+    assert right.values[0] > 100 * right.values[1]
+    assert np.abs(rows_of(model.components)[0] @ direction) > 1 - 1e-6
+    assert warnings(events) == []
+
+
+@pytest.fixture(scope="module")
+def off():
+    """Images of which those that the start knows nothing of are brighter, by 1e4 deviations."""
+    unseen = outside_of_runs(1800, 3)
+    x = turned(1.0 / np.arange(1, 60), n=1800)
+    x += 1e4 * x.std() * unseen[:, None]
+    return x.astype(np.float32).reshape(1800, SIDE, SIDE)
+
+
+def test_a_start_far_off_the_mean_is_made_again(off):
+    """About the exact mean: the first pass is for that alone."""
+    model, events = fit(off, 3)
+    right = truth(off)
+    assert len(of(PassStarted, events)) == len(of(Converging, events)) + 1
+    np.testing.assert_allclose(model.mean.ravel(), right.mean, rtol=1e-9)
+    assert np.all(residuals(model, right) <= model.error_bound)
+    assert np.all(residuals(model, right) <= 1.1e-4)
+    np.testing.assert_allclose(model.explained_variance, right.values[:3], rtol=1e-5)
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_start_far_off_the_mean_may_be_all_that_is_allowed(off, most):
+    """Then it is worth what it is worth."""
+    model, _ = fit(off, 3, max_passes=most)
+    assert np.all(residuals(model, truth(off)) <= model.error_bound)
+
+
+@pytest.mark.parametrize("tol", [1e-4, 1e-6])
+def test_whole_numbers_between_which_the_mean_lies(tol):
+    """The mean of ones and zeros is far off either, beside how they vary: no reason to start again for ever."""
+    x = (np.random.default_rng(3).random((N, SIDE, SIDE)) < 0.45).astype(np.uint8)
+    x[:, :5, :5] &= x[:, :1, :1]
+    model, events = fit(x, 1, tol=tol)
+    check(model, x, tol=tol)
+    assert warnings(events) == []
+
+
+def test_there_are_no_more_components_than_the_data_have():
+    for dtype in ("f4", "f8"):
+        x = turned(100 / np.arange(1, 6)).astype(dtype).reshape(N, SIDE, SIDE)
+        model, events = fit(x, 10, precision="double" if dtype == "f8" else "single")
+        assert model.n_components == 5
+        assert any("5 dimensions; there are no more components" in message for message in warnings(events))
+        check(model, x)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f4", "f8"])
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_nearly_nothing_varies(dtype, k):
+    """One pixel blinks, and another is bright once, which no sample of the start need hold."""
+    x = np.zeros((N, SIDE, SIDE), dtype)
+    x[:, 0, 0] = np.arange(N) % 2
+    x[5, 7, 7] = 9
+    model, events = fit(x, k)
+    right = truth(x)
+    assert model.n_components == min(k, 2)
+    np.testing.assert_allclose(model.explained_variance, right.values[: min(k, 2)], rtol=1e-5)  # rounding adds up here
+    assert np.all(residuals(model, right) <= model.error_bound)
+    assert len(warnings(events)) == (k > 2)
+
+
+@pytest.mark.parametrize("k", [55, 60, 65])
+def test_more_components_than_single_precision_tells(k):
+    """The last of sixty are rounding of float32 products: what there is comes out right all the same."""
+    x = PROBLEMS["exponential"]().reshape(N, SIDE, SIDE)
+    model, events = fit(x, k)
+    assert model.n_components == min(k, 60)
+    check(model, x)
+    assert [("60 dimensions" in message) for message in warnings(events)] == [True] * (k > 60)
+
+
+def test_one_component():
+    for name in PROBLEMS:
+        check(quiet(problem(name, 0.0), 1), problem(name, 0.0))
+
+
+@pytest.mark.parametrize(("n", "k"), [(3, 1), (5, 3), (9, 8), (30, 5)])
+def test_few_samples(n, k):
+    """The block is as wide as there are components."""
+    x = turned(100 / np.arange(1, n), n=n).astype(np.float32).reshape(n, SIDE, SIDE)
+    check(quiet(x, k), x)
+
+
+def test_more_features_than_samples():
+    x = (turned(100 / np.arange(1, 50), n=50, p=3000) + 7).astype(np.float32).reshape(50, 60, 50)
+    model = quiet(x, 5)
+    flat = x.reshape(50, -1).astype(np.float64)
+    flat -= flat.mean(axis=0)
+    _, sizes, right = np.linalg.svd(flat, full_matrices=False)
+    np.testing.assert_allclose(model.explained_variance, sizes[:5] ** 2 / 49, rtol=1e-6)
+    assert subspace_angles(rows_of(model.components).T, right[:5].T).max() < 1e-3
+    assert np.all(np.abs(model.explained_variance / (sizes[:5] ** 2 / 49) - 1) <= model.error_bound)
+
+
+def test_weights_are_repetitions():
+    x, weights = problem("spiked noise", 0.0), np.random.default_rng(8).integers(0, 3, N)
+    bad = x.copy()
+    bad[np.flatnonzero(weights == 0)] = np.nan
+    weighted = quiet(bad, 5, sample_weight=weights.astype(np.float64))
+    repeated = quiet(np.repeat(x, weights, axis=0), 5)
+    check(weighted, np.where(weights[:, None, None] == 0, 0, x), weights=weights.astype(np.float64))
+    np.testing.assert_allclose(weighted.explained_variance, repeated.explained_variance, rtol=1e-6)
+    assert weighted.n_samples == np.count_nonzero(weights)
+
+
+def test_no_sample_of_the_start_needs_to_count():
+    unseen = outside_of_runs(1800, 1)
+    x = pictures(1800).astype(np.float32).reshape(1800, SIDE, SIDE)
+    weights = unseen.astype(np.float64)
+    check(quiet(x, 1, sample_weight=weights), x, weights=weights)
+
+
+def test_seeds_agree_within_bounds():
+    x = problem("1/f images", 1e4)
+    models = [quiet(x, 6, seed=seed) for seed in range(3)]
+    assert not np.array_equal(models[0].components, models[1].components)
+    for one in models[1:]:
+        apart = np.abs(one.explained_variance - models[0].explained_variance)
+        assert np.all(apart <= (one.error_bound + models[0].error_bound) * one.explained_variance)
+        np.testing.assert_allclose(one.explained_variance, models[0].explained_variance, rtol=1e-6)
+    again = quiet(x, 6, seed=1)
+    np.testing.assert_array_equal(again.components, models[1].components)
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e-12, 1e12, 1e25])
+def test_any_scale_in_double_precision(scale):
+    """Squares of these no float32 holds."""
+    x = (problem("1/i", 0.0).astype(np.float64) * scale).astype(np.float32)
+    model, as_it_is = quiet(x, 4, precision="double"), quiet(problem("1/i", 0.0), 4, precision="double")
+    np.testing.assert_allclose(model.explained_variance, as_it_is.explained_variance * scale**2, rtol=1e-5)
+    assert np.all(model.error_bound <= 2e-2)
+
+
+# -- how many passes, and when they end
+
+
+class Counting(Chosen):
+    """Counts the samples that are read."""
+
+    def __init__(self, base):
+        super().__init__(base, range(base.n_samples))
+        self.count = 0
+
+    def read(self, rows, features=None):
+        self.count += rows.stop - rows.start
+        return super().read(rows, features)
+
+
+@pytest.mark.parametrize(("name", "fraction"), [("1/f images", 0.8), ("spiked noise", 0.6), ("exponential", 0.999)])
+def test_a_fraction_takes_as_many_components_as_numpys(name, fraction):
+    x = problem(name, 0.0)
+    right = truth(x)
+    k = int(np.argmax(np.cumsum(right.values) >= fraction * right.values.sum())) + 1
+    model, events = fit(x, fraction)
+    assert model.n_components == k
+    assert warnings(events) == []
+    check(model, x)
+
+
+def test_a_fraction_grows_without_starting_over():
+    """Every read of the collection is one of its passes, and the blocks of all fit the basis."""
+    x = problem("1/f images", 0.0)
+    collection, plan = planned(Counting(streampca.open_collection(x)), 0.9)
+    plan = replace(plan, width=30, columns=P)
+    found, events = carried_out(collection, plan)
+    check(found, x)
+    passes = len(of(PassStarted, events))
+    assert found.passes == passes
+    assert len(found.components) > 2 * plan.width  # it did grow
+    assert passes <= -(-P // plan.width)  # were it to begin again, the last of so many would take more
+    sample = sum(run.size for run in sample_runs(N, sample_rows(N, plan.width), collection.chunks.samples))
+    assert collection.raw.count == passes * N + sample
+    assert sum(event.samples for event in of(BlockDone, events)) == passes * N
+
+
+def test_a_fraction_that_needs_more_than_the_basis_holds():
+    """What is there is kept, settled, and it is said."""
+    x = problem("1/i", 0.0)
+    collection, plan = planned(x, 0.95)
+    plan = replace(plan, width=30, columns=90)
+    found, events = carried_out(collection, plan)
+    check(found, x)
+    k = len(found.explained_variance)
+    assert 30 <= k <= 60
+    share = found.explained_variance.sum() / found.total_variance
+    (message,) = warnings(events)
+    assert message.startswith(f"the budget holds {k} components, {share:.2%} of the variance, and 95.00% were asked")
+
+
+@pytest.mark.parametrize("blocks", [4, 3, 2])
+def test_a_small_basis_begins_again_and_gets_there(blocks):
+    """With more passes."""
+    x = problem("1/i", 1e4)
+    collection, plan = planned(x, 10)
+    found, events = carried_out(collection, replace(plan, columns=blocks * plan.width))
+    check(found, x)
+    assert warnings(events) == []
+    assert found.passes <= 20
+
+
+def test_one_pass_is_a_sketch_with_an_honest_bound():
+    for name in PROBLEMS:
+        x = problem(name, 0.0)
+        model, events = fit(x, 8, max_passes=1)
+        assert len(of(PassStarted, events)) == 1
+        assert np.all(residuals(model, truth(x)) <= model.error_bound)
+        if name != "exponential":
+            (message,) = warnings(events)
+            said = f"after 1 pass: their errors are at most {model.error_bound.max():.1e} of their variances."
+            assert said in message
+            assert "max_passes" in message
+
+
+def test_a_fraction_that_one_pass_does_not_reach():
+    """More memory would be no remedy."""
+    model, events = fit(problem("1/i", 0.0), 0.99, max_passes=1)
+    assert np.all(residuals(model, truth(problem("1/i", 0.0))) <= model.error_bound)
+    assert any("max_passes" in message for message in warnings(events))
+    assert not any("memory" in message for message in warnings(events))
+
+
+def test_more_passes_are_more_exact():
+    x, worst = problem("1/i", 0.0), []
+    for most in (1, 2, 3, 4):
+        model, _ = fit(x, 8, max_passes=most)
+        worst.append(residuals(model, truth(x)).max())
+    assert np.all(np.diff(worst) < 0)
+    assert worst[-1] < 1e-2 * worst[0]
+
+
+@pytest.mark.parametrize("offset", OFFSETS)
+def test_what_single_precision_does_not_reach_double_does(offset):
+    """Products are double from where it shows, and components are stored so."""
+    x = problem("1/i", offset)
+    model, events = fit(x, 6, tol=1e-8)
+    assert warnings(events) == []
+    assert of(Converging, events)[-1].residual <= 1e-8
+    right = truth(x)
+    assert residuals(model, right).max() <= 1.1e-8
+    np.testing.assert_allclose(model.explained_variance, right.values[:6], rtol=1e-12)
+    assert np.all(residuals(model, right) <= model.error_bound)
+    assert len(of(PassStarted, events)) <= 20
+
+
+@pytest.mark.parametrize("most", range(1, 8))
+def test_passes_may_end_wherever_it_stands(most):
+    """Where products become double, too; and what is left out is not said not to be there."""
+    brightening = (problem("1/i", 0.0) + np.linspace(0, 1e5, N)[:, None, None]).astype(np.float32)
+    for x, k, tol in ((problem("1/i", 0.0), 6, 1e-8), (brightening, 10, 1e-4)):
+        model, events = fit(x, k, tol=tol, max_passes=most)
+        assert len(of(PassStarted, events)) <= most
+        assert np.all(residuals(model, truth(x)) <= model.error_bound)
+        assert not any("no more components" in message for message in warnings(events))
+
+
+def test_what_is_told_of_the_residual_is_true():
+    """After every pass, of the components that are wanted."""
+    x = problem("1/i", 0.0)
+    model, events = fit(x, 6)
+    told = of(Converging, events)
+    assert [event.passes for event in told] == list(range(1, len(told) + 1))
+    assert {event.tol for event in told} == {1e-4}
+    assert told[-1].residual <= 1e-4 < told[-2].residual
+    assert residuals(model, truth(x)).max() == pytest.approx(told[-1].residual, rel=0.1)
+
+
+def test_rules():
+    x = problem("spiked noise", 0.0)
+    exact = {rule: streampca.fit(x, n_components=rule, method="covariance").n_components for rule in ("mp", "elbow")}
+    for rule, count in exact.items():
+        model, _ = fit(x, rule)
+        assert model.n_components == count
+        check(model, x)
+
+
+# -- data and requests that will not do
+
+
+@pytest.mark.parametrize("at", [0, 700])
+@pytest.mark.parametrize("value", [np.nan, np.inf, "both infinities"])
+def test_samples_that_hold_no_number_are_named(at, value):
+    """In the sample of the start and elsewhere."""
+    x = problem("1/i", 0.0).copy()
+    x[at, 3, 3], x[at, 4, 4] = (np.inf, -np.inf) if isinstance(value, str) else (value, 0)
+    count = 2 if isinstance(value, str) else 1
+    with pytest.raises(DataError, match=f"^sample {at} of numpy array holds NaN or infinity in {count} of its 400"):
+        fit(x, 3)
+
+
+def test_the_right_sample_is_named_among_large_ones():
+    """Whose sums are infinite where they are not."""
+    x = problem("1/i", 0.0).copy()
+    x[0] = 1e38
+    x[2, 3, 3] = np.nan
+    with pytest.raises(DataError, match=r"^sample (0 .* squares overflow|2 .* NaN or infinity in 1 of its 400)"):
+        fit(x, 3)
+
+
+@pytest.mark.parametrize(("dtype", "scale", "precision"), [("f4", 1e25, "single"), ("f8", 1e300, "double")])
+def test_values_whose_squares_overflow_are_named(dtype, scale, precision):
+    x = (noise().reshape(N, SIDE, SIDE) * scale).astype(dtype)
+    with pytest.raises(DataError, match=r"^sample \d+ of numpy array holds values up to .* squares overflow; "):
+        fit(x, 3, precision=precision)
+
+
+def test_one_sample_and_equal_samples():
+    with pytest.raises(DataError, match="has one sample, and variance needs at least two"):
+        fit(problem("1/i", 0.0)[:1], 1)
+    for x in (np.full((N, SIDE, SIDE), 3, np.uint8), np.full((N, SIDE, SIDE), 0.1, np.float32)):
+        with pytest.raises(DataError, match="has no variance: all 900 samples are equal"):
+            fit(x, 3)
+
+
+def test_all_components_are_for_exact_methods():
+    with pytest.raises(RequestError, match="asks for all components, and method 'randomized' finds the leading ones"):
+        fit(problem("1/i", 0.0), None)
+
+
+# -- real images
+
+
+@pytest.mark.parametrize(("name", "source", "k"), [("frey", "frey_faces.npy", 80), ("orl", "orl", 190)])
+def test_faces(name, source, k):
+    """95 per cent of the variance, against an SVD in memory."""
+    if not (DATA / source).exists():
+        pytest.skip(f"{source} is not in ../shared/data")
+    answers = json.loads((DATA / "references.json").read_text())[name]
+    arrays = np.load(DATA / f"reference_{name}.npz")
+    model = quiet(DATA / source, 0.95)
+    assert model.n_components == k == answers["n_components"]["95"]
+    np.testing.assert_allclose(model.explained_variance_ratio[:10], answers["evr10"], rtol=1e-6)
+    np.testing.assert_allclose(model.explained_variance, arrays["eigenvalues"][:k], rtol=1e-6)
+    true = arrays["eigenvalues"][:k]
+    assert np.all(np.abs(model.explained_variance - true) <= model.error_bound * model.explained_variance)
+    assert subspace_angles(rows_of(model.components[:20]).T, arrays["components"][:20].T).max() < 1e-2
+    np.testing.assert_allclose(model.mean.ravel(), arrays["mean"], rtol=1e-9)

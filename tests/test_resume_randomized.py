@@ -1,0 +1,299 @@
+"""Fits by a few passes, killed or stopped inside and between them, that go on to the same answer, bit for bit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+import streampca
+import streampca.planning.randomized as planning
+from streampca.beforehand import asked, prepared
+from streampca.errors import DataError, OutputError, Stopped
+from streampca.events import BlockDone, Checkpoint, Converging, PassFinished, PassStarted, Resumed, Warned
+from streampca.fitting import fit_collection
+from streampca.methods.starting import sample_runs
+from streampca.planning import sample_rows
+from streampca.saving import Checkpointing
+from streampca.stopping import Switch
+
+N, P = 500, 144
+BLOCK_ROWS = 128
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Many small products, each with the same bits."""
+    with threadpool_limits(1):
+        yield
+
+
+def images(offset=0.0):
+    rng = np.random.default_rng(0)
+    left, right = (np.linalg.qr(rng.normal(size=(length, P)))[0] for length in (N, P))
+    x = (left * np.sqrt(1e3 * N / np.arange(1, P + 1))) @ right.T
+    return (x + offset).astype(np.float32).reshape(N, 12, 12)
+
+
+def uncentred():
+    """Images of which the start has seen only the darker: its mean is far off."""
+    x = images()
+    unseen = np.ones(N, bool)
+    for run in sample_runs(N, sample_rows(N, 12), 1):
+        unseen[slice(*run)] = False
+    x[unseen] += 1e5
+    return x
+
+
+# What a fit asks for, and what is done with its plan.
+KINDS = {
+    "fixed": ({"k": 5}, {}),
+    "fraction": ({"k": 0.8}, {"width": 20, "columns": P}),
+    "full basis": ({"k": 0.95}, {"width": 20, "columns": 60}),
+    "begins again": ({"k": 8}, {"width": 18, "columns": 36}),
+    "to double": ({"k": 4, "tol": 1e-8}, {}),
+    "weighted": ({"k": 3}, {}),
+    "off": ({"k": 2}, {"width": 12, "columns": 48}),
+    "sketch": ({"k": 5, "max_passes": 2}, {}),
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("resume")
+    np.save(folder / "images.npy", images(100.0))
+    np.save(folder / "off.npy", uncentred())
+    return folder
+
+
+def source_of(files, kind):
+    return files / ("off.npy" if kind == "off" else "images.npy")
+
+
+def run(path, kind, folder=None, listener=lambda event: None, switch=None, **more):
+    """A fit in blocks of 128 samples, kept after every block."""
+    (words, sizes), whole = KINDS[kind], planning._planned
+    words = {**words, **more}
+
+    def planned(*about):
+        plan = whole(*about)
+        return replace(plan, **sizes, block_rows=BLOCK_ROWS, product_rows=BLOCK_ROWS)
+
+    planning._planned = planned
+    try:
+        k = words.pop("k")
+        request = asked(k, "randomized", "64MiB", "single", output=False, scratch=None, **words)
+        how = None if folder is None else Checkpointing(str(folder), 0, switch or Switch())
+        weights = np.random.default_rng(1).integers(0, 3, N).astype(np.float64) if kind == "weighted" else None
+        collection = prepared(streampca.open_collection(path), None)
+        return fit_collection(collection, request, weights=weights, checkpoint=how, listener=listener)
+    finally:
+        planning._planned = whole
+
+
+ARRAYS = ("components", "mean", "explained_variance", "error_bound", "angle_bound")
+
+
+def bits(model):
+    return [np.asarray(getattr(model, name)).tobytes() for name in ARRAYS] + [model.total_variance, model.n_samples]
+
+
+class Died(BaseException):
+    """As good as killed: nobody catches it."""
+
+
+def dying(count, kind=BlockDone):
+    """A listener that ends everything at an event."""
+    seen = []
+
+    def listen(event):
+        seen.append(event)
+        if sum(isinstance(one, kind) for one in seen) == count:
+            raise Died
+
+    return listen
+
+
+def some(count):
+    """Of so many moments about six, the first two and the last among them; of blocks, any place in a pass."""
+    return sorted({*range(1, min(count, 2) + 1), *range(count, 2, -max(1, count // 4 | 1))})
+
+
+def number(kind, events):
+    return sum(isinstance(event, kind) for event in events)
+
+
+@pytest.fixture(scope="module")
+def unbroken(files):
+    """The answers, and what happened."""
+    found = {}
+    for kind in KINDS:
+        events = []
+        found[kind] = bits(run(source_of(files, kind), kind, listener=events.append)), events
+    return found
+
+
+def test_these_fits_do_what_they_are_named_for(unbroken):
+    """Or the other tests would show nothing."""
+    passes = {kind: number(PassStarted, events) for kind, (_, events) in unbroken.items()}
+    labels = {kind: {e.label for e in events if isinstance(e, PassStarted)} for kind, (_, events) in unbroken.items()}
+    told = {kind: [e.message for e in events if isinstance(e, Warned)] for kind, (_, events) in unbroken.items()}
+    assert passes["fixed"] >= 3
+    assert passes["fraction"] >= 3
+    assert passes["begins again"] > passes["fixed"]
+    assert passes["to double"] >= 5
+    assert passes["off"] == number(Converging, unbroken["off"][1]) + 1
+    assert "the budget holds" in told["full basis"][0]
+    assert "after 2 passes" in told["sketch"][0]
+    assert not told["fixed"] + told["fraction"] + told["to double"] + told["off"]
+    assert labels["begins again"] == {"products with 18 vectors"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_dead_after_any_block(files, tmp_path, unbroken, kind):
+    """In any pass; what was kept is not done again, and the folder is gone in the end."""
+    expected, events = unbroken[kind]
+    blocks = number(BlockDone, events)
+    assert blocks == 4 * number(PassStarted, events)
+    for count in some(blocks):
+        folder, after = tmp_path / f"{count}", []
+        with pytest.raises(Died):
+            run(source_of(files, kind), kind, folder, dying(count))
+        assert bits(run(source_of(files, kind), kind, folder, after.append)) == expected
+        assert number(BlockDone, after) <= blocks - count + 1
+        assert number(PassStarted, after) <= number(PassStarted, events) - (count - 1) // 4
+        assert number(Resumed, after) or count % 4 == 1
+        assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "moment"),
+    [(kind, moment) for kind in ("to double", "off") for moment in (PassFinished, Converging, Checkpoint)],
+)
+def test_dead_between_passes_and_at_saves(files, tmp_path, unbroken, kind, moment):
+    """When it has ended a pass, has thought, or has saved."""
+    events = []
+    run(source_of(files, kind), kind, tmp_path / "whole", events.append)
+    for count in some(number(moment, events)):
+        with pytest.raises(Died):
+            run(source_of(files, kind), kind, tmp_path / "kept", dying(count, moment))
+        assert bits(run(source_of(files, kind), kind, tmp_path / "kept")) == unbroken[kind][0]
+        assert not (tmp_path / "kept").exists()
+
+
+def test_dead_again_and_again(files, tmp_path, unbroken):
+    """After every second block that is done anew."""
+    for _ in range(100):
+        try:
+            found = run(source_of(files, "to double"), "to double", tmp_path / "kept", dying(2))
+            break
+        except Died:
+            continue
+    assert bits(found) == unbroken["to double"][0]
+    assert not (tmp_path / "kept").exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_told_to_stop(files, tmp_path, unbroken, kind):
+    """After any block; it loses nothing."""
+    expected, events = unbroken[kind]
+    for count in some(number(BlockDone, events)):
+        switch, seen, after = Switch(), [], []
+
+        def listen(event, switch=switch, seen=seen, count=count):
+            seen.append(event)
+            if number(BlockDone, seen) == count:
+                switch.asked = "SIGTERM"
+
+        with pytest.raises(Stopped, match=r"stopped by SIGTERM; what was done is kept in .*kept\.$"):
+            run(source_of(files, kind), kind, tmp_path / "kept", listen, switch)
+        assert bits(run(source_of(files, kind), kind, tmp_path / "kept", after.append)) == expected
+        assert number(BlockDone, seen) + number(BlockDone, after) <= number(BlockDone, events)
+        assert not (tmp_path / "kept").exists()
+
+
+CHILD = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+import test_resume_randomized as tests
+from streampca import checkpoint
+from threadpoolctl import threadpool_limits
+
+_, _, path, kind, folder, moment = sys.argv
+count, whole = 0, checkpoint._write_array
+
+def half(file, name, array):
+    global count
+    count += 1
+    if count == int(moment):
+        file.write(b"begun")
+        file.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return whole(file, name, array)
+
+checkpoint._write_array = half
+with threadpool_limits(1):
+    tests.run(path, kind, folder)
+"""
+
+
+@pytest.mark.parametrize("moment", [3, 20, 45, 90])
+def test_killed_while_a_state_is_written(files, tmp_path, unbroken, moment):
+    """Of the solver, or of a pass, the first or later."""
+    path, folder = source_of(files, "fixed"), tmp_path / "kept"
+    words = [str(Path(__file__).parent), str(path), "fixed", str(folder), str(moment)]
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, *words], check=False, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
+    assert bits(run(path, "fixed", folder)) == unbroken["fixed"][0]
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("stage", ["lanczos", "product"])
+@pytest.mark.parametrize("damaged", [1, 2])
+def test_a_damaged_state_is_passed_over(files, tmp_path, unbroken, stage, damaged):
+    """The one before is taken; with both damaged it begins again from what the rest allows."""
+    path = source_of(files, "fixed")
+    for count in (3, 6, 11):
+        with pytest.raises(Died):
+            run(path, "fixed", tmp_path / "kept", dying(count))
+        slots = sorted((tmp_path / "kept").glob(f"{stage}-0.*"), key=os.path.getmtime)
+        for slot in slots[-damaged:]:
+            content = bytearray(slot.read_bytes())
+            content[len(content) // 2] ^= 1
+            slot.write_bytes(content)
+        assert bits(run(path, "fixed", tmp_path / "kept")) == unbroken["fixed"][0]
+
+
+def test_another_fit_is_refused_by_name(files, tmp_path):
+    path, folder = source_of(files, "fixed"), tmp_path / "kept"
+    with pytest.raises(Died):
+        run(path, "fixed", folder, dying(6))
+    for more, said in (
+        ({"k": 6}, "n_components 5, and this one has 6"),
+        ({"tol": 1e-5}, r"tol 0\.0001, and this one has 1e-05"),
+        ({"max_passes": 9}, "max_passes None, and this one has 9"),
+        ({"seed": 3}, "seed 0, and this one has 3"),
+    ):
+        with pytest.raises(OutputError, match=said):
+            run(path, "fixed", folder, **more)
+
+
+def test_data_that_will_not_do_leave_nothing(tmp_path):
+    """In the first pass, when something was kept already."""
+    x = images()
+    x[-3, 3, 3] = np.nan
+    np.save(tmp_path / "x.npy", x)
+    events = []
+    with pytest.raises(DataError, match=r"sample 497 .*NaN"):
+        run(tmp_path / "x.npy", "fixed", tmp_path / "kept", events.append)
+    assert number(Checkpoint, events)
+    assert not (tmp_path / "kept").exists()
