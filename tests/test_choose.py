@@ -107,6 +107,6 @@ def test_nothing_above_the_noise_keeps_one_and_says_so():
 def test_more_above_the_noise_than_the_budget_holds_are_at_least_so_many():
     x = spiked(900, 2100, np.linspace(90, 80, 300))
     told = []
-    model = streampca.fit(x, n_components="mp", method="covariance", memory="90MiB", listener=told.append)
+    model = streampca.fit(x, n_components="mp", method="covariance", memory="76MiB", listener=told.append)
     assert model.n_components < 300
     assert any("at least as many" in event.message for event in told if isinstance(event, Warned))

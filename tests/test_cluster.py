@@ -25,7 +25,7 @@ from streampca.beforehand import prepared
 from streampca.blocks import panel_steps, spans_of
 from streampca.config import make_run
 from streampca.errors import ClusterError, ConfigError, DataError, RequestError, Stopped
-from streampca.events import BlockDone, Resumed, Warned, silent
+from streampca.events import BlockDone, PassStarted, Resumed, Warned, silent
 from streampca.execute import LocalExecutor, SerialExecutor, Wanted
 from streampca.execute.crew import budget_within, limit_around
 from streampca.fitting import fit_collection
@@ -240,6 +240,27 @@ def test_a_worker_killed_in_its_span(client, folder, images, method):
     np.testing.assert_array_equal(found.explained_variance, expected.explained_variance)
     if method == "covariance":
         assert sum(event.samples for event in heard if isinstance(event, BlockDone)) == base.n_samples
+    client.wait_for_workers(4)
+
+
+def test_a_worker_killed_in_every_pass(client, folder, images):
+    """Of several, each over products that a task makes again."""
+    note, passes = folder / "killed-pass", []
+    base = open_collection(images)
+
+    def listener(event):
+        if isinstance(event, PassStarted):
+            passes.append(note.exists())
+            note.unlink(missing_ok=True)
+
+    how = {"n_components": 3, "method": "randomized", "precision": "single", "memory": "48 MiB", "cluster": client}
+    found = streampca.fit(Killing(base, N // 2, str(note)), **how, listener=listener)
+    assert len(passes) > 2
+    assert all(passes[1:])
+    assert note.exists(), "a worker was killed in the last pass too"
+    expected = streampca.fit(base, **how)
+    np.testing.assert_array_equal(found.components, expected.components)
+    np.testing.assert_array_equal(found.explained_variance, expected.explained_variance)
     client.wait_for_workers(4)
 
 

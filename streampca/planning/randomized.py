@@ -49,6 +49,7 @@ FEWER_PASSES = 1.5  # times as long that a plan with fewer passes may take
 READING_AHEAD = 1.1  # and one that reads ahead, which rates know nothing of
 PRODUCT_ROWS, LEAST_PRODUCT_ROWS = 512, 32  # samples multiplied at a time ...
 PRODUCT_BYTES = (128 * MIB, 32 * MIB)  # ... as many as take so much as float64; of few, adding up costs the most
+MOST_AGAIN = 4  # times that a chunk is decoded in a pass, where larger blocks would save that
 BLOCKS = (MOST_BLOCK, 4 * MIB, MIB)  # bytes of a block of samples
 
 
@@ -161,7 +162,10 @@ def _block_lengths(problem: Problem) -> tuple[int, ...]:
     row = problem.row_bytes + problem.prepared_bytes
     lengths = {min(n, block_rows(row, chunk, max(limit, chunk * row))) for limit in BLOCKS}
     whole = min(n, -(-_product_rows(problem, PRODUCT_BYTES[0]) // chunk) * chunk)
-    return tuple(sorted(lengths | {-(-whole // 2**power) for power in range(17)}, reverse=True))
+    lengths |= {-(-whole // 2**power) for power in range(17)}
+    most = MOST_AGAIN * n * problem.row_bytes
+    kept = {rows for rows in lengths if read_boxes(problem, rows, problem.n_features).bytes <= most}
+    return tuple(sorted(kept or {max(lengths)}, reverse=True))
 
 
 # -- what fits, and what it takes
