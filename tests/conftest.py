@@ -10,6 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from shell import pictures, succeeded
+from threadpoolctl import threadpool_limits
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # tests run side by side: threads of BLAS would wait for each other's cores
+    threadpool_limits(1, user_api="blas")
 
 
 @pytest.fixture

@@ -609,7 +609,7 @@ def test_work_is_done_once_and_the_first_error_wins(monkeypatch, each_bytes):
     with pytest.raises(SourceError, match=r"^50$"):
         for_each(work, 10**9, each_bytes)
     assert set(range(51)) <= set(done)
-    assert len(set(done)) == len(done) < 200
+    assert len(set(done)) == len(done) < 10**7  # of 10^9: how many before others hear of the error is a race
 
 
 def test_a_stray_page_is_one_bad_file(folder):

@@ -202,23 +202,35 @@ def _pass(
 def _learn(course: Course, applied: Applied, collection: Collection, plan: Plan, listener: Listener) -> None:
     """Take over what a pass found, and have the solver say what comes next."""
     course.passes += 1
-    measured, mean, drift = applied.probes(), applied.mean, applied.drift
+    measured, drift = applied.probes(), applied.drift
     if measured is not None:
         check_variance(applied.trace, collection.source, plan)
         check_products(measured[0], collection.source, plan)
-        course.scale = course.scale or 2.0 ** min(MOST_SCALE, -round(np.log2(applied.trace)))
-        course.trace, course.weight, course.n_samples = applied.trace * course.scale, applied.weight, applied.n_samples
-        course.centre = np.rint(mean) if collection.dtype.kind in "biu" else mean
-        course.solver = replace(course.solver, total=course.trace)
+        _measure(course, applied, *measured, is_whole=collection.dtype.kind in "biu")
     product = applied.take()
     product *= course.scale
-    if measured is not None:
-        if course.passes < most_passes(plan) and _is_off(course, product, drift * course.scale):
-            course.began_anew = True
-            return  # the same block again, about the mean
-        course.mean = mean
-        course.products, course.rounding = (found * course.scale for found in measured)
+    goes_on = course.passes < most_passes(plan)
+    if goes_on and measured is not None and _is_off(course, product, drift * course.scale):
+        course.began_anew, course.mean = True, None  # the same block again, about the mean
+        return
     listener(Solving(f"what is left of {product.shape[1]} products"))
+    _step(course, product, goes_on=goes_on)
+    hand_back()
+    listener(Converging(course.passes, course.solver.worst, course.solver.tol))
+
+
+def _measure(course: Course, applied: Applied, products: Float64, rounding: Float64, *, is_whole: bool) -> None:
+    """Take over what a pass found beside its products; whole numbers are centred on whole numbers from then on."""
+    course.scale = course.scale or 2.0 ** min(MOST_SCALE, -round(np.log2(applied.trace)))
+    course.trace, course.weight, course.n_samples = applied.trace * course.scale, applied.weight, applied.n_samples
+    course.products, course.rounding = products * course.scale, rounding * course.scale
+    course.mean = applied.mean
+    course.centre = np.rint(applied.mean) if is_whole else applied.mean
+    course.solver = replace(course.solver, total=course.trace)
+
+
+def _step(course: Course, product: Float64, *, goes_on: bool) -> None:
+    """Have the solver make a step; where single products are in the way, the next ones are double, if there are any."""
     before = course.solver
     solver = before.step(product)
     if _is_full(before, solver):
@@ -228,12 +240,10 @@ def _learn(course: Course, applied: Applied, collection: Collection, plan: Plan,
         solver = replace(solver, solution=None)  # what is rare has had no chance to be found
     found = solver.solution
     is_rough = solver.is_rough if found is None else _directions(found, solver, course.precision) < len(found.values)
-    if is_rough and course.precision == "single" and course.passes < most_passes(plan):
-        solver, course.precision, course.mean = solver.refined(), "double", None  # the bounds are to be as good
-        course.began_anew = True
+    if is_rough and course.precision == "single" and goes_on:
+        solver, course.precision = solver.refined(), "double"
+        course.began_anew, course.mean = True, None  # measured again: the bounds are to be as good
     course.solver = solver
-    hand_back()
-    listener(Converging(course.passes, solver.worst, solver.tol))
 
 
 def _is_off(course: Course, product: Float64, drift: float) -> bool:
