@@ -22,7 +22,7 @@ from .rounding import SQUARES, split, subtract, sum_of_squares, weighted_sum
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-PROBES = 16  # in one pass of several, beside many vectors: bounds are 4 to 5 times the truth, with 8 they are 12 times
+PROBES = 16  # in one pass of several: bounds are 6 to 7 times the truth, 12 with 8 (benchmarks/bounds.py)
 TILE_ROWS = 64  # rows centred while they are in the cache
 EPS = {"single": 2.0**-23, "double": 2.0**-52}
 CHECKS = 2  # columns multiplied beside Q: signs of the features, and Q times signs of its columns

@@ -1,0 +1,40 @@
+"""Products by BLAS: the right numbers in any order of memory, and no more threads than it can bear."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from streampca import machine, products
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_symmetric_updates(dtype, order):
+    rng = np.random.default_rng(0)
+    rows, before = rng.standard_normal((30, 50)), rng.standard_normal((30, 30))
+    out = np.array(before, dtype, order="F")
+    products.update_among(np.array(rows, dtype, order=order), out)
+    expected = before + rows @ rows.T
+    np.testing.assert_allclose(np.triu(out), np.triu(expected), rtol=1e-4 if dtype == np.float32 else 1e-12, atol=1e-5)
+
+
+@pytest.mark.parametrize(("bytes_of_a_row", "threads"), [(10**6, 2), (8, 1)])
+def test_large_symmetric_updates_have_one_thread(monkeypatch, bytes_of_a_row, threads):
+    """Two threads of OpenBLAS write beyond their buffers there, and the process dies."""
+    seen, dsyrk = [], products.blas.dsyrk
+
+    def noted(*words, **options):
+        seen.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+        return dsyrk(*words, **options)
+
+    monkeypatch.setattr(products.blas, "dsyrk", noted)
+    monkeypatch.setattr(products, "THREADED_BYTES", bytes_of_a_row)
+    monkeypatch.setattr(machine, "cores", lambda: 2)
+    with threadpool_limits(2, user_api="blas"):
+        if all(pool["num_threads"] == 1 for pool in threadpool_info() if pool["user_api"] == "blas"):
+            pytest.skip("BLAS has one thread here, whatever it is told")
+        products.update_among(np.ones((3, 4)), np.zeros((3, 3), order="F"))
+    assert seen
+    assert set(seen) == {threads}
