@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streampca.accumulate import PROBES, Applied, NotFiniteError
+from streampca.accumulate.fused import Fused
 from streampca.accumulate.probes import probe_directions
 from streampca.testing import AccumulatorLaws, assert_same_state
 
@@ -250,16 +251,16 @@ class Machine:
     """Multiplies as `Applied` does, and spoils what it is told to; counts what it was asked for."""
 
     def __init__(self, monkeypatch, spoil=None, times=()):
-        self.count, whole = 0, Applied._multiply
+        self.count, whole = 0, Fused._multiply
 
-        def multiply(applied, centred):
+        def multiply(fused, centred, out):
             self.count += 1
-            along, product = whole(applied, centred)
+            along, product = whole(fused, centred, out)
             if spoil is None or self.count not in times:
                 return along, product
             return spoil(along, product, centred)
 
-        monkeypatch.setattr(Applied, "_multiply", multiply)
+        monkeypatch.setattr(Fused, "_multiply", multiply)
 
 
 def usual(values):
@@ -422,7 +423,7 @@ def test_odd_data_raise_no_alarm(monkeypatch, x, rows):
 def test_rows_off_the_signs_are_multiplied_twice_at_most(monkeypatch, caplog):
     """A sample orthogonal to the signs tells nothing of rounding; that costs time, and no more."""
     applied = Applied(block(50, 8), np.zeros(50))
-    signs = applied._signs[0].astype(np.float64)
+    signs = applied._fused.signs[0].astype(np.float64)
     x = np.random.default_rng(0).normal(size=(1, 50))
     x = (x - (x @ signs)[:, None] * signs / 50) * np.ones((40, 1))
     machine = Machine(monkeypatch)

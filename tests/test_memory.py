@@ -33,6 +33,8 @@ if schedule:
     from streampca.planning import choose
     choose.SCHEDULES = (schedule,)
     options["output"] = written
+    from streampca.planning import along_samples, sides  # of method "randomized", which then goes along samples
+    along_samples.SCHEDULES, sides.WORTH_TURNING, sides.WORTH_SECONDS = (schedule,), float("inf"), 0
 events, collection = [], streampca.open_collection(source)
 if task == "fit":
     plan = streampca.plan(collection, **options)
@@ -141,6 +143,18 @@ DUAL = {
     "scratch": ("singles", "f4", 400, (256, 256), {"n_components": 20, "memory": "80MiB", "schedule": "scratch"}),
     "stored": ("npy", "f4", 400, (256, 256), {"n_components": 300, "memory": "80MiB", "schedule": "sweep"}),
 }  # fmt: skip
+ALONG_SAMPLES = {
+    "along samples": ("npy", "u1", 3000, (120, 120), {"n_components": 20, "memory": "90MiB", "schedule": "sweep"}),
+    "along samples, double": (
+        "npy", "f8", 400, (200, 200), {"n_components": 8, "memory": "96MiB", "schedule": "sweep"}
+    ),
+    "along samples, scratch": (
+        "singles", "f4", 400, (256, 256), {"n_components": 20, "memory": "80MiB", "schedule": "scratch"}
+    ),
+    "along samples, stored": (
+        "npy", "f4", 400, (256, 256), {"n_components": 200, "memory": "80MiB", "schedule": "sweep"}
+    ),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +164,7 @@ def source(tmp_path_factory):
 
     @cache
     def written(name):
-        layout, dtype, n, shape, _ = {**CASES, **DUAL}[name]
+        layout, dtype, n, shape, _ = {**CASES, **DUAL, **ALONG_SAMPLES}[name]
         return write(folder / name.replace(", ", "_"), n, shape, dtype, layout)
 
     return written
@@ -166,10 +180,12 @@ def test_the_bill_is_honest(source, tmp_path, name):
     assert found["peak"] <= parse_bytes(options["memory"])
 
 
-@pytest.mark.parametrize("name", DUAL)
-def test_the_bill_of_the_dual_method_is_honest(source, tmp_path, name):
+@pytest.mark.parametrize("name", [*DUAL, *ALONG_SAMPLES])
+def test_the_bill_of_reading_by_features_is_honest(source, tmp_path, name):
     """Of every schedule, with components in memory and on disk."""
-    options = {**DUAL[name][-1], "method": "dual"}
+    options = (
+        {**DUAL[name][-1], "method": "dual"} if name in DUAL else {**ALONG_SAMPLES[name][-1], "method": "randomized"}
+    )
     if not name.endswith("all"):
         options["written"] = str(tmp_path / "written.zarr")
     found = measured("fit", source(name), tmp_path / "m.zarr", **options)

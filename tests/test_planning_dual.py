@@ -228,7 +228,7 @@ def test_a_plan_in_words():
         "            not covariance: needs 769 GiB, of which the scatter matrix, 262144 x 262144 float64 512 GiB",
         "            not dual (sweep): would take about 12 s, reading 4.9 GiB",
         "            not dual (pairs): would take about 9.4 s, reading 2.8 GiB",
-        "            not randomized: needs 951 MiB",
+        "            not randomized: approximate and 8 passes, where 2.75 passes are exact",
         "schedule    scratch: 4 ranges of 65536 features of the collection, copied in that order, all samples of each",
         "reading     2.75 passes, 2.7 GiB in blocks of 24 samples",
         "writing     1000 MiB, a scratch copy beside the output, removed afterwards",

@@ -48,6 +48,8 @@ PROBLEMS = {
     "on a cluster": problem(10**8, (256, 256)),
     "volumes": problem(2000, (160, 160, 160), "f4"),
     "tiny": problem(20, (3,), "f8"),
+    "megapixels": problem(20_000, (1000, 1000), chunk_features=1000),
+    "megapixels, packed": problem(20_000, (1000, 1000), encoded=True, fills=False, decode_bytes=8 * MIB),
 }
 
 # collection, components, memory, other options: what is decided
@@ -98,11 +100,6 @@ SNAPSHOTS = [
         "232325120000 B read",
     ),
     (
-        "volumes", 20, "8GiB", {"method": "randomized"},
-        "17 passes with 30 vectors of at most 50, room for 20; single, blocks of 1, products of 1, ahead; "
-        "560005120000 B read",
-    ),
-    (
         "faces", 0.95, "1GiB", {"method": "randomized"},
         "5 passes with 125 vectors of at most 524, room for 399; double, blocks of 400, products of 400, ahead; "
         "24729600 B read",
@@ -113,6 +110,81 @@ SNAPSHOTS = [
         "912 B read",
     ),
 ]  # fmt: skip
+
+
+# collection, components, memory, other options: what is decided along samples
+TURNED = [
+    (
+        "megapixels", 20, "1GiB", {},
+        "sweep: 7 passes with 50 vectors of at most 350, room for 20; single, "
+        "ranges of 31000, blocks of 20000, tiles of 1024; 139840000000 B read",
+    ),
+    (
+        "megapixels", 20, "1GiB", {"workers": 4},
+        "sweep: 7 passes with 50 vectors of at most 350, room for 20; single, "
+        "ranges of 31000, blocks of 20000, tiles of 1024; 140000000000 B read",
+    ),
+    (
+        "megapixels", 100, "1GiB", {"output": True},
+        "scratch: 10 passes with 130 vectors of at most 1170, room for 100; single, "
+        "ranges of 3584, blocks of 25, tiles of 256; 199998720000 B read, 20000000000 B written",
+    ),
+    (
+        "megapixels", 0.9, "1GiB", {"output": True},
+        "scratch: 11 passes with 125 vectors of at most 624, room for 312, components stored; double, "
+        "ranges of 23552, blocks of 25, tiles of 1024; 220000000000 B read, 20000000000 B written",
+    ),
+    (
+        "megapixels, packed", 20, "1GiB", {},
+        "sweep: 6 passes with 120 vectors of at most 720, room for 20; single, "
+        "ranges of 35840, blocks of 56, tiles of 256; 3340000000000 B read",
+    ),
+    (
+        "megapixels, packed", 20, "1GiB", {"scratch": "/fast"},
+        "scratch: 8 passes with 50 vectors of at most 350, room for 20; single, "
+        "ranges of 4096, blocks of 25, tiles of 4096; 159988480000 B read, 20000000000 B written",
+    ),
+    (
+        "volumes", 20, "8GiB", {"method": "randomized"},
+        "sweep: 6 passes with 120 vectors of at most 720, room for 20; single, "
+        "ranges of 819200, blocks of 7, tiles of 4096; 950272000000 B read",
+    ),
+]  # fmt: skip
+
+
+def turned_in_short(plan):
+    stored = ", components stored" if plan.stored else ""
+    written = f", {plan.bytes_written} B written" if plan.bytes_written else ""
+    return (
+        f"{plan.schedule}: {plan.passes} passes with {plan.width} vectors of at most {plan.columns}, room for "
+        f"{plan.room}{stored}; {plan.precision}, ranges of {plan.block_features}, blocks of {plan.block_rows}, "
+        f"tiles of {plan.product_features}; {plan.bytes_read} B read{written}"
+    )
+
+
+@pytest.mark.parametrize(("name", "wanted", "memory", "options", "decided"), TURNED)
+def test_decisions_along_samples(name, wanted, memory, options, decided):
+    """Where n x n does not fit, nor a basis as long as a sample; mean it, as above."""
+    plan = make_plan(PROBLEMS[name], Request(wanted, memory=parse_bytes(memory), **options))
+    assert (plan.method, plan.side, plan.solver, plan.dense_room) == ("randomized", "samples", "lanczos", 0)
+    assert turned_in_short(plan) == decided
+    assert plan.bill.total <= plan.memory
+    assert len(plan.spans) == (1 if plan.workers == 1 else 4 * plan.workers)
+    assert (plan.spans[0].start, plan.spans[-1].stop) == (0, plan.problem.n_features)
+    assert replace(plan, schedule="lanczos").side == "features"
+
+
+def test_a_plan_along_samples_in_words():
+    text = str(make_plan(PROBLEMS["megapixels, packed"], Request(20, memory=GIB, scratch="/fast")))
+    for line in (
+        "vectors along samples need neither 1000000 x 1000000 nor 20000 x 20000",
+        "            not dual (pairs): needs 3.0 GiB, of which the Gram matrix, 20000 x 20000 float64 3.0 GiB",
+        "schedule    scratch: products with 50 vectors along samples, of ",
+        " features of the collection, copied in that order, all samples of each together; a basis of at most 350",
+        "writing     18.6 GiB, a scratch copy in /fast, removed afterwards",
+        "lanczos eigensolver",
+    ):
+        assert line in text
 
 
 def in_short(plan):
@@ -141,7 +213,7 @@ def test_a_plan_in_words():
         "method      randomized: 5 passes with 125 vectors need neither 16384 x 16384 nor 30000 x 30000",
         "            not covariance: needs 3.1 GiB, of which the scatter matrix, 16384 x 16384 float64 2.0 GiB",
         "            not dual: 30000 samples are no fewer than 16384 features, so n x n is no smaller a matrix",
-        "schedule    lanczos: products with 125 vectors, pass after pass; a basis of at most 750",
+        "schedule    lanczos: products with 125 vectors along features, pass after pass; a basis of at most 750",
         "reading     5 passes and a sample, 2.3 GiB in blocks of 1536 samples, one ahead",
         "computing   single precision products on 2 cores, lanczos eigensolver",
         "93.8 MiB  basis, 16384 x 750 float64",
@@ -349,8 +421,14 @@ def test_every_plan_keeps_to_its_budget_or_is_refused_with_one_that_would_do(
     assert 1 <= plan.room <= min(layout.most_components, plan.columns)
     assert plan.room <= plan.width <= layout.most_components or not isinstance(wanted, int)
     assert plan.width <= plan.columns <= min(layout.n_features, layout.most_components + plan.width)
-    assert 1 <= plan.product_rows <= plan.block_rows <= layout.n_samples
     assert 1 <= plan.passes <= (most or plan.passes)
+    if plan.side == "samples":
+        assert layout.n_samples < layout.n_features
+        assert plan.columns <= layout.n_samples
+        assert 1 <= plan.product_features <= plan.block_features
+        assert (plan.spans[0].start, plan.spans[-1].stop) == (0, layout.n_features)
+        return
+    assert 1 <= plan.product_rows <= plan.block_rows <= layout.n_samples
     assert plan.bytes_read >= plan.passes * layout.n_samples * layout.row_bytes
     assert (plan.spans[0].start, plan.spans[-1].stop) == (0, layout.n_samples)
 

@@ -7,7 +7,9 @@ what is accumulated and when; nothing here knows storage, executors or the budge
 """
 
 from .applied import PROBES, Applied
+from .crossed import Crossed
 from .gram import Centred, Gram
+from .measured import Measured, sample_directions
 from .probes import Directions
 from .protocol import Accumulator, NotFiniteError, not_finite
 from .scatter import Scatter
@@ -18,12 +20,15 @@ __all__ = [
     "Accumulator",
     "Applied",
     "Centred",
+    "Crossed",
     "Directions",
     "Gram",
+    "Measured",
     "NotFiniteError",
     "Scatter",
     "not_finite",
+    "sample_directions",
 ]
 
 # kind -> class: what a stored state is made into again
-ACCUMULATORS: dict[str, type[Accumulator]] = {kind.kind: kind for kind in (Scatter, Gram, Applied)}
+ACCUMULATORS: dict[str, type[Accumulator]] = {kind.kind: kind for kind in (Scatter, Gram, Applied, Crossed)}

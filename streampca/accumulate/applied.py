@@ -1,20 +1,19 @@
 """The scatter matrix applied to a block, S Q = sum of (x - m)(x - m)^T Q, p x l, of a stream of samples.
 
 S itself is not formed: rows are centred on a given point and multiplied twice, X^T (X Q), while they are in memory, in
-one read. In single precision the products of a piece are float32 and are added up in float64. Two products of a
-piece with random signs cost next to nothing and tell whether it was multiplied right; if not, it is done again.
+one read. In single precision the products of a piece are float32 and are added up in float64; each is checked
+(`streampca.accumulate.fused`).
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
 
-from .alarms import made_right
+from .fused import CHECKS, Fused
 from .probes import Probes
 from .protocol import NotFiniteError, not_finite
 from .rounding import SQUARES, split, subtract, sum_of_squares, weighted_sum
@@ -24,10 +23,6 @@ Float64 = npt.NDArray[np.float64]
 
 PROBES = 16  # in one pass of several: bounds are 6 to 7 times the truth, 12 with 8 (benchmarks/bounds.py)
 TILE_ROWS = 64  # rows centred while they are in the cache
-EPS = {"single": 2.0**-23, "double": 2.0**-52}
-CHECKS = 2  # columns multiplied beside Q: signs of the features, and Q times signs of its columns
-SLACK = 64.0  # rounding that is let pass, in units of what random rounding would be; clean runs reached 10
-_STREAM = 0x5851F42D  # of the random signs
 
 
 class Applied:
@@ -76,18 +71,12 @@ class Applied:
     ) -> None:
         self.n_samples, self.weight = 0, 0.0
         self.precision, self.product_rows, self.seed = precision, product_rows, seed
-        self._dtype = np.dtype(np.float64 if precision == "double" else np.float32)
-        self._parts = split(centre, self._dtype)
+        self._fused = Fused(vectors, precision, seed)
+        self._parts = split(centre, self._fused.dtype)
         self._centre: Float64 = self._parts[0].astype(np.float64) + self._parts[1]
         self._mean = mean
-        p, self._width = vectors.shape
-        rng = np.random.default_rng([_STREAM, seed])
-        self._signs = [rng.choice(np.array([-1, 1], self._dtype), length) for length in (p, self._width)]
-        self._vectors = np.empty((p, self._width + CHECKS), self._dtype)
-        self._vectors[:, : self._width] = vectors
-        self._vectors[:, -2] = self._signs[0]
-        self._vectors[:, -1] = self.vectors.astype(np.float64, copy=False) @ self._signs[1]
-        self._product: Float64 = np.zeros((self._width, p))
+        p, width = vectors.shape
+        self._product: Float64 = np.zeros((width, p))
         self._total: Float64 = np.zeros(p)
         self._squares = 0.0
         self._probes = Probes(p, seed, precision, in_lane=True, columns=PROBES) if mean is None else None
@@ -97,7 +86,7 @@ class Applied:
     @property
     def vectors(self) -> Array:
         """Q as it is multiplied, (p, l)."""
-        return self._vectors[:, : self._width]
+        return self._fused.vectors
 
     def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
         """Absorb rows, shape (rows, p), any real dtype; see `Scatter.update`.
@@ -124,9 +113,10 @@ class Applied:
     def _absorb_piece(self, piece: Array, roots: Float64 | None, at: int) -> None:
         """Absorb rows that are multiplied at once, given the square roots of their weights."""
         centred = self._centred(piece, roots)
-        what = f"samples {at} to {at + len(piece) - 1}"
-        product, signed = made_right(partial(self._multiplied, centred), what)
-        if not np.isfinite(signed).all():
+        if self._piece is None:
+            self._piece = self._fused.room()
+        product, is_finite = self._fused.product(centred, f"samples {at} to {at + len(piece) - 1}", self._piece)
+        if not is_finite:
             raise not_finite(piece, at, self.precision)
         self._product += product
         if self._probes is not None:
@@ -136,44 +126,15 @@ class Applied:
 
     def _centred(self, piece: Array, roots: Float64 | None) -> Array:
         if self._work is None or len(self._work) < len(piece):
-            self._work = np.empty((max(len(piece), self.product_rows), piece.shape[1]), self._dtype)
+            self._work = np.empty((max(len(piece), self.product_rows), piece.shape[1]), self._fused.dtype)
         centred = self._work[: len(piece)]
         with np.errstate(over="ignore", invalid="ignore"):  # the products will say so
             for start in range(0, len(piece), TILE_ROWS):
                 rows = slice(start, start + TILE_ROWS)
                 subtract(piece[rows], self._parts, centred[rows])
                 if roots is not None:
-                    centred[rows] *= roots[rows, None].astype(self._dtype)
+                    centred[rows] *= roots[rows, None].astype(self._fused.dtype)
         return centred
-
-    def _multiplied(self, centred: Array) -> tuple[tuple[Array, Array], Array]:
-        """Q^T X^T X, (l, p), and products with random signs that are not finite where it is not; and their excess."""
-        along, product = self._multiply(centred)
-        with np.errstate(over="ignore", invalid="ignore"):
-            signed = np.concatenate([along[:, : self._width] @ self._signs[1], product @ self._signs[0]])
-            return (product, signed), self._excess(along, signed)
-
-    def _multiply(self, centred: Array) -> tuple[Array, Array]:
-        """X Q and its checks, (rows, l + 2), and Q^T X^T X, (l, p)."""
-        if self._piece is None:
-            self._piece = np.empty_like(self._product, dtype=self._dtype)
-        with np.errstate(over="ignore", invalid="ignore"):
-            along = centred @ self._vectors
-            return along, np.matmul(along[:, : self._width].T, centred, out=self._piece)
-
-    def _excess(self, along: Array, signed: Array) -> Array:
-        """What products with random signs are off by beyond rounding, (rows + l,); NaN where they are no numbers.
-
-        Rounding of X Q is in proportion to the length of rows, and that of X^T (X Q) to the length of X in all, which
-        products with random signs tell within a factor.
-        """
-        eps, found = EPS[self.precision], along[:, : self._width]
-        rows = along[:, -2].astype(np.float64)
-        length = float(np.linalg.norm(rows))
-        off = np.abs(signed - np.concatenate([along[:, -1], found.T @ along[:, -2]]))
-        lengths = self._width**0.5 * (length / len(along) ** 0.5 + np.abs(rows))
-        bound = SLACK * eps * np.concatenate([lengths, length * np.linalg.norm(found, axis=0)])
-        return np.where(off <= bound, 0.0, off - bound)
 
     def absorb(self, other: Self) -> None:
         """Add the samples of another accumulator of the same Q about the same centre to this one.
@@ -183,7 +144,8 @@ class Applied:
         ValueError
             If the two multiply other blocks, or about other centres.
         """
-        same = np.array_equal(self._vectors, other._vectors) and np.array_equal(self._centre, other._centre)
+        same = self.seed == other.seed and np.array_equal(self.vectors, other.vectors)
+        same = same and np.array_equal(self._centre, other._centre)
         if not same or (self._probes is None) != (other._probes is None):
             raise ValueError("products with other blocks, or about other centres, cannot be added")
         self._product += other._product

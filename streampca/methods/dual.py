@@ -76,25 +76,47 @@ def fit_dual(
     OutputError
         If a scratch copy cannot be written.
     """
-    copying = plan.schedule == "scratch"
-    with (
-        scratch_copy(collection, scratch or "", plan, listener, keep) if copying else nullcontext(collection) as source
-    ):
-        data = _Data(source, plan, listener)
-        kept, begun = _kept_pairs(keep, plan)
-        pairs = kept or solved(data.gram(executor, keep), collection, plan, weights, listener)
-        hand_back()
-        factors = pairs.factors(weights, plan, in_lane=data.lanes > 1)
-        basis = data.basis(factors, pairs, sink if plan.stored else None, begun, keep)
-    if isinstance(basis, Kept):
-        pairs = polished(basis, pairs) if pairs.polishes else pairs
-        basis.fix_signs()
+
+    def find(reads: Reads) -> Pairs:
+        return solved(reads.gram(executor, keep), collection, plan, weights, listener)
+
+    how: dict[str, Any] = {"weights": weights, "listener": listener, "keep": keep, "scratch": scratch, "sink": sink}
+    pairs, basis = with_components(collection, plan, find, **how)
     asked, found = plan.request.n_components, len(pairs.solution.values)
     if pairs.lost:
         listener(Warned(LOST))
     elif isinstance(asked, int) and found < asked:
         listener(Warned(f"{collection.source} spans {found} dimensions; there are no more components."))
-    return _decomposed(basis, pairs, weights, plan)
+    return decomposed(basis, pairs, weights, plan)
+
+
+def with_components(
+    collection: Collection,
+    plan: Plan,
+    find: Callable[[Reads], Pairs],
+    *,
+    weights: Float64 | None,
+    listener: Listener,
+    keep: Keep | None,
+    scratch: str | None,
+    sink: OpenSink | None,
+) -> tuple[Pairs, Kept | Written]:
+    """Find eigenpairs of the Gram matrix, reading as a plan says, and make components of them; see `fit_dual`."""
+    copying = plan.schedule == "scratch"
+    with (
+        scratch_copy(collection, scratch or "", plan, listener, keep) if copying else nullcontext(collection) as source
+    ):
+        reads = Reads(source, plan, listener)
+        kept, begun = _kept_pairs(keep, plan)
+        pairs = kept or find(reads)
+        hand_back()
+        factors = pairs.factors(weights, plan, in_lane=reads.lanes > 1)
+        basis = reads.basis(factors, pairs, sink if plan.stored else None, begun, keep)
+    del reads, factors
+    if isinstance(basis, Kept):
+        pairs = polished(basis, pairs) if pairs.polishes else pairs
+        basis.fix_signs()
+    return pairs, basis
 
 
 def _kept_pairs(keep: Keep | None, plan: Plan) -> tuple[Pairs | None, Begun | None]:
@@ -106,31 +128,43 @@ def _kept_pairs(keep: Keep | None, plan: Plan) -> tuple[Pairs | None, Begun | No
     return pairs, begun_of(part_of_state(saved.state, "basis")) if plan.stored else None
 
 
-class _Data:
-    """A collection as a plan reads it: by ranges of features, or by panels of samples about a provisional mean."""
+class Reads:
+    """A collection as a plan reads it: by ranges of features, or by panels of samples about a provisional mean.
+
+    Attributes
+    ----------
+    features : Features
+        Reads ranges.
+    lanes : int
+        Tiles that are multiplied at a time.
+    done : int
+        Passes before that of components, beside a scratch copy.
+    """
 
     def __init__(self, source: Collection, plan: Plan, listener: Listener) -> None:
         self._source, self._plan, self._listener = source, plan, listener
         self._n, self._p = source.n_samples, source.n_features
         self._once = plan.schedule != "pairs" and plan.block_features >= self._p
         rows = self._n if plan.schedule == "scratch" else plan.block_rows
-        self._features = Features(source, rows, plan.block_features)
+        self.features = Features(source, rows, plan.block_features)
+        self.done = 1
         self._centre = spread_mean(source) if plan.schedule == "pairs" else None
         self.lanes = Gram.lanes_for(self._n, plan.precision, plan.cores)
-        self._before, self._passes = int(plan.schedule == "scratch"), 2 - self._once + (plan.schedule == "scratch")
+        self._before, passes = int(plan.schedule == "scratch"), 2 - self._once + (plan.schedule == "scratch")
+        self._passes = None if plan.width else passes  # how many a solver takes that asks for products nobody knows
 
     def gram(self, executor: Executor, keep: Keep | None) -> Gram:
         """Read and multiply: the Gram matrix, not centred yet."""
         plan, samples = self._plan, self._n
         products = Products(self._n, plan.precision, plan.product_features, self.lanes, plan.request.seed)
-        task: SweepTask | PairsTask
+        task: SweepTask[Gram] | PairsTask
         if self._centre is None:
-            task = SweepTask(self._features, plan.block_features, products)
+            task = SweepTask(self.features, plan.block_features, products)
         else:
             steps = panel_steps(self._n, plan.panel_rows, plan.block_rows)
             task = PairsTask(self._source, steps, self._centre, products)
             samples = steps.samples
-        with self._told("Gram matrix", 1, samples):
+        with self.told("Gram matrix", 1, samples):
             keeper = keep("gram") if keep else None
             return executor.fold(task, plan.spans, Gram.absorb, listener=self._listener, keeper=keeper)
 
@@ -156,7 +190,7 @@ class _Data:
             run(listener=silent)
             return basis
         passes = 1 if self._centre is None else -(-self._p // plan.component_features)
-        with self._told("components", 2, self._n * passes):
+        with self.told("components", self.done + 1, self._n * passes):
             run(listener=self._listener)
         return basis
 
@@ -170,10 +204,10 @@ class _Data:
         order = list(blocks_of(Span(0, self._p), plan.block_features))
         if not plan.stored:  # what is written as it is made is written in order
             order = [order[-1], *order[:-1]]  # the range read last is there still
-        return RangesTask(self._features, tuple(order), factors, self.lanes, basis, pairs), len(order)
+        return RangesTask(self.features, tuple(order), factors, self.lanes, basis, pairs), len(order)
 
     @contextmanager
-    def _told(self, label: str, number: int, samples: int) -> Iterator[None]:
+    def told(self, label: str, number: int, samples: int) -> Iterator[None]:
         """Tell the listener of a pass."""
         began = time.perf_counter()
         count = samples * self._source.row_bytes
@@ -182,7 +216,8 @@ class _Data:
         self._listener(PassFinished(time.perf_counter() - began))
 
 
-def _decomposed(basis: Kept | Written, pairs: Pairs, weights: Float64 | None, plan: Plan) -> Decomposition:
+def decomposed(basis: Kept | Written, pairs: Pairs, weights: Float64 | None, plan: Plan) -> Decomposition:
+    """What comes out, with what bounds the errors of components as they are stored."""
     solution, n = pairs.solution, plan.problem.n_samples
     weight = float(n if weights is None else weights.sum())
     spectrum = solution.spectrum

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from ..accumulate import Gram, NotFiniteError, not_finite
+from ..accumulate import Accumulator, Gram, NotFiniteError, not_finite
 from ..blocks import PanelSteps, Span, blocks_of
 from ..errors import DataError
 from ..events import BlockDone
@@ -17,6 +17,9 @@ from ..readers import Collection
 from .faults import bad_sample
 from .protocol import Array, Float64
 from .scratch import ScratchCopy
+
+A = TypeVar("A", bound=Accumulator)
+A_co = TypeVar("A_co", bound=Accumulator, covariant=True)
 
 
 class Features:
@@ -94,20 +97,34 @@ class Products:
         return Gram.from_state(state, copy=False, lanes=self.lanes)
 
 
+class Multiplying(Protocol[A_co]):
+    """How an accumulator along features multiplies: `Products`, or others."""
+
+    @property
+    def precision(self) -> str:
+        """Of products."""
+
+    def start(self) -> A_co:
+        """Return an empty accumulator."""
+
+    def restore(self, state: dict[str, Array]) -> A_co:
+        """Return the accumulator whose state this is."""
+
+
 @dataclass(frozen=True)
-class SweepTask:
-    """Fold spans of features into a `Gram`, a range with all samples at a time."""
+class SweepTask(Generic[A]):
+    """Fold spans of features into an accumulator along them, a range with all samples at a time."""
 
     source: Features
     range_features: int
-    products: Products
+    products: Multiplying[A]
 
-    def start(self) -> Gram:
-        """Return an empty Gram matrix."""
+    def start(self) -> A:
+        """Return an empty accumulator."""
         return self.products.start()
 
-    def restore(self, state: dict[str, Array]) -> Gram:
-        """Return the matrix whose state this is."""
+    def restore(self, state: dict[str, Array]) -> A:
+        """Return the accumulator whose state this is."""
         return self.products.restore(state)
 
     def blocks(self, span: Span) -> Iterable[Span]:
@@ -122,7 +139,7 @@ class SweepTask:
         """Read a range."""
         return self.source.read(block)
 
-    def feed(self, accumulator: Gram, block: Span, fetched: Array) -> None:
+    def feed(self, accumulator: A, block: Span, fetched: Array) -> None:
         """Absorb a range; name the sample and its file when it holds no number."""
         try:
             accumulator.update(fetched, at=block.start)

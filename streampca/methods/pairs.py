@@ -47,6 +47,8 @@ class Pairs:
         Whether components are multiplied with one another, once they are made, to make rounding good.
     lost : bool
         Whether there may be more, which products in single precision do not tell from rounding.
+    bounds : ndarray of shape (k,) or None
+        How far each of `sizes` may be from a true one, where that is known.
     """
 
     trace: float
@@ -60,6 +62,7 @@ class Pairs:
     dtype: np.dtype[Any]
     polishes: bool
     lost: bool
+    bounds: Float64 | None = None
 
     def factors(self, weights: Float64 | None, plan: Plan, *, in_lane: bool) -> Factors:
         """What to multiply samples with: vectors as they are, where mixing comes later, or scaled.

@@ -2,6 +2,8 @@
 
 A pass multiplies a block of vectors, X^T (X Q), in one read; the solver says which block comes next, until the
 residuals of all wanted components are small enough. The first pass finds the mean, too, and what bounds the error.
+Vectors are as long as a sample; where there are fewer samples than features and the plan says so, the iteration goes
+along samples (`streampca.methods.along_samples`).
 
 Cost: 4 n p l flops a pass for a block of l vectors, and about 4 p l flops for every column of the basis.
 """
@@ -9,7 +11,7 @@ Cost: 4 n p l flops a pass for a block of l vectors, and about 4 p l flops for e
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,96 +19,45 @@ from scipy.linalg import eigvalsh
 
 from ..accumulate import PROBES, Applied
 from ..accumulate.probes import probe_directions
-from ..events import Converging, Listener, PassFinished, PassStarted, Solving, Warned
+from ..events import Listener, PassFinished, PassStarted, Solving, Warned
 from ..execute import Executor
 from ..machine import hand_back
 from ..planning import Plan
 from ..readers import Collection
-from ..solve import (
-    Lanczos,
-    Solution,
-    certify,
-    count_components,
-    outside_bound_of_basis,
-    product_bounds,
-    resume_lanczos,
-    ritz_pairs,
-    start_lanczos,
-    value_bounds,
-)
+from ..solve import Solution, certify, count_components, start_lanczos, value_bounds
+from .along_samples import fit_along_samples
+from .course import MOST_PASSES, STAGE, Course, beginning
+from .dual import OpenSink
 from .faults import check_products, check_variance
-from .leading import chosen_of, wanted_of
-from .pairs import RANK, ROUGH_RANK
 from .passes import AppliedTask, OfPass
-from .protocol import Array, Decomposition, Float64, Keep, stored_dtype
+from .protocol import Decomposition, Float64, Keep, stored_dtype
 from .samples import of_samples
 from .starting import started
 
-MOST_PASSES = 30  # where nobody says; spectra that need more are as good as flat
-MOST_SCALE = 1000  # of exponents of two: those of float64 end at 1023
-TRACE = {"single": 1e-6, "double": 1e-12}  # rounding of the trace, of itself
 OFF_CENTRE = {"single": 6e-9, "double": 1e-15}  # rounding of products, of the variance about the centre
 
 
-@dataclass
-class Course:
-    """How far the iteration has come: the solver, and what the first pass found.
+@dataclass(kw_only=True)
+class AlongFeatures(Course):
+    """A course on the scatter matrix.
 
     Attributes
     ----------
-    solver : Lanczos
-        Its next block is multiplied next.
     centre : ndarray of shape (p,)
         What samples are centred on.
-    passes : int
-        Reads of the collection so far.
-    precision : {"single", "double"}
-        Of products; double once single ones are in the way of what is asked for.
     began_anew : bool
         Whether the first block was multiplied twice, the sample's mean having been too far off.
-    settles : int
-        Components that a full basis is to settle, which holds fewer than are wanted; 0 where it holds them all.
-    mean, products, rounding : ndarray or None
-        The exact mean, (p,); S W and the error of it, (p, 16) each; from the first pass.
-    trace, weight, n_samples : float, float, int
-        Of S; sum of the weights; samples that count.
-    scale : float
-        A power of two that S is multiplied by, its trace being about 1 then: squares fit float64 whatever the data.
+    mean : ndarray or None
+        The exact mean, (p,), from the first pass.
+    weight, n_samples : float, int
+        Sum of the weights; samples that count.
     """
 
-    solver: Lanczos
     centre: Float64
-    precision: str
-    passes: int = 0
     began_anew: bool = False
-    settles: int = 0
     mean: Float64 | None = None
-    products: Float64 | None = None
-    rounding: Float64 | None = None
-    trace: float = 0.0
     weight: float = 0.0
     n_samples: int = 0
-    scale: float = 0.0
-
-    def state(self, *, copy: bool = True) -> dict[str, Array]:
-        """Everything as plain arrays; without `copy` those that are worked on."""
-        found = {f"solver.{name}": value for name, value in self.solver.state().items()}
-        mine = {name: np.asarray(value) for name, value in vars(self).items() if name != "solver" and value is not None}
-        mine["precision"] = np.array(self.precision == "double")
-        return {name: value.copy() if copy else value for name, value in {**found, **mine}.items()}
-
-    @classmethod
-    def from_state(cls, state: dict[str, Array], **begin: Any) -> Course:
-        """Inverse of `state`, for a solver that began in this way."""
-        solver = {name.removeprefix("solver."): value for name, value in state.items() if name.startswith("solver.")}
-        mine: dict[str, Any] = {
-            name: value if value.ndim else value.item()
-            for name, value in state.items()
-            if not name.startswith("solver.")
-        }
-        mine["precision"] = "double" if mine["precision"] else "single"
-        begin["total"], begin["wanted"] = mine["trace"] or begin["total"], mine["settles"] or begin["wanted"]
-        return cls(resume_lanczos(len(mine["centre"]), solver, **begin), **mine)
 
 
 def fit_randomized(
@@ -118,54 +69,51 @@ def fit_randomized(
     listener: Listener,
     keep: Keep | None = None,
     scratch: str | None = None,
+    sink: OpenSink | None = None,
 ) -> Decomposition:
-    """Carry out a plan of method 'randomized', which makes no scratch copy.
+    """Carry out a plan of method 'randomized'; along features it makes no scratch copy, and stores no components.
 
     Raises
     ------
     DataError
         If a sample holds NaN or infinity, or all samples are equal.
     """
-    most = most_passes(plan)
+    if plan.side == "samples":
+        more: dict[str, Any] = {"weights": weights, "keep": keep, "scratch": scratch, "sink": sink}
+        return fit_along_samples(collection, plan, executor, listener=listener, **more)
     course = _begun(collection, plan, weights, listener, keep)
-    while course.solver.solution is None and course.passes < most:
+    most = plan.request.max_passes or MOST_PASSES
+
+    def go() -> None:
         # Nothing here holds what a pass found: the next one needs the room.
-        _learn(course, _pass(course, collection, plan, executor, weights, listener, keep), collection, plan, listener)
-        if keep is not None and course.solver.solution is None:
-            keep("lanczos").offer(0, 0, course.passes, course)
-    solution = course.solver.solution or course.solver.so_far(np.inf)
-    solution = _with_direction(solution.first(plan.room), course, collection, plan, listener)
-    chosen = chosen_of(solution, course.trace, plan, listener, full=course.settles > 0)
+        goes_on = course.passes + 1 < most
+        found = _pass(course, collection, plan, executor, weights, listener, keep)
+        _learn(course, found, collection, plan, listener, goes_on=goes_on)
+
+    chosen = course.chosen(course.iterate(most, go, keep), collection, plan, listener)
     found = _decomposed(course, chosen, plan)
-    if course.solver.solution is None or np.any(chosen.residuals > plan.request.tol * chosen.values):
-        listener(Warned(_unsettled(found, course, plan)))
+    if not course.is_settled(chosen):
+        listener(Warned(course.unsettled(found.error_bound, plan)))
     return found
-
-
-def most_passes(plan: Plan) -> int:
-    """Passes that are made at most."""
-    return plan.request.max_passes or MOST_PASSES
 
 
 def _begun(
     collection: Collection, plan: Plan, weights: Float64 | None, listener: Listener, keep: Keep | None
-) -> Course:
+) -> AlongFeatures:
     """Where the iteration starts, or where it was when it was kept."""
-    begin: dict[str, Any] = {
-        "wanted": wanted_of(plan), "total": np.inf, "tol": plan.request.tol, "width": plan.width, "limit": plan.columns,
-    }  # fmt: skip
-    saved = keep("lanczos").saved(0) if keep else None
+    begin = beginning(plan)
+    saved = keep(STAGE).saved(0) if keep else None
     if saved is not None:
-        return Course.from_state(saved.state, **begin)
+        return AlongFeatures.from_state(saved.state, begin)
     listener(Solving(f"where to start, from a sample of {collection.source}"))
     start = started(collection, plan, weights)
     solver = start_lanczos(collection.n_features, start=start.block, **begin)
     hand_back()
-    return Course(solver, start.centre, plan.precision)
+    return AlongFeatures(solver=solver, centre=start.centre, precision=plan.precision)
 
 
 def _pass(
-    course: Course,
+    course: AlongFeatures,
     collection: Collection,
     plan: Plan,
     executor: Executor,
@@ -179,7 +127,7 @@ def _pass(
     task = AppliedTask(
         vectors=course.solver.wants.astype(np.float64 if course.precision == "double" else np.float32),
         centre=course.centre,
-        mean=course.mean,
+        mean=None if course.products is None else course.mean,
         precision=course.precision,
         product_rows=plan.product_rows,
         seed=plan.request.seed,
@@ -189,7 +137,7 @@ def _pass(
     keeper = None
     if keep is not None:
         keeper = OfPass(keep("product"), number)
-        keeper.keeper.rest_on("lanczos", course.passes, course)
+        keeper.keeper.rest_on(STAGE, course.passes, course)
     how: dict[str, Any] = {"lanes": plan.lanes, "ahead": plan.ahead, "listener": listener, "keeper": keeper}
     applied = executor.fold(task, plan.spans, Applied.absorb, **how)
     task.release()
@@ -199,7 +147,9 @@ def _pass(
     return applied
 
 
-def _learn(course: Course, applied: Applied, collection: Collection, plan: Plan, listener: Listener) -> None:
+def _learn(
+    course: AlongFeatures, applied: Applied, collection: Collection, plan: Plan, listener: Listener, *, goes_on: bool
+) -> None:
     """Take over what a pass found, and have the solver say what comes next."""
     course.passes += 1
     measured, drift = applied.probes(), applied.drift
@@ -209,44 +159,22 @@ def _learn(course: Course, applied: Applied, collection: Collection, plan: Plan,
         _measure(course, applied, *measured, is_whole=collection.dtype.kind in "biu")
     product = applied.take()
     product *= course.scale
-    goes_on = course.passes < most_passes(plan)
     if goes_on and measured is not None and _is_off(course, product, drift * course.scale):
-        course.began_anew, course.mean = True, None  # the same block again, about the mean
+        course.began_anew, course.products = True, None  # the same block again, about the mean
         return
-    listener(Solving(f"what is left of {product.shape[1]} products"))
-    _step(course, product, goes_on=goes_on)
-    hand_back()
-    listener(Converging(course.passes, course.solver.worst, course.solver.tol))
+    course.step(product, listener, goes_on=goes_on)
 
 
-def _measure(course: Course, applied: Applied, products: Float64, rounding: Float64, *, is_whole: bool) -> None:
+def _measure(course: AlongFeatures, applied: Applied, products: Float64, rounding: Float64, *, is_whole: bool) -> None:
     """Take over what a pass found beside its products; whole numbers are centred on whole numbers from then on."""
-    course.scale = course.scale or 2.0 ** min(MOST_SCALE, -round(np.log2(applied.trace)))
-    course.trace, course.weight, course.n_samples = applied.trace * course.scale, applied.weight, applied.n_samples
+    course.scale_by(applied.trace)
+    course.weight, course.n_samples = applied.weight, applied.n_samples
     course.products, course.rounding = products * course.scale, rounding * course.scale
     course.mean = applied.mean
     course.centre = np.rint(applied.mean) if is_whole else applied.mean
-    course.solver = replace(course.solver, total=course.trace)
 
 
-def _step(course: Course, product: Float64, *, goes_on: bool) -> None:
-    """Have the solver make a step; where single products are in the way, the next ones are double, if there are any."""
-    before = course.solver
-    solver = before.step(product)
-    if _is_full(before, solver):
-        course.settles = max(1, solver.limit - solver.width - solver.width // 2)
-        solver = replace(solver, wanted=course.settles)
-    if course.passes == 1 and solver.solution is not None and solver.asked:
-        solver = replace(solver, solution=None)  # what is rare has had no chance to be found
-    found = solver.solution
-    is_rough = solver.is_rough if found is None else _directions(found, solver, course.precision) < len(found.values)
-    if is_rough and course.precision == "single" and goes_on:
-        solver, course.precision = solver.refined(), "double"
-        course.began_anew, course.mean = True, None  # measured again: the bounds are to be as good
-    course.solver = solver
-
-
-def _is_off(course: Course, product: Float64, drift: float) -> bool:
+def _is_off(course: AlongFeatures, product: Float64, drift: float) -> bool:
     """Whether the sample's mean lay so far from the mean that rounding about it is in the way of what is wanted."""
     solver = course.solver
     if course.began_anew:
@@ -257,35 +185,7 @@ def _is_off(course: Course, product: Float64, drift: float) -> bool:
     return bool(drift > values[0] and rounding > allowed)
 
 
-def _is_full(before: Lanczos, after: Lanczos) -> bool:
-    """Whether the basis had to begin again before it held what is wanted, as it would again and again."""
-    return after.solution is None and np.isinf(after.worst) and after.known < before.known + before.asked
-
-
-def _directions(solution: Solution, solver: Lanczos, precision: str) -> int:
-    """How many of the leading pairs have a direction: rounding has none."""
-    least = (RANK if precision == "double" else ROUGH_RANK) * solution.values[0]
-    return int(np.count_nonzero(solution.values > max(least, solver.rounding)))
-
-
-def _with_direction(
-    solution: Solution, course: Course, collection: Collection, plan: Plan, listener: Listener
-) -> Solution:
-    """Those pairs that have a direction; say what became of the others."""
-    values, asked = solution.values, plan.request.n_components
-    count = _directions(solution, course.solver, course.precision)
-    if count == len(values):
-        return solution
-    if course.solver.solution is None:
-        listener(Warned(f"{len(values) - count} components of the {len(values)} found are no more than rounding."))
-        return solution.first(count)
-    if isinstance(asked, int):
-        dimensions = "1 dimension" if count == 1 else f"{count} dimensions"
-        listener(Warned(f"{collection.source} spans {dimensions}; there are no more components."))
-    return replace(solution.first(count), next_value=0.0)
-
-
-def _decomposed(course: Course, solution: Solution, plan: Plan) -> Decomposition:
+def _decomposed(course: AlongFeatures, solution: Solution, plan: Plan) -> Decomposition:
     divisor, p = (course.weight - 1) * course.scale, len(course.centre)
     values = solution.values
     components = np.ascontiguousarray(
@@ -294,8 +194,7 @@ def _decomposed(course: Course, solution: Solution, plan: Plan) -> Decomposition
     if course.products is None or course.mean is None:
         raise AssertionError("no pass has found the mean")
     probes: dict[str, Any] = {"directions": probe_directions(p, plan.request.seed, PROBES), "products": course.products}
-    total = course.trace * (1 + TRACE[course.precision])
-    outside, wrong = _beyond(course.solver, values, rounding=course.rounding, total=total, **probes)
+    outside, wrong = course.beyond(values, probes["directions"])
     certificate = certify(values, components.T, rounding=course.rounding, next_value=outside, **probes)
     return Decomposition(
         mean=course.mean,
@@ -312,34 +211,4 @@ def _decomposed(course: Course, solution: Solution, plan: Plan) -> Decomposition
         passes=course.passes,
         outside=outside / divisor,
         variance_bound=value_bounds(values, certificate.residual, outside, wrong) / values,
-    )
-
-
-def _beyond(
-    solver: Lanczos, values: Float64, *, directions: Float64, products: Float64, rounding: Float64 | None, total: float
-) -> tuple[float, Float64 | None]:
-    """Bounds on what pairs leave of S, and on how wrong the products were they come from: by the whole basis."""
-    basis, block, coupling, count = solver.basis, solver.wants, solver.coupling, len(values)
-    _, ritz = ritz_pairs(solver.projected)
-    outside = outside_bound_of_basis(
-        basis, solver.projected, block, coupling, count,
-        directions=directions, products=products, rounding=rounding, total=total,
-    )  # fmt: skip
-    found = ((basis.T @ products).T @ ritz[:, :count], (basis.T @ directions).T @ ritz[:, :count] * values)
-    beside = (directions.T @ block) @ (coupling @ ritz[:, :count])
-    off = None if rounding is None else (basis.T @ rounding).T @ ritz[:, :count]
-    return outside, product_bounds(found[0], found[1] + beside, rounding=off)
-
-
-def _unsettled(found: Decomposition, course: Course, plan: Plan) -> str:
-    most, tol = float(np.max(found.error_bound, initial=0.0)), plan.request.tol
-    count = "1 pass" if course.passes == 1 else f"{course.passes} passes"
-    remedy = "Allow more by --max-passes (max_passes)."
-    if course.solver.solution is not None:
-        remedy = "What is left is rounding: ask for fewer components, or for a larger tol."
-    elif course.solver.worst <= tol:
-        return f"1 pass does not tell whether something larger was missed, which others would find. {remedy}"
-    return (
-        f"components are not settled to tol={tol:g} after {count}: their errors are at most {most:.1e} of their "
-        f"variances. {remedy}"
     )

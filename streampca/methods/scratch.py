@@ -216,7 +216,7 @@ class CopyTask:
 
 def _write(task: CopyTask, path: str, plan: Plan, listener: Listener, keeper: Keeper | None) -> None:
     began, collection = time.perf_counter(), task.copy.copied
-    passes = 2 if plan.block_features >= collection.n_features else 3
+    passes = None if plan.width else 2 if plan.block_features >= collection.n_features else 3
     listener(PassStarted("scratch copy", 1, passes, collection.n_samples, collection.nbytes))
     spans = (Span(0, collection.n_samples),)
     with writing(path):

@@ -6,9 +6,11 @@ priced by fixed rates (`streampca.rates`), and the one that takes least time is 
 lost. What does not fit is refused here, before anything is read, naming the largest share and a remedy that works.
 
 One file a method: `covariance`, `dual` (with `dual_bill`, its memory, and `dual_cost`, its time), `randomized` (with
-`randomized_bill`, its memory); and `parts`, for collections that several processes analyse part by part.
+`randomized_bill`, its memory), `along_samples` (the same method with vectors as long as there are samples) and `sides`
+(which of the two); and `parts`, for collections that several processes analyse part by part.
 """
 
+from .along_samples import passes_beside
 from .applications import Application, plan_application
 from .budget import DENSE_FEATURES, budget_of
 from .choose import least_memory, make_plan
@@ -29,6 +31,7 @@ __all__ = [
     "make_plan",
     "merge_plan",
     "part_plan",
+    "passes_beside",
     "plan_application",
     "problem_of",
     "sample_rows",

@@ -17,7 +17,8 @@ from .budget import budget_of
 from .covariance import covariance_plan, least_covariance
 from .dual import SCHEDULES, can_copy, dual_plan, least_bill
 from .planned import Plan
-from .randomized import is_open, least_randomized, randomized_plan
+from .randomized import is_open
+from .sides import approximate_plan, least_approximate
 
 WORTH_APPROXIMATING = 20  # times longer that "auto" lets an exact method take than an approximate one
 FEW_COLUMNS = 4  # times that the columns of a basis go into the smaller side, or an exact method costs less
@@ -129,8 +130,8 @@ def _candidates(problem: Problem, request: Request, memory: int, source: str) ->
     elif request.method == "auto":
         yield "dual", None, _dual_reason(problem)
     if _approximates(request):
-        approximate = randomized_plan(problem, request, memory, source)
-        yield "randomized", approximate, "" if approximate else _needs(least_randomized(problem, request))
+        approximate = approximate_plan(problem, request, memory, source)
+        yield "randomized", approximate, "" if approximate else _needs(least_approximate(problem, request))
 
 
 def _dual_reason(problem: Problem) -> str:
@@ -196,7 +197,7 @@ def _least_needs(problem: Problem, request: Request) -> Iterator[tuple[str, int,
         bill = min(bills, key=lambda bill: bill.total)
         yield "dual", -(-bill.total // MIB) * MIB, bill
     if _approximates(request):
-        bill = least_randomized(problem, request)
+        bill = least_approximate(problem, request)
         yield "randomized", -(-bill.total // MIB) * MIB, bill
 
 

@@ -71,13 +71,13 @@ class Arithmetic:
 
 def dual_bill(problem: Problem, arithmetic: Arithmetic, cutting: Cutting, k: int) -> Bill:
     """Memory of all phases, for k components."""
-    phases = [_copy_phase(problem, cutting)] if cutting.schedule == "scratch" else []
+    phases = [copy_phase(problem, cutting)] if cutting.schedule == "scratch" else []
     phases += [gram_phase(problem, arithmetic, cutting), *_solve_phases(problem, arithmetic, cutting, k)]
     phases.append(components_phase(problem, arithmetic, cutting, k))
     if arithmetic.precision == "single" and not cutting.stored:
-        phases.append(_polish_phase(problem, k))
+        phases.append(polish_phase(problem, k))
     if arithmetic.output and not cutting.stored:
-        phases.append(_writing_phase(problem, k))
+        phases.append(writing_phase(problem, k))
     return Bill(tuple(phases))
 
 
@@ -87,8 +87,8 @@ def gram_phase(problem: Problem, arithmetic: Arithmetic, cutting: Cutting) -> Ph
     items = {f"Gram matrix, {format_shape((n, n))} float64": 8 * n * n}
     if arithmetic.workers > 1:
         items["Gram matrix of another worker, merged"] = 8 * n * n
-    items |= _held(problem, cutting)
-    items |= _read(problem, cutting)
+    items |= held_items(problem, cutting)
+    items |= read_items(problem, cutting)
     tile = _tile(problem, cutting)
     rows = n if cutting.by_features else cutting.panel_rows + cutting.block_rows
     items["tiles of it, centred" if not cutting.by_features else "tile of it, centred"] = (
@@ -101,7 +101,7 @@ def gram_phase(problem: Problem, arithmetic: Arithmetic, cutting: Cutting) -> Ph
     items["probes"] = PROBES * (2 * 8 * n + arithmetic.lanes * 12 * tile)
     if problem.weighted:
         items["sample weights"] = 8 * n
-    items["BLAS and Python"] = RUNTIME_BYTES + _pool_bytes(problem, arithmetic, cutting)
+    items["BLAS and Python"] = RUNTIME_BYTES + pool_bytes(problem, arithmetic, cutting)
     return Phase("Gram matrix", tuple(items.items()))
 
 
@@ -110,7 +110,7 @@ def components_phase(problem: Problem, arithmetic: Arithmetic, cutting: Cutting,
     n, p = problem.n_samples, problem.n_features
     tile = _tile(problem, cutting)
     items = {f"{k} eigenvectors of {n} samples, as found and scaled": n * k * (24 if arithmetic.itemsize == 8 else 28)}
-    items |= (_held(problem, cutting) if cutting.by_features else {}) | _read(problem, cutting)
+    items |= (held_items(problem, cutting) if cutting.by_features else {}) | read_items(problem, cutting)
     rows = n if cutting.by_features else cutting.block_rows
     lanes = arithmetic.lanes if cutting.by_features else 1
     # Components much smaller than the first are made in double precision, which the plan cannot know beforehand.
@@ -123,11 +123,11 @@ def components_phase(problem: Problem, arithmetic: Arithmetic, cutting: Cutting,
     else:
         items |= _kept(problem, k)
     items["mean"] = 24 * p
-    items["BLAS and Python"] = RUNTIME_BYTES + _pool_bytes(problem, arithmetic, cutting)
+    items["BLAS and Python"] = RUNTIME_BYTES + pool_bytes(problem, arithmetic, cutting)
     return Phase("components", tuple(items.items()))
 
 
-def _polish_phase(problem: Problem, k: int) -> Phase:
+def polish_phase(problem: Problem, k: int) -> Phase:
     """Memory while components are multiplied with one another, to make good single precision; the data are let go."""
     items = {
         f"{k} eigenvectors of {problem.n_samples} samples, as found": 8 * problem.n_samples * k,
@@ -140,7 +140,7 @@ def _polish_phase(problem: Problem, k: int) -> Phase:
     return Phase("polish", tuple(items.items()))
 
 
-def _writing_phase(problem: Problem, k: int) -> Phase:
+def writing_phase(problem: Problem, k: int) -> Phase:
     """Memory while a model whose components are in memory is written."""
     items = {
         **_kept(problem, k),
@@ -173,22 +173,23 @@ def _solve_phases(problem: Problem, arithmetic: Arithmetic, cutting: Cutting, k:
     n, p = problem.n_samples, problem.n_features
     beside = {"mean": 16 * p}
     if cutting.by_features:
-        beside |= _held(problem, cutting)
+        beside |= held_items(problem, cutting)
     solvers = [arithmetic.solver, *(["dense"] if arithmetic.dense and arithmetic.solver != "dense" else [])]
     phases = [solve_bill("Gram matrix", n, arithmetic.wanted, solver, k) for solver in solvers]
     return [Phase(phase.name, phase.items + tuple(beside.items())) for phase in phases]
 
 
-def _copy_phase(problem: Problem, cutting: Cutting) -> Phase:
+def copy_phase(problem: Problem, cutting: Cutting) -> Phase:
+    """Memory while a scratch copy is written."""
     items = {
-        **_read(problem, cutting, whole=True),
+        **read_items(problem, cutting, whole=True),
         "the same, turned to be written": cutting.block_rows * problem.n_features * problem.itemsize,
         "BLAS and Python": RUNTIME_BYTES,
     }
     return Phase("scratch copy", tuple(items.items()))
 
 
-def _held(problem: Problem, cutting: Cutting) -> dict[str, int]:
+def held_items(problem: Problem, cutting: Cutting) -> dict[str, int]:
     """What stays while it is multiplied, as stored."""
     n, p, item = problem.n_samples, problem.n_features, problem.itemsize
     if cutting.by_features:
@@ -199,7 +200,7 @@ def _held(problem: Problem, cutting: Cutting) -> dict[str, int]:
     return {f"panel of {cutting.panel_rows} samples as stored": cutting.panel_rows * row}
 
 
-def _read(problem: Problem, cutting: Cutting, *, whole: bool = False) -> dict[str, int]:
+def read_items(problem: Problem, cutting: Cutting, *, whole: bool = False) -> dict[str, int]:
     """A block as it is read, and what decodes it; all samples of a range read at once are the range itself."""
     rows = cutting.block_rows
     wide = whole or not cutting.by_features
@@ -248,7 +249,7 @@ def _product_bytes(n: int, arithmetic: Arithmetic, cutting: Cutting) -> int:
     return arithmetic.lanes * 4 * panel * (panel + block)
 
 
-def _pool_bytes(problem: Problem, arithmetic: Arithmetic, cutting: Cutting) -> int:
+def pool_bytes(problem: Problem, arithmetic: Arithmetic, cutting: Cutting) -> int:
     """What lanes hold beside tiles and products, and what threads that decoded for a copy keep."""
     lanes = LANE_BYTES * arithmetic.lanes if arithmetic.lanes > 1 else 0
     return lanes + (COPY_POOLS if cutting.schedule == "scratch" and problem.encoded else 0)

@@ -26,6 +26,7 @@ IMAGE_COPIES = 6
 PRODUCT = 8 * MIB  # samples less their mean, multiplied at a time
 SCORES_SHARE = 8  # of what is left of the budget: the scores of the samples worked on together
 RANGE_SHARE = 3  # ... and a range of the components that images are made from
+AGAIN_SHARE = 4  # ... and of the samples that these are taken from
 
 Items = tuple[tuple[str, int], ...]
 
@@ -52,6 +53,8 @@ class Parts:
         Of one value of a result.
     makes_images : bool
         Whether images are written, or scores.
+    reads_again : bool
+        Whether samples are read once more while images are made, along the features of these.
     """
 
     n_components: int
@@ -65,6 +68,7 @@ class Parts:
     sample_bytes: int
     out_bytes: int
     makes_images: bool
+    reads_again: bool = False
 
 
 @dataclass(frozen=True)
@@ -159,7 +163,7 @@ def _ways(problem: Problem, parts: Parts, budget: int) -> Iterator[Piecewise]:
 def _joined(problem: Problem, parts: Parts, out: _Output, made: _Route, bill: Bill) -> Piecewise:
     times = -(-problem.n_samples // out.rows)
     components = times * (made.components + parts.makes_images) * parts.nbytes
-    samples = int(problem.n_samples * problem.row_bytes * made.samples)
+    samples = int(problem.n_samples * problem.row_bytes * (made.samples + out.samples))
     return Piecewise(
         scored_rows=out.rows,
         panel_rows=made.panel,
@@ -175,7 +179,7 @@ def _joined(problem: Problem, parts: Parts, out: _Output, made: _Route, bill: Bi
 
 @dataclass(frozen=True)
 class _Output:
-    """`rows` samples whose `scores` bytes are kept, and how images are made of them; see `Piecewise`."""
+    """`rows` samples whose `scores` bytes are kept, and how images are made of them; see `Piecewise` and `_Route`."""
 
     rows: int
     scores: int
@@ -183,6 +187,7 @@ class _Output:
     block: int = 0
     chunk: int = 1
     items: Items = ()
+    samples: float = 0.0
 
 
 def _scores(problem: Problem, parts: Parts, room: int) -> _Output:
@@ -204,15 +209,22 @@ def _images(problem: Problem, parts: Parts, room: int) -> _Output:
     width = room // RANGE_SHARE // parts.column_bytes // parts.tile_features * parts.tile_features
     width = min(p, max(parts.tile_features, width))
     values = max(1, min(MOST_FILE, room // (4 * IMAGE_COPIES)) // parts.out_bytes // width)
+    across = _across(problem, parts, width) if parts.reads_again else 0
+    again = -(-(problem.row_bytes + problem.prepared_bytes) * across // p)
+    values = _whole_chunks(problem, min(values, room // AGAIN_SHARE // again)) if again else values
     chunk = max(1, min(n, LEAST_CHUNK // parts.out_bytes // width, values))
     block = values // chunk * chunk
     row = parts.n_components * (8 + parts.out_bytes)
     rows = _kept(problem, row, block, room)
-    items = (
+    items: Items = (
         (f"components, {width} features at a time", width * parts.column_bytes),
         (f"that part of {block} images, multiplied to written", block * width * IMAGE_COPIES * parts.value_bytes),
     )
-    return _Output(rows, min(rows, n) * row, width, block, chunk, items)
+    if not again:
+        return _Output(rows, min(rows, n) * row, width, block, chunk, items)
+    items += ((f"of {block} samples, what is read once more", block * again),)
+    times = _times(problem, parts, width) * _decodings(problem, block)
+    return _Output(rows, min(rows, n) * row, width, block, chunk, items, times)
 
 
 @dataclass(frozen=True)
@@ -254,8 +266,7 @@ def _range(problem: Problem, parts: Parts, left: int, count: int) -> _Route:
     p, tile = parts.n_features, parts.tile_features
     width = (left - 2 * PRODUCT) * 3 // 4 // parts.column_bytes // tile * tile
     width = min(p, max(tile, width))
-    whole = problem.chunk_features >= p
-    across = p if whole else min(p, width + 2 * problem.chunk_features)
+    across = _across(problem, parts, width)
     row = -(-(problem.row_bytes + problem.prepared_bytes) * across // p)
     beside = width * parts.column_bytes + _product_bytes(parts, width)
     rows = min(count, _read_rows(problem, row, left - beside))
@@ -264,9 +275,20 @@ def _range(problem: Problem, parts: Parts, left: int, count: int) -> _Route:
         (f"components, {width} features at a time", width * parts.column_bytes),
         ("product of a piece", _product_bytes(parts, width)),
     )
-    ranges = -(-p // width)
-    again = ranges if whole else min(ranges, 1 + 2 * problem.chunk_features * (ranges - 1) / p)
+    again = _times(problem, parts, width)
     return _Route(0, rows, width, again * _decodings(problem, rows), 1, items)
+
+
+def _across(problem: Problem, parts: Parts, width: int) -> int:
+    """Features of a sample that reading `width` of them decodes, at most."""
+    p = parts.n_features
+    return p if problem.chunk_features >= p else min(p, width + 2 * problem.chunk_features)
+
+
+def _times(problem: Problem, parts: Parts, width: int) -> float:
+    """How often samples are read, by ranges of `width` features."""
+    p, ranges = parts.n_features, -(-parts.n_features // width)
+    return ranges if problem.chunk_features >= p else min(ranges, 1 + 2 * problem.chunk_features * (ranges - 1) / p)
 
 
 ROUTES = (_panel, _range)  # of equal cost, the first
@@ -274,6 +296,11 @@ ROUTES = (_panel, _range)  # of equal cost, the first
 
 def _read_rows(problem: Problem, row: int, limit: int) -> int:
     return min(problem.n_samples, block_rows(row, problem.chunk_samples, min(MOST_BLOCK, limit)))
+
+
+def _whole_chunks(problem: Problem, rows: int) -> int:
+    """At most so many samples, whole storage chunks of them where there are any."""
+    return max(1, rows // problem.chunk_samples * problem.chunk_samples or rows)
 
 
 def _decodings(problem: Problem, rows: int) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..bill import Bill
 from ..blocks import Span
+from ..notebook import plan_html
 from ..rates import NOTHING, Work
 from ..request import Problem, Request
 from ..units import format_bytes, format_seconds, format_shape
@@ -52,7 +53,7 @@ class Plan:
         Cores used.
     schedule : {"samples", "sweep", "pairs", "scratch", "lanczos"}
         How the data are walked: blocks of samples; ranges of features; pairs of panels of samples; ranges of features
-        of a scratch copy; or products with a block of vectors, pass after pass.
+        of a scratch copy; or blocks of samples again, pass after pass, for products with a block of vectors.
     block_features, product_features : int
         Features to a range in memory at once (p where samples are held whole), and to a tile multiplied at a time
         (0 where rows are multiplied whole).
@@ -69,7 +70,8 @@ class Plan:
         Blocks of each span that are read ahead, 0 or 1.
     width, columns : int
         Vectors to a block that samples are multiplied with, and most that a basis of them may have, the block to be
-        multiplied next included; 0 without such products.
+        multiplied next included; 0 without such products. They are along features, or along samples where data are
+        walked by ranges of features (`side`).
     workers : int
         Processes that share the spans; the budget is that of each.
     work : Work
@@ -124,6 +126,9 @@ class Plan:
     def __str__(self) -> str:
         return "\n".join(f"{name:<12}{text}" if name else f"{'':<12}{text}" for name, text in self.lines())
 
+    def _repr_html_(self) -> str:
+        return plan_html(self)
+
     def lines(self) -> Iterator[tuple[str, str]]:
         """The plan in words, as (heading, text) pairs."""
         p = self.problem
@@ -136,10 +141,10 @@ class Plan:
         if self.stored:
             yield "", "components do not fit: they are written to the output as they are made"
         passes = "1 pass" if self.passes == 1 else f"{self.passes:g} passes"
-        passes += " and a sample" if self.width else ""
+        passes += " and a sample" if self._is_sampled else ""
         ahead = ", one ahead" if self.ahead else ""
         yield "reading", f"{passes}, {format_bytes(self.bytes_read)} in blocks of {self.block_rows} samples{ahead}"
-        again = self.bytes_read / ((self.passes + bool(self.width)) * p.n_samples * p.row_bytes)
+        again = self.bytes_read / ((self.passes + self._is_sampled) * p.n_samples * p.row_bytes)
         if again > 1.5:
             what = "storage chunks do not fit a block" if self.schedule == "samples" else "storage is cut otherwise"
             yield "", f"{what}: each is decoded about {again:.0f} times{'' if self.passes == 1 else ' a pass'}"
@@ -150,6 +155,16 @@ class Plan:
         yield "memory", f"{format_bytes(self.bill.total)} of {format_bytes(self.memory)} allowed ({self.budget_source})"
         for name, count in self.bill.largest.items:
             yield "", f"{format_bytes(count):>9}  {name}"
+
+    @property
+    def side(self) -> str:
+        """Along which side vectors lie that data are multiplied with: ``"features"``, or ``"samples"``."""
+        return "samples" if self.width and self.schedule != "lanczos" else "features"
+
+    @property
+    def _is_sampled(self) -> bool:
+        """Whether a sample is read to start from."""
+        return self.schedule == "lanczos"
 
     @property
     def _size(self) -> int:
@@ -169,7 +184,7 @@ class Plan:
         """What is in memory together, and what passes by."""
         p = self.problem.n_features
         if self.schedule == "lanczos":
-            return f"products with {self.width} vectors, pass after pass; a basis of at most {self.columns}"
+            return f"{self._products()}, pass after pass; a basis of at most {self.columns}"
         if self.schedule == "pairs":
             panels = -(-self.problem.n_samples // self.panel_rows)
             ranges = -(-p // self.component_features)
@@ -177,9 +192,14 @@ class Plan:
             return f"{_count(panels, 'panel')} of {self.panel_rows} samples that all later ones pass; components {made}"
         where = "the collection, copied in that order" if self.schedule == "scratch" else "the collection"
         if self.block_features >= p:
-            return f"all samples of {where}, in memory together and kept"
-        ranges = -(-p // self.block_features)
-        return f"{_count(ranges, 'range')} of {self.block_features} features of {where}, all samples of each together"
+            read = f"all samples of {where}, in memory together and kept"
+        else:
+            read = f"{_count(-(-p // self.block_features), 'range')} of {self.block_features} features of {where}"
+            read += ", all samples of each together"
+        return f"{self._products()}, of {read}; a basis of at most {self.columns}" if self.width else read
+
+    def _products(self) -> str:
+        return f"products with {self.width} vectors along {self.side}"
 
 
 def _count(number: int, noun: str) -> str:

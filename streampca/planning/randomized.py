@@ -1,4 +1,4 @@
-"""Plans of method 'randomized': a few passes with a block of vectors, where neither p x p nor n x n fits.
+"""Plans of method 'randomized' along features: a few passes with a block, where neither p x p nor n x n fits.
 
 Block Lanczos on the scatter matrix without forming it. A pass is one product X^T (X Q); a wider block Q costs more
 flops a pass and takes fewer passes, a basis of fewer blocks is restarted and takes more. Of the widths, bases and
@@ -83,10 +83,10 @@ def randomized_plan(problem: Problem, request: Request, memory: int, source: str
 
 def least_randomized(problem: Problem, request: Request) -> Bill:
     """The least memory that the method can do with, item by item."""
-    k = _counted_on(problem, request)
+    k = counted_on(problem, request)
     bills = [
         randomized_bill(problem, sizes, k, workers=request.workers)
-        for basis in _bases(problem, request)
+        for basis in bases(problem, request, problem.n_features)
         for sizes in _cuttings(problem, basis)
     ]
     return min(bills, key=lambda bill: bill.total)
@@ -97,32 +97,42 @@ def is_open(problem: Problem, request: Request) -> bool:
     return isinstance(request.counted_on(problem.most_components), float)
 
 
-def _counted_on(problem: Problem, request: Request) -> int:
+def counted_on(problem: Problem, request: Request) -> int:
     """Components to make room for."""
     wanted = request.counted_on(problem.most_components)
     return min(wanted if isinstance(wanted, int) else OPEN_COMPONENTS, problem.most_components)
 
 
-def _precision(problem: Problem, request: Request) -> str:
+def precision_of_products(problem: Problem, request: Request) -> str:
     """By the products of a pass, whatever the width: it must not change with the budget."""
-    return precision_of(problem, request, 2 * problem.n_samples * problem.n_features * _counted_on(problem, request))
+    return precision_of(problem, request, 2 * problem.n_samples * problem.n_features * counted_on(problem, request))
 
 
 # -- what there is to choose from
 
 
-def _bases(problem: Problem, request: Request) -> Iterator[Basis]:
-    """Every width, with every basis for it; where k is open, with the least, which is to grow."""
-    k, most, p = _counted_on(problem, request), problem.most_components, problem.n_features
+def bases(problem: Problem, request: Request, size: int, *, later: int = 0) -> Iterator[Basis]:
+    """Every width, with every basis for it; where k is open, with the least, which is to grow.
+
+    Parameters
+    ----------
+    problem, request : Problem, Request
+        What is to be done.
+    size : int
+        Of vectors: as many numbers as there are features, or samples.
+    later : int
+        Passes more than from a sample's components.
+    """
+    k, most = counted_on(problem, request), problem.most_components
     opened = is_open(problem, request)
     for ratio, passes in ((OPEN_WIDTH, WIDTHS[0][1]),) if opened else WIDTHS:
         width = min(max(math.ceil(ratio * k), k + LEAST_BESIDE), most)
-        least = min(width + k, most + width, p)
-        passes = _to_tolerance(passes, request.tol)
+        least = min(width + k, most + width, size)
+        passes = _to_tolerance(passes, request.tol) + later
         blocks = {passes + SPARE, *(number for number, _ in RESTARTS)}
-        larger = {min(number * width, most + width, p) for number in blocks}
+        larger = {min(number * width, most + width, size) for number in blocks}
         for columns in (least,) if opened else sorted({least} | {each for each in larger if each > least}):
-            yield _basis(problem, width, columns, passes)
+            yield basis_of(problem, size, width, columns, passes)
 
 
 def _to_tolerance(passes: int, tol: float) -> int:
@@ -130,10 +140,13 @@ def _to_tolerance(passes: int, tol: float) -> int:
     return max(2, passes - math.floor(math.log10(tol / USUAL_TOL) + 1e-9))
 
 
-def _basis(problem: Problem, width: int, columns: int, passes: int) -> Basis:
-    """With the passes its restarts take: none where all fit, or where it holds everything there is."""
+def basis_of(problem: Problem, size: int, width: int, columns: int, passes: int) -> Basis:
+    """With the passes its restarts take: none where all fit, or where it holds everything there is.
+
+    Blocks of random features lie outside of what fewer samples span; those of samples do not.
+    """
     most = problem.most_components
-    passes = min(passes, -(-most // width) + (most < problem.n_features))
+    passes = min(passes, -(-most // width) + (most < size == problem.n_features))
     if columns >= min(passes * width, most):
         return Basis(width, columns, passes, 0)
     restarting = next(more for blocks, more in RESTARTS if columns >= blocks * width)
@@ -172,8 +185,8 @@ def _block_lengths(problem: Problem) -> tuple[int, ...]:
 
 
 def _choices(problem: Problem, request: Request, memory: int) -> Iterator[Choice]:
-    k = _counted_on(problem, request)
-    for basis in _bases(problem, request):
+    k = counted_on(problem, request)
+    for basis in bases(problem, request, problem.n_features):
         some = Sizes(basis.width, basis.columns, 1, 1)
         if max(phase.total for phase in lasting_phases(problem, some, k)) > memory:
             continue
@@ -184,7 +197,7 @@ def _choices(problem: Problem, request: Request, memory: int) -> Iterator[Choice
 
 def _grown(problem: Problem, request: Request, basis: Basis, sizes: Sizes, memory: int) -> tuple[Basis, Sizes, int]:
     """Where k is open, the largest basis that there is memory for, and room for components of it."""
-    k, most = _counted_on(problem, request), problem.most_components
+    k, most = counted_on(problem, request), problem.most_components
     if not is_open(problem, request):
         return basis, sizes, k
 
@@ -197,11 +210,11 @@ def _grown(problem: Problem, request: Request, basis: Basis, sizes: Sizes, memor
     grown = replace(sizes, columns=columns)
     room = most_that_fits(lambda k: components_phase(problem, grown, k).total <= memory, min(most, columns))
     passes = basis.passes - basis.restarting
-    return _basis(problem, basis.width, columns, passes), grown, max(k, room)
+    return basis_of(problem, problem.n_features, basis.width, columns, passes), grown, max(k, room)
 
 
 def _priced(problem: Problem, request: Request, basis: Basis, sizes: Sizes, k: int) -> Choice:
-    passes, precision = min(basis.passes, request.max_passes or basis.passes), _precision(problem, request)
+    passes, precision = min(basis.passes, request.max_passes or basis.passes), precision_of_products(problem, request)
     sample = sample_rows(problem.n_samples, sizes.width)
     once = read_boxes(problem, sizes.block_rows, problem.n_features)
     read = once.times(passes).plus(read_runs(problem, sample, SAMPLE_RUNS))
@@ -251,7 +264,7 @@ def _planned(problem: Problem, request: Request, choice: Choice, memory: int, so
         method="randomized",
         why=_why(problem, request, choice),
         rejected=(),
-        precision=_precision(problem, request),
+        precision=precision_of_products(problem, request),
         solver="lanczos",
         room=choice.k,
         dense_room=0,

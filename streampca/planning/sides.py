@@ -1,0 +1,41 @@
+"""Along which side method 'randomized' goes: vectors with a number for every feature, or for every sample.
+
+A pass costs the same either way. Along features it is one read in the order of storage, and the first block comes from
+a sample; along samples it is a sweep of ranges of features, a pass or two more, and far less memory for the basis.
+"""
+
+from __future__ import annotations
+
+from ..bill import Bill
+from ..request import Problem, Request
+from .along_samples import along_samples_plan, least_along_samples
+from .planned import Plan
+from .randomized import least_randomized, randomized_plan
+
+WORTH_TURNING = 0.5  # of the time that going along features takes: what going along samples must take less than ...
+WORTH_SECONDS = 1.0  # ... where that is more than so much
+
+
+def approximate_plan(problem: Problem, request: Request, memory: int, source: str) -> Plan | None:
+    """The plan along features, or along samples where that alone fits the budget or is much faster; None if none is."""
+    plan = randomized_plan(problem, request, memory, source)
+    if not _turns(problem):
+        return plan
+    turned = along_samples_plan(problem, request, memory, source, late=plan is None)
+    if plan is None or turned is None:
+        return plan or turned
+    is_faster = turned.seconds < WORTH_TURNING * plan.seconds
+    return turned if is_faster and plan.seconds > WORTH_SECONDS else plan
+
+
+def least_approximate(problem: Problem, request: Request) -> Bill:
+    """The least memory that the method can do with, item by item."""
+    bills = [least_randomized(problem, request)]
+    if _turns(problem):
+        bills += least_along_samples(problem, request)
+    return min(bills, key=lambda bill: bill.total)
+
+
+def _turns(problem: Problem) -> bool:
+    """Whether samples are the smaller side."""
+    return problem.n_samples < problem.n_features

@@ -1,0 +1,188 @@
+"""Fits of method 'randomized' along samples, killed or stopped anywhere, that go on to the same answer, bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+import streampca
+import streampca.planning.along_samples as planning
+from streampca.beforehand import asked, prepared
+from streampca.errors import OutputError, Stopped
+from streampca.events import BlockDone, Checkpoint, Converging, PassFinished, PassStarted, Planned, Resumed, Warned
+from streampca.fitting import Place, fit_collection
+from streampca.planning import sides
+from streampca.saving import Checkpointing
+from streampca.stopping import Switch
+
+N, SHAPE = 90, (20, 30)
+P, RANGE = 600, 150
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Many small products, each with the same bits."""
+    with threadpool_limits(1):
+        yield
+
+
+# What a fit asks for, and what is done with its plan.
+KINDS = {
+    "fixed": ({"k": 5}, {"width": 15, "columns": 75}),
+    "fraction": ({"k": 0.8}, {"width": 20, "columns": N}),
+    "begins again": ({"k": 6}, {"width": 14, "columns": 28}),
+    "to double": ({"k": 4, "tol": 1e-8}, {"width": 15, "columns": 75}),
+    "weighted": ({"k": 3}, {"width": 15, "columns": 75}),
+    "sketch": ({"k": 5, "max_passes": 3}, {"width": 15, "columns": 75}),
+    "scratch": ({"k": 5}, {"width": 15, "columns": 75, "schedule": "scratch", "bytes_written": 4 * N * P}),
+    "stored": ({"k": 5}, {"width": 15, "columns": 75, "stored": True, "component_features": RANGE,
+                          "precision": "double"}),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    left, right = (np.linalg.qr(rng.normal(size=(length, N)))[0] for length in (N, P))
+    x = (left * np.sqrt(1e3 * N / np.arange(1, N + 1))) @ right.T + 100
+    path = tmp_path_factory.mktemp("resume") / "images.npy"
+    np.save(path, x.astype(np.float32).reshape(N, *SHAPE))
+    return path
+
+
+def run(path, kind, output, folder=None, listener=lambda event: None, switch=None, **more):
+    """A fit in four ranges of features, kept after every one."""
+    (words, sizes), whole = KINDS[kind], planning._planned
+    words = {**words, **more}
+
+    def planned(*about):
+        return replace(whole(*about), block_features=RANGE, product_features=64, block_rows=32, **sizes)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "_planned", planned)
+        patch.setattr(sides, "WORTH_TURNING", np.inf)
+        patch.setattr(sides, "WORTH_SECONDS", 0)
+        patch.setattr(planning, "_allowed", lambda request, schedule: 10**6)
+        request = asked(words.pop("k"), "randomized", "64MiB", "single", output=True, scratch=None, **words)
+        how = None if folder is None else Checkpointing(str(folder), 0, switch or Switch())
+        weights = np.random.default_rng(1).integers(0, 3, N).astype(np.float64) if kind == "weighted" else None
+        collection, place = prepared(streampca.open_collection(path), None), Place(str(output), overwrite=False)
+        about = {"weights": weights, "checkpoint": how, "place": place, "listener": listener}
+        return fit_collection(collection, request, **about)
+
+
+ARRAYS = ("components", "mean", "explained_variance", "error_bound", "angle_bound", "variance_bound")
+
+
+def bits(model):
+    found = [np.asarray(getattr(model, name)).tobytes() for name in ARRAYS]
+    return [*found, model.total_variance, model.n_samples, model.outside, model.provenance["passes"]]
+
+
+class Died(BaseException):
+    """As good as killed: nobody catches it."""
+
+
+def dying(count, kind=BlockDone):
+    """A listener that ends everything at an event."""
+    seen = []
+
+    def listen(event):
+        seen.append(event)
+        if sum(isinstance(one, kind) for one in seen) == count:
+            raise Died
+
+    return listen
+
+
+def number(kind, events):
+    return sum(isinstance(event, kind) for event in events)
+
+
+@pytest.fixture(scope="module")
+def unbroken(images, tmp_path_factory):
+    """The answers, and what happened."""
+    folder, found = tmp_path_factory.mktemp("unbroken"), {}
+    for kind in KINDS:
+        events = []
+        found[kind] = bits(run(images, kind, folder / f"{kind}.zarr", listener=events.append)), events
+    return found
+
+
+def test_these_fits_do_what_they_are_named_for(unbroken):
+    """Or the other tests would show nothing."""
+    products = {kind: number(Converging, events) for kind, (_, events) in unbroken.items()}
+    labels = {kind: [e.label for e in events if isinstance(e, PassStarted)] for kind, (_, events) in unbroken.items()}
+    told = {kind: [e.message for e in events if isinstance(e, Warned)] for kind, (_, events) in unbroken.items()}
+    plans = {kind: next(e.plan for e in events if isinstance(e, Planned)) for kind, (_, events) in unbroken.items()}
+    assert {plan.side for plan in plans.values()} == {"samples"}
+    assert products["fixed"] >= 4
+    assert products["begins again"] > products["fixed"]
+    assert products["to double"] > products["fixed"]
+    assert products["sketch"] == 2
+    assert "after 2 passes" in told["sketch"][0]
+    assert labels["scratch"] == ["scratch copy", *labels["fixed"]]
+    assert labels["fixed"][-1] == "components"
+    assert not told["fixed"] + told["fraction"] + told["to double"] + told["stored"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_dead_after_any_block(images, tmp_path, unbroken, kind):
+    """In any pass; what was kept is not done again, and nothing is left but the answer."""
+    expected, events = unbroken[kind]
+    blocks = number(BlockDone, events)
+    for count in sorted({2, blocks // 3, 2 * blocks // 3, blocks - 1}):  # each in another place of a pass
+        folder, output, after = tmp_path / f"{count}", tmp_path / f"{count}.zarr", []
+        with pytest.raises(Died):
+            run(images, kind, output, folder, dying(count))
+        assert bits(run(images, kind, output, folder, after.append)) == expected, count
+        assert number(BlockDone, after) <= blocks - count + 1
+        assert {path.name for path in tmp_path.iterdir() if path.name.startswith(f"{count}")} == {output.name}
+    assert number(Resumed, after)
+
+
+@pytest.mark.parametrize("moment", [PassFinished, Converging, Checkpoint])
+@pytest.mark.parametrize("kind", ["scratch"])
+def test_dead_between_passes_and_at_saves(images, tmp_path, unbroken, kind, moment):
+    """When it has ended a pass, has thought, or has saved."""
+    events = []
+    run(images, kind, tmp_path / "whole.zarr", tmp_path / "whole", events.append)
+    most = number(moment, events)
+    for count in sorted({1, most // 2, most}):
+        folder, output = tmp_path / f"{count}", tmp_path / f"{count}.zarr"
+        with pytest.raises(Died):
+            run(images, kind, output, folder, dying(count, moment))
+        assert bits(run(images, kind, output, folder)) == unbroken[kind][0]
+        assert not folder.exists()
+
+
+@pytest.mark.parametrize("kind", ["fixed", "stored"])
+def test_told_to_stop(images, tmp_path, unbroken, kind):
+    """After any block; it loses nothing."""
+    expected, events = unbroken[kind]
+    blocks = number(BlockDone, events)
+    for count in (blocks // 2, blocks - 1):
+        switch, seen, after, output = Switch(), [], [], tmp_path / f"{count}.zarr"
+
+        def listen(event, switch=switch, seen=seen, count=count):
+            seen.append(event)
+            if number(BlockDone, seen) == count:
+                switch.asked = "SIGTERM"
+
+        with pytest.raises(Stopped, match=r"stopped by SIGTERM; what was done is kept in .*kept\.$"):
+            run(images, kind, output, tmp_path / "kept", listen, switch)
+        assert bits(run(images, kind, output, tmp_path / "kept", after.append)) == expected
+        assert number(BlockDone, seen) + number(BlockDone, after) <= blocks
+        assert not (tmp_path / "kept").exists()
+
+
+def test_another_plan_is_refused_by_name(images, tmp_path, monkeypatch):
+    """What was begun along samples does not go on along features."""
+    with pytest.raises(Died):
+        run(images, "fixed", tmp_path / "m.zarr", tmp_path / "kept", dying(6))
+    monkeypatch.setattr(sides, "_turns", lambda problem: False)
+    with pytest.raises(OutputError, match="holds the beginning of a fit planned with"):
+        run(images, "fixed", tmp_path / "m.zarr", tmp_path / "kept")
