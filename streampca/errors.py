@@ -65,14 +65,20 @@ class ClusterError(StreampcaError, RuntimeError):
     """A cluster that cannot be reached, is lost, or whose workers lack what the work takes."""
 
 
-class FaultError(StreampcaError, RuntimeError):
-    """A product or a sum that this machine computed or kept wrong."""
-
-
 class Stopped(StreampcaError):  # noqa: N818 - it is no error that somebody stops a run
     """A run was told to stop, and goes on where it was when it is started again."""
 
     exit_code = 75
+
+
+class ClusterLostError(ClusterError, Stopped):
+    """A cluster that was lost at work, which goes on when it is there again; from where it was, if that is kept."""
+
+    exit_code = ClusterError.exit_code  # that of `Stopped` where it is kept
+
+
+class FaultError(StreampcaError, RuntimeError):
+    """A product or a sum that this machine computed or kept wrong."""
 
 
 def nearest(name: str, known: list[str]) -> str:

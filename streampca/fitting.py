@@ -17,19 +17,21 @@ from .beforehand import asked, check_options, plan_collection, prepared
 from .blocks import Part, part_of
 from .collection import sample_dims
 from .components import ComponentSink
+from .compression import original_bytes
 from .events import Finished, Listener, Planned, logged, one_at_a_time, silent
 from .execute import Executor, LocalExecutor
+from .locking import alone_in
 from .machine import PeakMeter
 from .making import numbers_of, provenance_of
 from .methods import METHODS, Decomposition
 from .model import PCAModel
 from .outputs import check_place
 from .prepare import Preparation, Prepared
-from .readers import Collection, Opening, open_collection
+from .readers import Opening, open_collection
 from .request import Request
 from .resumable import Begun
 from .running import as_of, executing, scratch_name, suited
-from .saving import Checkpointing, Saver, check_apart, identity_of
+from .saving import FIT, Checkpointing, Saver, check_apart, identity_of
 from .store import ModelWriter, check_model_output, pca_arrays, pca_attributes
 from .weights import weights_digest, weights_of
 
@@ -183,14 +185,30 @@ def fit_collection(
     listener: Listener = silent,
 ) -> PCAModel:
     """Plan and run a request on an opened collection, and write the model where there is a place for it; see `fit`."""
-    began = time.perf_counter()
-    listener = one_at_a_time(listener)
-    saver = None
+    how: dict[str, Any] = {"weights": weights, "place": place, "part": part, "listener": one_at_a_time(listener)}
     if checkpoint is not None:
         check_apart(checkpoint.folder, None if place is None else place.path)
+    with alone_in(None if checkpoint is None else checkpoint.folder, FIT):
+        return _fitted(collection, request, runner=executor or LocalExecutor(), checkpoint=checkpoint, **how)
+
+
+def _fitted(
+    collection: Prepared,
+    request: Request,
+    *,
+    weights: Float64 | None,
+    place: Place | None,
+    part: Part | None,
+    runner: Executor,
+    checkpoint: Checkpointing | None,
+    listener: Listener,
+) -> PCAModel:
+    """See `fit_collection`."""
+    began = time.perf_counter()
+    saver = None
+    if checkpoint is not None:
         identity = identity_of(collection, request, weights_digest(weights), part)
         saver = Saver(checkpoint, identity, anew=place is not None and place.overwrite, listener=listener)
-    runner = executor or LocalExecutor()
     before = {} if saver is None else {"memory": saver.memory, "workers": saver.workers}
     with as_of(runner):
         chosen = plan_collection(collection, suited(request, runner, **before), weighted=weights is not None, part=part)
@@ -263,11 +281,15 @@ def _model(collection: Prepared, found: Decomposition, provenance: dict[str, Any
     )
 
 
-def _data(collection: Collection, weights: Float64 | None, part: Part | None) -> dict[str, Any]:
+def _data(collection: Prepared, weights: Float64 | None, part: Part | None) -> dict[str, Any]:
     """What a model's provenance says of the data."""
+    units = collection.raw.attributes.get("units")
     data = {
         "source": collection.source,
         "fingerprint": collection.fingerprint(),
+        "dtype": collection.raw.dtype.str,
+        "nbytes": original_bytes(collection.raw),
+        "units": units if isinstance(units, str) else None,
         "skipped": [list(item) for item in collection.skipped],
         "sample_weight": weights_digest(weights),
     }

@@ -71,6 +71,7 @@ def provenance_of(
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         **data,
         "plan": chosen.to_json(),
+        "passes": chosen.passes if found.passes is None else found.passes,
         "exact_sums": found.exact,
         "bound_failure_probability": FAILURE,
         "seconds": round(seconds, 3),

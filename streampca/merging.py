@@ -279,15 +279,20 @@ def _whole(pieces: list[_Piece]) -> tuple[dict[str, Any], Problem, Request]:
     skipped = first.about.get("skipped", [])
     if first.part is not None:
         data = {name: first.data[name] for name in ("source", "fingerprint", "sample_weight")}
+        data |= {name: first.about.get(name) for name in ("dtype", "nbytes", "units")}
         data |= {"skipped": skipped, "parts": first.part.of}
         return data, replace(problem, n_samples=first.about["n_samples"]), request
     merged = [entry for piece in pieces for entry in piece.about.get("merged", [piece.data])]
     _check_apart(merged)
     weights = [entry["sample_weight"] for entry in merged]
+    dtypes, sizes = {piece.about.get("dtype") for piece in pieces}, [piece.about.get("nbytes") for piece in pieces]
     data = {
         "source": ", ".join(entry["source"] for entry in merged),
         "fingerprint": digest(*(entry["fingerprint"] for entry in merged)),
         "sample_weight": digest(*weights) if any(weights) else None,
+        "dtype": dtypes.pop() if len(dtypes) == 1 else None,
+        "nbytes": None if None in sizes else sum(sizes),
+        "units": pieces[0].about.get("units"),
         "skipped": [item for piece in pieces for item in piece.about.get("skipped", [])],
         "merged": merged,
     }

@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,10 +21,11 @@ from . import __version__
 from .blocks import Part
 from .checkpoint import Slots, is_slot
 from .collection import digest
-from .errors import DataError, OutputError, RequestError, Stopped
+from .errors import ClusterLostError, DataError, OutputError, RequestError, Stopped
 from .events import Checkpoint, Listener, Warned
 from .execute import Saved
 from .execute.protocol import Stateful
+from .locking import LOCK, alone_in
 from .outputs import SCRATCH, check_place, discard
 from .planning import Plan
 from .prepare import Prepared
@@ -34,6 +35,7 @@ from .units import MIB, format_seconds
 
 Array = npt.NDArray[Any]
 
+FIT = "fit"  # what is kept in a folder that may hold more
 FOLDER = ".streampca-checkpoint"  # what the name of a folder ends in that lies beside an output
 EVERY = 30.0  # seconds between saves, or more ...
 SHARE = 0.025  # ... so that they take no more of the time than this
@@ -138,7 +140,7 @@ class Saver:
         check_place(how.folder)
         self._how, self._listener, self.folder = how, listener, how.folder
         self._identity = json.loads(json.dumps(identity, default=lambda value: value.item()))
-        self._about = Slots(how.folder, "fit")
+        self._about = Slots(how.folder, FIT)
         self._stages: dict[str, Stage] = {}
         self._lock, self._rate, self.last = threading.Lock(), float(UNMEASURED), time.monotonic()
         found = self._about.load()
@@ -232,6 +234,9 @@ class Saver:
         except DataError:
             self.clear()
             raise
+        except ClusterLostError as error:
+            error.exit_code = Stopped.exit_code
+            raise
         finally:
             self._how.switch.is_kept = False
         self.clear()
@@ -295,7 +300,11 @@ def clear_finished(output: str) -> None:
     with suppress(FileNotFoundError, NotADirectoryError):
         made = os.stat(os.path.join(path, "zarr.json") if os.path.isdir(path) else path).st_mtime_ns
         if all(os.stat(os.path.join(folder, name)).st_mtime_ns <= made for name in os.listdir(folder)):
-            _clear(folder)
+            locks = [name.removesuffix(LOCK) for name in os.listdir(folder) if name.endswith(LOCK)]
+            with suppress(OutputError), ExitStack() as alone:  # else whoever is at work there removes it
+                for name in locks or [FIT]:
+                    alone.enter_context(alone_in(folder, name))
+                _clear(folder)
 
 
 def _clear(folder: str) -> None:
@@ -331,10 +340,10 @@ class Stage:
         about, state = found
         return Saved(about["last"], about["at"], state)
 
-    def offer(self, first: int, last: int, at: int, accumulator: Stateful) -> None:
+    def offer(self, first: int, last: int, at: int, accumulator: Stateful, *, now: bool = False) -> None:
         """Save, if it is time to."""
         since, cost = self._since.get(first, self._saver.last), self._cost.get(first, 0.0)
-        if not self._saver.is_due(since, cost):
+        if not (now or self._saver.is_due(since, cost)):
             return
         where = {"first": first, "last": last, "at": at}
         self._cost[first] = self._saver.save(self._of(first), where, accumulator, since, self._needed)

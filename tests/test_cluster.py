@@ -20,7 +20,7 @@ from shell import succeeded, typed
 from threadpoolctl import threadpool_limits
 
 import streampca
-from streampca.accumulate import Applied, Gram, Scatter
+from streampca.accumulate import Applied, Crossed, Gram, Scatter
 from streampca.beforehand import prepared
 from streampca.blocks import panel_steps, spans_of
 from streampca.config import make_run
@@ -29,6 +29,7 @@ from streampca.events import BlockDone, PassStarted, Resumed, Warned, silent
 from streampca.execute import LocalExecutor, SerialExecutor, Wanted
 from streampca.execute.crew import budget_within, limit_around
 from streampca.fitting import fit_collection
+from streampca.methods.along_samples import Crossings
 from streampca.methods.covariance import ScatterTask
 from streampca.methods.gathering import Features, PairsTask, Products, SweepTask
 from streampca.methods.passes import AppliedTask
@@ -134,6 +135,10 @@ def task_of(name, collection):
     products = Products(48, "single", 16, 1, 0)
     if name == "sweep":
         return SweepTask(Features(few, 16, 4), 4, products), spans_of(P, SPANS, 4), Gram.absorb
+    if name == "crossed":
+        vectors = np.random.default_rng(5).standard_normal((48, 5))
+        crossings = Crossings(vectors, np.arange(48.0) % 3, True, "single", 16, 1, 0)
+        return SweepTask(Features(few, 16, 4), 4, crossings), spans_of(P, SPANS, 4), Crossed.absorb
     steps = panel_steps(48, 16, 8)
     return PairsTask(few, steps, np.full(P, 10.0), products), spans_of(len(steps), SPANS), Gram.absorb
 
@@ -148,7 +153,7 @@ def same(one, other):
 # -- the same answer
 
 
-@pytest.mark.parametrize("name", ["scatter", "applied", "sweep", "pairs"])
+@pytest.mark.parametrize("name", ["scatter", "applied", "sweep", "crossed", "pairs"])
 def test_every_executor_gives_the_same_bits(client, images, name):
     task, spans, merge = task_of(name, open_collection(images))
     assert len(spans) == SPANS
@@ -217,7 +222,7 @@ def test_state_of_a_span_goes_on_where_it_was(client, images):
             found = self.kept.get(first)
             return found and Saved(*found[:2], found[2].state())
 
-        def offer(self, first, last, at, accumulator):
+        def offer(self, first, last, at, accumulator, *, now=False):
             self.offered.append((first, last, at))
 
     task, spans, merge = task_of("scatter", open_collection(images))
@@ -300,28 +305,36 @@ def test_what_is_wrong_with_a_sample_is_said_as_ever(client, folder):
 
 
 def test_a_lost_scheduler_and_the_same_fit_again(folder, images):
-    """Everything merged before is kept, and another cluster at the same address goes on from there."""
+    """Everything merged before is kept, though no save was due; another cluster at that address goes on from there."""
     port = free_port()
     address, heard = f"tcp://127.0.0.1:{port}", []
     collection = prepared(Slow(open_collection(images), 0.1), None)
-    request, how = Request(3, "covariance", 16 * MIB), {"checkpoint": Checkpointing(str(folder / "kept"), every=0)}
+    request, kept = Request(3, "covariance", 16 * MIB), Checkpointing(str(folder / "kept"), every=1000)
 
-    def fitted(listener):
+    def fitted(listener, checkpoint=kept):
         with executing(Wanted(address=address, workers=2)) as executor:
-            return fit_collection(collection, request, executor=executor, listener=listener, **how)
+            return fit_collection(collection, request, executor=executor, listener=listener, checkpoint=checkpoint)
 
     with processes(folder, scheduler(port), worker(port, folder)) as (process, _):
 
         def listener(event):
-            if isinstance(event, streampca.events.Checkpoint):
+            done.append(event.samples if isinstance(event, BlockDone) else 0)
+            if sum(done) > N // 2:
                 process.kill()
 
-        with pytest.raises(ClusterError, match="scheduler was lost; when it is there again, give the same command"):
+        done, message = [], "scheduler was lost; when it is there again, give the same command"
+        with pytest.raises(ClusterError, match=message) as lost:
             fitted(listener)
+    assert isinstance(lost.value, Stopped)
+    assert lost.value.exit_code == Stopped.exit_code, "stopped, and resumable"
     assert (folder / "kept").exists()
-    with processes(folder, scheduler(port), worker(port, folder)):
+    with processes(folder, scheduler(port), worker(port, folder)) as (process, _):
         model = fitted(heard.append)
-    assert sum(event.samples for event in heard if isinstance(event, Resumed)) >= N // SPANS
+        done.clear()
+        with pytest.raises(ClusterError, match=message) as lost:
+            fitted(listener, None)
+        assert lost.value.exit_code == 1, "nothing was kept"
+    assert sum(event.samples for event in heard if isinstance(event, Resumed)) >= N // 4
     whole = fit_collection(collection, Request(3, "covariance", 16 * MIB, workers=2))
     np.testing.assert_allclose(model.explained_variance, whole.explained_variance, rtol=1e-12)
     assert not (folder / "kept").exists()

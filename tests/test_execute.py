@@ -72,7 +72,7 @@ class Keeper:
     def saved(self, first):
         return self.kept.get(first)
 
-    def offer(self, first, last, at, accumulator):
+    def offer(self, first, last, at, accumulator, *, now=False):
         self.offers.append((first, last, at))
         self.kept[first] = Saved(last, at, accumulator.state())
 

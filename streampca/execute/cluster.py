@@ -21,7 +21,7 @@ import dask
 from distributed import Client, Future, KilledWorker
 
 from ..blocks import Span
-from ..errors import ClusterError
+from ..errors import ClusterError, ClusterLostError
 from ..events import Listener
 from ..units import format_seconds
 from .crew import Crew, budget_within
@@ -110,8 +110,12 @@ class DaskExecutor:
         """See `Executor.fold`; a worker works on one span at a time, with the threads it has."""
         fold = _Fold(self._client, self._crew, task, spans, ahead, listener, keeper, self._patience)
         whole = Whole(merge, keeper)
-        with fold.listening():
-            fold.run(whole)
+        try:
+            with fold.listening():
+                fold.run(whole)
+        except ClusterLostError:
+            fold.offer(whole, now=True)
+            raise
         return task.start() if whole.value is None else whole.value
 
 
@@ -246,7 +250,7 @@ class _Fold(Generic[A]):
             message = self._heard.get(timeout=LISTEN)
             while True:
                 if message is not None:
-                    self._offer(whole)  # first: a listener may end the run
+                    self.offer(whole)  # first: a listener may end the run
                     self._hear(*message)
                 message = self._heard.get_nowait()
         except queue.Empty:
@@ -263,11 +267,10 @@ class _Fold(Generic[A]):
             self._listener(self._task.counts(block))
         sent.told = max(sent.told, at)
 
-    def _offer(self, whole: Whole[A]) -> None:
+    def offer(self, whole: Whole[A], *, now: bool = False) -> None:
         """Offer what is merged so far, again: it may be due by now, or the run told to stop."""
         if self._keeper is not None and whole.value is not None:
-            last = self._waiting[0].part.first - 1 if self._waiting else len(self._spans) - 1
-            self._keeper.offer(0, last, self._spans[last].stop, whole.value)
+            self._keeper.offer(0, whole.last, self._spans[whole.last].stop, whole.value, now=now)
 
     # -- what goes wrong
 
@@ -284,7 +287,8 @@ class _Fold(Generic[A]):
         self._seen = now if someone else self._seen
         if now - self._seen > self._patience:
             alone = format_seconds(now - self._seen)
-            raise ClusterError(f"no worker has been there for {alone}; start some, and give the same command again.")
+            message = f"no worker has been there for {alone}; start some, and give the same command again."
+            raise ClusterLostError(message)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -303,7 +307,7 @@ class _Fold(Generic[A]):
                 raise
             raise self._lost() from error
 
-    def _lost(self) -> ClusterError:
-        return ClusterError(
+    def _lost(self) -> ClusterLostError:
+        return ClusterLostError(
             "the connection to the cluster's scheduler was lost; when it is there again, give the same command again."
         )

@@ -38,14 +38,18 @@ class Whole(Generic[A]):
     ----------
     value : accumulator or None
         The sum so far.
+    last : int
+        The last span that is in it; -1 where none is.
     """
 
     def __init__(self, merge: Callable[[A, A], None], keeper: Keeper | None) -> None:
         self.value: A | None = None
+        self.last = -1
         self._merge, self._keeper = merge, keeper
 
     def add(self, part: Part[A], done: A) -> None:
         """Add the next part, which is done."""
+        self.last = part.last
         if self.value is None:
             self.value = done
             return

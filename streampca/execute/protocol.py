@@ -60,10 +60,11 @@ class Keeper(Protocol):
     def saved(self, first: int) -> Saved | None:
         """Return what was kept of the spans from `first` on, if anything was."""
 
-    def offer(self, first: int, last: int, at: int, accumulator: Stateful) -> None:
+    def offer(self, first: int, last: int, at: int, accumulator: Stateful, *, now: bool = False) -> None:
         """Keep an accumulator of the spans from `first` up to `last`, and of that one up to `at`; or let it pass.
 
-        Called after each block, by several threads perhaps. What it raises ends the fold.
+        Called after each block, by several threads perhaps. What it raises ends the fold. It is not let pass where it
+        must be kept `now`: the fold has failed.
         """
 
 

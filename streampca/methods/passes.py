@@ -66,9 +66,9 @@ class OfPass:
             return None
         return found._replace(state={name: value for name, value in found.state.items() if name != NUMBER})
 
-    def offer(self, first: int, last: int, at: int, accumulator: Stateful) -> None:
+    def offer(self, first: int, last: int, at: int, accumulator: Stateful, *, now: bool = False) -> None:
         """Offer what this pass has done."""
-        self.keeper.offer(first, last, at, _Numbered(accumulator, self.number))
+        self.keeper.offer(first, last, at, _Numbered(accumulator, self.number), now=now)
 
 
 @dataclass(frozen=True)

@@ -95,9 +95,9 @@ class Anew:
         """Nothing."""
         return None
 
-    def offer(self, first: int, last: int, at: int, accumulator: Stateful) -> None:
+    def offer(self, first: int, last: int, at: int, accumulator: Stateful, *, now: bool = False) -> None:
         """See `streampca.execute.Keeper`."""
-        self.keeper.offer(first, last, at, accumulator)
+        self.keeper.offer(first, last, at, accumulator, now=now)
 
 
 def stored_dtype(values: Float64, plan: Plan) -> np.dtype[Any]:
