@@ -76,6 +76,20 @@ class CollectionContract:
             read = collection.read(slice(top, bottom), slice(left, right))
             assert_same_rows(read, rows[top:bottom, left:right])
 
+    def test_reads_into_what_it_is_given(self, collection: Collection, expected: Array) -> None:
+        """The same values, into the caller's memory and nowhere beside it."""
+        rows = _flat(expected)
+        rng = np.random.default_rng(2)
+        for cut in range(self.cuts):
+            top, bottom = (int(edge) for edge in np.sort(rng.integers(0, rows.shape[0] + 1, size=2)))
+            left, right = (int(edge) for edge in np.sort(rng.integers(0, rows.shape[1] + 1, size=2)))
+            some = slice(left, right) if cut % 2 else None
+            wanted = rows[top:bottom, some or slice(None)]
+            out = np.zeros((len(wanted) + 2, wanted.shape[1]), expected.dtype)
+            collection.read_into(slice(top, bottom), some, out[1:-1])
+            assert_same_rows(out[1:-1], wanted)
+            assert not out[[0, -1]].any()
+
     def test_empty_ranges(self, collection: Collection, expected: Array) -> None:
         """A range without samples or features gives an array without values, of the right shape and dtype."""
         n, p = collection.n_samples, collection.n_features

@@ -195,12 +195,22 @@ class Joined(Reopening, Collection):
             return self.part(number).read(some, features)
         width = self.n_features if features is None else features.stop - features.start
         out = np.empty((rows.stop - rows.start, width), self.dtype)
-        done = 0
-        for number, some in pieces:
-            count = some.stop - some.start
-            fill(self.part(number), some, features, out[done : done + count])
-            done += count
+        self.read_into(rows, features, out)
         return out
+
+    @property
+    def fills(self) -> bool:
+        """Whether the first part does; another that does not holds a piece of itself beside, as it does anyway."""
+        return self.part(0).fills
+
+    def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
+        """Fill part by part; see `Collection.read_into`."""
+        done = 0
+        for number, some in self._pieces(rows):
+            part, count = self.part(number), some.stop - some.start
+            into = part.read_into if part.fills else partial(fill, part)
+            into(some, features, out[done : done + count])
+            done += count
 
     def where(self, index: int) -> str:
         """Name the sample by its place in its file."""
