@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import RequestError, SourceError
+from .notebook import collection_html
 
 Array = npt.NDArray[Any]
 
@@ -85,6 +86,9 @@ class Collection(abc.ABC):
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.sample_shape))
         return f"{type(self).__name__}({self.source!r}: {self.n_samples} samples of {shape}, {self.dtype.name})"
+
+    def _repr_html_(self) -> str:
+        return collection_html(self)
 
     @property
     def n_samples(self) -> int:

@@ -1,41 +1,32 @@
-"""`PCAModel`: what people hold. Saves, loads, transforms and reconstructs."""
+"""`PCAModel`: what people hold. Saves, loads, and says what it is; what it does to samples is `Projector`'s."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
 from .accumulate import ACCUMULATORS, Accumulator
-from .applying import (
-    RowMap,
-    errors_of,
-    images_of,
-    lazy_rows,
-    map_array,
-    map_rows,
-    reconstructions_of,
-    scores_of,
-    write_images,
-    write_scores,
-)
 from .collection import Coordinate
 from .components import StoredComponents
+from .compression import Compression, fitted_compression, measured_compression
 from .errors import RequestError
-from .events import Listener, silent
+from .labelled import dataset_of
+from .notebook import model_html
 from .planning import budget_of
-from .prepare import Frame, Preparation, Prepared, check_raw, given_shape
-from .readers import Collection, open_collection
+from .prepare import Preparation
+from .projector import Projector
 from .store import pca_arrays, pca_attributes, read_pca, read_state, write_model
-from .subspace import Subspace, working_dtype
 from .summary import summary_of
+from .thumbnails import thumbnails_of
 from .units import GIB, format_shape, parse_bytes
+
+if TYPE_CHECKING:
+    from xarray import Dataset
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -44,7 +35,7 @@ STATE_LIMIT = 1 * GIB  # a larger statistic is not kept with a model unless aske
 
 
 @dataclass(frozen=True, eq=False)
-class PCAModel:
+class PCAModel(Projector):
     """Principal components of a collection, with what is needed to apply them to raw images.
 
     Attributes
@@ -112,19 +103,9 @@ class PCAModel:
     name: str = "the model"
 
     @property
-    def n_components(self) -> int:
-        """Number of components, k."""
-        return len(self.components)
-
-    @property
     def n_features(self) -> int:
         """Pixels analysed, p."""
         return int(self.mask.sum()) if self.mask is not None else int(np.prod(self.sample_shape))
-
-    @property
-    def sample_shape(self) -> tuple[int, ...]:
-        """Shape of a prepared sample."""
-        return self.mean.shape
 
     @property
     def explained_variance_ratio(self) -> Float64:
@@ -136,18 +117,6 @@ class PCAModel:
         """Of the centred data, each sample times the root of its weight: sqrt((n - 1) variance)."""
         return np.sqrt(((self.total_weight or self.n_samples) - 1) * self.explained_variance)
 
-    @property
-    def subspace(self) -> Subspace:
-        """Mean and components as plain rows of features, without names."""
-        own, features = self.components, self.frame.features
-        rows = own.rows if isinstance(own, StoredComponents) else features(own)
-        return Subspace(features(self.mean[None])[0], rows, self.explained_variance)
-
-    @property
-    def frame(self) -> Frame:
-        """How raw images become rows of features, and back."""
-        return Frame(self.preparation, self.raw_shape, self.sample_shape, self.mask)
-
     def __repr__(self) -> str:
         ratio = float(self.explained_variance_ratio.sum())
         return (
@@ -155,188 +124,79 @@ class PCAModel:
             f"variance of {self.n_samples} samples)"
         )
 
+    def _repr_html_(self) -> str:
+        return model_html(self, thumbnails_of(self))
+
     def summary(self) -> dict[str, Any]:
         """The numbers as plain data, and how far to trust them; None for what is not finite."""
         return summary_of(self)
 
-    # -- what it does
+    # -- what it keeps
 
-    def transform(self, samples: Any, *, whiten: bool = False) -> Any:
-        """Scores of samples along the components.
-
-        Parameters
-        ----------
-        samples : ndarray of shape (n, *raw_shape) or (n, p), dask array, collection, or what `open_collection` takes
-            Raw samples: the model's preparation is applied to them. Arrays are taken at their values; a collection
-            must be of the dtype kind the model was fitted on.
-        whiten : bool, default=False
-            Divide by the standard deviation along each component.
-
-        Returns
-        -------
-        ndarray or dask array of shape (n, k)
-            numpy for numpy, else lazy. float32 for integers of up to 16 bits and float32, else float64.
-
-        Raises
-        ------
-        ModelError
-            If the samples are not of the raw shape or kind the model was fitted on.
-        """
-        return self._mapped(samples, partial(scores_of, self.subspace, whiten=whiten), (self.n_components,))
-
-    def inverse_transform(self, scores: Any, *, whiten: bool = False) -> Any:
-        """Images from scores: ``mean + scores @ components``.
-
-        Parameters
-        ----------
-        scores : ndarray or dask array of shape (n, j)
-            Scores along the first j components, j <= k.
-        whiten : bool
-            Whether the scores were whitened.
-
-        Returns
-        -------
-        ndarray or dask array of shape (n, *sample_shape)
-            Prepared images, scale undone; NaN outside the mask. A model that normalizes gives normalized images:
-            what each sample's own mean or norm was, scores do not say.
-        """
-        if scores.ndim != 2 or not 1 <= scores.shape[1] <= self.n_components:
-            raise RequestError(
-                f"scores have shape {tuple(scores.shape)}; give n rows of 1 to {self.n_components} components."
-            )
-        function = partial(images_of, self.subspace, frame=self.frame, whiten=whiten)
-        if isinstance(scores, da.Array):
-            dtype = np.float32 if scores.dtype == np.float32 else np.float64
-            return map_rows(scores.rechunk({1: -1}), function, shape=self.sample_shape, dtype=dtype)
-        return function(np.asarray(scores))
-
-    def reconstruct(self, samples: Any, n_components: int | None = None) -> Any:
-        """Samples projected on the first components and back: what the model keeps of them.
+    def compression(
+        self,
+        samples: Any = None,
+        ladder: Sequence[int] | None = None,
+        *,
+        against: Any = None,
+        peak: float | None = None,
+        memory: int | str | None = None,
+    ) -> Compression:
+        """Bytes of scores and components against those of samples, and the error of reconstructions.
 
         Parameters
         ----------
         samples
-            As for `transform`.
-        n_components : int, optional
-            How many components to use; all by default.
+            A raw collection, or what `open_collection` takes; read once, within the budget. By default the samples
+            fitted: their errors follow from the variances, and nothing is read.
+        ladder : sequence of int, optional
+            Numbers of components; all by default, which costs no more.
+        against
+            Raw samples to compare the reconstructions with, one for each of `samples`, in their order: the same
+            images without noise. By default the samples themselves.
+        peak : float, optional
+            The largest value of prepared samples, for the PSNR; above 0. By default 2^bits - 1 of whole numbers, times
+            the scale; of fractions none is known.
+        memory : int or str, optional
+            Budget; half of what the machine allows by default.
 
         Returns
         -------
-        ndarray or dask array of shape (n, *sample_shape)
-            Prepared images, scale and normalize undone; NaN outside the mask.
-        """
-        function = partial(reconstructions_of, self._first(n_components), frame=self.frame)
-        return self._mapped(samples, function, self.sample_shape, preparation=self.preparation.unnormalized)
-
-    def reconstruction_error(self, samples: Any, n_components: int | None = None) -> Any:
-        """Squared distance of each prepared sample from its reconstruction, shape (n,), float64.
-
-        In features as analysed: inside the mask, scaled and normalized.
-        Over the samples fitted it averages to (n - 1)/n times the sum of the variances left out.
-        """
-        return self._mapped(samples, partial(errors_of, self._first(n_components)), (), np.float64)
-
-    def _first(self, asked: int | None) -> Subspace:
-        if asked is None:
-            return self.subspace
-        if not 1 <= asked <= self.n_components:
-            raise RequestError(f"n_components={asked} is not between 1 and {self.n_components}, what {self.name} has.")
-        return self.subspace.first(asked)
-
-    def _mapped(
-        self,
-        samples: Any,
-        function: RowMap,
-        shape: tuple[int, ...],
-        dtype: npt.DTypeLike | None = None,
-        preparation: Preparation | None = None,
-    ) -> Any:
-        """Map prepared rows of whatever was given: numpy at once, the rest lazily."""
-        preparation = preparation or self.preparation
-        if isinstance(samples, (np.ndarray, da.Array)):
-            given = given_shape(samples.shape, self.preparation, self.raw_shape, self.name)
-            frame = replace(self.frame, preparation=preparation, raw_shape=given)
-            dtype = dtype or working_dtype(frame.row_dtype(samples.dtype), self.components.dtype)
-            return map_array(samples, frame, function, shape, dtype)
-        collection = self.prepared(samples, preparation)
-        dtype = dtype or working_dtype(collection.dtype, self.components.dtype)
-        return map_rows(lazy_rows(collection), function, shape=shape, dtype=dtype)
-
-    def prepared(self, source: Any, preparation: Preparation | None = None) -> Prepared:
-        """Open a raw collection as this model sees it; see `open_collection` for what can be opened.
-
-        Parameters
-        ----------
-        source
-            Raw samples.
-        preparation : Preparation, optional
-            Some of the model's steps only; all by default.
+        Compression
+            ``best`` says with how many components reconstructions come nearest to `against`.
 
         Raises
         ------
+        RequestError
+            If the ladder asks for components there are not, the peak is not positive, or there is nothing to compare.
         ModelError
-            If it is not of the raw shape and kind the model was fitted on.
+            If samples are not of the shape or kind the model was fitted on, or not as many.
+        BudgetError
+            If not even single samples fit the budget.
         """
-        raw: Collection = open_collection(source)
-        check_raw(raw, self.preparation, self.raw_shape, self.raw_kind, self.name)
-        return Prepared(raw, preparation or self.preparation)
+        if peak is not None and not peak > 0:
+            raise RequestError(
+                f"peak {peak} is not a positive number; give the largest value there can be, such as 255."
+            )
+        if samples is None:
+            if against is not None:
+                raise RequestError("against is given without samples; give the samples to be compared with it.")
+            return fitted_compression(self, ladder, peak)
+        other = None if against is None else self.prepared(against)
+        return measured_compression(self, self.prepared(samples), other, ladder, peak=peak, memory=memory)
 
-    # -- writing
+    def to_xarray(self) -> Dataset:
+        """The model as an `xarray.Dataset`: what is stored, under the same names, with coordinates and units.
 
-    def write_scores(
-        self,
-        source: Any,
-        path: str | os.PathLike[str],
-        *,
-        whiten: bool = False,
-        memory: int | str | None = None,
-        overwrite: bool = False,
-        checkpoint: str | None = None,
-        checkpoint_every: float = 30.0,
-        listener: Listener = silent,
-    ) -> None:
-        """Write the scores of a collection to ``.zarr``, ``.npy`` or ``.csv`` within a memory budget.
-
-        Rows are in the collection's order; Zarr and csv carry the samples' names where they have any. With a folder
-        `checkpoint`, progress is recorded there every so many seconds, and after a kill the same call goes on.
+        Components on disk stay there, in a lazy dask array. Of a field (time, lat, lon) the components are the
+        empirical orthogonal functions (EOFs), (component, lat, lon); `transform` gives their time series.
 
         Raises
         ------
-        OutputError
-            If the output exists (and `overwrite` is false), cannot be written, or was begun with other data.
-        BudgetError
-            If not even pieces of the components and one sample fit the budget.
+        ImportError
+            If xarray is not installed; ``pip install "streampca[xarray]"``.
         """
-        how: dict[str, Any] = {"whiten": whiten, "memory": memory, "overwrite": overwrite, "listener": listener}
-        how |= {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every}
-        write_scores(self.subspace, self.frame, self.prepared(source), os.fspath(path), model=self.name, **how)
-
-    def write_reconstruction(
-        self,
-        source: Any,
-        path: str | os.PathLike[str],
-        *,
-        n_components: int | None = None,
-        whiten: bool = False,
-        memory: int | str | None = None,
-        overwrite: bool = False,
-        checkpoint: str | None = None,
-        checkpoint_every: float = 30.0,
-        listener: Listener = silent,
-    ) -> None:
-        """Write images reconstructed from a collection, or from its scores, to ``.zarr`` or ``.npy`` within a budget.
-
-        A collection of k features each, k components, is taken for scores; images are read and projected first.
-        Scores in Zarr say themselves whether they are whitened; of others `whiten` says so. The rest as for scores.
-        """
-        raw, subspace = open_collection(source), self._first(n_components)
-        from_scores = raw.sample_shape == (self.n_components,) != self.raw_shape
-        collection = raw if from_scores else self.prepared(raw, self.preparation.unnormalized)
-        how: dict[str, Any] = {"memory": memory, "overwrite": overwrite, "listener": listener}
-        how |= {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every}
-        how |= {"dims": self.sample_dims, "coordinates": self.coordinates}
-        how["whitened"] = bool(raw.attributes.get("whiten", whiten)) if from_scores else None
-        write_images(subspace, self.frame, collection, os.fspath(path), model=self.name, **how)
+        return dataset_of(self, pca_arrays(self))
 
     # -- saving
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -17,6 +18,8 @@ from .blocks import Span, blocks_of
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
+
+DISTANCE = 2**17  # values of which a squared distance is made at a time: 1 MiB, which stays in the cache
 
 
 class FeatureRows(Protocol):
@@ -54,6 +57,17 @@ def working_dtype(rows: npt.DTypeLike, components: npt.DTypeLike) -> np.dtype[An
     dtype = np.dtype(rows)
     narrow = dtype.itemsize <= (4 if dtype.kind == "f" else 2)
     return np.dtype(np.float32 if narrow and np.dtype(components) == np.float32 else np.float64)
+
+
+def squared_distance(one: Array, other: Array) -> float:
+    """Sum of all squared differences of two arrays of rows (m, p), in float64, a piece at a time."""
+    rows = max(1, DISTANCE // one.shape[1])
+    total = 0.0
+    for row, left in product(range(0, one.shape[0], rows), range(0, one.shape[1], DISTANCE)):
+        piece = (slice(row, row + rows), slice(left, left + DISTANCE))
+        difference = np.subtract(one[piece], other[piece], dtype=np.float64).reshape(-1)
+        total += float(difference @ difference)
+    return total
 
 
 @dataclass(frozen=True)
@@ -141,6 +155,11 @@ class Subspace:
         scores -= left
         return scores
 
+    def squares(self, rows: Array) -> Float64:
+        """What some features add to the squared distances of rows from the mean, of the piece along them: (m,)."""
+        centred, _ = self._centred(rows)
+        return np.einsum("ij,ij->i", centred, centred, dtype=np.float64)  # type: ignore[no-any-return]
+
     def whitened(self, scores: Array) -> Array:
         """Divide scores by the standard deviation along each component, in place."""
         scores /= self._deviations().astype(scores.dtype)
@@ -170,9 +189,12 @@ class Subspace:
         rows += self.mean.astype(scores.dtype)
         return rows
 
-    def squared_error(self, rows: Array) -> Array:
-        """Squared distance of each row from the subspace, shape (m,), float64. Reads stored components twice."""
-        scores, error = self.project(rows), np.zeros(len(rows))
+    def squared_error(self, rows: Array, scores: Array | None = None) -> Array:
+        """Squared distance of each row from the subspace, shape (m,), float64.
+
+        Reads stored components twice, or once where the rows' scores are given, as `project` makes them.
+        """
+        scores, error = self.project(rows) if scores is None else scores, np.zeros(len(rows))
         for features, piece in self.pieces():
             # What `_centred` left of the mean lies below the rounding of the rows themselves.
             centred, _ = piece._centred(rows[:, slice(*features)])
@@ -180,6 +202,13 @@ class Subspace:
             error += np.einsum("ij,ij->i", centred, centred, dtype=np.float64)
             del piece, centred
         return error
+
+    def t2(self, rows: Array) -> Array:
+        """Hotelling's T2 of each row, shape (m,), float64: squared scores over variances, those above rounding."""
+        scores = self.project(rows)
+        known = self.variance > np.finfo(scores.dtype).eps * self.variance[0]
+        own: Array = scores[:, known].astype(np.float64)
+        return np.einsum("ij,ij,j->i", own, own, 1 / self.variance[known])  # type: ignore[no-any-return]
 
     def _centred(self, rows: Array) -> tuple[Array, Array]:
         """Rows less the mean in the working dtype, and the scores of what that left of the mean.

@@ -59,7 +59,9 @@ def format_bytes(count: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Write a duration in seconds: ``"0.4 s"``, ``"12 s"``, ``"3 min 20 s"``, ``"2 h 05 min"``."""
+    """Write a duration in seconds: ``"0.02 s"``, ``"0.4 s"``, ``"12 s"``, ``"3 min 20 s"``, ``"2 h 05 min"``."""
+    if seconds < 0.1:
+        return f"{max(seconds, 0.001):.1g} s"
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 60:

@@ -16,6 +16,7 @@ import zarr
 from contract import Contract
 from PIL import Image
 
+import streampca
 from streampca.collection import Chunks, Collection
 from streampca.errors import RequestError, SourceError
 from streampca.readers import open_collection
@@ -184,6 +185,18 @@ def test_joined_holds_few_files_open(tmp_path):
     found = open_collection(f"{tmp_path}/*.npy")
     found.read(slice(0, 100))
     assert len(found._open) <= 32
+
+
+def test_files_are_read_ahead_as_one_would_be(tmp_path):
+    """Into memory that is there, across files: what is read is billed twice, and the bits are those of one array."""
+    x = values((300, 12, 12), "f4")
+    for number, part in enumerate(np.split(x, [70, 71, 200])):
+        np.save(tmp_path / f"{number}.npy", part)
+    np.save(tmp_path / "one.npy", x)
+    how = {"n_components": 3, "method": "covariance", "memory": "16 MiB"}
+    one, many = (streampca.fit(str(tmp_path / name), **how) for name in ("one.npy", "[0-9].npy"))
+    assert many.provenance["plan"]["ahead"] == one.provenance["plan"]["ahead"] == 1
+    np.testing.assert_array_equal(many.components, one.components)
 
 
 def test_joined_refuses_what_does_not_fit(tmp_path):

@@ -434,7 +434,7 @@ def test_wrong_samples_are_refused_by_name(model, digits, tmp_path):
     model.save(tmp_path / "m.zarr")
     with pytest.raises(ModelError, match=r"and .*m.zarr was fitted on samples of 8 x 8"):
         streampca.load_model(tmp_path / "m.zarr").transform(tmp_path / "small.npy")
-    with pytest.raises(RequestError, match="n_components=11 is not between 1 and 10"):
+    with pytest.raises(RequestError, match="n_components=11 is no whole number between 1 and 10"):
         model.reconstruct(digits, n_components=11)
     with pytest.raises(RequestError, match=r"scores have shape \(5, 11\); give n rows of 1 to 10 components"):
         model.inverse_transform(np.zeros((5, 11)))

@@ -39,6 +39,7 @@ WHAT = {
     "scores": ("write_scores", "x.npy", {}),
     "whitened": ("write_scores", "x.npy", {"whiten": True}),
     "images": ("write_reconstruction", "x.npy", {"n_components": 3}),
+    "residuals": ("write_reconstruction", "x.npy", {"n_components": 3, "residual": True}),
     "from scores": ("write_reconstruction", "known.npy", {}),
 }
 
@@ -84,7 +85,7 @@ def write(what, output, plan="whole", **options):
         mock.patch.object(pieces, "plan_pieces", return_value=planned),
         mock.patch.object(writing, "plan_application", **found),
     ):
-        getattr(model, name)(source, output, **more, **how)
+        return getattr(model, name)(source, output, **more, **how)
 
 
 def die():
@@ -188,6 +189,7 @@ CASES = [
     ("images", "i.zarr", "whole"), ("from scores", "i.npy", "whole"),
     ("whitened", "s.npy", "panel"), ("scores", "s.zarr", "range"), ("scores", "s.csv", "range"),
     ("images", "i.zarr", "panel"), ("images", "i.npy", "range"), ("from scores", "i.zarr", "panel"),
+    ("residuals", "i.npy", "whole"), ("residuals", "i.zarr", "range"),
 ]  # fmt: skip
 
 
@@ -217,7 +219,8 @@ def test_a_run_killed_again_and_again_loses_one_block_each_time(here, what, outp
 def test_killed_before_anything_is_recorded(here):
     expected = unbroken("scores", "s.npy", "whole")
     assert died(here, "BlockDone", 1, "scores", "s.npy", "whole")
-    assert [name.endswith(".streampca-partial") for name in left()] == [True]
+    assert os.listdir("ck") == ["scores.lock"]
+    assert [name.endswith(".streampca-partial") for name in left()] == [False, True]
     write("scores", "s.npy")
     assert content("s.npy") == expected
     assert left() == ["s.npy"]
@@ -231,6 +234,18 @@ def test_pieces_killed_again_and_again(here, plan):
         deaths += 1
     assert deaths > 2
     assert content("i.zarr") == expected
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_errors_added_up_before_a_stop_count(here, plan):
+    whole = write("residuals", "whole.npy", plan, checkpoint=None)
+    for _ in range(2):
+        with pytest.raises(Stopped):
+            write("residuals", "i.npy", plan, listener=stop_at(2))
+    found = write("residuals", "i.npy", plan)
+    assert found.rmse == whole.rmse
+    left_over = np.load("i.npy").astype(float)
+    assert found.rmse[0] == pytest.approx(np.sqrt(np.mean(np.square(left_over))), rel=1e-5)
 
 
 @pytest.mark.parametrize(("what", "output"), [("scores", "s.zarr"), ("scores", "s.npy"), ("scores", "s.csv")])

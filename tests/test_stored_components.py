@@ -540,10 +540,12 @@ def test_samples_that_can_be_read_by_ranges_stream_past_the_components():
     assert plan_pieces(layout(n=20), PARTS, 512 * MIB).panel_rows > 0
 
 
-@pytest.mark.parametrize("makes_images", [False, True])
-@pytest.mark.parametrize("sample_bytes", [0, 4])
-def test_refused_with_the_least_budget_that_does(makes_images, sample_bytes):
-    parts = replace(PARTS, makes_images=makes_images, sample_bytes=sample_bytes)
+@pytest.mark.parametrize(
+    ("makes_images", "sample_bytes", "reads_again"),
+    [(False, 0, False), (False, 4, False), (True, 0, False), (True, 4, False), (True, 4, True)],
+)
+def test_refused_with_the_least_budget_that_does(makes_images, sample_bytes, reads_again):
+    parts = replace(PARTS, makes_images=makes_images, sample_bytes=sample_bytes, reads_again=reads_again)
     collection = layout() if sample_bytes else layout(row=1200, p=300)
     with pytest.raises(
         BudgetError, match=r"300 components of 4000000 features in pieces needs .* Set memory to"

@@ -5,9 +5,11 @@ Outputs are written within a budget: block by block of samples where the compone
 piece of both, as `streampca.planning.plan_pieces` says; with a checkpoint they go on where they were after a kill.
 """
 
+from .beside import rows_beside
 from .foreseen import check_foreseen
-from .lazy import RowMap, lazy_rows, map_array, map_rows
-from .maps import errors_of, images_of, reconstructions_of, scores_of
+from .lazy import RowMap, lazy_components, lazy_rows, map_array, map_rows
+from .maps import errors_of, images_of, reconstructions_of, residuals_of, scores_of, t2_of
+from .refusing import refuse_bad
 from .writing import write_images, write_scores
 
 __all__ = [
@@ -15,11 +17,16 @@ __all__ = [
     "check_foreseen",
     "errors_of",
     "images_of",
+    "lazy_components",
     "lazy_rows",
     "map_array",
     "map_rows",
     "reconstructions_of",
+    "refuse_bad",
+    "residuals_of",
+    "rows_beside",
     "scores_of",
+    "t2_of",
     "write_images",
     "write_scores",
 ]

@@ -26,6 +26,7 @@ def check_foreseen(
     dtype: npt.DTypeLike,
     stored: bool,
     makes_images: bool,
+    residual: bool = False,
     memory: int | str | None,
 ) -> None:
     """Refuse scores or images of a collection that could not be made with as many components.
@@ -44,6 +45,8 @@ def check_foreseen(
         Whether they will be on disk, or in memory throughout.
     makes_images : bool
         Whether images are made, or scores.
+    residual : bool
+        Whether, of images, what they leave of the samples.
     memory : int, str or None
         Budget; the default as for `Request`.
 
@@ -52,8 +55,9 @@ def check_foreseen(
     BudgetError
         If not even the smallest pieces fit, naming the budget that would do.
     """
-    rows, wide = (n_components, stored, makes_images), np.dtype(np.float64)
-    works = [_foreseen(collection, frame, kind, *rows) for kind in (np.dtype(dtype), wide)]
+    made, wide = {"makes_images": makes_images, "residual": residual}, np.dtype(np.float64)
+    kinds = (np.dtype(dtype), wide)
+    works = [_foreseen(collection, frame, kind, n_components, stored=stored, **made) for kind in kinds]
     budget, source = budget_of(None if memory is None else parse_bytes(memory))
     if fits(works[0], budget):
         return
@@ -65,7 +69,7 @@ def check_foreseen(
 
 
 def _foreseen(
-    collection: Collection, frame: Frame, dtype: np.dtype[Any], count: int, stored: bool, makes_images: bool
+    collection: Collection, frame: Frame, dtype: np.dtype[Any], count: int, *, stored: bool, **made: Any
 ) -> Pieces:
     """What is to be made, with numbers that take no memory in the place of the model's."""
     p = frame.n_features
@@ -76,4 +80,4 @@ def _foreseen(
         np.broadcast_to(zero, (count, p)) if rows is None else rows,
         np.broadcast_to(np.float64(1), count),
     )
-    return Pieces(subspace, frame, collection, working_dtype(collection.dtype, dtype), False, makes_images=makes_images)
+    return Pieces(subspace, frame, collection, working_dtype(collection.dtype, dtype), False, **made)

@@ -11,6 +11,7 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
+from ..components import StoredComponents
 from ..prepare import Frame
 from ..readers import Collection
 from .maps import prepared_first
@@ -48,6 +49,13 @@ def lazy_rows(collection: Collection, block_rows: int | None = None) -> da.Array
     source, meta = _Rows(collection), np.empty((0, 0), collection.dtype)
     # A name of its own: by fingerprint, of which an array in memory has a rough one, dask would take one for another.
     return da.from_array(source, chunks=(rows, -1), name=False, asarray=False, meta=meta)
+
+
+def lazy_components(components: StoredComponents) -> da.Array:
+    """Components on disk as a lazy dask array, (k, *sample_shape), in the pieces in which they are read."""
+    with components.reading() as array:
+        chunks = array.shards or array.chunks
+    return da.from_array(components, chunks=chunks, name=False, meta=np.empty((0,) * components.ndim, components.dtype))
 
 
 def flat_rows(samples: da.Array, sample_ndim: int) -> da.Array:

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from ..blocks import Span, blocks_of
 from ..boxes import box_of, union_of
 from ..components import StoredRows
-from ..events import BlockDone
 from ..machine import hand_back
 from ..planning import problem_of
 from ..planning.pieces import Parts, Piecewise, plan_pieces, product_rows
@@ -28,13 +27,13 @@ from ..request import Problem
 from ..sinks import Cut, Sink, Table
 from ..subspace import Subspace, working_dtype
 from ..tiling import Tiling
+from ..windows import Windows
+from .progress import Arrays, Progress, Step
 from .refusing import refuse_bad
 from .resuming import Recorder, numbers_of
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
-Arrays = dict[str, Array]
-Step = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,10 @@ class Pieces:
         Whether the collection is of scores.
     makes_images : bool
         Whether images are made, or scores.
+    residual : bool
+        Whether, of images, what they leave of the samples.
+    windows : Windows or None
+        Where the images, which are windows, lie in the pictures that are put together of them; None: in none.
     """
 
     subspace: Subspace
@@ -64,6 +67,8 @@ class Pieces:
     whiten: bool
     given: bool = False
     makes_images: bool = False
+    residual: bool = False
+    windows: Windows | None = None
 
     @property
     def normalizes(self) -> bool:
@@ -115,6 +120,7 @@ class Pieces:
             sample_bytes=0 if self.given else self.row_dtype.itemsize,
             out_bytes=self.dtype.itemsize,
             makes_images=self.makes_images,
+            reads_again=self.residual,
         )
 
     def _held_bytes(self) -> int:
@@ -128,14 +134,14 @@ class Pieces:
 
 def write_pieces(
     work: Pieces, plan: Piecewise, table: Table, path: str, recorder: Recorder, *, overwrite: bool
-) -> None:
-    """Write what is made of a collection, piece by piece, or go on with it."""
+) -> float:
+    """Write what is made of a collection, piece by piece, or go on with it; returns the images' squared errors."""
     tiling = _tiling(work, plan) if work.makes_images else None
     table = replace(table, chunk_rows=plan.chunk_rows)
     if tiling is not None:
         table = replace(table, cut=Cut((plan.chunk_rows, *tiling.box), (plan.block_rows, *tiling.box)))
     with recorder.output(path, table, numbers_of(plan), overwrite=overwrite) as sink:
-        progress = _Progress(recorder, work.collection)
+        progress = Progress(recorder, work.collection)
         for run in blocks_of(Span(progress.start, work.collection.n_samples), plan.scored_rows):
             share = 0.5 if tiling is not None and not work.given else 1.0
             scored = progress.begin(run, "output")
@@ -146,70 +152,7 @@ def write_pieces(
             else:
                 _write_images(work, plan, tiling, run, scored, sink, progress)
             progress.finish(run)
-
-
-class _Progress:
-    """Counts samples done, where each is done in parts, and the steps of these; knows what a run before it did.
-
-    A step is a tuple of integers, and steps are done in their order. Those of a run of samples make two stages,
-    ``"scores"`` and ``"output"``, each with the arrays in memory that it fills or works from.
-
-    Parameters
-    ----------
-    recorder : Recorder
-        Told of every step.
-    collection : Collection
-        Whose samples are counted.
-    """
-
-    def __init__(self, recorder: Recorder, collection: Collection) -> None:
-        before = recorder.position
-        self._recorder, self._samples, self._row_bytes = recorder, collection.n_samples, collection.row_bytes
-        self._done, self._told = before.get("done", 0.0), before.get("samples", 0)
-        self._before, self._arrays_before = (before.get("run", 0), before.get("stage")), recorder.arrays
-        self._step_before = tuple(before.get("step", ()))
-        self._stage, self._step, self._arrays = self._before, self._step_before, self._arrays_before
-        recorder.arrays = {}
-
-    @property
-    def start(self) -> int:
-        """The first sample of the run to begin with."""
-        return int(self._before[0])
-
-    def begin(self, run: Span, stage: str, arrays: Arrays | None = None) -> Arrays:
-        """Begin a stage of a run of samples; returns its arrays: those recorded, where it had begun before.
-
-        Without `arrays` it is begun only in that case, and there are none otherwise.
-        """
-        if self._before == (run.start, stage):
-            self._before = (-1, None)
-            self._stage, self._step, self._arrays = (run.start, stage), self._step_before, self._arrays_before
-            self._arrays_before = {}
-        elif arrays is not None:
-            self._stage, self._step, self._arrays = (run.start, stage), (), arrays
-        else:
-            return {}
-        return self._arrays
-
-    def has(self, step: Step) -> bool:
-        """Whether a step of this stage, and so all before it, was done."""
-        return step <= self._step
-
-    def add(self, samples: float, step: Step) -> None:
-        """Count a step as done, and so many samples, a part of one for each part of it."""
-        self._done, self._step = self._done + samples, step
-        self._tell(min(int(self._done), self._samples))
-
-    def finish(self, run: Span) -> None:
-        """Count all of a run of samples as done, and what rounding left at the end."""
-        self._stage, self._step, self._arrays = (run.stop, None), (), {}
-        self._tell(self._samples if run.stop == self._samples else self._told)
-
-    def _tell(self, done: int) -> None:
-        more, self._told = done - self._told, done
-        (run, stage), step = self._stage, list(self._step)
-        position = {"samples": done, "done": self._done, "run": run, "stage": stage, "step": step}
-        self._recorder.done(BlockDone(more, more * self._row_bytes) if more else None, position, self._arrays)
+        return progress.squares
 
 
 class _Scoring:
@@ -219,13 +162,13 @@ class _Scoring:
     ----------
     work, plan : Pieces, Piecewise
         What is made, and how.
-    progress : _Progress
+    progress : Progress
         Told of samples.
     share : float
         What scores are of all that is done for a sample.
     """
 
-    def __init__(self, work: Pieces, plan: Piecewise, progress: _Progress, share: float) -> None:
+    def __init__(self, work: Pieces, plan: Piecewise, progress: Progress, share: float) -> None:
         self._work, self._plan, self._progress, self._share = work, plan, progress, share
         self._components = work.subspace.ranges(plan.features) if plan.features else []
 
@@ -235,6 +178,7 @@ class _Scoring:
         if work.given:
             return {"scores": self._given(run)}
         found: Arrays = {"numbers": np.zeros(run.size)} if work.normalizes else {}
+        found |= {"squares": np.zeros(run.size)} if work.makes_images else {}
         found["total"] = np.zeros((run.size, len(work.subspace.components)))
         found = self._progress.begin(run, "scores", found)
         for number, panel in enumerate(_cut(run, self._plan.panel_rows or run.size)):
@@ -242,6 +186,8 @@ class _Scoring:
             self._add(number, panel, {name: array[at] for name, array in found.items()})
         total = found["total"]
         self._check(total, run)
+        if "squares" in found:  # of what lies beside the components; where that is nothing, rounding
+            self._progress.squares += float(np.maximum(found["squares"] - np.square(total).sum(axis=1), 0).sum())
         scores = total.astype(work.working)
         scores = work.subspace.whitened(scores) if work.whiten and not work.makes_images else scores
         return {"scores": scores} | ({"numbers": found["numbers"]} if work.normalizes else {})
@@ -282,17 +228,20 @@ class _Scoring:
             at = slice(block.start - panel.start, block.stop - panel.start)
             own = None if numbers is None else numbers[at]
             rows = held[:, slice(*features)] if held is not None else self._read(block, features, own)
-            self._multiply(piece, rows, found["total"][at])
+            self._multiply(piece, rows, found["total"][at], found["squares"][at] if "squares" in found else None)
             self._progress.add(self._share * block.size * features.size / work.subspace.n_features, (*step, index))
             del rows  # before the next are read
         del piece
         hand_back()  # else the next range, where it is the larger, finds no room in what this one leaves
 
-    def _multiply(self, piece: Subspace, rows: Array, total: Array) -> None:
+    def _multiply(self, piece: Subspace, rows: Array, total: Array, squares: Array | None) -> None:
         step = product_rows(piece.n_features, self._work.working.itemsize)
         for start in range(0, len(rows), step):
+            some = slice(start, start + step)
             with np.errstate(invalid="ignore"):  # infinity less infinity; the sample is named later
-                total[start : start + step] += piece.part_of_scores(rows[start : start + step])
+                total[some] += piece.part_of_scores(rows[some])
+                if squares is not None:
+                    squares[some] += piece.squares(rows[some])
 
     def _read(self, block: Span, features: Span | None, numbers: Float64 | None) -> Array:
         """Prepared samples, normalized if need be: (block, features); all features where None."""
@@ -337,7 +286,7 @@ def _write_images(
     run: Span,
     scored: Arrays,
     sink: Sink,
-    progress: _Progress,
+    progress: Progress,
 ) -> None:
     """Write the images of a run of samples from their scores, box by box of pixels."""
     scores, numbers = scored["scores"], scored.get("numbers")
@@ -353,12 +302,23 @@ def _write_images(
                 continue
             at = slice(block.start - run.start, block.stop - run.start)
             rows = work.frame.denormalized(piece.part_of_rows(scores[at]), None if numbers is None else numbers[at])
+            if work.residual:
+                rows = _left_over(work, block, tile.features, rows)
             images = tile.filled(rows if own is None else rows / own)
             sink.write(block.start, images, tile.box)
             progress.add(share * block.size * prod(tile.shape), (number, index))
             del rows, images  # before the next are made
         del piece
         hand_back()
+
+
+def _left_over(work: Pieces, block: Span, features: Span, rows: Array) -> Array:
+    """A range of features of samples, read again, less what comes back of them; in place."""
+    if not features.size:
+        return rows
+    whole = features.size == work.subspace.n_features
+    given = work.collection.read(slice(*block), None if whole else slice(*features))
+    return np.subtract(given, rows, out=rows, casting="unsafe")
 
 
 def _as_dtype(piece: Subspace, dtype: np.dtype[Any]) -> Subspace:

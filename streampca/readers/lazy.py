@@ -18,7 +18,7 @@ from ..errors import SourceError, StreampcaError, first_line
 from ..units import MIB
 from .stored.array import StoredArray
 from .stored.axes import Box
-from .stored.coordinates import object_coordinates
+from .stored.coordinates import object_attributes, object_coordinates
 from .stored.pieces import largest_piece, pieces_of
 
 # Bytes computed at a time, a chunk at least: dask holds the slices of all its chunks, then puts them together.
@@ -39,7 +39,7 @@ class LazyArray(StoredArray):
     encoded = True
 
     def __init__(self, array: Any, source: str) -> None:
-        self._array, self._source = array, source
+        self._array, self._source, self.attributes = array, source, object_attributes(array)
         self.shape, self.dtype = tuple(map(int, array.shape)), np.dtype(array.dtype)
         self.chunk_shape = tuple(max(map(int, sizes), default=1) or 1 for sizes in array.chunks)
         piece = largest_piece(self.shape, self.chunk_shape, self._most()) * self.dtype.itemsize

@@ -20,7 +20,7 @@ import numpy as np
 from ...collection import Array, Chunks, Collection, Coordinate, check_dtype, check_shape, digest
 from ...errors import SourceError, StreampcaError
 from .axes import Axis, Box, Layout, Selection, boxes_of, covering_box, layout_of, lengths
-from .coordinates import inner_coordinates, object_coordinates, outer_coordinates
+from .coordinates import inner_coordinates, object_attributes, object_coordinates, outer_coordinates
 
 # A partial read of a contiguous array fetches whole pages of this many bytes from the disk or memory behind it.
 PAGE = 4096
@@ -174,7 +174,7 @@ class ArrayCollection(Collection):
     @property
     def attributes(self) -> Mapping[str, Any]:
         """What the format keeps with a stored array."""
-        return self._array.attributes if isinstance(self._array, StoredArray) else {}
+        return self._array.attributes if isinstance(self._array, StoredArray) else object_attributes(self._array)
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:

@@ -57,6 +57,12 @@ def object_coordinates(array: Any) -> dict[str, Coordinate]:
     return {name: coordinate for name, coordinate in found.items() if coordinate is not None}
 
 
+def object_attributes(array: Any) -> Mapping[str, Any]:
+    """What an `xarray.DataArray` says of its values; nothing for other objects."""
+    known = getattr(array, "attrs", {}) if hasattr(array, "coords") else {}
+    return dict(known) if isinstance(known, Mapping) else {}
+
+
 def numbers(values: np.ndarray[Any, Any], attributes: Mapping[str, Any]) -> Coordinate | None:
     """A coordinate in numbers: times with the units that xarray decodes again, None for text and objects."""
     if values.dtype.kind in "biuf":

@@ -10,11 +10,12 @@ import numpy as np
 
 from ...collection import Array, Collection
 from ...errors import RequestError
+from ...windows import size_and_step
 from ..stored.array import ArrayCollection
 from ..stored.axes import Axis, image_layout
 from .chosen import Chosen, Places, compact, places_of
 from .columns import matching, open_column
-from .patches import Patches, size_and_step
+from .patches import Patches
 
 
 def composed(

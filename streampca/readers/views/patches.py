@@ -6,9 +6,7 @@ Windows are read by bands: the rows of an image that some windows need lie one a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
-from operator import index as as_index
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +15,7 @@ from ...blocks import Span, block_rows, blocks_of
 from ...collection import Array, Chunks, Collection, Coordinate, digest
 from ...errors import RequestError
 from ...units import MIB, format_shape
+from ...windows import Windows, from_patches, size_and_step
 from ..stored.axes import Box, boxes_of, is_colour, lengths
 from ..stored.coordinates import MOST_VALUES
 
@@ -57,9 +56,8 @@ class Patches(Collection):
                 f"patches of {format_shape(self.size)} do not fit the images of {base.source}, which are "
                 f"{format_shape(image)}; give at most {format_shape(image[:sides])}."
             )
-        self.grid = tuple(
-            (length - side) // step + 1 for length, side, step in zip(image, self.size, self.step, strict=False)
-        )
+        self.windows = Windows(image, self.size, self.step)
+        self.grid = self.windows.grid
         self.source, self.dtype, self.axes = base.source, base.dtype, base.axes
         self.skipped = base.skipped
         self.shape = (base.n_samples * self.per_image, *self.size, *image[sides:])
@@ -68,7 +66,7 @@ class Patches(Collection):
     @property
     def per_image(self) -> int:
         """Windows to an image."""
-        return math.prod(self.grid)
+        return self.windows.per_image
 
     @property
     def chunks(self) -> Chunks:
@@ -191,8 +189,7 @@ class Patches(Collection):
         Returns
         -------
         ndarray of float64, shape (*image) or (images, *image)
-            Without the axis of images where the collection has one image only; NaN in what no window covers. It is
-            in memory whole, with a second array of an image's size.
+            Without the axis of images where the collection has one image only; NaN in what no window covers.
 
         Raises
         ------
@@ -206,52 +203,13 @@ class Patches(Collection):
                 f"windows of shape {windows.shape} do not cover whole images of {self.source}; give {self.per_image} "
                 f"for each of at most {self.base.n_samples}, of {self.n_features} values."
             )
-        windows = windows.reshape(count, *self.grid, *self.sample_shape)
-        total = np.zeros((count, *self.base.sample_shape))
-        covers = np.zeros(self.base.sample_shape, np.int32)
-        # Pixel by pixel of the window: each is one addition to a grid with the windows' step, none overlapping.
-        for pixel in product(*(range(side) for side in self.size)):
-            grid = tuple(
-                slice(at, at + (number - 1) * step + 1, step)
-                for at, number, step in zip(pixel, self.grid, self.step, strict=True)
-            )
-            total[(slice(None), *grid)] += windows[(slice(None),) * (1 + len(self.grid)) + pixel]
-            covers[grid] += 1
-        with np.errstate(invalid="ignore"):
-            total /= covers
-        return total[0] if self.base.n_samples == 1 else total
+        several = self.base.n_samples > 1 and count == 1
+        whole: Array = from_patches(windows, self.windows.image, self.size, self.step)
+        return whole[None] if several else whole
 
     def fingerprint(self) -> str:
         """Digest of the base and of the windows."""
         return digest(self.base.fingerprint(), self.size, self.step)
-
-
-def size_and_step(patches: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Sides of a window and steps between windows, as `Patches` takes them.
-
-    Raises
-    ------
-    RequestError
-        If they are not whole numbers above 0.
-    """
-    given = patches if isinstance(patches, Mapping) else {"size": patches}
-    if not {"size"} <= set(given) <= {"size", "step"}:
-        raise RequestError(f"patches {patches!r} must have a size and may have a step; give such as 16 or (16, 16).")
-    size = _sides(given["size"], patches, 2)
-    step = size if given.get("step") is None else _sides(given["step"], patches, len(size))
-    if len(step) != len(size):
-        raise RequestError(f"patches has {len(size)} sides and {len(step)} steps; give one step a side.")
-    return size, step
-
-
-def _sides(given: Any, patches: Any, count: int) -> tuple[int, ...]:
-    try:
-        sides = tuple(map(as_index, given)) if isinstance(given, Sequence) else (as_index(given),) * count
-    except TypeError:
-        sides = ()
-    if not sides or min(sides) < 1:
-        raise RequestError(f"patches {patches!r} are not whole numbers from 1; give such as 16 or (16, 16).")
-    return sides
 
 
 def _check_axes(base: Collection, size: tuple[int, ...]) -> None:

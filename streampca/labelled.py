@@ -1,0 +1,253 @@
+"""Samples, scores and images with names: `xarray.DataArray` in, `xarray.DataArray` out, and a model as a Dataset.
+
+The axes that are not the sample's are the samples', however many and wherever they are: of a field (time, lat, lon)
+scores are (time, component), one time series a component, and reconstructions (time, lat, lon) again.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .applying import lazy_components
+from .collection import Coordinate
+from .components import StoredComponents
+from .errors import ModelError, RequestError
+from .store import Stored
+from .units import MIB
+
+if TYPE_CHECKING:
+    from xarray import DataArray, Dataset
+
+COMPONENT = "component"
+LAZY_BLOCK_BYTES = 64 * MIB  # of a file that xarray reads only when it is asked to, to a chunk
+
+
+def is_labelled(samples: Any) -> bool:
+    """Whether something is an `xarray.DataArray`; xarray is not imported to find out."""
+    xarray = sys.modules.get("xarray")
+    return xarray is not None and isinstance(samples, xarray.DataArray)
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Samples with names, put in the order in which a model takes them.
+
+    Attributes
+    ----------
+    array : xarray.DataArray
+        Axes of the samples first, then those of one sample.
+    outer : tuple of str
+        Names of the former.
+    """
+
+    array: DataArray
+    outer: tuple[str, ...]
+
+    @classmethod
+    def samples(cls, array: DataArray, dims: Sequence[str], raw_shape: tuple[int, ...]) -> Labelled:
+        """Samples as they are stored.
+
+        Parameters
+        ----------
+        array : DataArray
+            With the axes of a raw sample, by the model's names in any order, or as the last axes.
+        dims : sequence of str
+            Names of a prepared sample's axes.
+        raw_shape : tuple of int
+            Of a raw sample; it has axes more than the prepared one where colours were made grey.
+
+        Raises
+        ------
+        ModelError
+            If no axis of samples is left.
+        """
+        names = [str(name) for name in array.dims]
+        inner = [name for name in dims if name in names]
+        if len(inner) < len(dims):  # of other names: by position
+            inner = names[len(names) - len(raw_shape) :]
+        else:  # colours, which the prepared sample has no more
+            rest = [name for name in names if name not in inner]
+            inner += rest[len(rest) - (len(raw_shape) - len(inner)) :] if len(raw_shape) > len(inner) else []
+        outer = tuple(name for name in names if name not in inner)
+        if not outer or len(inner) != len(raw_shape):
+            raise ModelError(
+                f"a DataArray of axes {', '.join(names)} has no axis of samples beside the {len(raw_shape)} of one "
+                f"({', '.join(dims)}); give one of n samples, such as array.expand_dims('sample') of a single one."
+            )
+        return cls(array.transpose(*outer, *inner), outer)
+
+    @classmethod
+    def scores(cls, array: DataArray) -> Labelled:
+        """Scores, by their axis ``component``, or the last one."""
+        names = [str(name) for name in array.dims]
+        inner = COMPONENT if COMPONENT in names else names[-1] if names else ""
+        outer = tuple(name for name in names if name != inner)
+        if not outer:
+            raise RequestError(
+                f"scores of axes {', '.join(names) or 'none'} have none of samples; give such as (time, {COMPONENT})."
+            )
+        return cls(array.transpose(*outer, inner), outer)
+
+    def check_numbers(self) -> None:
+        """Refuse scores that say of themselves that they are not of the first components: they are taken for these."""
+        given = self.array.coords.get(COMPONENT)
+        if given is None or given.dims != (COMPONENT,) or given.dtype.kind not in "iuf":
+            return
+        for place, number in enumerate(given.values.tolist(), 1):
+            if number != place:
+                raise RequestError(
+                    f"scores in place {place} are of component {number}; give them in order from 1, with zeros where "
+                    f"left out: scores.reindex(component=range(1, {int(given.max()) + 1}), fill_value=0)."
+                )
+
+    @property
+    def coordinates(self) -> dict[str, Coordinate]:
+        """Along the axes of one sample, by name."""
+        inner, coords = self.array.dims[len(self.outer) :], self.array.coords
+        return {str(name): Coordinate(coords[name].values) for name in inner if name in coords}
+
+    @property
+    def outer_shape(self) -> tuple[int, ...]:
+        """Lengths of the axes of samples."""
+        return self.array.shape[: len(self.outer)]
+
+    @property
+    def values(self) -> Any:
+        """The same as an array of shape (n, *sample): numpy where it is in memory, else lazy."""
+        array = self.array
+        # No public attribute says whether xarray has read a file yet; `data` would read all of it.
+        if array.chunks is None and not isinstance(getattr(array.variable, "_data", None), np.ndarray):
+            rest = max(1, array.nbytes // max(1, array.shape[0]))
+            array = array.chunk({self.outer[0]: max(1, LAZY_BLOCK_BYTES // rest)})
+        return array.data.reshape(math.prod(self.outer_shape), *array.shape[len(self.outer) :])
+
+    def named(self, result: Any, dims: tuple[str, ...], coordinates: Mapping[str, Any], *, name: Any) -> DataArray:
+        """Name what was made of the samples, (n, *lengths of `dims`), with all that is known along its axes.
+
+        Parameters
+        ----------
+        result : ndarray or dask array
+            A row a sample.
+        dims : tuple of str
+            Names of its other axes.
+        coordinates : mapping of str to values
+            Along these, as xarray takes them; others come from the samples, where they have the same axes and lengths.
+        name : hashable
+            Of the result.
+        """
+        from xarray import DataArray
+
+        whole, shape = (*self.outer, *dims), (*self.outer_shape, *result.shape[1:])
+        if len(set(whole)) < len(whole):
+            raise ModelError(f"an axis of the samples is called like one of the result ({', '.join(dims)}); rename it.")
+        lengths = dict(zip(whole, shape, strict=True))
+        own = {
+            key: values
+            for key, values in self.array.coords.items()
+            if all(lengths.get(str(dim)) == length for dim, length in values.sizes.items()) and key not in dims
+        }
+        known = {key: values for key, values in coordinates.items() if key in dims}
+        made = result.reshape(shape)
+        return DataArray(made, coords={**own, **known}, dims=whole, name=name)
+
+
+def check_directions(
+    given: Mapping[str, Coordinate], fitted: Mapping[str, Coordinate], samples: str, model: str
+) -> None:
+    """Refuse samples with an axis along which coordinates fall where those of a model rise, or rise where they fall.
+
+    Pixels are compared by position: fields from north to south have no meaningful scores along components from south
+    to north.
+
+    Raises
+    ------
+    ModelError
+        If there is one.
+    """
+    for name in sorted(given.keys() & fitted.keys()):
+        own, other = _direction(given[name]), _direction(fitted[name])
+        if own * other < 0:
+            ways = {1: "ascends", -1: "descends"}
+            raise ModelError(
+                f"{name} of {samples} {ways[own]} and that of {model} {ways[other]}; turn it with xarray's "
+                f"sortby({name!r}, ascending={other > 0}), or fit another model."
+            )
+
+
+def _direction(coordinate: Coordinate) -> int:
+    """1 where values ascend, -1 where they descend, 0 where they do neither, or are no numbers."""
+    values = np.asarray(coordinate.values)
+    if values.ndim != 1 or len(values) < 2 or values.dtype.kind not in "iuf":
+        return 0
+    return int((values[1:] > values[:-1]).all()) - int((values[1:] < values[:-1]).all())
+
+
+def dataset_of(model: Any, arrays: Mapping[str, Stored]) -> Dataset:
+    """A `PCAModel` as an `xarray.Dataset`.
+
+    Parameters
+    ----------
+    model : PCAModel
+        Whose units are told of.
+    arrays : mapping of str to Stored
+        As they are stored, see `streampca.store.pca_arrays`; components on disk stay there, in a lazy dask array.
+    """
+    from xarray import Dataset
+
+    own = {name: (entry.dims, _lazy(entry.values), dict(entry.attributes or {})) for name, entry in arrays.items()}
+    about = {key: model.provenance[key] for key in ("source", "created", "streampca") if key in model.provenance}
+    made = Dataset(own, attrs={"title": "principal components", **about})
+    for name, attributes in _attributes(model).items():
+        if name in made:
+            made[name].attrs.update(attributes)
+    return made
+
+
+def _lazy(values: Any) -> Any:
+    return lazy_components(values) if isinstance(values, StoredComponents) else values
+
+
+def _attributes(model: Any) -> dict[str, dict[str, str]]:
+    """What is said of a model's arrays, with units where they follow from those of the samples."""
+    units = sample_units(model)
+    squared = None if units is None else f"({units})^2"
+    known = {
+        "component": ("number of the principal component", None),
+        "components": ("principal components, orthonormal over the pixels", "1"),
+        "mean": ("mean of the samples", units),
+        "explained_variance": ("variance along each component", squared),
+        "explained_variance_ratio": ("share of the total variance", "1"),
+        "singular_values": ("singular values of the centred samples", units),
+        "eigenvalues": ("all variances", squared),
+        "total_variance": ("sum of the variances of all pixels", squared),
+        "error_bound": ("bound on the residual, relative to the variance", "1"),
+        "variance_bound": ("bound on the relative error of the variance", "1"),
+        "angle_bound": ("bound on the angle to the true component", "radian"),
+        "n_samples": ("samples fitted", "1"),
+        "mask": ("pixels analysed", None),
+        "scale": ("factors that the samples were multiplied by", "1"),
+    }
+    return {name: {"long_name": text} | ({"units": unit} if unit else {}) for name, (text, unit) in known.items()}
+
+
+def sample_units(model: Any) -> str | None:
+    """The units of prepared samples, and of scores along components; None where they are not known."""
+    preparation, units = model.preparation, model.provenance.get("units")
+    changed = preparation.scale is not None or preparation.normalize not in (None, "mean")
+    return None if changed or units is None else str(units)
+
+
+def coordinates_of(coordinates: Mapping[str, Coordinate]) -> dict[str, Any]:
+    """A model's coordinates as xarray takes them."""
+    return {name: ((name,), entry.values, dict(entry.attributes)) for name, entry in coordinates.items()}
+
+
+def component_numbers(count: int) -> dict[str, Any]:
+    """The coordinate of components: from 1."""
+    return {COMPONENT: ((COMPONENT,), np.arange(1, count + 1), {"long_name": "number of the principal component"})}

@@ -1,0 +1,358 @@
+"""`Projector`: samples to scores, and back to images, whatever they are given in and wherever they go."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+
+from .applying import (
+    RowMap,
+    errors_of,
+    images_of,
+    lazy_rows,
+    map_array,
+    map_rows,
+    reconstructions_of,
+    residuals_of,
+    scores_of,
+    t2_of,
+    write_images,
+    write_scores,
+)
+from .collection import Coordinate
+from .components import StoredComponents
+from .compression import Compression, written_compression
+from .errors import ModelError, RequestError
+from .events import Listener, silent
+from .labelled import (
+    COMPONENT,
+    Labelled,
+    check_directions,
+    component_numbers,
+    coordinates_of,
+    is_labelled,
+    sample_units,
+)
+from .prepare import Frame, Preparation, Prepared, check_raw, given_shape
+from .readers import Collection, open_collection
+from .subspace import Subspace, working_dtype
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What a map makes of a row: an array of a shape, of the dtype in which rows are multiplied where none is given."""
+
+    shape: tuple[int, ...]
+    dtype: npt.DTypeLike | None = None
+
+
+class Projector:
+    """Maps raw samples to scores along components, and back to images: what a `PCAModel` does with what it holds.
+
+    Arrays are mapped at once where they are numpy's and lazily where they are dask's; an `xarray.DataArray` gives one
+    with its coordinates; collections, and what `open_collection` takes, give lazy dask arrays, or are written to files.
+    """
+
+    components: Array | StoredComponents
+    mean: Float64
+    explained_variance: Float64
+    sample_dims: tuple[str, ...]
+    raw_shape: tuple[int, ...]
+    raw_kind: str
+    coordinates: Mapping[str, Coordinate]
+    mask: npt.NDArray[np.bool_] | None
+    preparation: Preparation
+    name: str
+
+    @property
+    def n_components(self) -> int:
+        """Number of components, k."""
+        return len(self.components)
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Shape of a prepared sample."""
+        return self.mean.shape
+
+    @property
+    def subspace(self) -> Subspace:
+        """Mean and components as plain rows of features, without names."""
+        own, features = self.components, self.frame.features
+        rows = own.rows if isinstance(own, StoredComponents) else features(own)
+        return Subspace(features(self.mean[None])[0], rows, self.explained_variance)
+
+    @property
+    def frame(self) -> Frame:
+        """How raw images become rows of features, and back."""
+        return Frame(self.preparation, self.raw_shape, self.sample_shape, self.mask)
+
+    # -- arrays
+
+    def transform(self, samples: Any, *, whiten: bool = False) -> Any:
+        """Scores of samples along the components.
+
+        Parameters
+        ----------
+        samples : ndarray of shape (n, *raw_shape) or (n, p), dask array, DataArray, collection, or what can be opened
+            Raw samples: the model's preparation is applied to them. Arrays are taken at their values; a collection
+            must be of the dtype kind the model was fitted on. The axes of one sample in an `xarray.DataArray` are
+            those of the model's names, or else the last ones.
+        whiten : bool, default=False
+            Divide by the standard deviation along each component.
+
+        Returns
+        -------
+        ndarray, dask array or DataArray of shape (n, k)
+            numpy for numpy, a DataArray of axes (..., component) for one, else lazy. float32 for integers of up to 16
+            bits and float32, else float64.
+
+        Raises
+        ------
+        ModelError
+            If the samples are not of the raw shape or kind the model was fitted on, or by their coordinates an axis
+            runs the other way.
+        """
+        k = self.n_components
+        made = self._mapped(samples, partial(scores_of, self.subspace, whiten=whiten), _Result((k,)))
+        named = self._named(samples, made, (COMPONENT,), component_numbers(k), "scores")
+        units = None if whiten or named is made else sample_units(self)
+        return named.assign_attrs(units=units) if units else named
+
+    def inverse_transform(self, scores: Any, *, whiten: bool = False) -> Any:
+        """Images from scores: ``mean + scores @ components``.
+
+        Parameters
+        ----------
+        scores : ndarray, dask array or DataArray of shape (n, j)
+            Scores along the first j components, j <= k.
+        whiten : bool
+            Whether the scores were whitened.
+
+        Returns
+        -------
+        ndarray, dask array or DataArray of shape (n, *sample_shape)
+            Prepared images, scale undone; NaN outside the mask. A model that normalizes gives normalized images:
+            what each sample's own mean or norm was, scores do not say.
+
+        Raises
+        ------
+        RequestError
+            If scores have not two axes, or are of more components than there are, or not of the first ones.
+        """
+        if is_labelled(scores):
+            given = Labelled.scores(scores)
+            given.check_numbers()
+            images = self.inverse_transform(given.values, whiten=whiten)
+            return given.named(images, self.sample_dims, coordinates_of(self.coordinates), name="images")
+        if not hasattr(scores, "ndim"):
+            scores = np.asarray(scores)
+        if scores.ndim != 2 or not 1 <= scores.shape[1] <= self.n_components:
+            raise RequestError(
+                f"scores have shape {tuple(scores.shape)}; give n rows of 1 to {self.n_components} components."
+            )
+        function = partial(images_of, self.subspace, frame=self.frame, whiten=whiten)
+        if isinstance(scores, da.Array):
+            dtype = np.float32 if scores.dtype == np.float32 else np.float64
+            return map_rows(scores.rechunk({1: -1}), function, shape=self.sample_shape, dtype=dtype)
+        return function(np.asarray(scores))
+
+    def reconstruct(self, samples: Any, n_components: int | None = None) -> Any:
+        """Samples projected on the first components and back: what the model keeps of them.
+
+        Parameters
+        ----------
+        samples
+            As for `transform`.
+        n_components : int, optional
+            How many components to use; all by default.
+
+        Returns
+        -------
+        ndarray, dask array or DataArray of shape (n, *sample_shape)
+            Prepared images, scale and normalize undone; NaN outside the mask.
+        """
+        return self._images(samples, partial(reconstructions_of, self._first(n_components), frame=self.frame))
+
+    def residual(self, samples: Any, n_components: int | None = None) -> Any:
+        """What reconstruction leaves of samples: each prepared sample less its reconstruction.
+
+        Parameters and shapes are those of `reconstruct`, in the same units: the two add up to the prepared samples
+        before they are scaled and normalized.
+        """
+        return self._images(samples, partial(residuals_of, self._first(n_components), frame=self.frame))
+
+    def reconstruction_error(self, samples: Any, n_components: int | None = None) -> Any:
+        """Squared distance of each prepared sample from its reconstruction, shape (n,), float64.
+
+        In features as analysed: inside the mask, scaled and normalized.
+        Over the samples fitted it averages to (n - 1)/n times the sum of the variances left out.
+        """
+        made = self._mapped(samples, partial(errors_of, self._first(n_components)), _Result((), np.float64))
+        return self._named(samples, made, (), {}, "reconstruction_error")
+
+    def hotelling_t2(self, samples: Any, n_components: int | None = None) -> Any:
+        """Hotelling's T2 of each sample, shape (n,), float64: how far out it lies along the components.
+
+        The sum of its squared scores, each over its component's variance; components whose variance is rounding are
+        left out. Over the samples fitted it averages to (n - 1)/n a component. What lies beside the components is
+        `reconstruction_error`'s.
+        """
+        made = self._mapped(samples, partial(t2_of, self._first(n_components)), _Result((), np.float64))
+        return self._named(samples, made, (), {}, "hotelling_t2")
+
+    def _first(self, asked: int | None) -> Subspace:
+        if asked is None:
+            return self.subspace
+        if not 1 <= asked <= self.n_components or asked != int(asked):
+            most = self.n_components
+            raise RequestError(f"n_components={asked} is no whole number between 1 and {most}, what {self.name} has.")
+        return self.subspace.first(int(asked))
+
+    def _images(self, samples: Any, function: RowMap) -> Any:
+        """Images made of samples that are not normalized yet, named like them where they have names."""
+        made = self._mapped(samples, function, _Result(self.sample_shape), self.preparation.unnormalized)
+        return self._named(samples, made, self.sample_dims, coordinates_of(self.coordinates))
+
+    def _mapped(self, samples: Any, function: RowMap, result: _Result, preparation: Preparation | None = None) -> Any:
+        """Map prepared rows of whatever was given: numpy at once, the rest lazily."""
+        preparation = preparation or self.preparation
+        if is_labelled(samples):
+            labelled = self._labelled(samples)
+            check_directions(labelled.coordinates, self.coordinates, "the DataArray", self.name)
+            samples = labelled.values
+        if isinstance(samples, (np.ndarray, da.Array)):
+            if any(math.isnan(length) for length in samples.shape):
+                raise ModelError("the dask array has chunks of unknown size; call its compute_chunk_sizes() first.")
+            given = given_shape(samples.shape, self.preparation, self.raw_shape, self.name)
+            frame = replace(self.frame, preparation=preparation, raw_shape=given)
+            dtype = result.dtype or working_dtype(frame.row_dtype(samples.dtype), self.components.dtype)
+            return map_array(samples, frame, function, result.shape, dtype)
+        collection = self.prepared(samples, preparation)
+        dtype = result.dtype or working_dtype(collection.dtype, self.components.dtype)
+        return map_rows(lazy_rows(collection), function, shape=result.shape, dtype=dtype)
+
+    def _labelled(self, samples: Any) -> Labelled:
+        return Labelled.samples(samples, self.sample_dims, self.raw_shape)
+
+    def _named(
+        self, samples: Any, made: Any, dims: tuple[str, ...], coordinates: Mapping[str, Any], name: str | None = None
+    ) -> Any:
+        """What was made of a DataArray as one: called `name`, or as the samples are where it is of their kind."""
+        if not is_labelled(samples):
+            return made
+        named = self._labelled(samples).named(made, dims, coordinates, name=name or samples.name)
+        return named if name else named.assign_attrs(samples.attrs)
+
+    def prepared(self, source: Any, preparation: Preparation | None = None) -> Prepared:
+        """Open a raw collection as this model sees it; see `open_collection` for what can be opened.
+
+        Parameters
+        ----------
+        source
+            Raw samples.
+        preparation : Preparation, optional
+            Some of the model's steps only; all by default.
+
+        Raises
+        ------
+        ModelError
+            If it is not of the raw shape and kind the model was fitted on, or an axis runs the other way.
+        """
+        raw: Collection = open_collection(source)
+        check_raw(raw, self.preparation, self.raw_shape, self.raw_kind, self.name)
+        prepared = Prepared(raw, preparation or self.preparation)
+        if self.coordinates:
+            check_directions(prepared.coordinates, self.coordinates, raw.source, self.name)
+        return prepared
+
+    # -- files
+
+    def write_scores(
+        self,
+        source: Any,
+        path: str | os.PathLike[str],
+        *,
+        whiten: bool = False,
+        memory: int | str | None = None,
+        overwrite: bool = False,
+        checkpoint: str | None = None,
+        checkpoint_every: float = 30.0,
+        listener: Listener = silent,
+    ) -> None:
+        """Write the scores of a collection to ``.zarr``, ``.npy`` or ``.csv`` within a memory budget.
+
+        Rows are in the collection's order; Zarr and csv carry the samples' names where they have any. With a folder
+        `checkpoint`, progress is recorded there every so many seconds, and after a kill the same call goes on.
+
+        Raises
+        ------
+        OutputError
+            If the output exists (and `overwrite` is false), cannot be written, or was begun with other data.
+        BudgetError
+            If not even pieces of the components and one sample fit the budget.
+        """
+        how: dict[str, Any] = {"whiten": whiten, "memory": memory, "overwrite": overwrite, "listener": listener}
+        how |= {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every}
+        write_scores(self.subspace, self.frame, self.prepared(source), os.fspath(path), model=self.name, **how)
+
+    def write_reconstruction(
+        self,
+        source: Any,
+        path: str | os.PathLike[str],
+        *,
+        n_components: int | None = None,
+        residual: bool = False,
+        whole: bool = False,
+        whiten: bool = False,
+        memory: int | str | None = None,
+        overwrite: bool = False,
+        checkpoint: str | None = None,
+        checkpoint_every: float = 30.0,
+        listener: Listener = silent,
+    ) -> Compression:
+        """Write images reconstructed from a collection, or from its scores, to ``.zarr`` or ``.npy`` within a budget.
+
+        A collection of k features each, k components, is taken for scores; images are read and projected first.
+        Scores in Zarr say themselves whether they are whitened; of others `whiten` says so. With `residual`, what
+        reconstruction leaves of each sample is written in its place: samples are needed for it, not scores. With
+        `whole`, samples that are patches of pictures are put back: a pixel is the mean of all that hold it, as by
+        `from_patches`. The rest is as for scores.
+
+        Returns
+        -------
+        Compression
+            Of these samples and so many components; the error was added up on the way. Scores do not say it: with
+            them it is that of the samples fitted.
+
+        Raises
+        ------
+        RequestError
+            If residuals are asked for and scores given, or pictures and samples that are no patches.
+        OutputError, BudgetError
+            As `write_scores`.
+        """
+        raw, subspace = open_collection(source), self._first(n_components)
+        from_scores = raw.sample_shape == (self.n_components,) != self.raw_shape
+        if from_scores and residual:
+            raise RequestError(
+                f"{raw.source} holds scores, which do not say what is left of the samples; give the samples "
+                "themselves for --residual (residual=True)."
+            )
+        collection = raw if from_scores else self.prepared(raw, self.preparation.unnormalized)
+        how: dict[str, Any] = {"memory": memory, "overwrite": overwrite, "listener": listener}
+        how |= {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every, "residual": residual}
+        how |= {"whole": whole, "dims": self.sample_dims, "coordinates": self.coordinates}
+        how["whitened"] = bool(raw.attributes.get("whiten", whiten)) if from_scores else None
+        squares = write_images(subspace, self.frame, collection, os.fspath(path), model=self.name, **how)
+        return written_compression(self, collection, len(subspace.components), squares)

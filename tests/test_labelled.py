@@ -1,0 +1,171 @@
+"""Models and results with names: xarray in, xarray out, against a plain SVD."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+
+import streampca
+from streampca.errors import ModelError, RequestError
+from streampca.model import load_model
+
+K = 3
+
+
+@pytest.fixture(scope="module")
+def field():
+    """A field (lat, time, lon), time not first, with a continent where nothing is known."""
+    rng = np.random.default_rng(0)
+    lat, lon = np.linspace(-60, 60, 9), np.arange(0.0, 360, 30)
+    time = np.arange("2000-01", "2004-01", dtype="datetime64[M]").astype("datetime64[ns]")
+    waves = [np.outer(np.cos(np.radians(i * lat)), np.sin(np.radians(i * lon))) for i in (1, 2, 3)]
+    values = 280 + np.tensordot(rng.normal(size=(len(time), 3)) * [5, 3, 1], waves, 1)
+    values += rng.normal(0, 0.1, values.shape)
+    values[:, 3:6, 2:5] = np.nan
+    values = np.moveaxis(values, 0, 1)
+    values.flags.writeable = False
+    return xr.DataArray(
+        values,
+        coords={"lat": ("lat", lat, {"units": "degrees_north"}), "time": time, "lon": lon,
+                "month": ("time", np.arange(len(time)) % 12), "area": (("lat", "lon"), np.ones((9, 12))), "run": 7},
+        dims=("lat", "time", "lon"), name="sst", attrs={"units": "K"},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model(field):
+    collection = streampca.open_collection(field, sample_axes=("lat", "lon"))
+    return streampca.fit(
+        collection, n_components=K, preparation=streampca.Preparation(mask="valid"), memory="128MiB", precision="double"
+    )
+
+
+def by_svd(field):
+    """Mean, EOFs and time series of the pixels that are known, by numpy."""
+    rows = field.transpose("time", "lat", "lon").values.reshape(field.sizes["time"], -1)
+    known = np.isfinite(rows).all(axis=0)
+    rows = rows[:, known]
+    mean = rows.mean(axis=0)
+    u, s, vt = np.linalg.svd(rows - mean, full_matrices=False)
+    return known.reshape(field.sizes["lat"], field.sizes["lon"]), mean, vt[:K], (u * s)[:, :K]
+
+
+def test_eofs_and_time_series_are_those_of_an_svd(field, model):
+    known, mean, eofs, series = by_svd(field)
+    found, scores = model.to_xarray(), model.transform(field)
+    assert isinstance(scores, xr.DataArray)
+    signs = np.sign(np.sum(found["components"].values[:, known] * eofs, axis=1))
+    np.testing.assert_allclose(found["components"].values[:, known], eofs * signs[:, None], atol=1e-6)
+    np.testing.assert_allclose(scores.values, series * signs, atol=1e-4)
+    np.testing.assert_allclose(found["mean"].values[known], mean)
+    assert np.isnan(found["components"].values[:, ~known]).all()
+    assert scores.dims == ("time", "component")
+    np.testing.assert_array_equal(scores["component"], [1, 2, 3])
+    assert scores["month"].dims == ("time",)
+    assert {"run", "time"} < set(scores.coords)
+    assert "area" not in scores.coords
+    assert scores.attrs["units"] == "K"
+
+
+def test_a_model_as_a_dataset(field, model):
+    found = model.to_xarray()
+    assert found["components"].dims == ("component", "lat", "lon")
+    np.testing.assert_array_equal(found["lat"], field["lat"])
+    assert found["lat"].attrs["units"] == "degrees_north"
+    assert (found["mean"].attrs["units"], found["explained_variance"].attrs["units"]) == ("K", "(K)^2")
+    assert int(found["n_samples"]) == 48
+    assert found["components"].sel(component=2, lat=60, lon=330).item() == model.components[1, -1, -1]
+    assert found["mask"].dtype == bool
+
+
+def test_components_on_disk_stay_there(model, tmp_path):
+    model.save(tmp_path / "m.zarr")
+    found = load_model(tmp_path / "m.zarr", memory=1).to_xarray()
+    assert isinstance(found["components"].data, da.Array)
+    np.testing.assert_array_equal(found["components"].compute(), model.components)
+    with xr.open_zarr(tmp_path / "m.zarr") as stored:
+        assert set(stored.variables) == set(found.variables)
+        assert all(stored[name].dims == found[name].dims for name in stored.variables)
+
+
+def test_back_from_scores_and_from_samples(field, model):
+    scores = model.transform(field)
+    rebuilt, left = model.reconstruct(field), model.residual(field)
+    for found in (rebuilt, left, model.inverse_transform(scores)):
+        assert found.dims == ("time", "lat", "lon")
+        assert found["month"].dims == ("time",)
+        xr.testing.assert_equal(found["lat"], field["lat"])
+        xr.testing.assert_equal(found["time"], field["time"])
+    assert rebuilt.name == "sst"
+    assert rebuilt.attrs == left.attrs == field.attrs
+    together = (rebuilt + left).transpose(*field.dims)
+    xr.testing.assert_allclose(together.drop_vars("area"), field.drop_vars("area"))
+    np.testing.assert_allclose(model.inverse_transform(scores.T), rebuilt, equal_nan=True)
+    np.testing.assert_allclose(
+        model.inverse_transform(scores.sel(component=[1])), model.reconstruct(field, 1), equal_nan=True
+    )
+    errors, t2 = model.reconstruction_error(field), model.hotelling_t2(field)
+    assert errors.dims == t2.dims == ("time",)
+    np.testing.assert_allclose(errors, (left**2).sum(("lat", "lon")), rtol=1e-4)
+    assert t2.mean() == pytest.approx(K * 47 / 48)
+
+
+def test_lazy_in_lazy_out(field, model, tmp_path):
+    chunked = model.transform(field.chunk({"time": 10}))
+    assert isinstance(chunked.data, da.Array)
+    np.testing.assert_allclose(chunked, model.transform(field))
+    field.drop_vars(["area", "run"]).to_netcdf(tmp_path / "x.nc")
+    with xr.open_dataset(tmp_path / "x.nc") as opened:  # nothing is read before it is asked for
+        found = model.transform(opened["sst"])
+        assert isinstance(found.data, da.Array)
+        np.testing.assert_allclose(found, model.transform(field), rtol=1e-6)
+
+
+def test_several_axes_of_samples(field, model):
+    both = xr.concat([field, field + 1], "member").transpose("lat", "member", "lon", "time")
+    scores = model.transform(both)
+    assert scores.dims == ("member", "time", "component")
+    np.testing.assert_allclose(scores.isel(member=0), model.transform(field), atol=1e-4)
+    assert model.reconstruct(both).dims == ("member", "time", "lat", "lon")
+
+
+def test_names_of_other_axes_and_steps_that_change_them():
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (20, 8, 6, 3)).astype(np.uint8)
+    model = streampca.fit(x, n_components=2, preparation=streampca.Preparation(grey=True, bin=2), memory="128MiB")
+    named = xr.DataArray(x, dims=("shot", "row", "column", "colour"), coords={"shot": np.arange(20) * 10})
+    np.testing.assert_array_equal(model.transform(named), model.transform(x))
+    assert model.reconstruct(named).dims == ("shot", *model.sample_dims)
+    by_name = named.rename(row="y", column="x").transpose("y", "colour", "shot", "x").transpose(..., "colour")
+    np.testing.assert_array_equal(model.transform(by_name), model.transform(x))
+
+
+def test_fields_from_north_to_south_are_not_taken_for_others(field, model):
+    turned = field.sortby("lat", ascending=False)
+    collection = streampca.open_collection(turned, sample_axes=("lat", "lon"))
+    for samples, name in ((turned, "the DataArray"), (collection, "xarray")):
+        with pytest.raises(ModelError, match=rf"lat of .*{name}.* descends .* sortby\('lat', ascending=True\)"):
+            model.transform(samples)
+    again = turned.sortby("lat", ascending=True)  # as the message says
+    np.testing.assert_array_equal(model.transform(again), model.transform(field))
+
+
+def test_scores_of_some_components_are_not_taken_for_the_first(field, model):
+    scores = model.transform(field)
+    with pytest.raises(RequestError, match=r"place 1 are of component 2; .*component=range\(1, 4\), fill_value=0"):
+        model.inverse_transform(scores.sel(component=[2, 3]))
+    others = scores.sel(component=[2, 3]).reindex(component=range(1, 4), fill_value=0)
+    np.testing.assert_allclose(
+        model.inverse_transform(others), model.reconstruct(field) - model.reconstruct(field, 1) + model.mean, atol=1e-4
+    )
+
+
+def test_what_has_no_samples_is_refused(field, model):
+    with pytest.raises(ModelError, match=r"no axis of samples .*expand_dims") as refused:
+        model.transform(field.isel(time=0))
+    assert model.transform(field.isel(time=0).expand_dims("sample")).sizes == {"sample": 1, "component": K}
+    assert "\n" not in str(refused.value)
+    with pytest.raises(RequestError, match="scores of axes component have none of samples"):
+        model.inverse_transform(model.transform(field).isel(time=0))

@@ -1,0 +1,152 @@
+"""What models, plans and collections show in notebooks: facts and pictures, escaped, bounded, and nothing read."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from html.parser import HTMLParser
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import streampca
+from streampca.collection import Coordinate
+from streampca.model import load_model
+from streampca.readers.stored.array import ArrayCollection
+from streampca.thumbnails import png_of, thumbnails_of
+
+TAGS = {"div", "style", "strong", "table", "thead", "tbody", "tr", "th", "td", "figure", "img", "figcaption"}
+NASTY = "<script>alert('x')</script>&\"'.npy"
+
+
+class Balanced(HTMLParser):
+    """Sees that every tag is closed, and keeps tags and text."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.tags, self.texts = [], [], []
+        self.feed(page)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag != "img":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+    @property
+    def text(self):
+        return "\n".join(self.texts)
+
+
+@pytest.fixture(scope="module")
+def images():
+    return np.random.default_rng(0).integers(0, 256, (60, 130, 200), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def model(images, tmp_path_factory):
+    path = tmp_path_factory.mktemp("n") / NASTY.replace("/", "_")
+    np.save(path, images)
+    return streampca.fit(path, n_components=12, memory="256MiB")
+
+
+def pictures_of(page):
+    sources = [attrs["src"] for tag, attrs in page.tags if tag == "img"]
+    prefix = "data:image/png;base64,"
+    assert all(source.startswith(prefix) for source in sources)
+    return [np.asarray(Image.open(io.BytesIO(base64.b64decode(source.removeprefix(prefix))))) for source in sources]
+
+
+def test_a_model_shows_itself(model):
+    html = model._repr_html_()
+    page = Balanced(html)
+    assert len(html) < 300_000, "noise of 200 x 130 pixels, which compresses least"
+    for fact in ("60 samples of 130 x 200 (y, x)", "26000", "dual", "and 4 more"):
+        assert fact in page.text
+    assert f"{model.explained_variance_ratio[0]:.2%}" in page.texts
+    mean, *components = pictures_of(page)
+    assert len(components) == 6
+    assert max(mean.shape[:2]) <= 96
+    assert mean.std() > 0
+
+
+def test_nothing_in_a_file_can_inject_anything(model, tmp_path):
+    for shown in (model, streampca.open_collection(model.provenance["source"])):
+        html = shown._repr_html_()
+        page = Balanced(html)
+        assert "<script" not in html
+        assert "alert('x')" in page.text, "shown as it is"
+        assert {tag for tag, _ in page.tags} <= TAGS
+        assert not re.search(r"\bon\w+=|https?://|url\(|@import", html)
+        assert not re.search(
+            r"color:(?!inherit)", re.sub(r"border[^;}]*", "", html).replace("background:transparent", "")
+        )
+
+
+def test_components_on_disk_are_not_read(model, tmp_path, monkeypatch):
+    model.save(tmp_path / "m.zarr")
+    stored = load_model(tmp_path / "m.zarr", memory=1)
+    monkeypatch.setattr(type(stored.components), "__getitem__", None)
+    page = Balanced(stored._repr_html_())
+    assert "on disk, in" in page.text
+    assert len(pictures_of(page)) == 1, "the mean"
+
+
+def test_a_plan_shows_what_it_takes_and_why(images):
+    plan = streampca.plan(images, n_components=5, memory="256MiB")
+    page = Balanced(plan._repr_html_())
+    for name, reason in plan.rejected:
+        assert f"not {name}: {reason}" in page.text
+    for name, _ in plan.bill.largest.items:
+        assert page.texts.count(name) == 1
+
+
+def test_a_collection_is_not_read(images, monkeypatch, tmp_path):
+    np.save(tmp_path / "x.npy", images)
+    found = streampca.open_collection(tmp_path / "x.npy")
+    monkeypatch.setattr(ArrayCollection, "read", None)
+    page = Balanced(found._repr_html_())
+    for fact in (str(tmp_path / "x.npy"), "60 of 130 x 200", "uint8, 26000 features a sample"):
+        assert fact in page.texts
+
+
+@pytest.mark.parametrize("shape", [(9,), (12, 7), (12, 7, 3), (4, 12, 7), (12, 7, 5)])
+def test_samples_of_any_axes_have_a_view(shape):
+    x = np.random.default_rng(1).normal(size=(20, *shape))
+    page = Balanced(streampca.fit(x, n_components=2, memory="64MiB")._repr_html_())
+    assert len(pictures_of(page)) == (0 if len(shape) == 1 else 3)
+
+
+def test_colours_have_signs_and_what_is_unknown_is_blank():
+    image = np.array([[-2.0, 0.0, 1.0], [np.nan, 2.0, -1.0]])
+    found = np.asarray(Image.open(io.BytesIO(png_of(image, signed=True))))
+    np.testing.assert_array_equal(found[..., 3], [[255, 255, 255], [0, 255, 255]])
+    blue, red = found[0, 0], found[1, 1]
+    assert blue[2] > blue[0]
+    assert red[0] > red[2]
+    assert found[0, 1, :3].min() > 240, "zero is white"
+    grey = np.asarray(Image.open(io.BytesIO(png_of(image))))
+    assert (grey[..., 0] == grey[..., 2]).all()
+
+
+def test_north_is_up():
+    northwards = np.arange(6.0).reshape(3, 2)
+    for latitude in ([-30.0, 0.0, 30.0], [30.0, 0.0, -30.0]):
+        values = northwards if latitude[0] < 0 else northwards[::-1]
+        model = SimpleNamespace(
+            mean=values,
+            components=None,
+            sample_dims=("lat", "lon"),
+            coordinates={"lat": Coordinate(np.array(latitude))},
+        )
+        ((_, png),) = thumbnails_of(model)
+        assert np.asarray(Image.open(io.BytesIO(png)))[:, 0, 0].tolist() == [204, 102, 0]
