@@ -1,0 +1,93 @@
+"""All pictures of a model on one page, and pictures as files."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from ..errors import OutputError
+from ..outputs import staged
+from ..panels import DPI, Array, AxesGrid, new_figure
+from .images import mean_and_components
+from .kept import reconstructions
+from .points import scores as draw_scores
+from .spectrum import scree
+from .views import view_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from ..model import PCAModel
+    from .points import Labels
+
+_UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # or each file would differ from the last
+
+
+def overview(
+    model: PCAModel,
+    scores: Array,
+    samples: Sequence[Array],
+    labels: Labels | None = None,
+    n_samples: int | None = None,
+) -> Figure:
+    """Draw all of it on one page: variances and scores above, components and reconstructions below.
+
+    Parameters
+    ----------
+    model : PCAModel
+        The model.
+    scores : ndarray of shape (n, k)
+        As `PCAModel.transform` returns them.
+    samples : sequence of ndarray of shape raw_shape
+        A few to reconstruct; the first three are drawn, or two of more than one slice.
+    labels : sequence of shape (n,), optional
+        One for each row of the scores.
+    n_samples : int, optional
+        How many samples there are, where `scores` are of some of them only.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    view = view_of(model)
+    one = len(view.picked) == 1  # slices need more room, so fewer are drawn
+    rows, wide = (3, 1.2) if one else (2, 1.9)
+    height = max(3.0, rows * (wide * view.aspect + 0.25) + 0.8)
+    figure = new_figure(12.0, 4.6 + height)
+    above, below = cast("AxesGrid", figure.subfigures(2, 1, height_ratios=(4.6, height), hspace=0.03))
+    left, right = above.subplots(1, 2)
+    scree(model, left)
+    draw_scores(model, scores, labels, ax=right, n_samples=n_samples)
+    components, kept = cast("AxesGrid", below.subfigures(1, 2, wspace=0.03))
+    components.suptitle("Mean and components, with their shares of the variance", fontsize="medium")
+    kept.suptitle("Samples and their reconstructions", fontsize="medium")
+    mean_and_components(model, 8 if one else 2, components)
+    reconstructions(model, samples, None if one else [model.n_components], count=rows, figure=kept)
+    return figure
+
+
+def save(figure_or_axes: Figure | Axes | AxesGrid, path: str | os.PathLike[str]) -> None:
+    """Write the figure that these axes are on, in the format the file's ending names (png, pdf, svg).
+
+    The same figure gives the same bytes again.
+
+    Raises
+    ------
+    OutputError
+        If the ending names no format or the file cannot be written.
+    """
+    from matplotlib import rc_context
+
+    first: Any = figure_or_axes.flat[0] if isinstance(figure_or_axes, np.ndarray) else figure_or_axes
+    figure = getattr(first, "figure", first).canvas.figure  # axes may be on a part of the figure
+    ending = os.path.splitext(path)[1].lstrip(".").lower()
+    if ending not in figure.canvas.get_supported_filetypes():
+        raise OutputError(f"{os.fspath(path)} has no ending that names a picture format; call it .png, .pdf or .svg.")
+    with staged(os.fspath(path)) as partial, warnings.catch_warnings(), rc_context({"svg.hashsalt": "streampca"}):
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # of names in other scripts
+        figure.savefig(partial, dpi=DPI, format=ending, metadata=_UNDATED.get(ending))

@@ -1,0 +1,172 @@
+"""The spectrum: how fast the variances fall, what they sum to, and where rules of thumb would cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..panels import BLUE, GREY, RED, SMALL, Array, legend_below, new_figure
+from ..request import ELBOW_SHOWN
+from ..solve.choose import above_noise, elbow, median_edge, noise_edge
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ..model import PCAModel
+
+    Float64 = npt.NDArray[np.float64]
+
+MARKS = (0.80, 0.90, 0.95, 0.99)  # shares of the variance that people ask the number of components for
+BESIDE = 0.03  # of the components shown: a text stands so far from its mark, clear of a steep start
+ROUNDING = 1e-12  # of the first variance: what lies below is no variance, and would stretch a logarithmic scale
+
+
+def scree(model: PCAModel, ax: Axes | None = None) -> Axes:
+    """Draw the share of the variance of each component, and of the first so many together.
+
+    Parameters
+    ----------
+    model : PCAModel
+        Its kept components are shown, and where more variances are known, at least the first 50.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes of the single shares, on a logarithmic scale where they span more than a factor of 30; a second axes
+        on the right has the sums, with the components that reach 80, 90, 95 and 99 % where these do. The elbow and the
+        Marchenko-Pastur edge of white noise are drawn as ``n_components="elbow"`` and ``"mp"`` would find them, where
+        enough variances are known.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    ax = ax if ax is not None else new_figure(6.4, 4.4).add_subplot()
+    known = _Known.of(model)
+    ratios, kept = known.values / known.total, len(model.explained_variance_ratio)
+    _single(ax, ratios, kept)
+    _rules(ax, known)
+    held = float(np.sum(ratios[:kept]))
+    count = f"{kept} components hold" if kept > 1 else "1 component holds"
+    ax.set_title(f"{count} {100 * held:.3g} % of the variance")
+    ax.set_xlabel("component")
+    ax.set_xlim(0.5, len(ratios) + 0.5)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    _sums(ax, np.arange(1, len(ratios) + 1), np.cumsum(ratios))
+    return ax
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Leading variances, descending, and what is known of the others.
+
+    Attributes
+    ----------
+    values : ndarray of shape (m,)
+        Those to draw: at least the kept ones.
+    every : ndarray of shape (m or more,)
+        All that are known.
+    total : float
+        Sum of all there are.
+    most : int
+        How many there can be that are not zero.
+    n_samples, n_features : int
+        n and p.
+    """
+
+    values: Float64
+    every: Float64
+    total: float
+    most: int
+    n_samples: int
+    n_features: int
+
+    @classmethod
+    def of(cls, model: PCAModel) -> _Known:
+        own = np.asarray(model.explained_variance, np.float64)
+        every = own if model.eigenvalues is None else np.asarray(model.eigenvalues, np.float64)
+        most = min(model.n_samples - 1, model.n_features)
+        shown = every[: max(len(own), min(ELBOW_SHOWN, most))]
+        return cls(shown, every, model.total_variance, most, model.n_samples, model.n_features)
+
+    @property
+    def complete(self) -> bool:
+        return len(self.every) >= self.most
+
+    def elbow(self) -> int | None:
+        """Where the elbow is, if so many are known that more would not move it."""
+        return elbow(self.every) if self.complete or len(self.every) >= ELBOW_SHOWN else None
+
+    def edge(self) -> tuple[float, int] | None:
+        """Edge of white noise and how many variances are above; None where all known ones are and others are not."""
+        if self.n_samples < 3 or not self.every[0] > 0:
+            return None
+        how: Any = (self.n_samples, self.n_features)
+        count = above_noise(self.every, self.total, *how, complete=self.complete)
+        if self.complete:
+            return median_edge(self.every, *how), count
+        return (noise_edge(self.every, self.total, count, *how), count) if count < len(self.every) else None
+
+
+def _single(ax: Axes, ratios: Array, kept: int) -> None:
+    """Draw the single shares: kept ones filled, others grey."""
+    numbers = np.arange(1, len(ratios) + 1)
+    positive = ratios > ROUNDING * ratios[0]
+    heights = 100 * np.where(positive, ratios, np.nan)
+    ax.plot(numbers[:kept], heights[:kept], "o-", color=BLUE, markersize=3, linewidth=1, label="kept")
+    if len(ratios) > kept:
+        ax.plot(numbers[kept:], heights[kept:], "o", color=GREY, markersize=3, label="not kept")
+    least, greatest = np.nanmin(heights, initial=np.inf), np.nanmax(heights, initial=0.0)
+    if greatest > 30 * least:
+        ax.set_yscale("log")
+        ax.yaxis.set_major_formatter("{x:g}")
+    else:
+        ax.set_ylim(0, 1.05 * max(greatest, 1.0))
+    ax.set_ylabel("variance, each (%)", color=BLUE)
+
+
+def _rules(ax: Axes, known: _Known) -> None:
+    """Draw the elbow and the edge of noise, and name what is drawn below the axes."""
+    bend, edge = known.elbow(), known.edge()
+    if bend is not None:
+        label = f"elbow: {bend} component{'s' if bend > 1 else ''}"
+        ax.axvline(bend, color="black", linestyle=":", linewidth=0.8, label=label)
+    if edge is not None:
+        value, count = edge
+        height, low = 100 * value / known.total, ax.get_ylim()[0]
+        label = f"Marchenko\N{EN DASH}Pastur edge of white noise: {count} above"
+        if height >= low:
+            ax.axhline(height, color="black", linestyle="--", linewidth=0.8, label=label)
+        else:
+            ax.plot([], [], linestyle="", label=f"{label} (off the scale)")
+    if len(ax.get_legend_handles_labels()[0]) > 1:
+        legend_below(ax, 2)
+
+
+def _sums(ax: Axes, numbers: Array, sums: Array) -> None:
+    """Draw the cumulative curve on axes of its own and mark where it reaches each share people ask for."""
+    right = ax.twinx()
+    right.plot(numbers, 100 * sums, color=RED, linewidth=1.5, marker="." if len(sums) == 1 else "")
+    right.set_ylabel("variance, together (%)", color=RED)
+    right.set_ylim(0, 104)
+    # Of marks that one component reaches together only the highest is worth a text.
+    reached = {int(np.argmax(sums >= mark)) + 1: mark for mark in MARKS if sums[-1] >= mark}
+    level = np.inf
+    for number, mark in reversed(reached.items()):
+        # From the highest mark down, each text goes below the one before: beside its mark it could cover another.
+        level = min(100 * mark - 5, level - 7)
+        at, late = (number, 100 * sums[number - 1]), number > 0.7 * len(sums)
+        right.plot(*at, "o", color=RED, markersize=4)
+        right.annotate(
+            f"{100 * mark:.0f} % by {number}",
+            at,
+            xytext=(number + BESIDE * len(sums) * (-1 if late else 1), level),
+            horizontalalignment="right" if late else "left",
+            verticalalignment="top",
+            fontsize=SMALL,
+            arrowprops={"arrowstyle": "-", "color": RED, "linewidth": 0.5, "shrinkA": 0},
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.5},
+        )

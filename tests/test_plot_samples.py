@@ -1,0 +1,237 @@
+"""Pictures of samples: walks, the figure of quantiles, outliers, compression; and rules in the scree plot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pictured import assert_pictured, assert_readable, fitted, samples_like, spectrum
+
+import streampca
+from streampca import plot
+from streampca.compression import Compression
+from streampca.errors import RequestError
+from streampca.prepare import Preparation
+from streampca.solve import Rule, count_components
+
+DATA = Path(__file__).parents[2] / "shared" / "data"
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+@pytest.fixture(scope="module")
+def x():
+    return samples_like((8, 7))
+
+
+@pytest.fixture(scope="module")
+def model(x):
+    return fitted(x, 4)
+
+
+@pytest.mark.parametrize("noise", [0.01, 1.0], ids=["few", "none"])
+def test_rules_of_thumb_are_drawn_where_the_engine_finds_them(noise):
+    rng = np.random.default_rng(0)
+    n, p = 400, 60
+    signal = rng.standard_normal((n, 4)) * [9, 7, 5, 4] @ np.linalg.qr(rng.standard_normal((p, 4)))[0].T
+    values = np.linalg.eigvalsh(np.cov((signal + rng.standard_normal((n, p)) * noise**0.5).T))[::-1]
+    total = values.sum()
+    ax = plot.scree(replace_spectrum(values, total, 6, n, p, known=True))
+    assert_readable(ax)
+    found = {rule: count_components(values, total, Rule(rule, n, p), complete=True) for rule in ("elbow", "mp")}
+    words = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert f"elbow: {found['elbow']} components" in words
+    assert f"Marchenko\N{EN DASH}Pastur edge of white noise: {found['mp']} above" in words
+    edge = next(line for line in ax.lines if line.get_linestyle() == "--").get_ydata()[0]
+    assert np.count_nonzero(100 * values / total > edge) == found["mp"] == 4
+    assert len(ax.lines[1].get_xdata()) == 50 - 6  # known, and not kept
+
+
+def replace_spectrum(values, total, kept, n, p, *, known):
+    made = spectrum(values[:kept], values if known else None, n, p)
+    made.total_variance, made.explained_variance_ratio = total, values[:kept] / total
+    return made
+
+
+def test_nothing_is_drawn_that_is_not_known():
+    values = np.geomspace(1, 0.01, 200)
+    ax = plot.scree(replace_spectrum(values, values.sum(), 20, 100_000, 200, known=False))
+    assert ax.get_legend() is None  # all 20 are above the edge, and an elbow is looked for in 50
+    assert len(ax.lines) == 1
+    ax = plot.scree(replace_spectrum(values, values.sum(), 60, 100_000, 200, known=False))
+    assert any(text.get_text().startswith("elbow") for text in ax.get_legend().get_texts())
+
+
+def test_an_edge_below_the_scale_is_said_and_not_drawn():
+    values = np.geomspace(1, 1e-12, 300)
+    ax = plot.scree(replace_spectrum(values, values.sum(), 50, 100_000, 300, known=True))
+    assert ax.get_legend().get_texts()[-1].get_text().endswith("(off the scale)")
+    assert not [line for line in ax.lines if line.get_linestyle() == "--"]
+
+
+def test_walks_go_from_the_mean_by_standard_deviations(model):
+    grid = plot.walks(model, count=2, deviations=(-2, 0, 3))
+    assert grid.shape == (2, 3)
+    assert_readable(grid)
+    for number, row in enumerate(grid):
+        step = np.sqrt(model.explained_variance[number]) * model.components[number]
+        for ax, times in zip(row, (-2, 0, 3), strict=True):
+            np.testing.assert_allclose(ax.images[0].get_array(), model.mean + times * step)
+            assert ax.images[0].get_clim() == grid[0, 0].images[0].get_clim()
+    assert [ax.get_title() for ax in grid[0]] == ["\N{MINUS SIGN}2 sd", "mean", "+3 sd"]
+
+
+STEPS = {
+    "scaled": Preparation(scale=np.linspace(0.5, 2, 56).reshape(8, 7)),
+    "one factor": Preparation(scale=0.5),
+    "own mean": Preparation(normalize="mean", scale=np.linspace(0.5, 2, 56).reshape(8, 7)),
+    "own norm": Preparation(normalize="norm"),
+}
+
+
+@pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS.keys())
+def test_pictures_are_in_the_units_of_images(x, steps):
+    """What is made of pictures of components is what the model reconstructs."""
+    model = fitted(x, 3, steps)
+    grid = plot.reconstructions(model, x[:2], ladder=[2])
+    for row, image, kept in zip(grid, x, model.reconstruct(x[:2], 2), strict=False):
+        np.testing.assert_allclose(row[0].images[0].get_array(), image)
+        np.testing.assert_allclose(row[1].images[0].get_array(), kept)
+    middle = plot.walks(model, 1, [0.0])[0, 0].images[0].get_array()
+    np.testing.assert_allclose(middle, model.inverse_transform(np.zeros((1, 1)))[0])
+
+
+def test_samples_nearest_to_quantiles_are_arranged_as_their_scores(model, x):
+    scores = model.transform(x)
+    nearest = plot.nearest_to_quantiles(scores, QUANTILES, (1, 2))
+    across, upwards = (np.quantile(scores[:, axis], QUANTILES) for axis in (0, 1))
+    for (row, column), found in np.ndenumerate(nearest):
+        distance = np.hypot(scores[:, 0] - across[column], scores[:, 1] - upwards[-1 - row])
+        assert distance[found] == distance.min()
+    asked = []
+
+    class Samples:
+        def __getitem__(self, row):
+            asked.append(row)
+            return x[row]
+
+    grid = plot.quantiles(model, scores, Samples())
+    assert sorted(asked) == sorted(set(nearest.ravel().tolist()))
+    assert_readable(grid)
+    for ax, row in zip(grid.flat, nearest.flat, strict=True):
+        np.testing.assert_allclose(ax.images[0].get_array(), x[row])
+    rings = next(ax for ax in grid[0, 0].figure.figure.axes if ax not in grid).lines[-1].get_xydata()
+    np.testing.assert_array_equal(rings, scores[nearest.ravel(), :2])
+
+
+def test_the_threes():
+    """Figure 14.23 of The Elements of Statistical Learning: tails lengthen one way, strokes thicken the other."""
+    if not (DATA / "zip_train.npz").exists():
+        pytest.skip("shared/data/zip_train.npz is not here")
+    with np.load(DATA / "zip_train.npz") as arrays:
+        images, labels = (arrays[name] for name in ("images", "labels"))
+    threes = images[labels == 3].reshape(-1, 16, 16)
+    assert len(threes) == 658
+    model = fitted(threes, 50)
+    shares = np.cumsum(model.explained_variance_ratio)
+    assert shares[11] == pytest.approx(0.63, abs=0.01)
+    assert shares[49] == pytest.approx(0.90, abs=0.01)
+    scores = model.transform(threes)
+    grid = threes[plot.nearest_to_quantiles(scores)]
+    ink, tail = (grid + 1).sum(axis=(2, 3)), (grid[:, :, 11:, :4] + 1).sum(axis=(2, 3))
+    # Either component may point either way: only that the means of rows and columns are in order is asserted.
+    assert abs(np.corrcoef(np.arange(5), ink.mean(axis=1))[0, 1]) > 0.95
+    assert abs(np.corrcoef(np.arange(5), tail.mean(axis=0))[0, 1]) > 0.8
+
+
+def test_outliers_are_ringed_and_numbered(model):
+    rng = np.random.default_rng(0)
+    t2, spe = rng.chisquare(4, 500), rng.chisquare(20, 500)
+    t2[:6], spe[:6] = 60 + 0.01 * np.arange(6), 200  # on top of each other
+    spe[7] = 0.0
+    ax = plot.outliers(model, t2, spe, marked=[0, 1, 2, 3, 4, 5, 9])
+    assert_readable(ax)
+    assert [text.get_text() for text in ax.texts] == list("1234567")
+    assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
+    assert ax.lines[0].get_ydata().min() == spe[spe > 0].min()
+    crowd = plot.outliers(model, np.tile(t2, 50), np.tile(spe, 50))
+    assert crowd.collections[0].get_array().sum() == 25_000
+    assert_readable(plot.outliers(model, np.array([np.inf, np.nan, 1.0]), np.zeros(3), n_samples=9))
+
+
+def test_unusual_samples_stand_beside_what_is_missed(model, x):
+    for count, names in ((1, None), (5, [f"scans/day-{day}/image.png" for day in range(5)])):
+        grid = plot.unusual(model, x[:count], np.arange(count), np.arange(count) * 1e6, names)
+        assert grid.shape == (count, 3)
+        assert_readable(grid)
+        for row, image in zip(grid, x, strict=False):
+            left, kept, missed = (ax.images[0] for ax in row)
+            np.testing.assert_allclose(left.get_array(), image)
+            np.testing.assert_allclose(missed.get_array(), image - kept.get_array(), atol=1e-12)
+            assert left.get_clim() == kept.get_clim()
+            assert sum(missed.get_clim()) == 0
+            assert missed.get_cmap().name == "RdBu_r"
+
+
+SIZES = Compression(np.array([1, 5, 50]), np.array([100, 400, 3000]), 2000, np.array([9.0, 4.0, 6.0]), 60, peak=255.0)
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [SIZES, replace(SIZES, peak=None), replace(SIZES, given_rmse=7.0), SIZES.at(5)],
+    ids=["psnr", "rmse", "noisy", "one"],
+)
+def test_compression_shows_what_is_kept_and_what_it_costs(figures):
+    ax = plot.compression(figures)
+    assert_readable(ax)
+    shown = figures.rmse if figures.psnr is None else figures.psnr
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), shown)
+    right = next(other for other in ax.figure.axes if other is not ax)
+    np.testing.assert_allclose(right.lines[0].get_ydata(), 100 * figures.stored_bytes / 2000)
+    if figures.given_rmse is not None:
+        assert [text.get_text() for text in ax.get_legend().get_texts()][-1] == "best: 5 components"
+
+
+def test_one_component_is_a_histogram_by_label(x):
+    model = fitted(x, 1)
+    scores = np.vstack([model.transform(x), np.full((1, 1), np.nan)])  # one that has no place
+    ax = plot.scores(model, scores, np.arange(61) % 3, n_samples=10**8)
+    assert_readable(ax)
+    assert ax.get_title() == "61 of 100000000 samples"
+    assert sum(bar.get_height() for bar in ax.patches) >= 60
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["0", "1", "2"]
+
+
+def test_a_part_of_the_samples_is_said_to_be_one(model, x):
+    assert plot.scores(model, model.transform(x), n_samples=1234).get_title() == "60 of 1234 samples"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m, x: plot.walks(m, 0), "at least 1 component"),
+        (lambda m, x: plot.walks(m, 1, ()), "deviations are empty"),
+        (lambda m, x: plot.nearest_to_quantiles(np.zeros((5, 2)), (0.9, 0.1)), "numbers between 0 and 1 that ascend"),
+        (lambda m, x: plot.nearest_to_quantiles(np.zeros((5, 2)), axes=(1, 3)), "components 1 to 2"),
+        (lambda m, x: plot.nearest_to_quantiles(np.zeros((0, 2))), "no scores"),
+        (lambda m, x: plot.outliers(m, np.ones(3), np.ones(4)), "one of each for every sample"),
+        (lambda m, x: plot.outliers(m, np.ones(3), np.ones(3), [3]), "rows 3 to 3 of 3; count rows from 0"),
+        (lambda m, x: plot.unusual(m, x[:2], [1], [1, 2]), "t2 has 1 entries for 2 samples"),
+        (lambda m, x: plot.unusual(m, x[:2], [1, 2], [1, 2], ["a"]), "names has 1 entries for 2 samples"),
+        (lambda m, x: plot.unusual(m, [], [], []), "give 1 or more"),
+    ],
+)
+def test_wrong_requests_are_refused_by_name(model, x, call, message):
+    with pytest.raises(RequestError, match=message):
+        call(model, x)
+
+
+def test_a_plot_of_a_fitted_model(x):
+    """From a fit, and not from an SVD in a test."""
+    model = streampca.fit(x, n_components=3)
+    scores = np.asarray(model.transform(x))
+    for ax in (*plot.mean_and_components(model), *plot.walks(model, 1, (-2, 2)).flat):
+        assert_pictured(ax)
+    np.testing.assert_allclose(plot.scree(model).lines[0].get_ydata(), 100 * model.explained_variance_ratio)
+    np.testing.assert_array_equal(plot.scores(model, scores).lines[0].get_xydata(), scores[:, :2])
