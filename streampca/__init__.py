@@ -23,6 +23,8 @@ _HOME = {
     "PCAModel": ".model",
     "load_model": ".model",
     "StreamingPCA": ".estimator",
+    "from_patches": ".windows",
+    "write_report": ".report",
     "StreampcaError": ".errors",
 }
 _MODULES = ("errors", "events", "plot", "testing")
@@ -36,10 +38,12 @@ __all__ = [
     "StreamingPCA",
     "StreampcaError",
     "fit",
+    "from_patches",
     "load_model",
     "merge",
     "open_collection",
     "plan",
+    "write_report",
 ]
 
 if TYPE_CHECKING:
@@ -52,7 +56,9 @@ if TYPE_CHECKING:
     from .planning import Plan
     from .prepare import Preparation
     from .readers import Collection, open_collection
+    from .report import write_report
     from .request import Request
+    from .windows import from_patches
 
 
 def __getattr__(name: str) -> Any:

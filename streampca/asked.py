@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from .beforehand import declared, plan_collection, prepared
 from .calibration import calibrated
@@ -31,12 +30,15 @@ def open_run(config: CollectionConfig, *, listing: str | None = None, listener: 
     listener : callable
         Told of a pass over the files, where those that are bad are to be left out.
     """
-    return _opened(config.source, config, listing=listing, listener=listener)
+    given = opening_of(config)
+    given["listing"] = listing
+    return open_collection(config.source, **given, listener=listener)
 
 
-def _opened(source: Any, config: CollectionConfig, **how: Any) -> Collection:
+def opening_of(config: CollectionConfig) -> Opening:
+    """How a run opens its collection, as options of `open_collection`."""
     select = {axis: slice(*item) if isinstance(item, tuple) else item for axis, item in (config.select or {}).items()}
-    given: Opening = {
+    return {
         "key": config.key,
         "sample_axes": config.sample_axes,
         "select": select or None,
@@ -46,7 +48,6 @@ def _opened(source: Any, config: CollectionConfig, **how: Any) -> Collection:
         "where": config.where,
         "on_bad_file": config.on_bad_file,
     }
-    return open_collection(source, **given, **how)
 
 
 def preparation_of(config: PrepareConfig) -> Preparation:
@@ -122,7 +123,11 @@ def plan_run(run: Run, *, shape: str | None = None, dtype: str = "uint8", worker
     workers : int
         Processes that would share the work; the budget is that of each.
     """
-    raw = open_run(run.collection) if shape is None else _opened(declared(shape, dtype), run.collection)
+    raw = (
+        open_run(run.collection)
+        if shape is None
+        else open_collection(declared(shape, dtype), **opening_of(run.collection))
+    )
     weighted = run.fit.sample_weight is not None
     request = replace(request_of(run), workers=workers, output=True)  # as of a fit, whose model goes somewhere
     collection = prepared(raw, preparation_of(run.prepare))

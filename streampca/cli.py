@@ -13,14 +13,26 @@ import click
 
 from . import __version__
 from .errors import ConfigError, Stopped, StreampcaError, first_line, without_secrets
-from .options import as_json, asking, budgeting, keeping, opening, opening_words, preparing, run_of, sharing, writing
+from .options import (
+    as_json,
+    asking,
+    budgeting,
+    count_or_all,
+    keeping,
+    one_or_list,
+    opening,
+    opening_words,
+    preparing,
+    run_of,
+    sharing,
+    writing,
+)
 from .stopping import Switch, stopping_on_signals
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from .config import Run
-    from .model import PCAModel
     from .pipeline import Result
 
 _SWITCH = Switch()  # of this process: signals turn it
@@ -32,7 +44,7 @@ class _Commands(click.Group):
     """Lists commands in the order people need them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        first = ["demo", "info", "plan", "fit", "merge", "transform", "reconstruct", "inspect"]
+        first = ["demo", "info", "plan", "fit", "merge", "transform", "reconstruct", "inspect", "report"]
         return [*first, "copy", "export", "run", "schema"]
 
 
@@ -207,7 +219,9 @@ def fit(source: tuple[str, ...], output: str, overwrite: bool, **given: Any) -> 
     result = _carry_out(run, given)
     if result is None:
         return
-    _report_fit(_console(), result)
+    from .terminal import print_fit
+
+    print_fit(_console(), result.model, result.plan, result.written)
     if run.fit.part is not None:
         click.echo(f"next, with all {run.fit.part.partition('/')[2]} parts: streampca merge PARTS... -o model.zarr")
         return
@@ -227,11 +241,11 @@ def merge(parts: tuple[str, ...], output: str, memory: str | None, overwrite: bo
     collections, fitted alike. The samples are not read again.
     """
     from .merging import merge as merged
-    from .terminal import Progress
+    from .terminal import Progress, print_model
 
     with Progress(quiet=quiet) as listener:
         model = merged(parts, output, memory=memory, overwrite=overwrite, listener=listener)
-    _show_model(_console(), model, SHOWN)
+    print_model(_console(), model)
     click.echo(f"wrote {output}")
 
 
@@ -256,18 +270,22 @@ def transform(model: str, source: tuple[str, ...], output: str, whiten: bool, ov
 @click.argument("source", nargs=-1, required=True)
 @click.option("-o", "--output", required=True, metavar="IMAGES", help="Images: .zarr or .npy.")
 @click.option("-k", "--n-components", "count", type=click.IntRange(1), help="Components to use [default: all].")
+@click.option("--residual", is_flag=True, help="Write what is left of each image: itself less its reconstruction.")
+@click.option("--whole", is_flag=True, help="Put pictures back from their patches; the mean where these overlap.")
 @click.option("--whiten", is_flag=True, help="Scores are whitened (those in .zarr say so themselves).")
 @opening
 @budgeting
 @keeping
 @writing
-def reconstruct(
-    model: str, source: tuple[str, ...], output: str, count: int | None, whiten: bool, overwrite: bool, **given: Any
-) -> None:
-    """Rebuild images from their scores, or from themselves."""
-    outputs = {"images": output, "n_components": count, "whiten": whiten, "overwrite": overwrite}
-    if _carry_out(run_of(source, model=model, output=outputs, **given), given):
+def reconstruct(model: str, source: tuple[str, ...], output: str, count: int | None, **given: Any) -> None:
+    """Rebuild images from their scores, or from themselves, and say what that takes and loses."""
+    outputs = {"images": output, "n_components": count}
+    outputs |= {name: given[name] for name in ("residual", "whole", "whiten", "overwrite")}
+    result = _carry_out(run_of(source, model=model, output=outputs, **given), given)
+    if result is not None:
         click.echo(f"wrote {output}")
+        if result.compression is not None:
+            click.echo(result.compression.line())
 
 
 @cli.command()
@@ -277,18 +295,49 @@ def reconstruct(
 def inspect(model: str, count: int, as_json: bool) -> None:
     """Show a model: its components and how far to trust them."""
     from .model import load_model
-    from .terminal import print_trust
+    from .terminal import print_model, print_trust
 
     found = load_model(model, memory=1)  # its components are not shown, and stay on disk
     if as_json:
         click.echo(json.dumps(found.summary(), indent=1))
         return
-    _show_model(_console(), found, count)
+    print_model(_console(), found, count)
     print_trust(_console(), found)
     about = found.provenance
     part = "part {} of {} of ".format(*about["part"]) if "part" in about else ""
     source = f"{part}{about.get('source')}"
     click.echo(f"\nfitted {about.get('created')} from {source} by streampca {about.get('streampca')}")
+
+
+@cli.command()
+@click.argument("model")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Page to write: .html.")
+@click.option(
+    "--collection", "source", multiple=True, metavar="SOURCE", help="Samples [default: those the model was fitted on]."
+)
+@opening
+@click.option(
+    "--examine", default="200000", show_default=True, callback=count_or_all, metavar="N", help="Most samples, or all."
+)
+@click.option("--pictures", metavar="FOLDER", help="Write the pictures there, too.")
+@click.option("--picture-format", type=click.Choice(["png", "svg"]), default="png", show_default=True)
+@budgeting
+@click.option("--overwrite", is_flag=True, help="Replace files that exist.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def report(model: str, output: str, source: tuple[str, ...], memory: str | None, quiet: bool, **given: Any) -> None:
+    """Draw a model and its collection: write one HTML page."""
+    from .asked import opening_of
+    from .report import write_report
+    from .terminal import Progress
+
+    own = ("examine", "pictures", "picture_format", "overwrite")
+    how = {name: given.pop(name) for name in own}
+    options = opening_of(run_of(source or "", **given).collection)
+    with Progress(quiet=quiet) as listener:
+        how |= {"memory": memory, "listener": listener}
+        written = write_report(model, output, collection=one_or_list(source) if source else None, **how, **options)
+    for path in written:
+        click.echo(f"wrote {path}")
 
 
 @cli.command("run")
@@ -303,7 +352,9 @@ def run_command(config: str, overrides: tuple[str, ...], overwrite: bool, **give
     result = _carry_out(run, given)
     if result is None:
         return
-    _report_fit(_console(), result)
+    from .terminal import print_fit
+
+    print_fit(_console(), result.model, result.plan, result.written)
 
 
 @cli.command()
@@ -340,35 +391,6 @@ def export(model: str, output: str, count: int | None, mean: bool, overwrite: bo
 
     export_components(model, output, n_components=count, mean=mean, overwrite=overwrite)
     click.echo(f"wrote {output}")
-
-
-# -- what is printed
-
-
-def _report_fit(console: Console, result: Result) -> None:
-    """Components, memory against the budget, and what was written."""
-    from .units import format_bytes
-
-    model, peak = result.model, None
-    if model is not None:
-        _show_model(console, model, SHOWN)
-        peak = model.provenance.get("peak_bytes")
-        skipped = len(model.provenance.get("skipped", ()))
-        if skipped:
-            click.echo(f"skipped {skipped} bad {'file' if skipped == 1 else 'files'}; the model lists them")
-    if result.plan is not None and peak is not None:
-        click.echo(f"peak {format_bytes(peak)} of {format_bytes(result.plan.memory)} allowed")
-    for path in result.written:
-        click.echo(f"wrote {path}")
-
-
-def _show_model(console: Console, model: PCAModel, count: int) -> None:
-    from .terminal import components_table
-
-    click.echo(repr(model))
-    console.print(components_table(model, count))
-    if model.n_components > count:
-        click.echo(f"... and {model.n_components - count} more")
 
 
 def _command(*words: str) -> str:

@@ -124,15 +124,17 @@ class FitConfig(Section):
 class OutputConfig(Section):
     """What is written, and where."""
 
-    directory: str | None = Field(None, description="a run directory: model, scores, config, log, pictures")
+    directory: str | None = Field(None, description="a run directory: model, scores, config, log, report")
     model: str | None = Field(None, description="where the model goes; DIRECTORY/model.zarr in a run directory")
     scores: str | None = Field(None, description="where scores go (.zarr, .npy, .csv)")
     images: str | None = Field(None, description="where reconstructed images go (.zarr, .npy)")
     collection: str | None = Field(None, description="where a copy of the prepared collection goes (.zarr)")
     transform: bool = Field(False, description="write DIRECTORY/scores.zarr")
-    report: bool = Field(False, description="write pictures to DIRECTORY/pictures")
+    report: bool = Field(False, description="write DIRECTORY/report.html and DIRECTORY/pictures")
     whiten: bool = Field(False, description="divide scores by the deviation along each component")
     n_components: _Int | None = Field(None, description="components used in reconstruction; all by default")
+    residual: bool = Field(False, description="what reconstruction leaves of the samples, in place of images")
+    whole: bool = Field(False, description="put pictures back from their patches, the mean where these overlap")
     overwrite: bool = Field(False, description="replace outputs that exist")
 
 

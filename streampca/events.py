@@ -53,6 +53,13 @@ class Solving:
 
 
 @dataclass(frozen=True, slots=True)
+class Drawing:
+    """A picture is being drawn; `what` says which, in words."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class Converging:
     """After `passes` passes the largest residual of a wanted component is `residual` of its variance; `tol` is asked.
 
@@ -109,6 +116,7 @@ Event: TypeAlias = (
     | BlockDone
     | PassFinished
     | Solving
+    | Drawing
     | Converging
     | Checkpoint
     | Resumed

@@ -37,6 +37,20 @@ def _components(context: click.Context, option: click.Parameter, text: str | Non
         ) from None
 
 
+def count_or_all(context: click.Context, option: click.Parameter, text: str) -> int | None:
+    """Read a number of samples, or all, which is None."""
+    if text == "all":
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise RequestError(f"{option.opts[0]} {text!r} is not a number of samples; give one such as 20000, or all.")
+    return int(text)
+
+
+def one_or_list(source: str | tuple[str, ...]) -> str | list[str]:
+    """What is typed as a source: one word by itself, several as a list."""
+    return source if isinstance(source, str) else source[0] if len(source) == 1 else list(source)
+
+
 opening = together(
     click.option("--key", help="Which array, where the source holds several."),
     click.option(
@@ -144,7 +158,7 @@ def opening_words(given: dict[str, Any]) -> list[str]:
 def _collection(source: str | tuple[str, ...], given: dict[str, Any]) -> dict[str, Any]:
     axes, patches, samples = given.get("sample_axes"), given.get("patches"), given.get("samples")
     return {
-        "source": source if isinstance(source, str) else source[0] if len(source) == 1 else list(source),
+        "source": one_or_list(source),
         "key": given.get("key"),
         "sample_axes": None if axes is None else [_axis(name) for name in axes.split(",")],
         "select": dict(_selected(text) for text in given.get("select") or ()) or None,

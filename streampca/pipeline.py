@@ -19,9 +19,9 @@ from .applying import check_foreseen
 from .asked import cluster_of, open_run, preparation_of, request_of
 from .beforehand import plan_collection, prepared
 from .blocks import part_of
+from .compression import Compression
 from .config import Run
 from .copying import check_copy, copy_collection
-from .drawing import draw
 from .errors import ModelError, OutputError, RequestError
 from .events import Event, FileSkipped, Listener, Planned, Warned, silent
 from .fitting import Place, fit_collection
@@ -31,7 +31,8 @@ from .planning import Plan, budget_of
 from .prepare import Prepared
 from .readers import Collection
 from .readers.sniff import is_several
-from .record import LISTING, PICTURES, check_directory, recorded, recorded_run, write_summary
+from .record import LISTING, PICTURES, REPORT, check_directory, recorded, recorded_run, write_summary
+from .report import check_room, write_report
 from .request import HOW, Request
 from .running import executing
 from .saving import FOLDER, Checkpointing, clear_finished
@@ -43,11 +44,15 @@ from .weights import weights_digest, weights_of
 
 @dataclass
 class Result:
-    """What a run made: the model, if any, the plan it followed (if it fitted), and the paths written, in order."""
+    """What a run made: the model, if any, the plan it followed (if it fitted), and the paths written, in order.
+
+    Also what reconstruction kept, where images were written.
+    """
 
     model: PCAModel | None
     plan: Plan | None = None
     written: list[str] = field(default_factory=list)
+    compression: Compression | None = None
 
 
 def execute(run: Run, listener: Listener = silent, switch: Switch | None = None) -> Result:
@@ -136,6 +141,7 @@ class _Outputs:
     model: str | None
     scores: str | None
     images: str | None
+    report: str | None
     pictures: str | None
     collection: str | None
 
@@ -147,7 +153,7 @@ class _Outputs:
     @property
     def learns(self) -> bool:
         """Whether anything is asked for that takes a model."""
-        return any((self.model, self.scores, self.images, self.pictures))
+        return any((self.model, self.scores, self.images, self.report))
 
 
 def _outputs(run: Run) -> _Outputs:
@@ -161,10 +167,11 @@ def _outputs(run: Run) -> _Outputs:
         None if run.model else asked.model or inside("model.zarr"),
         asked.scores or inside("scores.zarr", asked.transform),
         asked.images,
+        inside(REPORT, asked.report),
         inside(PICTURES, asked.report),
         asked.collection,
     )
-    if not found.files and not found.pictures:
+    if not found.files and not found.report:
         raise RequestError(
             "the run writes nothing; give output.directory, output.model, output.scores, output.images or "
             "output.collection."
@@ -176,7 +183,7 @@ def _outputs(run: Run) -> _Outputs:
 
 def _check_part(run: Run, outputs: _Outputs) -> None:
     """Refuse to apply the model of a part, which is one step on the way to that of the whole."""
-    if run.fit.part is not None and any((outputs.scores, outputs.images, outputs.pictures)):
+    if run.fit.part is not None and any((outputs.scores, outputs.images, outputs.report)):
         raise RequestError(
             f"fit.part {run.fit.part} makes the model of a part only; leave out scores, images and report, and give "
             "them with the model that streampca merge makes."
@@ -254,6 +261,8 @@ def _made(task: _Fit, outputs: _Outputs) -> Result:
     place = Place(outputs.model, run.output.overwrite) if outputs.model else None
     if outputs.scores or outputs.images:
         _check_applying(task, outputs)
+    if outputs.report:
+        check_room(run.fit.memory, task.collection)
     how: dict[str, Any] = {"weights": task.weights, "place": place, "part": part_of(run.fit.part)}
     folder = _checkpoint(run, outputs.model)
     if folder is not None:
@@ -291,7 +300,8 @@ def _check_applying(task: _Fit, outputs: _Outputs) -> None:
     if outputs.images:
         unnormalized = Prepared(task.raw, collection.preparation.unnormalized)
         used = min(k, run.output.n_components or k)
-        check_foreseen(unnormalized, collection.frame, used, makes_images=True, **how)
+        how |= {"makes_images": True, "residual": run.output.residual}
+        check_foreseen(unnormalized, collection.frame, used, **how)
 
 
 def _fewest(plan: Plan) -> int:
@@ -377,9 +387,11 @@ def _apply(task: _Fit, result: Result, model: PCAModel, outputs: _Outputs, kept:
         result.written.append(outputs.scores)
     if outputs.images and outputs.images not in kept:
         how |= {"n_components": run.output.n_components, "checkpoint": _checkpoint(run, outputs.images)}
-        model.write_reconstruction(raw, outputs.images, **how)
+        how |= {"residual": run.output.residual, "whole": run.output.whole}
+        result.compression = model.write_reconstruction(raw, outputs.images, **how)
         result.written.append(outputs.images)
-    if outputs.pictures:
-        result.written += draw(model, raw, outputs.pictures)
+    if outputs.report:
+        told: dict[str, Any] = {"memory": run.fit.memory, "overwrite": True, "listener": task.listener}
+        result.written += write_report(model, outputs.report, collection=raw, pictures=outputs.pictures, **told)
     if outputs.directory:
         result.written.append(write_summary(outputs.directory, model.provenance))

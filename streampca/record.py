@@ -27,7 +27,8 @@ from .events import (
 from .outputs import check_place, staged, writing
 from .units import format_bytes, format_seconds
 
-CONFIG, LOG, SUMMARY, PICTURES, LISTING = "config.yaml", "run.log", "run.json", "pictures", "files.npz"
+CONFIG, LOG, SUMMARY, LISTING = "config.yaml", "run.log", "run.json", "files.npz"
+REPORT, PICTURES = "report.html", "pictures"
 
 
 def check_directory(folder: str, *, overwrite: bool) -> None:
@@ -39,7 +40,7 @@ def check_directory(folder: str, *, overwrite: bool) -> None:
         Before anything is written.
     """
     check_place(os.path.join(folder, LOG))
-    found = (name for name in (CONFIG, SUMMARY, PICTURES) if os.path.lexists(os.path.join(folder, name)))
+    found = (name for name in (CONFIG, SUMMARY, REPORT, PICTURES) if os.path.lexists(os.path.join(folder, name)))
     foreign = next(found, None)
     if foreign and not overwrite and not os.path.lexists(os.path.join(folder, LOG)):
         raise OutputError(

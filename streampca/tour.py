@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from typing import TYPE_CHECKING
 
@@ -10,11 +11,11 @@ from rich.markup import escape
 
 from . import plot
 from .beforehand import plan, prepared
-from .demo import make_digits, make_patches
-from .drawing import overview
+from .demo import labels_path, make_digits, make_patches
 from .fitting import fit_collection
 from .model import PCAModel
 from .readers import open_collection
+from .report import overview, survey
 from .request import Request
 from .terminal import Progress, components_table, draw_images
 from .units import format_bytes, format_seconds, parse_bytes
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 COMPONENTS = 16
 DRAWN = 7  # components drawn beside the mean: two rows of four on 80 columns
 LISTED = 6
+EXAMINED = 20_000  # samples whose scores are drawn
 
 
 def guided_tour(console: Console, folder: str, memory: str) -> None:
@@ -46,7 +48,11 @@ def guided_tour(console: Console, folder: str, memory: str) -> None:
     patches = make_patches(os.path.join(folder, "patches.zarr"))
     _show(console, "Handwritten digits, shifted and turned", str(digits), memory)
     _show(console, "Patches of two photographs", str(patches), memory)
-    console.print(f"\nAll in {format_seconds(time.perf_counter() - began)}. Now your own pictures:")
+    console.print(f"\nAll in {format_seconds(time.perf_counter() - began)}. To look closer:")
+    stem, labels = str(digits).removesuffix(".zarr"), labels_path(digits)
+    words = ["report", f"{stem}-model.zarr", "--labels", str(labels), "-o", f"{stem}.html"]
+    console.print(f"  streampca {shlex.join(words)}", style="bold", soft_wrap=True, markup=False)
+    console.print("Now your own pictures:")
     console.print("  streampca fit path/to/images -k 50 --memory 2GiB -o model.zarr", style="bold")
 
 
@@ -65,7 +71,8 @@ def _show(console: Console, title: str, source: str, memory: str) -> None:
     _draw(console, model)
     stem = source.removesuffix(".zarr")
     model.save(f"{stem}-model.zarr", overwrite=True)
-    plot.save(overview(model, collection.raw), f"{stem}.png")
+    seen = survey(model, collection.raw, examine=EXAMINED)
+    plot.save(overview(seen), f"{stem}.png")
     console.print(f"wrote {stem}-model.zarr and {stem}.png", soft_wrap=True, markup=False)
 
 

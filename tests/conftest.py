@@ -37,6 +37,20 @@ def model(source):
 
 
 @pytest.fixture
+def undrawn(monkeypatch):
+    """Reports whose pictures are not drawn, which takes most of their time."""
+    from streampca.report import contents
+    from streampca.report.figures import Drawn
+
+    def drawn(picture, kind):
+        assert picture.caption.endswith(".")
+        assert picture.alt.endswith(".")
+        return Drawn(picture, picture.name.encode(), kind, 1, 1)
+
+    monkeypatch.setattr(contents, "drawn", drawn)
+
+
+@pytest.fixture
 def disk(here):
     """A file system of 4 MiB."""
     mount, unmount = shutil.which("mount"), shutil.which("umount")

@@ -45,17 +45,19 @@ def test_limits_prints_floors_ratios_and_phases():
 
 
 def test_choices_prints_what_was_chosen_from():
-    done = run("choices.py", "--rounds", "1", "--features", "64", "--megabytes", "96", "--sizes", "64")
+    lanes = ("--sides", "16", "--pictures", "2")
+    done = run("choices.py", "--rounds", "1", "--features", "64", "--megabytes", "96", "--sizes", "64", *lanes)
     assert done.returncode == 0, done.stderr
-    assert {"scipy for all", "numpy between", "24 MiB", "96 MiB", "p = 64"} <= set(cells(done.stdout))
+    rows = {"scipy for all", "numpy between", "24 MiB", "96 MiB", "p = 64", "p = 256, one lane", "p = 256, two"}
+    assert rows <= set(cells(done.stdout))
 
 
-def test_peers_runs_every_row_and_shows_what_an_offset_does():
+def test_peers_shows_what_an_offset_does():
     size = ("--samples", "2000", "--side", "16", "--components", "12")
-    done = run("peers.py", "--problem", "offset", *size, "--rounds", "1")
+    done = run("peers.py", "--problem", "offset", *size, "--rounds", "1", "--only", "eigh,partial_fit")
     assert done.returncode == 0, done.stderr
     assert "failed" not in done.stdout
-    assert len(re.findall("^sklearn ", done.stdout, flags=re.MULTILINE)) == 6
+    assert len(re.findall("^sklearn ", done.stdout, flags=re.MULTILINE)) == 3
     table = cells(done.stdout)
     ours = [float(cell) for cell in table["streampca.fit, from the file"][-3:]]
     theirs = [float(cell) for cell in table["sklearn PCA covariance_eigh, float32 array"][-3:]]
@@ -64,11 +66,11 @@ def test_peers_runs_every_row_and_shows_what_an_offset_does():
 
 
 def test_budget_compares_peaks():
-    size = ("--gigabytes", "0.02", "--side", "16", "--components", "5", "--layouts", "npy,zarr across features")
+    size = ("--gigabytes", "0.02", "--side", "16", "--components", "5", "--layouts", "zarr across features")
     done = run("budget.py", *size, "--memory", "48MiB")
     assert done.returncode == 0, done.stdout + done.stderr
     peaks = {name: float(values[1]) for name, values in cells(done.stdout).items() if ": " in name}
-    assert len(peaks) == 6
+    assert len(peaks) == 3
     assert max(peaks.values()) <= 48
 
 
@@ -120,16 +122,16 @@ def test_rates_measures_every_rate_that_plans_count_with():
         assert float(planned) == getattr(RATES, rate.name)
 
 
-def test_ahead_prints_the_parts_of_both_sources():
-    size = ("--samples", "600", "--side", "16", "--pictures", "300", "--picture-side", "16", "--components", "4")
+def test_ahead_prints_the_parts():
+    size = ("--samples", "300", "--sides", "16", "--picture-sides", "--components", "4")
     done = run("ahead.py", *size, "--rounds", "1")
     assert done.returncode == 0, done.stderr
     parts = re.findall(r"^(decoding, 1 at a time|computing|fit) +(\S+)", done.stdout, flags=re.MULTILINE)
-    assert [name for name, _ in parts] == ["decoding, 1 at a time", "computing", "fit"] * 2
+    assert [part for part, _ in parts] == ["decoding, 1 at a time", "computing", "fit"]
     assert all(float(seconds) > 0 for _, seconds in parts)
-    found = re.findall(r"^(.*): the fit takes (\S+) times the larger .*; (\S+) is aimed at$", done.stdout, re.MULTILINE)
-    assert [(name, aim) for name, _, aim in found] == [("gzip HDF5", "1.25"), ("PNG", "1.4")]
-    assert all(float(ratio) > 0 for _, ratio, _ in found)
+    found = re.findall(r"^(.*): the fit takes (\S+) times .* \((\S+) is aimed at\)", done.stdout, flags=re.MULTILINE)
+    assert [(what, most) for what, _, most in found] == [("gzip HDF5", "1.25")]
+    assert float(found[0][1]) > 0
 
 
 def test_cluster_prints_what_sharing_costs():

@@ -347,13 +347,15 @@ def run_file(tmp_path, source):
 
 
 WITH_PICTURES = ("--set", "output.report=true")
-PICTURES = {"overview.png", "scree.png", "components.png", "reconstructions.png", "scores.png"}
+OF_MODEL = {"scree.png", "components.png", "walks.png", "compression.png"}
+PICTURES = OF_MODEL | {"reconstructions.png", "scores.png", "quantiles.png", "outliers.png", "unusual.png"}
 
 
 def test_run_directory(tmp_path, run_file, source):
     said = succeeded("run", run_file, *WITH_PICTURES)
     out = tmp_path / "out"
-    assert set(os.listdir(out)) == {"model.zarr", "scores.zarr", "config.yaml", "run.log", "run.json", "pictures"}
+    written = {"model.zarr", "scores.zarr", "report.html", "pictures", "run.json"}
+    assert set(os.listdir(out)) == {*written, "config.yaml", "run.log"}
     assert set(os.listdir(out / "pictures")) == PICTURES
     for picture in PICTURES:
         with Image.open(out / "pictures" / picture) as image:
@@ -364,7 +366,7 @@ def test_run_directory(tmp_path, run_file, source):
     assert {"streampca", "created", "plan", "versions", "peak_bytes", "fingerprint"} <= set(about)
     log = (out / "run.log").read_text()
     assert all(word in log for word in ("plan: covariance", "scatter matrix: started", "fit finished", "finished\n"))
-    for name in ("model.zarr", "scores.zarr", "run.json"):
+    for name in written - {"pictures"}:
         assert f"wrote {out / name}\n" in said
 
 
@@ -376,7 +378,7 @@ def test_log_of_a_run_says_how_far_it_is(event, line):
     assert describe(event) == line
 
 
-def test_same_run_again_uses_what_is_there(tmp_path, run_file):
+def test_same_run_again_uses_what_is_there(tmp_path, run_file, undrawn):
     succeeded("run", run_file, "-q", *WITH_PICTURES)
     created = streampca.load_model(tmp_path / "out" / "model.zarr").provenance["created"]
     kept = {name: os.stat(tmp_path / "out" / name).st_mtime_ns for name in ("model.zarr", "scores.zarr")}
@@ -506,13 +508,13 @@ def test_stopped_transform_goes_on(tmp_path, source, model, suffix):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", ["BlockDone", "save"])
+@pytest.mark.parametrize("moment", ["BlockDone", "Drawing"])
 def test_stopped_run_goes_on(tmp_path, run_file, moment):
     said = stopped(moment, "run", run_file, "-q", *WITH_PICTURES)
     assert said.code == 75
     assert said.complaint
     assert "stopped" in (tmp_path / "out" / "run.log").read_text().splitlines()[-1]
-    assert (tmp_path / "out" / "model.zarr").exists() == (moment == "save")
+    assert (tmp_path / "out" / "model.zarr").exists() == (moment == "Drawing")
     succeeded("run", run_file, "-q", *WITH_PICTURES)
     assert set(os.listdir(tmp_path / "out" / "pictures")) == PICTURES
 

@@ -88,7 +88,8 @@ FULL = {
     },
     "output": {
         "directory": "runs/1e3", "model": "m", "scores": "s.npy", "images": "i.zarr", "collection": "c.zarr",
-        "transform": True, "report": True, "whiten": True, "n_components": 3, "overwrite": True,
+        "transform": True, "report": True, "whiten": True, "n_components": 3, "residual": True,
+        "whole": True, "overwrite": True,
     },
     "execution": {
         "kind": "dask", "address": "tcp://a:1", "cluster": "a.Cluster", "options": {"queue": "no", "n": 1},

@@ -6,6 +6,6 @@ Everything goes through `rich`, which knows what the terminal can show. `progres
 
 from .pictures import draw_images
 from .progress import Progress
-from .tables import components_table, print_trust
+from .tables import components_table, print_fit, print_model, print_trust
 
-__all__ = ["Progress", "components_table", "draw_images", "print_trust"]
+__all__ = ["Progress", "components_table", "draw_images", "print_fit", "print_model", "print_trust"]

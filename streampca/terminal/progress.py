@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
-from ..events import BlockDone, Converging, Event, PassFinished, PassStarted, Resumed, Solving, Warned
+from ..events import BlockDone, Converging, Drawing, Event, PassFinished, PassStarted, Resumed, Solving, Warned
 from ..units import format_bytes, format_seconds
 
 FIRST_LINE, NEXT_LINE = 2.0, 10.0  # seconds into a pass before a log gets its first line, and between lines
@@ -135,6 +135,8 @@ class _Lines:
                 self._pass = None
             case Solving():
                 self._solve(f"solving: {event.what}")
+            case Drawing():
+                self._solve(f"drawing: {event.what}")
             case Converging():
                 self._converge(event)
             case Warned():

@@ -1,7 +1,8 @@
-"""The table of components, and below it how far to trust them."""
+"""What was found, in lines and a table of components, and below it how far to trust them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,9 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ..trust import digits_trusted, sentences, sharpest_bounds
+from ..units import format_bytes
 
 if TYPE_CHECKING:
     from ..model import PCAModel
+    from ..planning import Plan
+
+SHOWN = 10  # components listed
 
 
 def components_table(model: PCAModel, count: int = 10) -> Table:
@@ -35,3 +40,30 @@ def print_trust(console: Console, model: PCAModel) -> None:
     """Say in a few lines which components stand alone, and whether something larger may have been left outside."""
     for sentence in sentences(model):
         console.print(Text(sentence), soft_wrap=True)
+
+
+def print_model(console: Console, model: PCAModel, count: int = SHOWN) -> None:
+    """Say what a model is, and list its first components."""
+    _say(console, repr(model))
+    console.print(components_table(model, count))
+    if model.n_components > count:
+        _say(console, f"... and {model.n_components - count} more")
+
+
+def print_fit(console: Console, model: PCAModel | None, plan: Plan | None, written: Sequence[str]) -> None:
+    """List the components of a fit, its memory against the budget, and what was written."""
+    peak = None
+    if model is not None:
+        print_model(console, model)
+        peak = model.provenance.get("peak_bytes")
+        skipped = len(model.provenance.get("skipped", ()))
+        if skipped:
+            _say(console, f"skipped {skipped} bad {'file' if skipped == 1 else 'files'}; the model lists them")
+    if plan is not None and peak is not None:
+        _say(console, f"peak {format_bytes(peak)} of {format_bytes(plan.memory)} allowed")
+    for path in written:
+        _say(console, f"wrote {path}")
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(Text(line), soft_wrap=True)

@@ -1,0 +1,276 @@
+"""Which pictures a report has, each with its title, a caption of one sentence, and words to be read in its place.
+
+A picture is drawn, encoded and let go before the next, so that one figure is in memory at a time.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import plot
+from ..compression import Compression
+from ..errors import RequestError
+from ..machine import hand_back
+from ..model import PCAModel
+from ..panels import DPI
+from .survey import AXES, QUANTILES, RowsOf, Survey, keeps_everything
+from .words import T2, counted, percent, picked_of, place_of
+
+FORMATS = {"png": "image/png", "svg": "image/svg+xml"}
+DRAWN = 8  # components drawn as images
+WALKED = 4
+MARKS = (0.80, 0.90, 0.95, 0.99)  # shares of the variance that the caption says the number of components for
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture that can be drawn.
+
+    Attributes
+    ----------
+    name : str
+        Of its file, without the ending; and of its place in the page.
+    title : str
+        A few words.
+    caption, alt : str
+        One sentence to read below it, and one to read in its place.
+    draw : callable
+        Returns the figure, or axes on it.
+    """
+
+    name: str
+    title: str
+    caption: str
+    alt: str
+    draw: Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A picture as drawn: `data` is a file of a `kind` of `FORMATS`; `width` and `height` are in CSS pixels."""
+
+    picture: Picture
+    data: bytes
+    kind: str
+    width: int
+    height: int
+
+
+def drawn(picture: Picture, kind: str) -> Drawn:
+    """Draw a picture and encode it.
+
+    Raises
+    ------
+    RequestError
+        If the format is unknown.
+    """
+    check_kind(kind)
+    figure = _figure_of(picture.draw())
+    buffer = io.BytesIO()
+    # No date: the same picture is the same file.
+    metadata = {"Date": None} if kind == "svg" else {"Software": None}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # of names in other scripts
+        figure.savefig(buffer, dpi=DPI, format=kind, metadata=metadata)
+    width, height = (round(96 * float(inches)) for inches in figure.get_size_inches())
+    del figure
+    gc.collect()  # figures are cycles
+    hand_back()
+    return Drawn(picture, buffer.getvalue(), kind, width, height)
+
+
+def check_kind(kind: str) -> None:
+    """Refuse a format of pictures that is not known."""
+    if kind not in FORMATS:
+        raise RequestError(f"picture format {kind!r} is not known; give {' or '.join(FORMATS)}.")
+
+
+def _figure_of(made: Any) -> Any:
+    """The whole figure that axes, or a grid of them, are on."""
+    first = made.flat[0] if isinstance(made, np.ndarray) else made
+    return getattr(first, "figure", first).canvas.figure
+
+
+def overview(survey: Survey) -> Any:
+    """All of it in one figure: variances, scores, components, and a few samples."""
+    samples = [survey.samples[at] for at in survey.laddered]
+    return plot.overview(survey.model, survey.scores, samples, survey.labels, survey.n_samples)
+
+
+def pictures_of_model(model: PCAModel, used: PCAModel, figures: Compression) -> Iterator[Picture]:
+    """What needs no samples.
+
+    Parameters
+    ----------
+    model : PCAModel
+        The model.
+    used : PCAModel
+        The same with the components that may be in memory.
+    figures : Compression
+        How small the scores are, and how good what is made of them.
+    """
+    yield _scree(model)
+    yield _components(used)
+    yield _walks(used)
+    if model.n_components > 1:
+        yield _compression(figures)
+
+
+def pictures_of_samples(survey: Survey) -> Iterator[Picture]:
+    """What is drawn of a collection."""
+    yield _reconstructions(survey)
+    yield _scores(survey)
+    if len(survey.pinned):
+        yield _quantiles(survey)
+    if survey.unusual and not keeps_everything(survey.model):  # else differences are rounding
+        yield _outliers(survey)
+        yield _unusual(survey)
+
+
+def _scree(model: PCAModel) -> Picture:
+    ratios, count = model.explained_variance_ratio, model.n_components
+    known = ratios if model.eigenvalues is None else model.eigenvalues / model.total_variance
+    sums = np.cumsum(known)
+    reached = [f"{percent(mark)} takes {np.argmax(sums >= mark) + 1}" for mark in MARKS if sums[-1] >= mark]
+    hold = "hold" if count > 1 else "holds"
+    text = f"{counted(count, 'component')} {hold} {percent(ratios.sum())} of the variance"
+    marks = f" ({', '.join(reached)})" if reached else ""
+    return Picture(
+        "scree",
+        "How fast the variance falls",
+        f"Share of the variance along each component, in blue, and along the first so many together, in red: {text}"
+        f"{marks}.",
+        f"Curve of the variance along each component; {text}, the first alone {percent(ratios[0])}.",
+        lambda: plot.scree(model),
+    )
+
+
+def _components(model: PCAModel) -> Picture:
+    count = min(DRAWN, model.n_components)
+    first = "the first component" if count == 1 else f"the first {count} components"
+    each = "" if count == 1 else ", each"
+    return Picture(
+        "components",
+        "Mean and leading components",
+        f"The mean of all samples and {first}{each} with its share of the variance: a sample is the mean and more or "
+        "less of every component's pattern.",
+        f"The mean image and {first} as images.",
+        lambda: plot.mean_and_components(model, count),
+    )
+
+
+def _walks(model: PCAModel) -> Picture:
+    count = min(WALKED, model.n_components)
+    first = "the first component" if count == 1 else f"each of the first {count} components"
+    return Picture(
+        "walks",
+        "What a component changes",
+        f"The mean, moved along {first} by up to two standard deviations of the scores: what lies between the left and "
+        "the right column is what the component means.",
+        f"Rows of images, from the mean less two standard deviations along {first} to the mean plus two.",
+        lambda: plot.walks(model, count),
+    )
+
+
+def _compression(figures: Compression) -> Picture:
+    last = figures.n_components[-1]
+    return Picture(
+        "compression",
+        "How small, and how good",
+        "Size of scores, components and mean together, and the error of the images made of them, against the number of "
+        "components kept.",
+        f"Curves of size and error against the number of components, up to {last}.",
+        lambda: plot.compression(figures),
+    )
+
+
+def _reconstructions(survey: Survey) -> Picture:
+    count, k = len(survey.laddered), survey.model.n_components
+    samples = [survey.samples[at] for at in survey.laddered]
+    kept = "1 component" if k == 1 else f"1 to {k} components"
+    return Picture(
+        "reconstructions",
+        "Samples and what components keep of them",
+        f"{counted(count, 'sample')} spread over the collection, and what {kept} keep{'s' if k == 1 else ''} of "
+        f"{'it' if count == 1 else 'each'}; the error is what is left of its distance from the mean.",
+        f"{counted(count, 'sample')} beside reconstructions from {kept}.",
+        lambda: plot.reconstructions(survey.model, samples, count=count),
+    )
+
+
+def _scores(survey: Survey) -> Picture:
+    coloured = " in the colours of their labels" if survey.labels is not None else ""
+    drawn = picked_of(survey.examined, survey.n_samples)
+    if survey.scores.shape[1] < 2:
+        what, seen = "Scores along the only component", "Histogram of the scores."
+    else:
+        what, seen = "Scores along the first two components", "Scatter of the first two scores."
+    return Picture(
+        "scores",
+        "Where samples lie",
+        f"{what} of {drawn}{coloured}: samples that are alike lie close together.",
+        seen,
+        lambda: plot.scores(survey.model, survey.scores, survey.labels, n_samples=survey.n_samples),
+    )
+
+
+def _quantiles(survey: Survey) -> Picture:
+    levels = ", ".join(f"{100 * level:g}" for level in QUANTILES)
+    return Picture(
+        "quantiles",
+        "Examples across the first two components",
+        f"The samples nearest to the {levels} % quantiles of the first two scores, ringed among all of them, and as "
+        "images in the same arrangement: from left to right component 1 grows, upwards component 2.",
+        f"Scatter of two scores with a grid of quantiles, and the {len(survey.pinned)} images next to its crossings.",
+        lambda: plot.quantiles(
+            survey.model,
+            survey.scores,
+            RowsOf(survey.samples, survey.places),
+            quantiles=QUANTILES,
+            axes=AXES,
+            labels=survey.labels,
+            n_samples=survey.n_samples,
+        ),
+    )
+
+
+def _outliers(survey: Survey) -> Picture:
+    rows = {at: row for row, at in enumerate(survey.places)} if survey.places.step == 1 else {}
+    t2, spe = survey.t2, survey.spe
+    marked: list[int] = []
+    for sample in survey.unusual:
+        if sample.position in rows:
+            marked.append(rows[sample.position])
+        else:  # it is not among the dots: add it
+            marked.append(len(t2))
+            t2, spe = np.append(t2, sample.t2), np.append(spe, sample.spe)
+    return Picture(
+        "outliers",
+        "How unusual samples are",
+        f"Far to the right a sample is an extreme mixture of the components (Hotelling's {T2}); far up it has what no "
+        "component can show (squared prediction error); the numbered ones are drawn below.",
+        f"Scatter of T squared against the squared prediction error of {counted(len(survey.t2), 'sample')}.",
+        lambda: plot.outliers(survey.model, t2, spe, marked=marked, n_samples=survey.n_samples),
+    )
+
+
+def _unusual(survey: Survey) -> Picture:
+    names = [place_of(sample.name, survey.raw.source) for sample in survey.unusual]
+    t2, spe = (np.array([getattr(sample, name) for sample in survey.unusual]) for name in ("t2", "spe"))
+    return Picture(
+        "unusual",
+        "The most unusual samples",
+        f"The samples with the largest {T2} and those with the largest squared prediction errors, what the components "
+        "make of them, and the difference.",
+        f"{counted(len(names), 'unusual sample')} beside their reconstructions and residuals.",
+        lambda: plot.unusual(
+            survey.model, [survey.samples[sample.position] for sample in survey.unusual], t2, spe, names=names
+        ),
+    )

@@ -1,0 +1,213 @@
+"""`write_report`: from a model, and the collection it is of or another, to a page and files of its pictures."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Unpack
+
+from ..collection import Collection
+from ..errors import OutputError, RequestError, SourceError, StreampcaError, first_line
+from ..events import Finished, Listener, logged
+from ..model import PCAModel, load_model
+from ..outputs import check_place, staged
+from ..readers import Opening, open_collection
+from .contents import page_of
+from .figures import Drawn, check_kind
+from .page import Page, write_page
+from .survey import survey
+
+EXAMINED = 200_000  # samples, unless more or fewer are asked for
+ON_BAD_FILE = ("on_bad_file", "error")  # the default, which is as good as not given
+
+
+def write_report(
+    model: PCAModel | str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    collection: Any = None,
+    memory: int | str | None = None,
+    examine: int | None = EXAMINED,
+    pictures: str | os.PathLike[str] | None = None,
+    picture_format: str = "png",
+    overwrite: bool = False,
+    listener: Listener = logged,
+    **opening: Unpack[Opening],
+) -> list[str]:
+    """Write a report of a model, and of a collection under it: one HTML file that needs nothing beside it.
+
+    Parameters
+    ----------
+    model : PCAModel or path
+        The model.
+    path : path
+        The file to write.
+    collection : path, glob, list of paths, array or Collection, optional
+        Raw samples of the model's kind, see `open_collection`; by default those the model was fitted on, if they can
+        still be opened and have not changed. Otherwise the report says so, and has what needs no samples.
+    memory : int or str, optional
+        Most bytes to use, e.g. ``"512 MiB"``; half of what the machine allows by default. Of components that do not fit
+        the leading ones are used, and the report says which.
+    examine : int or None, default=200000
+        Most samples to examine, in runs of whole storage chunks spread over the collection; None for all of them.
+    pictures : path, optional
+        Folder to write the pictures to as well, a file each.
+    picture_format : {"png", "svg"}, default="png"
+        Of the pictures, in the page and in the folder.
+    overwrite : bool, default=False
+        Replace files that are there already.
+    listener : callable, optional
+        Told what happens (`streampca.events`); by default warnings are logged.
+    **opening
+        ``labels``, ``key``, ``select`` ...: see `open_collection`. Labels colour the samples.
+
+    Returns
+    -------
+    list of str
+        The files written: the report, then the pictures.
+
+    Raises
+    ------
+    SourceError, RequestError
+        If a collection that was named cannot be read, or an option is wrong.
+    ModelError
+        If the collection is not of the shape and kind the model was fitted on.
+    BudgetError
+        If not even one component and one sample fit the memory.
+    OutputError
+        If a file exists (and `overwrite` is false) or cannot be written.
+    """
+    began = time.perf_counter()
+    check_kind(picture_format)
+    if examine is not None and examine < 1:
+        raise RequestError(f"examine is {examine}; give at least 1 sample, or None for all (--examine all).")
+    places = Places(os.fspath(path), None if pictures is None else os.fspath(pictures), picture_format, overwrite)
+    places.check()
+    found = model if isinstance(model, PCAModel) else load_model(model, memory=memory)
+    raw, missing = (open_collection(collection, **opening), "") if collection is not None else _fitted(found, opening)
+    if raw is not None:
+        places.check_apart(raw.source)
+    seen = None if raw is None else survey(found, raw, memory=memory, examine=examine, listener=listener)
+    page = page_of(found, seen, missing=missing, kind=picture_format, listener=listener)
+    written = places.write(page)
+    listener(Finished("report", time.perf_counter() - began))
+    return written
+
+
+def _fitted(model: PCAModel, opening: Opening) -> tuple[Collection | None, str]:
+    """The collection a model was fitted on, if it is there as it was; else None, and why in words."""
+    source = model.provenance.get("source")
+    if not isinstance(source, str):
+        return None, "the model does not say what it was fitted on"
+    try:
+        raw = _opened(source, opening)
+        changed = model.prepared(raw).fingerprint() != model.provenance.get("fingerprint")
+    except (StreampcaError, OSError) as error:
+        options = [value for name, value in opening.items() if value is not None and (name, value) != ON_BAD_FILE]
+        if options and (not isinstance(error, SourceError) or _opens(source, opening)):
+            raise
+        return None, f"the collection the model was fitted on cannot be used ({first_line(error)})"
+    if changed:
+        return None, f"{source} has changed since the fit, or was opened with other options then"
+    return raw, ""
+
+
+def _opens(source: str, opening: Opening) -> bool:
+    """Whether a collection itself can be opened, so that it is the labels that cannot be used."""
+    bare = opening.copy()
+    bare["labels"] = None
+    try:
+        _opened(source, bare)
+    except (StreampcaError, OSError):
+        return False
+    return True
+
+
+def _opened(source: str, opening: Opening) -> Collection:
+    """Open what a model calls its source, which may name one array of a file that has several."""
+    part = re.fullmatch(r"(.+), \w+ '(.+)'", source)
+    if part is None or os.path.lexists(source) or opening.get("key") is not None:
+        return open_collection(source, **opening)
+    whole = opening.copy()
+    whole["key"] = part[2]
+    return open_collection(part[1], **whole)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a report goes.
+
+    Attributes
+    ----------
+    path : str
+        Of the page.
+    pictures : str or None
+        Folder of its pictures.
+    kind : str
+        Format of these.
+    overwrite : bool
+        Whether files that are there are replaced.
+    """
+
+    path: str
+    pictures: str | None
+    kind: str
+    overwrite: bool
+
+    def check(self) -> None:
+        """Refuse places where nothing can be written, before anything is computed.
+
+        Raises
+        ------
+        OutputError
+            If the page is there, or either place is of the wrong kind or cannot be written to.
+        """
+        self._check_file(self.path)
+        if self.pictures is None:
+            return
+        if os.path.lexists(self.pictures) and not os.path.isdir(self.pictures):
+            raise OutputError(f"{self.pictures} is not a folder; choose another for the pictures.")
+        check_place(os.path.join(self.pictures, "picture"))
+
+    def check_apart(self, source: str) -> None:
+        """Refuse to replace what is read, or to put pictures among the samples.
+
+        Raises
+        ------
+        RequestError
+            If that would be.
+        """
+        real = Path(os.path.realpath(source))
+        if Path(os.path.realpath(self.path)) == real:
+            raise RequestError(f"output {self.path} is what the report reads; choose another output.")
+        if self.pictures is not None and Path(os.path.realpath(self.pictures)).is_relative_to(real):
+            raise RequestError(
+                f"pictures in {self.pictures} would become part of the collection; choose a folder outside {source}."
+            )
+
+    def write(self, page: Page) -> list[str]:
+        """Write the page and its pictures, each complete or not at all; returns their paths."""
+        files = {self._picture(drawn): drawn for drawn in page.pictures} if self.pictures is not None else {}
+        for path in files:
+            self._check_file(path)
+        with staged(self.path) as partial, open(partial, "wb") as file:
+            write_page(page, file)
+        for path, drawn in files.items():
+            with staged(path) as partial:
+                Path(partial).write_bytes(drawn.data)
+        return [self.path, *files]
+
+    def _picture(self, drawn: Drawn) -> str:
+        return os.path.join(self.pictures or "", f"{drawn.picture.name}.{self.kind}")
+
+    def _check_file(self, path: str) -> None:
+        if os.path.isdir(path):
+            raise OutputError(f"{path} is a folder; choose another output.")
+        if os.path.lexists(path) and not self.overwrite:
+            raise OutputError(
+                f"{path} exists already; choose another output, or replace it with --overwrite (overwrite=True)."
+            )
+        check_place(path)

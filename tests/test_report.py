@@ -1,0 +1,354 @@
+"""Reports: what they say, what they examine, and that nothing in a file's name or on the way can break them."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import os
+import re
+import shutil
+import struct
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from shell import succeeded, typed
+
+import streampca
+from streampca.errors import BudgetError, ModelError, RequestError
+from streampca.events import BlockDone, Drawing, PassStarted
+from streampca.readers import idx
+from streampca.report import contents, figures, survey, write_report
+from streampca.report.spreading import FEWEST_RUNS, places_in, runs_spread
+from streampca.report.words import readable
+
+HOSTILE = ('"><img src=x onerror=alert(1)>.png', "$x_1$ <b>bold<|b> &amp; 日本\u202e.png", "{{ 7 * 7 }}'`.png")
+OF_MODEL = ["scree", "components", "walks", "compression"]
+OF_SAMPLES = ["reconstructions", "scores", "quantiles", "outliers", "unusual"]
+PLAIN = ["trust", "plan", "settings"]
+TAGS = {
+    *("html", "head", "meta", "title", "style", "body", "header", "nav", "main", "section", "footer", "h1", "h2", "h3"),
+    *("p", "a", "ul", "li", "dl", "dt", "dd", "div", "figure", "img", "figcaption"),
+    *("table", "thead", "tbody", "tr", "th", "td"),
+}
+ATTRIBUTES = {
+    *("lang", "charset", "http-equiv", "content", "name", "class", "id", "href", "src", "alt", "scope"),
+    *("width", "height", "style", "aria-label", "aria-labelledby"),
+}
+
+
+class Parsed(HTMLParser):
+    """What a browser would make of a page: its elements, and its text by the element it is in."""
+
+    def __init__(self, path):
+        super().__init__(convert_charrefs=True)
+        self.tags, self.attributes, self.open = [], [], []
+        self.text, self.by_tag = "", {}
+        self.source = Path(path).read_text(encoding="utf-8")
+        self.feed(self.source)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes.append((tag, dict(attributes)))
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.by_tag.setdefault(self.open[-1] if self.open else "", []).append(data)
+        if self.open and self.open[-1] != "style":
+            self.text += data
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.attributes if name == tag]
+
+    @property
+    def sections(self):
+        return [section["id"] for section in self.all("section")]
+
+
+def blobs(n, side=12, seed=0):
+    """uint8 images (n, side, side) of a blob here or there: a few directions, and noise."""
+    rng = np.random.default_rng(seed)
+    at, size = rng.uniform(3, side - 3, (n, 2)), rng.uniform(1.5, 3, n)
+    y, x = np.indices((side, side))
+    distance = (y - at[:, 0, None, None]) ** 2 + (x - at[:, 1, None, None]) ** 2
+    clean = 200 * np.exp(-distance / size[:, None, None] ** 2)
+    return np.clip(clean + rng.normal(20, 4, clean.shape), 0, 255).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("report")
+
+
+@pytest.fixture(scope="module")
+def folder(place):
+    """Images in folders that are their labels; three have hostile names, one of them is odd to look at."""
+    images, labels = blobs(48), ("left", "<i>right</i>".replace("/", "|"))
+    for number, image in enumerate(images):
+        name = HOSTILE[number] if number < len(HOSTILE) else f"{number:02d}.png"
+        target = place / "images" / labels[number % 2] / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(255 - image if number == 0 else image).save(target)
+    return place / "images"
+
+
+@pytest.fixture(scope="module")
+def model(place, folder):
+    found = streampca.fit(folder, n_components=6, memory="64MiB")
+    found.save(place / "model.zarr")
+    return found
+
+
+@pytest.fixture(scope="module")
+def page(place, folder, model):
+    """A whole report, made by the command."""
+    words = ("--labels", "folder", "-o", place / "report.html", "--pictures", place / "pictures", "--memory", "64MiB")
+    succeeded("report", place / "model.zarr", *words, "-q")
+    return Parsed(place / "report.html")
+
+
+# -- the page
+
+
+def test_sections_and_facts(page, folder, model):
+    assert page.sections == [*OF_MODEL, *OF_SAMPLES, *PLAIN]
+    links = [link["href"] for link in page.all("a")]
+    assert {link.removeprefix("#") for link in links} == set(page.sections)
+    for fact in (
+        f"Principal components of {folder}", "48 samples", "12 x 12 (y, x), 144 features", "dual",
+        f"6, holding {100 * model.explained_variance_ratio.sum():.3g} % of the variance",
+        "By North's rule of thumb (sampling error of 48 independent samples)", "digits", "64.0 MiB (as asked)",
+        "passes over the collection", "n components", np.__version__, model.provenance["fingerprint"],
+    ):  # fmt: skip
+        assert fact in page.text, fact
+
+
+def test_pictures_are_embedded_and_written(page, place):
+    images = page.all("img")
+    assert len(images) == len(OF_MODEL) + len(OF_SAMPLES)
+    for image, name in zip(images, [*OF_MODEL, *OF_SAMPLES], strict=True):
+        assert len(image["alt"]) > 20
+        data = base64.b64decode(image["src"].removeprefix("data:image/png;base64,"), validate=True)
+        assert data == (place / "pictures" / f"{name}.png").read_bytes()
+        picture = np.asarray(Image.open(io.BytesIO(data)).convert("L"))
+        assert np.unique(picture).size > 20, f"{name} shows something"
+        assert abs(picture.shape[1] / picture.shape[0] - int(image["width"]) / int(image["height"])) < 0.02
+
+
+def test_page_asks_for_nothing(page):
+    """No script, no style sheet, no font, no address of another place."""
+    source = re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]+", "DATA", page.source)
+    assert not re.search(r"https?:|//|url\(|@import|<link|<script|<iframe|<object|<base", source.replace("</", "<"))
+    policy = next(meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'; img-src data:; style-src 'unsafe-inline'")
+
+
+def test_names_cannot_inject(page):
+    assert set(page.tags) <= TAGS
+    assert {name for _, attributes in page.attributes for name in attributes} <= ATTRIBUTES
+    assert all(image["src"].startswith("data:image/png;base64,") for image in page.all("img"))
+    assert all(link["href"].startswith("#") for link in page.all("a"))
+    cells = page.by_tag["td"]
+    assert any(cell.endswith(HOSTILE[0]) for cell in cells), "the odd one is listed, by its name as it is"
+    assert "<i>right<|i>" in cells
+
+
+def test_direction_and_control_characters_are_written_out():
+    assert readable("a\u202eb\x00\udcff\n<>") == "a\\u202eb\\x00\\udcff\\n<>"
+
+
+def test_unusual_samples_are_measured_exactly(page, folder, model):
+    """The inverted image has the largest error of all, by what the model says of it when asked."""
+    raw = streampca.open_collection(folder)
+    rows = raw.read(slice(0, 48)).reshape(-1, 12, 12)
+    errors, scores = model.reconstruction_error(rows), model.transform(rows).astype(np.float64)
+    t2 = (scores**2 / model.explained_variance).sum(axis=1)
+    found = survey(model, raw, memory="64MiB")
+    by_error = [sample for sample in found.unusual if sample.by == "SPE"]
+    assert {sample.position for sample in found.unusual if sample.by == "T2"} == set(np.argsort(-t2)[:4].tolist())
+    for sample in found.unusual:
+        np.testing.assert_allclose((sample.t2, sample.spe), (t2[sample.position], errors[sample.position]), rtol=1e-4)
+    left = [at for at in np.argsort(-errors) if at not in set(np.argsort(-t2)[:4].tolist())]
+    assert [sample.position for sample in by_error] == left[:4]
+    np.testing.assert_allclose(found.t2, t2, rtol=1e-4)
+    np.testing.assert_allclose(found.spe, errors, rtol=1e-4)
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
+def test_a_browser_has_nothing_to_complain_of(page, place):
+    command = [
+        "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0",
+        f"--user-data-dir={place / 'profile'}", f"--screenshot={place / 'page.png'}", "--window-size=400,900",
+        (place / "report.html").as_uri(),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    assert "CONSOLE" not in done.stderr, done.stderr
+    assert np.unique(np.asarray(Image.open(place / "page.png").convert("L"))).size > 20
+
+
+# -- which samples
+
+
+@given(st.integers(1, 5000), st.integers(1, 700), st.integers(1, 5000))
+def test_examined_samples_are_spread(n, chunk, count):
+    places = np.asarray(places_in(runs_spread(n, chunk, count), n))
+    assert 0 < len(places) <= max(count, 1)
+    assert np.all(np.diff(places) > 0)
+    assert places[0] >= 0
+    assert places[-1] < n
+    if count >= n:
+        assert len(places) == n
+    elif count // chunk >= FEWEST_RUNS:
+        assert set(places // chunk) >= {0, (n - 1) // chunk}, "the first and the last chunk"
+        assert len(places) > count / 4
+        _, sizes = np.unique(places[places < n // chunk * chunk] // chunk, return_counts=True)
+        assert np.all(sizes == chunk), "whole chunks"
+
+
+def test_whole_chunks_are_taken():
+    places = np.asarray(places_in(runs_spread(100_000, 100, 5_000), 100_000))
+    assert len(places) == 5_000
+    assert np.array_equal(np.unique(places // 100, return_counts=True)[1], np.full(50, 100))
+
+
+def test_sampling_is_stated(undrawn, tmp_path):
+    images = blobs(600)
+    found = streampca.fit(images, n_components=3)
+    events = []
+    write_report(found, tmp_path / "r.html", collection=images, examine=50, memory="64MiB", listener=events.append)
+    assert "50 of 600 samples, spread evenly over the collection" in Parsed(tmp_path / "r.html").text
+    assert sum(event.samples for event in events if isinstance(event, BlockDone)) == 50
+    assert [event.samples for event in events if isinstance(event, PassStarted)] == [50]
+    assert sum(isinstance(event, Drawing) for event in events) == 9
+
+
+def test_stream_is_decoded_few_times(undrawn, tmp_path, monkeypatch):
+    """Forty samples are read out of a stream that only runs forward: once for all of them."""
+    images = blobs(2000)
+    path = tmp_path / "images-idx3-ubyte.gz"
+    path.write_bytes(gzip.compress(struct.pack(">HBBIII", 0, 8, 3, *images.shape) + images.tobytes()))
+    found = streampca.fit(path, n_components=4)
+    opened = []
+    unzipped = idx._unzipped
+    monkeypatch.setattr(idx, "_unzipped", lambda path: opened.append(path) or unzipped(path))
+    write_report(found, tmp_path / "r.html", memory="64MiB")
+    headers = 2  # is it IDX, and what is in it
+    assert len(opened) <= headers + 2
+
+
+# -- without the collection
+
+
+def test_what_a_model_shows_by_itself(tmp_path):
+    """Nothing but the model: what needs no samples is drawn, as SVG if asked, and one line says what is left out."""
+    np.save(tmp_path / "x.npy", blobs(60))
+    streampca.fit(tmp_path / "x.npy", n_components=3, output=tmp_path / "model.zarr")
+    os.remove(tmp_path / "x.npy")
+    words = ("-o", tmp_path / "r.html", "--pictures", tmp_path / "p", "--picture-format", "svg")
+    said = succeeded("report", tmp_path / "model.zarr", *words, "-q")
+    page = Parsed(tmp_path / "r.html")
+    assert page.sections == [*OF_MODEL, *PLAIN]
+    (note,) = (text for text in page.by_tag["p"] if text.startswith("Left out"))
+    assert "x.npy does not exist" in note
+    assert sorted(os.listdir(tmp_path / "p")) == sorted(f"{name}.svg" for name in OF_MODEL)
+    assert said.count("wrote ") == 5
+    for image in page.all("img"):
+        assert b"<svg" in base64.b64decode(image["src"].removeprefix("data:image/svg+xml;base64,"), validate=True)
+
+
+def test_changed_collection_is_not_taken_for_the_one_fitted(undrawn, tmp_path):
+    np.save(tmp_path / "x.npy", blobs(60))
+    found = streampca.fit(tmp_path / "x.npy", n_components=3)
+    np.save(tmp_path / "x.npy", blobs(60, seed=1))
+    os.utime(tmp_path / "x.npy", (1, 1))
+    write_report(found, tmp_path / "r.html")
+    assert "has changed since the fit" in Parsed(tmp_path / "r.html").text
+    write_report(found, tmp_path / "r.html", collection=tmp_path / "x.npy", overwrite=True)
+    assert "Left out" not in Parsed(tmp_path / "r.html").text, "where it is named, it is used"
+
+
+def test_array_of_a_file_is_found_again(undrawn, tmp_path):
+    np.savez(tmp_path / "x.npz", first=blobs(40), other=blobs(50, seed=1))
+    found = streampca.fit(tmp_path / "x.npz", key="other", n_components=3)
+    write_report(found, tmp_path / "r.html")
+    assert "50 samples" in Parsed(tmp_path / "r.html").text
+
+
+def test_single_component_and_all_of_them(undrawn, tmp_path):
+    """One component has no quantiles; where nothing is left out, errors say nothing."""
+    images = blobs(60)[:, 4:6, 4:6]
+    some = ["reconstructions", "scores"]
+    for k, sections in ((1, [*some, "outliers", "unusual"]), (4, [*some, "quantiles", "unusual"])):
+        write_report(streampca.fit(images, n_components=k), tmp_path / f"{k}.html", collection=images)
+        assert Parsed(tmp_path / f"{k}.html").sections == [*OF_MODEL[: 3 if k == 1 else 4], *sections, *PLAIN]
+
+
+# -- places, budgets, interruptions
+
+
+def test_bad_places(undrawn, place, folder, model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("there.html").write_text("mine")
+    Path("file").touch()
+    bad = {
+        ("-o", "there.html"): "there.html exists already",
+        ("-o", tmp_path): "is a folder",
+        ("-o", "r.html", "--pictures", "file"): "file is not a folder",
+        ("-o", "r.html", "--pictures", folder / "more"): "would become part of the collection",
+        ("-o", "file/r.html"): "not a folder",
+        ("-o", "r.html", "--collection", "nothing.npy"): "nothing.npy does not exist",
+        ("-o", "r.html", "--memory", "1MiB"): "Set memory to at least",
+    }
+    for words, problem in bad.items():
+        said = typed("report", place / "model.zarr", *words, "-q")
+        assert problem in said.complaint
+        assert said.code == (2 if "part of" in problem else 1)
+        assert sorted(os.listdir()) == ["file", "there.html"]
+    assert "--examine '0'" in typed("report", place / "model.zarr", "-o", "r.html", "--examine", "0").complaint
+    with pytest.raises(RequestError, match="picture format 'gif'"):
+        write_report(place / "model.zarr", "r.html", picture_format="gif")
+    with pytest.raises(ModelError, match="fitted on samples of 12 x 12"):
+        write_report(place / "model.zarr", "r.html", collection=blobs(5, side=9))
+    succeeded("report", place / "model.zarr", "-o", "there.html", "--overwrite", "-q")
+    assert "Principal components" in Parsed("there.html").text
+
+
+def test_remedy_for_memory_works(undrawn, model, folder, tmp_path):
+    with pytest.raises(BudgetError) as refusal:
+        write_report(model, tmp_path / "r.html", memory="4MiB")
+    least = re.search(r"at least (\w+)\.", str(refusal.value))[1]
+    write_report(model, tmp_path / "r.html", memory=least)
+
+
+def test_source_is_not_overwritten(undrawn, tmp_path):
+    np.save(tmp_path / "x.npy", blobs(60))
+    found = streampca.fit(tmp_path / "x.npy", n_components=2)
+    with pytest.raises(RequestError, match="is what the report reads"):
+        write_report(found, tmp_path / "x.npy", overwrite=True)
+
+
+def test_interrupted_report_leaves_what_was_there(model, tmp_path, monkeypatch):
+    """Ctrl-C while pictures are drawn: no half page, no pictures, and the old page stays."""
+    (tmp_path / "r.html").write_text("old")
+
+    def interrupted(picture, kind):
+        if picture.name == "walks":
+            raise KeyboardInterrupt
+        return figures.Drawn(picture, b"", kind, 1, 1)
+
+    monkeypatch.setattr(contents, "drawn", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_report(model, tmp_path / "r.html", pictures=tmp_path / "p", overwrite=True)
+    assert os.listdir(tmp_path) == ["r.html"]
+    assert (tmp_path / "r.html").read_text() == "old"
