@@ -24,7 +24,6 @@ from streampca.planning import covariance as planning
 from streampca.solve import solve_dense
 
 MIB = 2**20
-LANES_BYTES = 120_000_000  # of pictures of every size
 
 
 def one_blas(p: int, rounds: int) -> list[tuple[str, float]]:
@@ -69,11 +68,11 @@ def dense_solves(sizes: list[int]) -> list[tuple[str, float]]:
     return found
 
 
-def lanes(directory: Path, sizes: list[int], rounds: int) -> list[tuple[str, float]]:
-    """The pass of whole fits of pictures, about 120 MB a size, in one lane and in two, in turn."""
+def lanes(directory: Path, sizes: list[int], nbytes: int, rounds: int) -> list[tuple[str, float]]:
+    """The pass of whole fits of so many bytes of pictures of each size, in one lane and in two, in turn."""
     found = []
     for side in sizes:
-        file = npy_of(directory, strokes, LANES_BYTES // side**2, side)
+        file = npy_of(directory, strokes, nbytes // side**2, side)
         warm(file)
         tell(f"pictures of {side} x {side}")
         seconds: dict[str, list[float]] = {"one lane": [], "two": []}
@@ -99,6 +98,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=384)
     parser.add_argument("--sizes", type=int, nargs="*", default=[512, 1024, 2048, 4096], help="of dense solves")
     parser.add_argument("--sides", type=int, nargs="*", default=[28, 40, 48, 56], help="of the pictures of lanes")
+    parser.add_argument("--pictures", type=int, default=120, help="of lanes, megabytes of each size")
     parser.add_argument("--directory", type=Path, help="keep the pictures here")
     options = parser.parse_args()
     print(machine())
@@ -107,7 +107,7 @@ def main() -> None:
             ("products of a loop", one_blas(options.features, options.rounds)),
             (f"reading {options.megabytes} MiB in blocks", block_sizes(options.megabytes * MIB, options.rounds)),
             ("dense solves", dense_solves(options.sizes)),
-            ("passes of fits", lanes(directory, options.sides, options.rounds)),
+            ("passes of fits", lanes(directory, options.sides, options.pictures * 10**6, options.rounds)),
         ):
             print()
             print_table((title, "seconds"), [(name, f"{seconds:.4f}") for name, seconds in rows])
