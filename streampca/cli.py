@@ -278,7 +278,7 @@ def transform(model: str, source: tuple[str, ...], output: str, whiten: bool, ov
 @keeping
 @writing
 def reconstruct(model: str, source: tuple[str, ...], output: str, count: int | None, **given: Any) -> None:
-    """Rebuild images from their scores, or from themselves, and say what that takes and loses."""
+    """Rebuild images from scores, or themselves: say what is lost."""
     outputs = {"images": output, "n_components": count}
     outputs |= {name: given[name] for name in ("residual", "whole", "whiten", "overwrite")}
     result = _carry_out(run_of(source, model=model, output=outputs, **given), given)
@@ -320,7 +320,7 @@ def inspect(model: str, count: int, as_json: bool) -> None:
     "--examine", default="200000", show_default=True, callback=count_or_all, metavar="N", help="Most samples, or all."
 )
 @click.option("--pictures", metavar="FOLDER", help="Write the pictures there, too.")
-@click.option("--picture-format", type=click.Choice(["png", "svg"]), default="png", show_default=True)
+@click.option("--picture-format", type=click.Choice(["png", "svg"]), default="png", show_default=True, help="Of them.")
 @budgeting
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")

@@ -114,5 +114,5 @@ def stopped(at: str, *words: object) -> Said:
 
 
 def _process(command: list[str], folder: object) -> Said:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200, check=False)
     return Said(done.returncode, done.stdout, done.stderr)

@@ -73,7 +73,7 @@ def model(data, source):
 def test_help_of_every_command():
     whole = succeeded("--help")
     assert [name for name in re.findall(r"^  (\w+)  +", whole, re.MULTILINE) if name in cli.commands] == [
-        "demo", "info", "plan", "fit", "merge", "transform", "reconstruct", "inspect", "copy", "export",
+        "demo", "info", "plan", "fit", "merge", "transform", "reconstruct", "inspect", "report", "copy", "export",
         "run", "schema",
     ]  # fmt: skip
     assert "..." not in whole.partition("Commands:")[2], "a summary was cut"

@@ -71,7 +71,7 @@ def test_photographs_of_all_sizes_without_resize_are_refused_with_it(photos, tmp
     assert not (tmp_path / "m.zarr").exists()
 
 
-def test_bad_files_are_skipped_and_listed(tmp_path):
+def test_bad_files_are_skipped_and_listed(undrawn, tmp_path):
     folder = tmp_path / "scans"
     folder.mkdir()
     for number, image in enumerate(pictures(20)):

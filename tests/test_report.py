@@ -27,6 +27,7 @@ from streampca.readers import idx
 from streampca.report import contents, figures, survey, write_report
 from streampca.report.spreading import FEWEST_RUNS, places_in, runs_spread
 from streampca.report.words import readable
+from streampca.units import format_seconds
 
 HOSTILE = ('"><img src=x onerror=alert(1)>.png', "$x_1$ <b>bold<|b> &amp; 日本\u202e.png", "{{ 7 * 7 }}'`.png")
 OF_MODEL = ["scree", "components", "walks", "compression"]
@@ -129,7 +130,8 @@ def test_sections_and_facts(page, folder, model):
         f"Principal components of {folder}", "48 samples", "12 x 12 (y, x), 144 features", "dual",
         f"6, holding {100 * model.explained_variance_ratio.sum():.3g} % of the variance",
         "By North's rule of thumb (sampling error of 48 independent samples)", "digits", "64.0 MiB (as asked)",
-        "passes over the collection", "n components", np.__version__, model.provenance["fingerprint"],
+        "passes over the collection", "n components", "uint8", "can be, 255.", np.__version__,
+        model.provenance["fingerprint"],
     ):  # fmt: skip
         assert fact in page.text, fact
 
@@ -168,7 +170,11 @@ def test_direction_and_control_characters_are_written_out():
     assert readable("a\u202eb\x00\udcff\n<>") == "a\\u202eb\\x00\\udcff\\n<>"
 
 
-def test_unusual_samples_are_measured_exactly(page, folder, model):
+def test_short_times_are_some_time():
+    assert [format_seconds(seconds) for seconds in (0, 0.04, 0.4, 12)] == ["0.001 s", "0.04 s", "0.4 s", "12 s"]
+
+
+def test_unusual_samples_are_measured_exactly(folder, model):
     """The inverted image has the largest error of all, by what the model says of it when asked."""
     raw = streampca.open_collection(folder)
     rows = raw.read(slice(0, 48)).reshape(-1, 12, 12)
@@ -253,16 +259,16 @@ def test_stream_is_decoded_few_times(undrawn, tmp_path, monkeypatch):
 def test_what_a_model_shows_by_itself(tmp_path):
     """Nothing but the model: what needs no samples is drawn, as SVG if asked, and one line says what is left out."""
     np.save(tmp_path / "x.npy", blobs(60))
-    streampca.fit(tmp_path / "x.npy", n_components=3, output=tmp_path / "model.zarr")
+    streampca.fit(tmp_path / "x.npy", n_components=1, output=tmp_path / "model.zarr")
     os.remove(tmp_path / "x.npy")
     words = ("-o", tmp_path / "r.html", "--pictures", tmp_path / "p", "--picture-format", "svg")
     said = succeeded("report", tmp_path / "model.zarr", *words, "-q")
-    page = Parsed(tmp_path / "r.html")
-    assert page.sections == [*OF_MODEL, *PLAIN]
+    page, pictures = Parsed(tmp_path / "r.html"), OF_MODEL[:3]  # sizes at one number of components are no curve
+    assert page.sections == [*pictures, *PLAIN]
     (note,) = (text for text in page.by_tag["p"] if text.startswith("Left out"))
     assert "x.npy does not exist" in note
-    assert sorted(os.listdir(tmp_path / "p")) == sorted(f"{name}.svg" for name in OF_MODEL)
-    assert said.count("wrote ") == 5
+    assert sorted(os.listdir(tmp_path / "p")) == sorted(f"{name}.svg" for name in pictures)
+    assert said.count("wrote ") == 4
     for image in page.all("img"):
         assert b"<svg" in base64.b64decode(image["src"].removeprefix("data:image/svg+xml;base64,"), validate=True)
 
@@ -294,6 +300,15 @@ def test_single_component_and_all_of_them(undrawn, tmp_path):
         assert Parsed(tmp_path / f"{k}.html").sections == [*OF_MODEL[: 3 if k == 1 else 4], *sections, *PLAIN]
 
 
+def test_values_that_give_an_axis_no_limits(model):
+    """Measures of one sample, taken twice, are the same but for rounding; labels may be missing or infinite."""
+    same = np.array([3.0, 3.0 * (1 + 1e-15)])
+    figures.plot.outliers(model, same, same, marked=[0, 1]).figure.canvas.draw()
+    labels = np.array([0.5, np.nan, np.inf])
+    coloured = figures.plot.scores(model, np.eye(3), labels).collections[0]
+    assert coloured.get_array().count() == 1
+
+
 # -- places, budgets, interruptions
 
 
@@ -308,6 +323,7 @@ def test_bad_places(undrawn, place, folder, model, tmp_path, monkeypatch):
         ("-o", "r.html", "--pictures", folder / "more"): "would become part of the collection",
         ("-o", "file/r.html"): "not a folder",
         ("-o", "r.html", "--collection", "nothing.npy"): "nothing.npy does not exist",
+        ("-o", "r.html", "--labels", "nothing.npy"): "column nothing.npy does not exist",
         ("-o", "r.html", "--memory", "1MiB"): "Set memory to at least",
     }
     for words, problem in bad.items():

@@ -129,6 +129,8 @@ def outliers(
         _scatter(ax, across, upwards)
     _plain(ax.xaxis, across)
     _plain(ax.yaxis, upwards)
+    _room(ax.set_xlim, across)
+    _room(ax.set_ylim, upwards)
     _usual(ax, across, upwards)
     _numbered(ax, across[rows], upwards[rows])
     count = model.n_components
@@ -280,6 +282,12 @@ def _plain(axis: Any, values: Array) -> None:
     if values.min() >= 1 and values.max() <= 10_000:
         axis.set_major_formatter(LogFormatter())
         axis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(2, 0.5)))
+
+
+def _room(set_limits: Any, values: Array) -> None:
+    """Give values that are the same but for rounding an axis about them: matplotlib finds no limits there."""
+    if values.max() <= values.min() * (1 + 1e-6):
+        set_limits(values.min() / 2, values.max() * 2)
 
 
 def _usual(ax: Axes, across: Array, upwards: Array) -> None:

@@ -21,7 +21,7 @@ from ..machine import hand_back
 from ..model import PCAModel
 from ..panels import DPI
 from .survey import AXES, QUANTILES, RowsOf, Survey, keeps_everything
-from .words import T2, counted, percent, picked_of, place_of
+from .words import T2, counted, percent, place_of
 
 FORMATS = {"png": "image/png", "svg": "image/svg+xml"}
 DRAWN = 8  # components drawn as images
@@ -207,7 +207,6 @@ def _reconstructions(survey: Survey) -> Picture:
 
 def _scores(survey: Survey) -> Picture:
     coloured = " in the colours of their labels" if survey.labels is not None else ""
-    drawn = picked_of(survey.examined, survey.n_samples)
     if survey.scores.shape[1] < 2:
         what, seen = "Scores along the only component", "Histogram of the scores."
     else:
@@ -215,7 +214,7 @@ def _scores(survey: Survey) -> Picture:
     return Picture(
         "scores",
         "Where samples lie",
-        f"{what} of {drawn}{coloured}: samples that are alike lie close together.",
+        f"{what}{coloured}: samples that are alike lie close together.",
         seen,
         lambda: plot.scores(survey.model, survey.scores, survey.labels, n_samples=survey.n_samples),
     )
@@ -226,7 +225,7 @@ def _quantiles(survey: Survey) -> Picture:
     return Picture(
         "quantiles",
         "Examples across the first two components",
-        f"The samples nearest to the {levels} % quantiles of the first two scores, ringed among all of them, and as "
+        f"The samples nearest to the {levels} % quantiles of the first two scores, ringed among the others, and as "
         "images in the same arrangement: from left to right component 1 grows, upwards component 2.",
         f"Scatter of two scores with a grid of quantiles, and the {len(survey.pinned)} images next to its crossings.",
         lambda: plot.quantiles(
