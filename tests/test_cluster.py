@@ -416,7 +416,13 @@ def test_a_cluster_without_workers(folder):
     port = free_port()
     wanted = Wanted(address=f"tcp://127.0.0.1:{port}", patience=3)
     message = r"had no worker within 3.0 s; start workers, or wait longer"
-    with processes(folder, scheduler(port)), pytest.raises(ClusterError, match=message), executing(wanted):
+    listening = distributed.Client  # it waits until the scheduler does
+    with (
+        processes(folder, scheduler(port)),
+        listening(wanted.address, timeout=60, set_as_default=False),
+        pytest.raises(ClusterError, match=message),
+        executing(wanted),
+    ):
         pass
 
 
