@@ -10,6 +10,7 @@ import numpy as np
 from ..bill import RUNTIME_BYTES
 from ..components import StoredComponents
 from ..errors import BudgetError
+from ..machine import hand_back
 from ..model import PCAModel
 from ..planning import Application, budget_of, plan_application, problem_of
 from ..planning.budget import most_that_fits, smallest
@@ -17,7 +18,7 @@ from ..prepare import Prepared
 from ..units import MIB, budget_size, format_bytes, parse_bytes
 
 # Fonts, a picture's raster and its copies while it is encoded, and all pictures as encoded; benchmarks/report.py.
-DRAWING = 12 * MIB
+DRAWING = 14 * MIB
 MOST_DOTS = 100_000  # samples drawn as dots, or counted by cells
 DOT_BYTES = 160  # of one: its values, and what matplotlib makes of them
 DOTS_SHARE = 16  # of the budget, at most
@@ -138,10 +139,11 @@ def leading(model: PCAModel, count: int) -> PCAModel:
     """A model's first components, in memory; itself where it holds these and no more."""
     if count >= model.n_components and not isinstance(model.components, StoredComponents):
         return model
-    bound = model.variance_bound
+    bound, components = model.variance_bound, np.asarray(model.components[:count])
+    hand_back()  # what decoding them left
     return replace(
         model,
-        components=np.asarray(model.components[:count]),
+        components=components,
         explained_variance=model.explained_variance[:count],
         error_bound=model.error_bound[:count],
         angle_bound=model.angle_bound[:count],
