@@ -18,6 +18,11 @@ def without_secrets(text: str) -> str:
     return _QUERY.sub(r"\1***", _USER.sub("***@", text)) if "://" in text else text
 
 
+def readable(text: str) -> str:
+    """Text with what cannot be printed written out: control characters, lone surrogates, changes of direction."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
 class StreampcaError(Exception):
     """Base of every error raised on purpose; `exit_code` is what the command line ends with."""
 
@@ -65,16 +70,14 @@ class ClusterError(StreampcaError, RuntimeError):
     """A cluster that cannot be reached, is lost, or whose workers lack what the work takes."""
 
 
+class ClusterLostError(ClusterError):
+    """A cluster that was lost at work; a fit that is kept (`exit_code` 75) goes on from where it was."""
+
+
 class Stopped(StreampcaError):  # noqa: N818 - it is no error that somebody stops a run
     """A run was told to stop, and goes on where it was when it is started again."""
 
     exit_code = 75
-
-
-class ClusterLostError(ClusterError, Stopped):
-    """A cluster that was lost at work, which goes on when it is there again; from where it was, if that is kept."""
-
-    exit_code = ClusterError.exit_code  # that of `Stopped` where it is kept
 
 
 class FaultError(StreampcaError, RuntimeError):

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .errors import ModelError, OutputError, RequestError, first_line
+from .errors import ModelError, RequestError, first_line
 from .model import PCAModel
-from .outputs import check_place, open_sink, staged
+from .outputs import check_file, open_sink, staged
 from .sinks import Table
 from .store import read_model
 from .units import GIB, MIB, format_shape
@@ -134,13 +134,7 @@ def _checked(path: str, overwrite: bool) -> str:
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in ENDINGS:
         raise RequestError(f"output {path} ends in none of {', '.join(ENDINGS)}; choose one of these formats.")
-    if os.path.isdir(path):
-        raise OutputError(f"{path} is a folder; choose another output.")
-    if os.path.lexists(path) and not overwrite:
-        raise OutputError(
-            f"{path} exists already; choose another output, or replace it with --overwrite (overwrite=True)."
-        )
-    check_place(path)
+    check_file(path, overwrite=overwrite)
     return suffix
 
 

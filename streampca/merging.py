@@ -154,7 +154,7 @@ class _Piece:
         model = _loaded(source)
         name = model.name if isinstance(source, str) else f"model {number}"
         about = model.provenance
-        if "plan" not in about or about["plan"].get("method") != "covariance":
+        if (about.get("plan") or {}).get("method") != "covariance":
             raise ModelError(
                 f"{name} keeps no statistic that could be merged; fit it again with --method covariance "
                 "(method='covariance')."
@@ -276,7 +276,7 @@ def _whole(pieces: list[_Piece]) -> tuple[dict[str, Any], Problem, Request]:
     plan = first.about["plan"]
     problem, request = _of_fields(Problem, plan["problem"]), _of_fields(Request, plan["request"])
     problem = replace(problem, sample_shape=tuple(problem.sample_shape))
-    skipped = first.about.get("skipped", [])
+    skipped = first.about.get("skipped") or []
     if first.part is not None:
         data = {name: first.data[name] for name in ("source", "fingerprint", "sample_weight")}
         data |= {name: first.about.get(name) for name in ("dtype", "nbytes", "units")}
@@ -293,7 +293,7 @@ def _whole(pieces: list[_Piece]) -> tuple[dict[str, Any], Problem, Request]:
         "dtype": dtypes.pop() if len(dtypes) == 1 else None,
         "nbytes": None if None in sizes else sum(sizes),
         "units": pieces[0].about.get("units"),
-        "skipped": [item for piece in pieces for item in piece.about.get("skipped", [])],
+        "skipped": [item for piece in pieces for item in piece.about.get("skipped") or []],
         "merged": merged,
     }
     n_samples = sum(piece.about["plan"]["problem"]["n_samples"] for piece in pieces)

@@ -140,12 +140,31 @@ def check_output(path: str, kind: str, *, overwrite: bool) -> str:
     if os.path.lexists(bare):
         if not _is_ours(bare, kind):
             raise OutputError(f"{path} exists and is not {kind} written by streampca; choose another output.")
-        if not overwrite:
-            raise OutputError(
-                f"{path} exists already; choose another output, or replace it with --overwrite (overwrite=True)."
-            )
+        _check_replacing(path, overwrite)
     check_place(bare)
     return suffix
+
+
+def check_file(path: str, *, overwrite: bool) -> None:
+    """Refuse a place where no file can be made, or where one must stay, before anything is computed.
+
+    Raises
+    ------
+    OutputError
+        If it is a folder, exists already and `overwrite` is false, or see `check_place`.
+    """
+    if os.path.isdir(path):
+        raise OutputError(f"{path} is a folder; choose another output.")
+    if os.path.lexists(path):
+        _check_replacing(path, overwrite)
+    check_place(path)
+
+
+def _check_replacing(path: str, overwrite: bool) -> None:
+    if not overwrite:
+        raise OutputError(
+            f"{path} exists already; choose another output, or replace it with --overwrite (overwrite=True)."
+        )
 
 
 def check_place(path: str) -> None:

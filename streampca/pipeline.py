@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
-import glob
 import os
 from collections.abc import Set
 from contextlib import nullcontext
@@ -29,10 +27,9 @@ from .model import PCAModel, load_model
 from .outputs import check_output, check_place, discard
 from .planning import Plan, budget_of
 from .prepare import Prepared
-from .readers import Collection
-from .readers.sniff import is_several
+from .readers import Collection, check_apart, paths_of
 from .record import LISTING, PICTURES, REPORT, check_directory, recorded, recorded_run, write_summary
-from .report import check_room, write_report
+from .report import check_room, picture_files, write_report
 from .request import HOW, Request
 from .running import executing
 from .saving import FOLDER, Checkpointing, clear_finished
@@ -205,30 +202,9 @@ def _listing(run: Run, outputs: _Outputs) -> str | None:
 
 def _check_apart(run: Run, outputs: _Outputs) -> None:
     """Refuse outputs that would replace what the run reads, or become part of it."""
-    source = run.collection.source
-    sources = {os.path.realpath(path) for path in ([source] if isinstance(source, str) else source)}
-    read = sources | {os.path.realpath(run.model)} if run.model else sources
-    for path in outputs.files:
-        if os.path.realpath(path) in read:
-            raise RequestError(f"output {path} is what the run reads; choose another output.")
-    for path in outputs.files:
-        if isinstance(source, str) and _becomes_part(path, source):
-            raise RequestError(
-                f"output {path} would become part of the collection {source} the next time; choose an output elsewhere."
-            )
-    if outputs.pictures and sources & {str(folder) for folder in Path(os.path.realpath(outputs.pictures)).parents}:
-        raise RequestError(
-            f"pictures in {outputs.pictures} would become part of the collection; choose an output.directory outside "
-            "the source."
-        )
-
-
-def _becomes_part(path: str, source: str) -> bool:
-    """Whether an output of this name would be found by a glob, or in a folder whose arrays are one collection."""
-    if glob.has_magic(source):
-        return fnmatch.fnmatch(os.path.normpath(path), os.path.normpath(source))
-    above = os.path.dirname(os.path.realpath(path))
-    return above == os.path.realpath(source) and os.path.isdir(source) and is_several(source)
+    drawn = picture_files(outputs.pictures) if outputs.pictures else []
+    files = [*outputs.files, *filter(None, [outputs.report]), *drawn]
+    check_apart(files, [*paths_of(run.collection.source), *filter(None, [run.model])])
 
 
 def _check_outputs(run: Run, outputs: _Outputs, kept: Set[str]) -> None:
@@ -300,7 +276,7 @@ def _check_applying(task: _Fit, outputs: _Outputs) -> None:
     if outputs.images:
         unnormalized = Prepared(task.raw, collection.preparation.unnormalized)
         used = min(k, run.output.n_components or k)
-        how |= {"makes_images": True, "residual": run.output.residual}
+        how |= {"makes_images": True, "residual": run.output.residual, "whole": run.output.whole}
         check_foreseen(unnormalized, collection.frame, used, **how)
 
 
@@ -333,7 +309,7 @@ def _earlier_model(task: _Fit, outputs: _Outputs) -> PCAModel | None:
 def _change(task: _Fit, model: PCAModel) -> str | None:
     """The first thing a run asks that is not what a model was fitted with, in words."""
     collection, fitted, source = task.collection, model.provenance, task.raw.source
-    asked = fitted.get("plan", {}).get("request")
+    asked = (fitted.get("plan") or {}).get("request")
     before = {} if asked is None else {**vars(Request()), **asked}  # options that came later were at their defaults
     before |= model.preparation.to_json()
     now = {**vars(request_of(task.run)), **collection.preparation.to_json()}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,10 +13,10 @@ import streampca
 from streampca import plot
 from streampca.compression import Compression
 from streampca.errors import RequestError
+from streampca.plot.spectrum import reached
 from streampca.prepare import Preparation
 from streampca.solve import Rule, count_components
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
@@ -52,6 +52,16 @@ def replace_spectrum(values, total, kept, n, p, *, known):
     made = spectrum(values[:kept], values if known else None, n, p)
     made.total_variance, made.explained_variance_ratio = total, values[:kept] / total
     return made
+
+
+def test_shares_named_elsewhere_are_those_that_are_marked():
+    """Of white noise 80 % takes more components than are shown: neither the picture nor a caption names a number."""
+    for values, some in ((np.linspace(1.2, 0.8, 200), False), (np.geomspace(1, 1e-6, 200), True)):
+        model = replace_spectrum(values, values.sum(), 6, 100_000, 200, known=True)
+        right = plot.scree(model).figure.axes[-1]
+        marked = [text.get_text() for text in right.texts]
+        assert marked == [f"{100 * mark:.0f} % by {number}" for number, mark in reversed(reached(model).items())]
+        assert bool(marked) == some
 
 
 def test_nothing_is_drawn_that_is_not_known():
@@ -100,6 +110,7 @@ def test_pictures_are_in_the_units_of_images(x, steps):
         np.testing.assert_allclose(row[1].images[0].get_array(), kept)
     middle = plot.walks(model, 1, [0.0])[0, 0].images[0].get_array()
     np.testing.assert_allclose(middle, model.inverse_transform(np.zeros((1, 1)))[0])
+    np.testing.assert_allclose(plot.mean_and_components(model, 1)[0].images[0].get_array(), middle)
 
 
 def test_samples_nearest_to_quantiles_are_arranged_as_their_scores(model, x):
@@ -125,24 +136,19 @@ def test_samples_nearest_to_quantiles_are_arranged_as_their_scores(model, x):
     np.testing.assert_array_equal(rings, scores[nearest.ravel(), :2])
 
 
-def test_the_threes():
-    """Figure 14.23 of The Elements of Statistical Learning: tails lengthen one way, strokes thicken the other."""
-    if not (DATA / "zip_train.npz").exists():
-        pytest.skip("shared/data/zip_train.npz is not here")
-    with np.load(DATA / "zip_train.npz") as arrays:
-        images, labels = (arrays[name] for name in ("images", "labels"))
-    threes = images[labels == 3].reshape(-1, 16, 16)
-    assert len(threes) == 658
-    model = fitted(threes, 50)
-    shares = np.cumsum(model.explained_variance_ratio)
-    assert shares[11] == pytest.approx(0.63, abs=0.01)
-    assert shares[49] == pytest.approx(0.90, abs=0.01)
-    scores = model.transform(threes)
-    grid = threes[plot.nearest_to_quantiles(scores)]
-    ink, tail = (grid + 1).sum(axis=(2, 3)), (grid[:, :, 11:, :4] + 1).sum(axis=(2, 3))
-    # Either component may point either way: only that the means of rows and columns are in order is asserted.
-    assert abs(np.corrcoef(np.arange(5), ink.mean(axis=1))[0, 1]) > 0.95
-    assert abs(np.corrcoef(np.arange(5), tail.mean(axis=0))[0, 1]) > 0.8
+def test_samples_at_quantiles_are_read_one_at_a_time(model, x):
+    """What was read for one picture is gone before the next is: a report pays for one raw image."""
+    alive = []
+
+    class Samples:
+        def __getitem__(self, row):
+            assert not any(each() is not None for each in alive)
+            image = x[row].copy()
+            alive.append(weakref.ref(image))
+            return image
+
+    plot.quantiles(model, model.transform(x), Samples())
+    assert len(alive) > 1
 
 
 def test_outliers_are_ringed_and_numbered(model):

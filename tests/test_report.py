@@ -10,9 +10,11 @@ import re
 import shutil
 import struct
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import given
@@ -21,12 +23,11 @@ from PIL import Image
 from shell import succeeded, typed
 
 import streampca
-from streampca.errors import BudgetError, ModelError, RequestError
+from streampca.errors import BudgetError, ModelError, OutputError, RequestError, readable
 from streampca.events import BlockDone, Drawing, PassStarted
 from streampca.readers import idx
 from streampca.report import contents, figures, survey, write_report
 from streampca.report.spreading import FEWEST_RUNS, places_in, runs_spread
-from streampca.report.words import readable
 from streampca.units import format_seconds
 
 HOSTILE = ('"><img src=x onerror=alert(1)>.png', "$x_1$ <b>bold<|b> &amp; 日本\u202e.png", "{{ 7 * 7 }}'`.png")
@@ -94,13 +95,13 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folder(place):
-    """Images in folders that are their labels; three have hostile names, one of them is odd to look at."""
+    """Images in folders that are their labels; three are odd to look at, and have hostile names."""
     images, labels = blobs(48), ("left", "<i>right</i>".replace("/", "|"))
     for number, image in enumerate(images):
         name = HOSTILE[number] if number < len(HOSTILE) else f"{number:02d}.png"
         target = place / "images" / labels[number % 2] / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(255 - image if number == 0 else image).save(target)
+        Image.fromarray(255 - image if number < len(HOSTILE) else image).save(target)
     return place / "images"
 
 
@@ -124,6 +125,7 @@ def page(place, folder, model):
 
 def test_sections_and_facts(page, folder, model):
     assert page.sections == [*OF_MODEL, *OF_SAMPLES, *PLAIN]
+    assert [*figures.NAMES] == [*OF_MODEL, *OF_SAMPLES]
     links = [link["href"] for link in page.all("a")]
     assert {link.removeprefix("#") for link in links} == set(page.sections)
     for fact in (
@@ -162,7 +164,9 @@ def test_names_cannot_inject(page):
     assert all(image["src"].startswith("data:image/png;base64,") for image in page.all("img"))
     assert all(link["href"].startswith("#") for link in page.all("a"))
     cells = page.by_tag["td"]
-    assert any(cell.endswith(HOSTILE[0]) for cell in cells), "the odd one is listed, by its name as it is"
+    for name in HOSTILE:
+        (cell,) = (cell for cell in cells if cell.endswith(readable(name)))
+        assert "49" not in cell, "text is not run as a template"
     assert "<i>right<|i>" in cells
 
 
@@ -175,7 +179,7 @@ def test_short_times_are_some_time():
 
 
 def test_unusual_samples_are_measured_exactly(folder, model):
-    """The inverted image has the largest error of all, by what the model says of it when asked."""
+    """Those with the largest T2, and of the others those with the largest errors, by what the model says if asked."""
     raw = streampca.open_collection(folder)
     rows = raw.read(slice(0, 48)).reshape(-1, 12, 12)
     errors, scores = model.reconstruction_error(rows), model.transform(rows).astype(np.float64)
@@ -189,6 +193,49 @@ def test_unusual_samples_are_measured_exactly(folder, model):
     assert [sample.position for sample in by_error] == left[:4]
     np.testing.assert_allclose(found.t2, t2, rtol=1e-4)
     np.testing.assert_allclose(found.spe, errors, rtol=1e-4)
+
+
+def test_components_that_are_rounding_count_in_no_measure(undrawn):
+    """The last variance is far below what float32 scores tell: the page says what the model says."""
+    rng = np.random.default_rng(0)
+    rows = (rng.standard_normal((60, 6)) * [9, 7, 5, 3, 1, 1e-4] + 100).astype(np.float32)
+    model = streampca.fit(rows, n_components=6)
+    model = replace(model, components=np.float32(model.components))
+    assert 1e-12 < model.explained_variance[-1] / model.explained_variance[0] < 1e-7
+    found, t2 = survey(model, streampca.open_collection(rows)), np.asarray(model.hotelling_t2(rows))
+    np.testing.assert_allclose(found.t2, t2, rtol=1e-4)
+    for sample in found.unusual:
+        np.testing.assert_allclose(sample.t2, t2[sample.position], rtol=1e-4)
+
+
+def test_samples_are_read_as_they_are_drawn(folder, model):
+    found = survey(model, streampca.open_collection(folder), memory="64MiB")
+    assert [each.name for each in figures.pictures_of_samples(replace(found, samples=None))] == OF_SAMPLES
+
+
+def test_every_dot_is_drawn_once(folder, model, monkeypatch):
+    """Of the samples that stand out some are among the dots, others are added to them."""
+    found = survey(model, streampca.open_collection(folder), memory="64MiB")
+    drawn = []
+    monkeypatch.setattr(figures.plot, "outliers", lambda model, t2, spe, **how: drawn.append((t2, spe, how["marked"])))
+    some = replace(found, places=range(0, 48, 2), t2=found.t2[::2], spe=found.spe[::2])
+    others = sum(sample.position % 2 for sample in found.unusual)
+    assert 0 < others < len(found.unusual)
+    for survey_, count in ((found, 48), (some, 24 + others)):
+        next(each for each in figures.pictures_of_samples(survey_) if each.name == "outliers").draw()
+        t2, spe, marked = drawn.pop()
+        assert len(t2) == len(spe) == count
+        for row, sample in zip(marked, found.unusual, strict=True):
+            np.testing.assert_allclose((t2[row], spe[row]), (sample.t2, sample.spe), rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["png", "svg"])
+def test_the_same_picture_is_the_same_file(model, kind):
+    first, again = (
+        figures.drawn(next(figures.pictures_of_model(model, model, model.compression())), kind) for _ in range(2)
+    )
+    assert first == again
+    assert not hasattr(first, "draw"), "what was drawn is let go"
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed")
@@ -292,12 +339,14 @@ def test_array_of_a_file_is_found_again(undrawn, tmp_path):
 
 
 def test_single_component_and_all_of_them(undrawn, tmp_path):
-    """One component has no quantiles; where nothing is left out, errors say nothing."""
+    """One component has no quantiles; where nothing is left out, errors say nothing, and are not told."""
     images = blobs(60)[:, 4:6, 4:6]
     some = ["reconstructions", "scores"]
     for k, sections in ((1, [*some, "outliers", "unusual"]), (4, [*some, "quantiles", "unusual"])):
         write_report(streampca.fit(images, n_components=k), tmp_path / f"{k}.html", collection=images)
-        assert Parsed(tmp_path / f"{k}.html").sections == [*OF_MODEL[: 3 if k == 1 else 4], *sections, *PLAIN]
+        page = Parsed(tmp_path / f"{k}.html")
+        assert page.sections == [*OF_MODEL[: 3 if k == 1 else 4], *sections, *PLAIN]
+        assert ("squared error" in page.text) == (k == 1)
 
 
 def test_values_that_give_an_axis_no_limits(model):
@@ -347,11 +396,53 @@ def test_remedy_for_memory_works(undrawn, model, folder, tmp_path):
     write_report(model, tmp_path / "r.html", memory=least)
 
 
-def test_source_is_not_overwritten(undrawn, tmp_path):
-    np.save(tmp_path / "x.npy", blobs(60))
-    found = streampca.fit(tmp_path / "x.npy", n_components=2)
-    with pytest.raises(RequestError, match="is what the report reads"):
-        write_report(found, tmp_path / "x.npy", overwrite=True)
+@pytest.fixture
+def sources(here):
+    """The same samples as arrays in files, as image files, and as a list of these."""
+    images = blobs(20)
+    os.mkdir("scans")
+    for number, image in enumerate(images):
+        Image.fromarray(image).save(f"scans/{number}.png")
+    np.save("x.npy", images)
+    with h5py.File("x.h5", "w") as file:
+        file["x"], file["other"] = images, images[:, :5]
+    Path("list.txt").write_text("".join(f"scans/{number}.png\n" for number in range(20)))
+
+
+FITTED = [
+    ("x.npy", "x.npy", None),
+    ("x.h5", "x.h5", None),
+    ("scans/*.png", "scans/3.png", None),
+    ("scans/*.png", "r.html", "scans"),
+]
+LISTED = [("@list.txt", "list.txt", None), ("@list.txt", "scans/3.png", None)]  # a model does not say of which list
+
+
+@pytest.mark.parametrize(
+    ("source", "page", "pictures", "named"),
+    [(*case, False) for case in FITTED] + [(*case, True) for case in FITTED + LISTED],
+)
+def test_samples_are_not_overwritten(undrawn, sources, source, page, pictures, named):
+    """Neither by the page nor by pictures, which would be taken for samples the next time."""
+    options = {"key": "x"} if source == "x.h5" else {}
+    model = streampca.fit(source, n_components=2, **options)
+    there = sorted(os.listdir()), sorted(os.listdir("scans"))
+    if named:
+        options["collection"] = source
+    with pytest.raises(RequestError, match=r"is what the run reads|would become part of the collection"):
+        write_report(model, page, pictures=pictures, overwrite=True, **options)
+    assert (sorted(os.listdir()), sorted(os.listdir("scans"))) == there
+    write_report(model, "elsewhere.html", pictures="elsewhere", **options)
+    assert "Left out" not in Parsed("elsewhere.html").text
+
+
+def test_pictures_in_the_way_are_found_before_anything_is_computed(model, folder, tmp_path):
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p" / "unusual.png").write_text("mine")
+    events = []
+    with pytest.raises(OutputError, match=r"unusual\.png exists already"):
+        write_report(model, tmp_path / "r.html", pictures=tmp_path / "p", collection=folder, listener=events.append)
+    assert events == []
 
 
 def test_interrupted_report_leaves_what_was_there(model, tmp_path, monkeypatch):
@@ -361,7 +452,7 @@ def test_interrupted_report_leaves_what_was_there(model, tmp_path, monkeypatch):
     def interrupted(picture, kind):
         if picture.name == "walks":
             raise KeyboardInterrupt
-        return figures.Drawn(picture, b"", kind, 1, 1)
+        return figures.Drawn(picture.name, picture.title, picture.caption, picture.alt, b"", kind, 1, 1)
 
     monkeypatch.setattr(contents, "drawn", interrupted)
     with pytest.raises(KeyboardInterrupt):

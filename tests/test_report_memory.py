@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 import streampca
-from streampca.units import MIB
+from streampca.errors import BudgetError
+from streampca.units import MIB, parse_bytes
 
 pytestmark = pytest.mark.slow
 
@@ -37,19 +39,25 @@ print(json.dumps(peaks))
 
 
 def test_reports_stay_within_the_budget(tmp_path):
-    """Of samples that are more than the budget, and by components that do not fit it and stay on disk."""
+    """Of samples that are more than the budget, by components that stay on disk, and of tall and of large pictures."""
     rng = np.random.default_rng(0)
-    shapes = {"many": ((48_000, 32, 32), 10), "wide": ((250, 128, 128), 240)}
-    for name, (shape, k) in shapes.items():
+    shapes = {"tall": (200, 40, 16), "large": (200, 300, 300), "many": (48_000, 32, 32), "wide": (250, 128, 128)}
+    for name, shape in shapes.items():
         np.save(tmp_path / f"{name}.npy", rng.integers(0, 256, shape, dtype=np.uint8))
+        k = 240 if name == "wide" else 10
         streampca.fit(tmp_path / f"{name}.npy", n_components=k, output=tmp_path / f"{name}.zarr")
-    asked = json.dumps([("many", 32 * MIB, None), ("wide", 32 * MIB, 1)])
+    with pytest.raises(BudgetError) as refusal:
+        streampca.write_report(tmp_path / "tall.zarr", tmp_path / "tall.html", memory=MIB)
+    least = parse_bytes(re.search(r"at least (\w+)\.", str(refusal.value))[1])
+    budgets = {"tall": least, "large": 76 * MIB, "many": 32 * MIB, "wide": 32 * MIB}
+    asked = json.dumps([(name, budget, 1 if name == "wide" else None) for name, budget in budgets.items()])
     command = [sys.executable, "-c", WORKER, str(tmp_path), asked]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr[-2000:]
     peaks = json.loads(done.stdout)
     if None in peaks.values():
         pytest.skip("this system does not tell a process its peak")
-    assert max(peaks.values()) < 32 * MIB, peaks
+    for name, budget in budgets.items():
+        assert budget / 3 < peaks[name] < budget, peaks
     assert "48000 samples" in (tmp_path / "many.html").read_text()
     assert "of 240 components, which are those that fit the memory allowed" in (tmp_path / "wide.html").read_text()

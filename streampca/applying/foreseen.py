@@ -15,6 +15,7 @@ from ..readers import Collection
 from ..subspace import Subspace, working_dtype
 from ..units import budget_size, format_bytes, parse_bytes
 from .pieces import Pieces
+from .together import patches_of
 from .writing import fits
 
 
@@ -27,6 +28,7 @@ def check_foreseen(
     stored: bool,
     makes_images: bool,
     residual: bool = False,
+    whole: bool = False,
     memory: int | str | None,
 ) -> None:
     """Refuse scores or images of a collection that could not be made with as many components.
@@ -47,6 +49,8 @@ def check_foreseen(
         Whether images are made, or scores.
     residual : bool
         Whether, of images, what they leave of the samples.
+    whole : bool
+        Whether pictures are put together of windows.
     memory : int, str or None
         Budget; the default as for `Request`.
 
@@ -54,8 +58,11 @@ def check_foreseen(
     ------
     BudgetError
         If not even the smallest pieces fit, naming the budget that would do.
+    RequestError
+        If pictures are to be put together, and samples are no windows.
     """
-    made, wide = {"makes_images": makes_images, "residual": residual}, np.dtype(np.float64)
+    windows, wide = patches_of(collection, frame).windows if whole else None, np.dtype(np.float64)
+    made: dict[str, Any] = {"makes_images": makes_images, "residual": residual, "windows": windows}
     kinds = (np.dtype(dtype), wide)
     works = [_foreseen(collection, frame, kind, n_components, stored=stored, **made) for kind in kinds]
     budget, source = budget_of(None if memory is None else parse_bytes(memory))

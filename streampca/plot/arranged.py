@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from ..errors import RequestError
 from ..panels import SMALL, Array, AxesGrid, draw, new_figure
+from ..views import View, view_of
 from .images import explain, scale_of
 from .kept import prepared_rows
 from .points import check_axes, ring
 from .points import scores as draw_scores
-from .views import View, view_of
 
 if TYPE_CHECKING:
     from ..model import PCAModel
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 CUT = (0.5, 99.5)  # per cent of the pixels of all images together, between black and white
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+SCATTER = 6.0  # inches that the scatter is wide
 
 
 def quantiles(
@@ -79,9 +80,9 @@ def quantiles(
     nearest = nearest_to_quantiles(scores, quantiles, axes)
     check_axes(axes, model.n_components)
     view, count = view_of(model, 1), len(quantiles)
-    height = max(4.5, 0.8 + count * 1.0 * view.aspect)
-    figure = figure if figure is not None else new_figure(6.0 + 1.1 * count, height)
-    left, right = cast("AxesGrid", figure.subfigures(1, 2, width_ratios=(6.0, 1.1 * count)))
+    width, height = quantiles_size(view, count)
+    figure = figure if figure is not None else new_figure(width, height)
+    left, right = cast("AxesGrid", figure.subfigures(1, 2, width_ratios=(SCATTER, width - SCATTER)))
     ax = draw_scores(model, scores, labels, axes, left.subplots(), n_samples)
     x, y = (np.asarray(scores[:, number - 1]) for number in axes)
     for draw_line, values in ((ax.axvline, x), (ax.axhline, y)):
@@ -89,10 +90,15 @@ def quantiles(
             draw_line(value, color="black", linestyle=":", linewidth=0.7)
     ring(ax, x[nearest.ravel()], y[nearest.ravel()])
     grid: AxesGrid = right.subplots(count, count, squeeze=False)
-    _arranged(grid, model, view, {row: samples[row] for row in np.unique(nearest).tolist()}, nearest)
+    _arranged(grid, model, view, samples, nearest)
     _name_quantiles(right, grid, quantiles, axes)
     explain(right, view, "value")
     return grid
+
+
+def quantiles_size(view: View, count: int) -> tuple[float, float]:
+    """Inches of a picture with so many quantiles each way."""
+    return SCATTER + 1.1 * count, max(4.5, 0.8 + count * view.aspect)
 
 
 def nearest_to_quantiles(
@@ -137,23 +143,25 @@ def nearest_to_quantiles(
     return np.array(found, np.intp)
 
 
-def _arranged(
-    grid: AxesGrid, model: PCAModel, view: View, samples: dict[int, Array], nearest: npt.NDArray[np.intp]
-) -> None:
-    """Draw samples, as prepared, on one scale."""
-    frame, pictures = model.frame, {}
-    for row, sample in samples.items():
-        pictures[row] = view.one(frame.images(prepared_rows(model, [np.asarray(sample)]))[0])
-    every = np.stack(list(pictures.values()))
-    limits = scale_of(view, every if view.is_line else _without_extremes(every))
-    for ax, row in zip(grid.ravel(), nearest.ravel().tolist(), strict=True):
-        draw(ax, pictures[row], limits, captions=view.captions, x=view.along)
+def _arranged(grid: AxesGrid, model: PCAModel, view: View, samples: Any, nearest: npt.NDArray[np.intp]) -> None:
+    """Draw samples, as prepared, on one scale; they are read, and made into pictures, one at a time."""
+    rows, where = np.unique(nearest, return_inverse=True)
+    pictures = np.empty((len(rows), *view.picture_shape), model.components.dtype)  # float32 if that holds them
+    for at, row in enumerate(rows.tolist()):
+        prepared = prepared_rows(model, [np.asarray(samples[row])])
+        pictures[at] = view.one(model.frame.images(prepared)[0])
+    limits = _without_extremes(view, pictures)
+    for ax, at in zip(grid.ravel(), where.ravel().tolist(), strict=True):
+        draw(ax, pictures[at], limits, captions=view.captions, x=view.along)
 
 
-def _without_extremes(images: Array) -> Array:
-    """Values cut where only a few in a thousand lie beyond: one hot pixel would leave all images black."""
-    low, high = np.nanpercentile(images, CUT)
-    return np.clip(images, low, high)
+def _without_extremes(view: View, pictures: Array) -> Array:
+    """Black and white where only a few in a thousand lie beyond: one hot pixel would leave all images black."""
+    known, low, high = pictures[np.isfinite(pictures)], -np.inf, np.inf
+    if len(known) and not view.is_line:
+        low, high = map(float, np.percentile(known, CUT, overwrite_input=True))
+    each = np.stack([scale_of(view, np.clip(picture, low, high)) for picture in pictures])
+    return np.stack([each[..., 0].min(axis=0), each[..., 1].max(axis=0)], axis=-1)
 
 
 def _name_quantiles(figure: AnyFigure, grid: AxesGrid, quantiles: Sequence[float], axes: tuple[int, int]) -> None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from ..errors import OutputError
 from ..outputs import staged
 from ..panels import DPI, Array, AxesGrid, new_figure
+from ..views import view_of
 from .images import mean_and_components
 from .kept import reconstructions
 from .points import scores as draw_scores
 from .spectrum import scree
-from .views import view_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,13 +81,32 @@ def save(figure_or_axes: Figure | Axes | AxesGrid, path: str | os.PathLike[str])
     OutputError
         If the ending names no format or the file cannot be written.
     """
+    kind = os.path.splitext(path)[1].lstrip(".").lower()
+    if kind not in _figure_of(figure_or_axes).canvas.get_supported_filetypes():
+        raise OutputError(f"{os.fspath(path)} has no ending that names a picture format; call it .png, .pdf or .svg.")
+    with staged(os.fspath(path)) as partial:
+        encode(figure_or_axes, partial, kind)
+
+
+def encode(figure_or_axes: Figure | Axes | AxesGrid, file: str | IO[bytes], kind: str) -> tuple[float, float]:
+    """Write the figure that these axes are on to a path or an open file, in a format of matplotlib's.
+
+    Returns
+    -------
+    (float, float)
+        Its width and height in inches.
+    """
     from matplotlib import rc_context
 
-    first: Any = figure_or_axes.flat[0] if isinstance(figure_or_axes, np.ndarray) else figure_or_axes
-    figure = getattr(first, "figure", first).canvas.figure  # axes may be on a part of the figure
-    ending = os.path.splitext(path)[1].lstrip(".").lower()
-    if ending not in figure.canvas.get_supported_filetypes():
-        raise OutputError(f"{os.fspath(path)} has no ending that names a picture format; call it .png, .pdf or .svg.")
-    with staged(os.fspath(path)) as partial, warnings.catch_warnings(), rc_context({"svg.hashsalt": "streampca"}):
+    figure = _figure_of(figure_or_axes)
+    with warnings.catch_warnings(), rc_context({"svg.hashsalt": "streampca"}):
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # of names in other scripts
-        figure.savefig(partial, dpi=DPI, format=ending, metadata=_UNDATED.get(ending))
+        figure.savefig(file, dpi=DPI, format=kind, metadata=_UNDATED.get(kind))
+    width, height = figure.get_size_inches()
+    return float(width), float(height)
+
+
+def _figure_of(figure_or_axes: Any) -> Figure:
+    """The whole figure that axes, a grid of them, or a part of it are on."""
+    first = figure_or_axes.flat[0] if isinstance(figure_or_axes, np.ndarray) else figure_or_axes
+    return cast("Figure", getattr(first, "figure", first).canvas.figure)

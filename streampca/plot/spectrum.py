@@ -55,8 +55,18 @@ def scree(model: PCAModel, ax: Axes | None = None) -> Axes:
     ax.set_xlabel("component")
     ax.set_xlim(0.5, len(ratios) + 0.5)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    _sums(ax, np.arange(1, len(ratios) + 1), np.cumsum(ratios))
+    _sums(ax, np.cumsum(ratios), reached(model))
     return ax
+
+
+def reached(model: PCAModel) -> dict[int, float]:
+    """Which numbers of components reach shares of `MARKS`, of those that `scree` shows: number to share, ascending.
+
+    Of shares that one number reaches together, the highest.
+    """
+    known = _Known.of(model)
+    sums = np.cumsum(known.values / known.total)
+    return {int(np.argmax(sums >= mark)) + 1: mark for mark in MARKS if sums[-1] >= mark}
 
 
 @dataclass(frozen=True)
@@ -146,16 +156,14 @@ def _rules(ax: Axes, known: _Known) -> None:
         legend_below(ax, 2)
 
 
-def _sums(ax: Axes, numbers: Array, sums: Array) -> None:
+def _sums(ax: Axes, sums: Array, marks: dict[int, float]) -> None:
     """Draw the cumulative curve on axes of its own and mark where it reaches each share people ask for."""
     right = ax.twinx()
-    right.plot(numbers, 100 * sums, color=RED, linewidth=1.5, marker="." if len(sums) == 1 else "")
+    right.plot(np.arange(1, len(sums) + 1), 100 * sums, color=RED, linewidth=1.5, marker="." if len(sums) == 1 else "")
     right.set_ylabel("variance, together (%)", color=RED)
     right.set_ylim(0, 104)
-    # Of marks that one component reaches together only the highest is worth a text.
-    reached = {int(np.argmax(sums >= mark)) + 1: mark for mark in MARKS if sums[-1] >= mark}
     level = np.inf
-    for number, mark in reversed(reached.items()):
+    for number, mark in reversed(marks.items()):
         # From the highest mark down, each text goes below the one before: beside its mark it could cover another.
         level = min(100 * mark - 5, level - 7)
         at, late = (number, 100 * sums[number - 1]), number > 0.7 * len(sums)

@@ -7,13 +7,13 @@ that is `prepare`'s work. Errors name the file.
 
 A format of arrays describes them as a `StoredArray`, which the package `stored` makes samples of; image files, a sample
 each, are the business of `pictures`. What is asked beyond a format's own reading is put together from collections:
-`joined.py` puts several sources one after another, `views` cuts images into windows or takes some samples.
+`joined.py` puts several sources one after another, `views` cuts images into windows or takes some samples. `paths.py`
+says which paths a source names, and keeps what is written apart from them.
 Whatever holds a collection must pass `streampca.testing.CollectionContract`.
 """
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,13 +23,24 @@ from importlib.metadata import entry_points
 from typing import Any, TypedDict
 
 from ..collection import Chunks, Collection
-from ..errors import RequestError, SourceError, first_line, nearest, without_secrets
+from ..errors import RequestError, SourceError, without_secrets
 from ..events import Listener, silent
-from . import remote, sniff
-from .views.columns import csv_column, open_column
+from . import sniff
+from .paths import check_apart, named, paths_of
+from .views.columns import open_column
 from .views.compose import composed
 
-__all__ = ["FORMATS", "Chunks", "Collection", "Format", "Opening", "open_collection", "open_column"]
+__all__ = [
+    "FORMATS",
+    "Chunks",
+    "Collection",
+    "Format",
+    "Opening",
+    "check_apart",
+    "open_collection",
+    "open_column",
+    "paths_of",
+]
 
 _ON_BAD_FILE = ("error", "skip")
 
@@ -176,7 +187,7 @@ def _opened(source: Any, options: Mapping[str, Any], further: Mapping[str, Any])
     """Open a source by the first row that knows it, with `options` and those of the `further` ones it takes."""
     if isinstance(source, Collection):
         return source
-    source = _named(source)
+    source = named(source)
     for row in _formats():
         if row.matches(source):
             found = row.open(source, **options, **{name: further[name] for name in row.options})
@@ -187,54 +198,3 @@ def _opened(source: Any, options: Mapping[str, Any], further: Mapping[str, Any])
         f"a {type(source).__name__} is not a collection; give a path, a glob, a list of image files, or an array "
         "with shape, dtype and slicing."
     )
-
-
-def _named(source: Any) -> Any:
-    """Turn paths into text, a list file into its list, a glob of one thing into that thing; refuse what is missing."""
-    if isinstance(source, os.PathLike):
-        source = os.fspath(source)
-    if isinstance(source, (list, tuple)) and all(isinstance(item, (str, os.PathLike)) for item in source):
-        return [os.path.expanduser(os.fspath(item)) for item in source]
-    if isinstance(source, str) and remote.is_url(source):
-        source = remote.local_path(source)
-    if not isinstance(source, str) or remote.is_url(source):
-        return source
-    source = os.path.expanduser(source)
-    if os.path.exists(source):
-        return source
-    if source.startswith("@"):
-        return _listed(source[1:])
-    table = csv_column(source)
-    if table is not None:
-        folder = os.path.dirname(table[0])
-        return [_from(folder, cell) for cell in table[1] if cell]
-    if not glob.has_magic(source):
-        raise SourceError(f"{source} does not exist{_parent_hint(source)} Check the path.")
-    matches = glob.glob(source, recursive=True)
-    return matches[0] if len(matches) == 1 else source
-
-
-def _listed(path: str) -> list[str]:
-    """Read paths, one a line; those that are not absolute start at the list's own folder."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            lines = [line.strip() for line in file]
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or first_line(error)
-        raise SourceError(f"{path} cannot be read as a list of paths ({why}); give a text file of them.") from error
-    return [_from(os.path.dirname(path), line) for line in lines if line]
-
-
-def _from(folder: str, path: str) -> str:
-    """Return a path as seen from a folder; URLs and absolute ones stay as they are."""
-    return path if remote.is_url(path) else os.path.join(folder, os.path.expanduser(path))
-
-
-def _parent_hint(path: str) -> str:
-    """Say which part of a missing path is the first that is missing, and what there is instead."""
-    parent = os.path.dirname(os.path.abspath(path))
-    while not os.path.exists(parent):
-        path, parent = parent, os.path.dirname(parent)
-    missing = os.path.basename(os.path.abspath(path))
-    known = os.listdir(parent)[:2000] if os.path.isdir(parent) else []
-    return f" (no {missing!r} in {parent}).{nearest(missing, known)}" if known else "."

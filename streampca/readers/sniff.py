@@ -17,7 +17,7 @@ from .quiet import quiet
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 # Names of files that hold an image each, and of files that hold many; a folder of others is for the readers to refuse.
-_MANY = frozenset((".npy", ".npz", ".h5", ".hdf5", ".he5", ".nc", ".nc4", ".cdf", ".zarr"))
+MANY = frozenset((".npy", ".npz", ".h5", ".hdf5", ".he5", ".nc", ".nc4", ".cdf", ".zarr"))
 _STACKS, _CUBES = frozenset((".tif", ".tiff")), frozenset((".fits", ".fit", ".fts", ".fz"))
 # Names looked at, and files that are opened for it where names do not tell.
 _LOOKED_AT, _OPENED = 1000, 8
@@ -119,7 +119,7 @@ def is_several(source: Any) -> bool:
     images = [path for path in some if _suffix(path) in EXTENSIONS]
     if images:
         return _has_pages(images[0])
-    if any(_suffix(path) in _MANY for path in some):
+    if any(_suffix(path) in MANY for path in some):
         return True
     # A folder goes by names alone: what lies in a folder may be a part of something that is not read.
     inside = isinstance(source, str) and os.path.isdir(source)
@@ -130,7 +130,7 @@ def those_of(folder: str) -> list[str]:
     """Files and stores of a folder that `is_several` calls several, in natural order: of images, TIFF or FITS, only."""
     with os.scandir(folder) as entries:
         paths = sorted((entry.path for entry in entries if not entry.name.startswith(".")), key=natural)
-    kinds = (_STACKS, _CUBES, _MANY)
+    kinds = (_STACKS, _CUBES, MANY)
     return next(filter(None, ([path for path in paths if _suffix(path) in kind] for kind in kinds)), [])
 
 

@@ -8,17 +8,24 @@ from math import prod
 import numpy as np
 
 from ..bill import RUNTIME_BYTES
+from ..collection import sample_dims
 from ..components import StoredComponents
 from ..errors import BudgetError
 from ..machine import hand_back
 from ..model import PCAModel
+from ..panels import DPI
 from ..planning import Application, budget_of, plan_application, problem_of
 from ..planning.budget import most_that_fits, smallest
+from ..plot.arranged import QUANTILES, quantiles_size
+from ..plot.images import grid_size
+from ..plot.kept import LABEL, TALL
 from ..prepare import Prepared
 from ..units import MIB, budget_size, format_bytes, parse_bytes
+from ..views import FEW, view
 
-# Fonts, a picture's raster and its copies while it is encoded, and all pictures as encoded; benchmarks/report.py.
-DRAWING = 14 * MIB
+DRAWING = 2 * MIB  # texts and layout; this and the next two are what pictures of several shapes were measured to take
+RASTERS = 1.25  # of the largest picture: as it is drawn, and a quarter for all pictures as encoded
+PANELS = 1.5  # of the pixels of all its panels in double precision: as they are, and as matplotlib holds them
 MOST_DOTS = 100_000  # samples drawn as dots, or counted by cells
 DOT_BYTES = 160  # of one: its values, and what matplotlib makes of them
 DOTS_SHARE = 16  # of the budget, at most
@@ -126,8 +133,18 @@ def _dots(memory: int) -> int:
 
 def _drawing_bytes(collection: Prepared, count: int, itemsize: int, memory: int) -> int:
     """In memory while pictures are drawn: the components as loaded and as rows, the mean, and what drawing takes."""
-    drawing = DRAWING + DOT_BYTES * _dots(memory) + RUNTIME_BYTES
+    drawing = DRAWING + picture_bytes(collection) + DOT_BYTES * _dots(memory) + RUNTIME_BYTES
     return drawing + prod(collection.sample_shape) * (2 * count * itemsize + 4 * 8)
+
+
+def picture_bytes(collection: Prepared) -> int:
+    """Of the larger of the two largest pictures, unusual samples and those at quantiles: tall ones are larger."""
+    few, one = (view(collection.sample_shape, sample_dims(collection), slices=count) for count in (FEW, 1))
+    blocks, panels = 2, 3  # a sample, its reconstruction and the difference, twice side by side
+    unusual = grid_size(few, TOGETHER // blocks, blocks * panels, side=blocks * LABEL, rest=1.0, least=TALL)
+    inches = max(prod(unusual), prod(quantiles_size(one, len(QUANTILES))))
+    pixels = max(TOGETHER * panels * prod(few.picture_shape), len(QUANTILES) ** 2 * prod(one.picture_shape))
+    return round(RASTERS * 4 * DPI**2 * inches + PANELS * 8 * pixels)
 
 
 def _sample_bytes(collection: Prepared) -> int:

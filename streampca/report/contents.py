@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from .. import __version__
+from ..compression import Compression
 from ..events import Drawing, Listener
 from ..model import PCAModel
 from ..trust import sentences
@@ -57,20 +58,16 @@ def page_of(model: PCAModel, survey: Survey | None, *, missing: str, kind: str, 
         title=f"Principal components of {source}",
         facts=[*facts.header(model), *(facts.examined(survey, model) if survey else ())],
         notes=[LEFT_OUT.format(shown_name(missing))] if survey is None else [],
-        sections=[*_sections(model, survey, pictures)],
+        sections=[*_sections(model, survey, figures, pictures)],
         footer=f"Written by streampca {__version__}.",
     )
 
 
-def _sections(model: PCAModel, survey: Survey | None, pictures: list[Drawn]) -> Iterator[Section]:
-    tables = {"scree": facts.components_table(model), "compression": facts.compression_table(model)}
-    if survey is not None:
-        tables["unusual"] = facts.unusual_table(survey)
+def _sections(model: PCAModel, survey: Survey | None, figures: Compression, pictures: list[Drawn]) -> Iterator[Section]:
     for each in pictures:
-        name = each.picture.name
-        yield Section(name, each.picture.title, picture=each, table=tables.get(name))
-    if survey is not None and survey.unusual and "unusual" not in {each.picture.name for each in pictures}:
-        yield Section("unusual", "The most unusual samples", table=tables["unusual"])
+        yield Section(each.name, each.title, picture=each, table=_table_of(each.name, model, survey, figures))
+    if survey is not None and survey.unusual and "unusual" not in {each.name for each in pictures}:
+        yield Section("unusual", "The most unusual samples", table=facts.unusual_table(survey))
     known = [BOUNDS] if np.isfinite(model.error_bound).all() else []
     yield Section("trust", "How far to trust the numbers", [*known, *(sentence(text) for text in sentences(model))])
     yield Section(
@@ -80,3 +77,15 @@ def _sections(model: PCAModel, survey: Survey | None, pictures: list[Drawn]) -> 
         table=facts.plan_table(model),
     )
     yield Section("settings", "Settings and versions", lists=facts.settings(model))
+
+
+def _table_of(name: str, model: PCAModel, survey: Survey | None, figures: Compression) -> facts.Table | None:
+    """What stands below a picture."""
+    match name:
+        case "scree":
+            return facts.components_table(model)
+        case "compression":
+            return facts.compression_table(figures)
+        case "unusual" if survey is not None:
+            return facts.unusual_table(survey)
+    return None

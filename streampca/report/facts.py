@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ..compression import Compression
 from ..model import PCAModel
 from ..trust import digits_trusted, sharpest_bounds
 from ..units import format_bytes, format_shape
-from .survey import Survey
+from .survey import Survey, keeps_everything
 from .words import T2, counted, degrees, duration, percent, picked_of, place_of, shown_name
 
 LISTED = 12  # components in the table
@@ -103,22 +104,20 @@ def components_table(model: PCAModel) -> Table:
     return Table(headings, rows, f"and {rest} more" if rest > 0 else "")
 
 
-def compression_table(model: PCAModel) -> Table:
-    """Sizes and errors at a ladder of numbers of components."""
-    ladder = np.unique(np.geomspace(1, model.n_components, LADDER).round().astype(int))
-    figures = model.compression(ladder=ladder.tolist())
-    has_peak = figures.psnr is not None
-    headings = ("components", "size", "times smaller", "error (RMS)", *(("PSNR",) if has_peak else ()))
-    psnr = figures.psnr if figures.psnr is not None else figures.rmse
-    columns = (figures.n_components, figures.stored_bytes, figures.ratio, figures.rmse, psnr)
-    rows = [
-        (str(k), format_bytes(size), f"{ratio:.3g}", f"{rmse:.4g}", *((_decibels(level),) if has_peak else ()))
-        for k, size, ratio, rmse, level in zip(*columns, strict=True)
-    ]
+def compression_table(figures: Compression) -> Table:
+    """Sizes and errors at a ladder of the numbers of components that there are figures for."""
+    ladder = np.unique(np.geomspace(1, len(figures.n_components), LADDER).round().astype(int)) - 1
+    columns = {
+        "components": [str(k) for k in figures.n_components[ladder]],
+        "size": [format_bytes(int(size)) for size in figures.stored_bytes[ladder]],
+        "times smaller": [f"{ratio:.3g}" for ratio in figures.ratio[ladder]],
+        "error (RMS)": [f"{rmse:.4g}" for rmse in figures.rmse[ladder]],
+    }
     note = f"The original is {format_bytes(figures.original_bytes)}; sizes are of scores, components and mean together."
-    if figures.peak is not None:
-        note += f" PSNR is the error against the largest value there can be, {figures.peak:g}."
-    return Table(headings, rows, note)
+    if figures.psnr is not None:
+        columns["PSNR"] = [_decibels(level) for level in figures.psnr[ladder]]
+        note += f" PSNR is the error against the range of values there can be, {figures.peak:g}."
+    return Table([*columns], [*zip(*columns.values(), strict=True)], note)
 
 
 def _decibels(level: float) -> str:
@@ -126,26 +125,21 @@ def _decibels(level: float) -> str:
 
 
 def unusual_table(survey: Survey) -> Table:
-    """The samples that stand out, by number as in the pictures."""
-    labelled = survey.raw.labels is not None
-    headings = (
-        "no.",
-        "sample",
-        "picked for",
-        T2,
-        "squared error",
-        *(("label",) if labelled else ()),
-    )
-    rows = []
-    for number, sample in enumerate(survey.unusual, start=1):
-        label = () if survey.raw.labels is None else (_label(survey.raw.labels[sample.position]),)
-        by = T2 if sample.by == "T2" else "error"
-        rows.append(
-            (str(number), place_of(sample.name, survey.raw.source), by, f"{sample.t2:.4g}", f"{sample.spe:.4g}", *label)
-        )
-    typical = (f"{np.median(values):.3g}" for values in (survey.t2, survey.spe))
-    note = "Half of the samples examined have a {} below {} and a squared error below {}.".format(T2, *typical)
-    return Table(headings, rows, note, words=(1, 2))
+    """The samples that stand out, by number as in the pictures; errors only where these are more than rounding."""
+    found, labels = survey.unusual, survey.raw.labels
+    columns = {
+        "no.": [str(number) for number in range(1, len(found) + 1)],
+        "sample": [place_of(sample.name, survey.raw.source) for sample in found],
+        "picked for": [T2 if sample.by == "T2" else "error" for sample in found],
+        T2: [f"{sample.t2:.4g}" for sample in found],
+    }
+    note = f"Half of the samples examined have a {T2} below {np.median(survey.t2):.3g}"
+    if not keeps_everything(survey.model):
+        columns["squared error"] = [f"{sample.spe:.4g}" for sample in found]
+        note += f" and a squared error below {np.median(survey.spe):.3g}"
+    if labels is not None:
+        columns["label"] = [_label(labels[sample.position]) for sample in found]
+    return Table([*columns], [*zip(*columns.values(), strict=True)], f"{note}.", words=(1, 2))
 
 
 def _label(value: Any) -> str:

@@ -1,13 +1,13 @@
 """Which pictures a report has, each with its title, a caption of one sentence, and words to be read in its place.
 
-A picture is drawn, encoded and let go before the next, so that one figure is in memory at a time.
+A picture is drawn, encoded and let go before the next, with the samples on it, so that one is in memory at a time.
 """
 
 from __future__ import annotations
 
 import gc
 import io
-import warnings
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,23 +15,30 @@ from typing import Any
 import numpy as np
 
 from .. import plot
+from ..collection import Array
 from ..compression import Compression
 from ..errors import RequestError
 from ..machine import hand_back
 from ..model import PCAModel
-from ..panels import DPI
-from .survey import AXES, QUANTILES, RowsOf, Survey, keeps_everything
+from ..plot.arranged import QUANTILES
+from ..plot.pages import encode
+from ..plot.spectrum import reached
+from .survey import AXES, RowsOf, Survey, keeps_everything
 from .words import T2, counted, percent, place_of
 
 FORMATS = {"png": "image/png", "svg": "image/svg+xml"}
+NAMES = (
+    *("scree", "components", "walks", "compression"),
+    *("reconstructions", "scores", "quantiles", "outliers", "unusual"),
+)  # of all pictures there can be, in their order
 DRAWN = 8  # components drawn as images
 WALKED = 4
-MARKS = (0.80, 0.90, 0.95, 0.99)  # shares of the variance that the caption says the number of components for
+CSS_DPI = 96
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A picture that can be drawn.
+class Described:
+    """What is said of a picture.
 
     Attributes
     ----------
@@ -41,26 +48,39 @@ class Picture:
         A few words.
     caption, alt : str
         One sentence to read below it, and one to read in its place.
-    draw : callable
-        Returns the figure, or axes on it.
     """
 
     name: str
     title: str
     caption: str
     alt: str
+
+
+@dataclass(frozen=True)
+class Picture(Described):
+    """A picture that can be drawn: `draw` returns the figure, or axes on it."""
+
     draw: Callable[[], Any]
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Drawn(Described):
     """A picture as drawn: `data` is a file of a `kind` of `FORMATS`; `width` and `height` are in CSS pixels."""
 
-    picture: Picture
     data: bytes
     kind: str
     width: int
     height: int
+
+    @property
+    def file(self) -> str:
+        """What its file is called."""
+        return f"{self.name}.{self.kind}"
+
+
+def picture_files(folder: str, kind: str = "png") -> list[str]:
+    """Files of all pictures that a report can have, in a folder."""
+    return [os.path.join(folder, f"{name}.{kind}") for name in NAMES]
 
 
 def drawn(picture: Picture, kind: str) -> Drawn:
@@ -72,18 +92,11 @@ def drawn(picture: Picture, kind: str) -> Drawn:
         If the format is unknown.
     """
     check_kind(kind)
-    figure = _figure_of(picture.draw())
-    buffer = io.BytesIO()
-    # No date: the same picture is the same file.
-    metadata = {"Date": None} if kind == "svg" else {"Software": None}
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # of names in other scripts
-        figure.savefig(buffer, dpi=DPI, format=kind, metadata=metadata)
-    width, height = (round(96 * float(inches)) for inches in figure.get_size_inches())
-    del figure
+    file = io.BytesIO()
+    width, height = (round(CSS_DPI * inches) for inches in encode(picture.draw(), file, kind))
     gc.collect()  # figures are cycles
     hand_back()
-    return Drawn(picture, buffer.getvalue(), kind, width, height)
+    return Drawn(picture.name, picture.title, picture.caption, picture.alt, file.getvalue(), kind, width, height)
 
 
 def check_kind(kind: str) -> None:
@@ -92,16 +105,9 @@ def check_kind(kind: str) -> None:
         raise RequestError(f"picture format {kind!r} is not known; give {' or '.join(FORMATS)}.")
 
 
-def _figure_of(made: Any) -> Any:
-    """The whole figure that axes, or a grid of them, are on."""
-    first = made.flat[0] if isinstance(made, np.ndarray) else made
-    return getattr(first, "figure", first).canvas.figure
-
-
 def overview(survey: Survey) -> Any:
     """All of it in one figure: variances, scores, components, and a few samples."""
-    samples = [survey.samples[at] for at in survey.laddered]
-    return plot.overview(survey.model, survey.scores, samples, survey.labels, survey.n_samples)
+    return plot.overview(survey.model, survey.scores, _laddered(survey), survey.labels, survey.n_samples)
 
 
 def pictures_of_model(model: PCAModel, used: PCAModel, figures: Compression) -> Iterator[Picture]:
@@ -136,12 +142,10 @@ def pictures_of_samples(survey: Survey) -> Iterator[Picture]:
 
 def _scree(model: PCAModel) -> Picture:
     ratios, count = model.explained_variance_ratio, model.n_components
-    known = ratios if model.eigenvalues is None else model.eigenvalues / model.total_variance
-    sums = np.cumsum(known)
-    reached = [f"{percent(mark)} takes {np.argmax(sums >= mark) + 1}" for mark in MARKS if sums[-1] >= mark]
+    takes = [f"{percent(mark)} takes {number}" for number, mark in reached(model).items()]
     hold = "hold" if count > 1 else "holds"
     text = f"{counted(count, 'component')} {hold} {percent(ratios.sum())} of the variance"
-    marks = f" ({', '.join(reached)})" if reached else ""
+    marks = f" ({', '.join(takes)})" if takes else ""
     return Picture(
         "scree",
         "How fast the variance falls",
@@ -191,9 +195,12 @@ def _compression(figures: Compression) -> Picture:
     )
 
 
+def _laddered(survey: Survey) -> list[Array]:
+    return [survey.samples[at] for at in survey.laddered]
+
+
 def _reconstructions(survey: Survey) -> Picture:
     count, k = len(survey.laddered), survey.model.n_components
-    samples = [survey.samples[at] for at in survey.laddered]
     kept = "1 component" if k == 1 else f"1 to {k} components"
     return Picture(
         "reconstructions",
@@ -201,7 +208,7 @@ def _reconstructions(survey: Survey) -> Picture:
         f"{counted(count, 'sample')} spread over the collection, and what {kept} keep{'s' if k == 1 else ''} of "
         f"{'it' if count == 1 else 'each'}; the error is what is left of its distance from the mean.",
         f"{counted(count, 'sample')} beside reconstructions from {kept}.",
-        lambda: plot.reconstructions(survey.model, samples, count=count),
+        lambda: plot.reconstructions(survey.model, _laddered(survey), count=count),
     )
 
 
@@ -232,7 +239,6 @@ def _quantiles(survey: Survey) -> Picture:
             survey.model,
             survey.scores,
             RowsOf(survey.samples, survey.places),
-            quantiles=QUANTILES,
             axes=AXES,
             labels=survey.labels,
             n_samples=survey.n_samples,
@@ -241,23 +247,27 @@ def _quantiles(survey: Survey) -> Picture:
 
 
 def _outliers(survey: Survey) -> Picture:
-    rows = {at: row for row, at in enumerate(survey.places)} if survey.places.step == 1 else {}
-    t2, spe = survey.t2, survey.spe
-    marked: list[int] = []
-    for sample in survey.unusual:
-        if sample.position in rows:
-            marked.append(rows[sample.position])
-        else:  # it is not among the dots: add it
-            marked.append(len(t2))
-            t2, spe = np.append(t2, sample.t2), np.append(spe, sample.spe)
     return Picture(
         "outliers",
         "How unusual samples are",
         f"Far to the right a sample is an extreme mixture of the components (Hotelling's {T2}); far up it has what no "
         "component can show (squared prediction error); the numbered ones are drawn below.",
         f"Scatter of T squared against the squared prediction error of {counted(len(survey.t2), 'sample')}.",
-        lambda: plot.outliers(survey.model, t2, spe, marked=marked, n_samples=survey.n_samples),
+        lambda: _dots(survey),
     )
+
+
+def _dots(survey: Survey) -> Any:
+    """Draw the samples whose measures were kept; the unusual ones are added where they are not among these."""
+    t2, spe = survey.t2, survey.spe
+    marked: list[int] = []
+    for sample in survey.unusual:
+        if sample.position in survey.places:
+            marked.append(survey.places.index(sample.position))
+        else:
+            marked.append(len(t2))
+            t2, spe = np.append(t2, sample.t2), np.append(spe, sample.spe)
+    return plot.outliers(survey.model, t2, spe, marked=marked, n_samples=survey.n_samples)
 
 
 def _unusual(survey: Survey) -> Picture:

@@ -16,9 +16,9 @@ from typing import IO
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
+from ..errors import readable
 from .facts import Pairs, Table
 from .figures import FORMATS, Drawn
-from .words import readable
 
 TEMPLATE = "page.html.jinja"
 

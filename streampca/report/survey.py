@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,21 +23,18 @@ from ..collection import Array, Collection
 from ..events import BlockDone, Listener, PassFinished, PassStarted, silent
 from ..model import PCAModel
 from ..readers.views.compose import choose
-from ..subspace import Subspace
+from ..subspace import Subspace, squared_lengths, working_dtype
 from .allowance import Share, share_of
 from .spreading import places_in, runs_spread
 
 Float64 = npt.NDArray[np.float64]
 
 AXES = (1, 2)  # components whose scores are drawn
-QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 FEWEST = 25  # samples that quantiles make sense of
 LADDERED = 4  # samples drawn at a ladder of numbers of components
 UNUSUAL = 4  # samples drawn for each of the two measures
 SCREENED = 4 * UNUSUAL  # ... out of so many, ranked again by exact values
-NEGLIGIBLE = 1e-12  # variance, relative to the first: what lies along such a component is rounding
 ROUNDING = float(np.finfo(np.float32).eps)  # of a squared length in the precision that samples are screened in
-PIECE = 2**17  # values whose squares are added at a time, in float64
 
 
 @dataclass(frozen=True)
@@ -255,27 +251,11 @@ def screened(subspace: Subspace, rows: Array, *, first: int) -> Float64:
 
     The error is the squared distance from the mean less that of the projection: no rows are made of the scores.
     """
-    scores = subspace.project(rows).astype(np.float64, copy=False)
-    squares = np.square(scores)
-    lengths = _squared_lengths(rows, subspace.mean)
+    scores = subspace.project(rows)
+    squares = np.square(scores, dtype=np.float64)
+    lengths = squared_lengths(rows, subspace.mean)
     errors = np.maximum(lengths - squares.sum(axis=1), ROUNDING * lengths)
-    return np.column_stack([scores[:, :first], squares @ _precisions(subspace.variance), errors])
-
-
-def _squared_lengths(rows: Array, mean: Float64) -> Float64:
-    """Squared distance of each row from the mean, in float64, a piece of the rows at a time."""
-    step = max(1, PIECE // len(mean))
-    lengths = np.empty(len(rows))
-    for start in range(0, len(rows), step):
-        centred = np.subtract(rows[start : start + step], mean, dtype=np.float64)
-        np.einsum("ij,ij->i", centred, centred, out=lengths[start : start + step])
-    return lengths
-
-
-def _precisions(variance: Float64) -> Float64:
-    """Reciprocals of variances, 0 where one is negligible."""
-    counts = variance > NEGLIGIBLE * variance[0]
-    return np.where(counts, 1 / np.where(counts, variance, 1.0), 0.0)
+    return np.column_stack([scores[:, :first], squares @ subspace.precisions(scores.dtype), errors])
 
 
 class _Largest:
@@ -303,7 +283,7 @@ def _pinned(scores: Array) -> npt.NDArray[np.intp]:
     """Rows nearest to the quantiles of the first two scores."""
     if len(scores) < FEWEST or scores.shape[1] < 2:
         return np.empty(0, np.intp)
-    return np.asarray(plot.nearest_to_quantiles(scores, QUANTILES, AXES), np.intp).ravel()
+    return np.asarray(plot.nearest_to_quantiles(scores, axes=AXES), np.intp).ravel()
 
 
 def _middles(n: int, count: int) -> range | npt.NDArray[np.intp]:
@@ -330,9 +310,9 @@ def keeps_everything(model: PCAModel) -> bool:
 
 
 def _measures(model: PCAModel, image: Array) -> tuple[float, float]:
-    """T2 and squared prediction error of a raw image, in double precision."""
-    frame = replace(model.frame, raw_shape=image.shape)
-    row: Any = frame.rows(image.reshape(1, -1)).astype(np.float64)
-    subspace = model.subspace
+    """T2 and squared prediction error of a raw image, in double precision, by the components that screening counts."""
+    rows = replace(model.frame, raw_shape=image.shape).rows(image.reshape(1, -1))
+    subspace, row = model.subspace, rows.astype(np.float64)
     scores = subspace.project(row)
-    return float(np.square(scores[0]) @ _precisions(subspace.variance)), float(subspace.squared_error(row)[0])
+    precisions = subspace.precisions(working_dtype(rows.dtype, subspace.components.dtype))
+    return float(np.square(scores[0]) @ precisions), float(subspace.squared_error(row, scores)[0])

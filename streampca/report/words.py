@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 
-from ..errors import without_secrets
+from ..errors import readable, without_secrets
 from ..units import format_seconds
 
 SHORTEST = 0.1  # seconds told
@@ -33,11 +33,6 @@ def picked_of(some: int, n_samples: int) -> str:
 def degrees(angle: float) -> str:
     """An angle in radians to one digit, or that there is none."""
     return f"{max(np.degrees(angle), 0.001):.1g}°" if np.isfinite(angle) else "unresolved"
-
-
-def readable(text: str) -> str:
-    """Text with what cannot be printed written out: control characters, lone surrogates, changes of direction."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def shown_name(name: str) -> str:

@@ -13,10 +13,10 @@ from ..collection import Collection
 from ..errors import OutputError, RequestError, SourceError, StreampcaError, first_line
 from ..events import Finished, Listener, logged
 from ..model import PCAModel, load_model
-from ..outputs import check_place, staged
-from ..readers import Opening, open_collection
+from ..outputs import check_file, staged
+from ..readers import Opening, check_apart, open_collection, paths_of
 from .contents import page_of
-from .figures import Drawn, check_kind
+from .figures import check_kind, picture_files
 from .page import Page, write_page
 from .survey import survey
 
@@ -87,9 +87,8 @@ def write_report(
     places = Places(os.fspath(path), None if pictures is None else os.fspath(pictures), picture_format, overwrite)
     places.check()
     found = model if isinstance(model, PCAModel) else load_model(model, memory=memory)
+    check_apart(places.files, _read_from(found, collection))
     raw, missing = (open_collection(collection, **opening), "") if collection is not None else _fitted(found, opening)
-    if raw is not None:
-        places.check_apart(raw.source)
     seen = None if raw is None else survey(found, raw, memory=memory, examine=examine, listener=listener)
     page = page_of(found, seen, missing=missing, kind=picture_format, listener=listener)
     written = places.write(page)
@@ -127,13 +126,25 @@ def _opens(source: str, opening: Opening) -> bool:
 
 
 def _opened(source: str, opening: Opening) -> Collection:
-    """Open what a model calls its source, which may name one array of a file that has several."""
-    part = re.fullmatch(r"(.+), \w+ '(.+)'", source)
-    if part is None or os.path.lexists(source) or opening.get("key") is not None:
-        return open_collection(source, **opening)
+    """Open what a model calls its source."""
+    path, key = _file_and_key(source)
     whole = opening.copy()
-    whole["key"] = part[2]
-    return open_collection(part[1], **whole)
+    whole["key"] = opening.get("key") or key
+    return open_collection(path, **whole)
+
+
+def _file_and_key(source: str) -> tuple[str, str | None]:
+    """Where a collection comes from, as it says: ``a.h5, dataset 'x'`` where a file holds several arrays."""
+    part = re.fullmatch(r"(.+), \w+ '(.+)'", source)
+    return (source, None) if part is None or os.path.lexists(source) else (part[1], part[2])
+
+
+def _read_from(model: PCAModel, collection: Any) -> list[str]:
+    """Paths that a report reads samples from: of the collection that is named, else of the one that was fitted."""
+    if collection is not None and not isinstance(collection, Collection):
+        return paths_of(collection)
+    source = model.provenance.get("source") if collection is None else collection.source
+    return [_file_and_key(source)[0]] if isinstance(source, str) else []
 
 
 @dataclass(frozen=True)
@@ -157,57 +168,31 @@ class Places:
     kind: str
     overwrite: bool
 
+    @property
+    def files(self) -> list[str]:
+        """The page, and every picture it can have."""
+        return [self.path, *(picture_files(self.pictures, self.kind) if self.pictures is not None else ())]
+
     def check(self) -> None:
         """Refuse places where nothing can be written, before anything is computed.
 
         Raises
         ------
         OutputError
-            If the page is there, or either place is of the wrong kind or cannot be written to.
+            If a file is there and must stay, or a place is of the wrong kind or cannot be written to.
         """
-        self._check_file(self.path)
-        if self.pictures is None:
-            return
-        if os.path.lexists(self.pictures) and not os.path.isdir(self.pictures):
+        if self.pictures is not None and os.path.lexists(self.pictures) and not os.path.isdir(self.pictures):
             raise OutputError(f"{self.pictures} is not a folder; choose another for the pictures.")
-        check_place(os.path.join(self.pictures, "picture"))
-
-    def check_apart(self, source: str) -> None:
-        """Refuse to replace what is read, or to put pictures among the samples.
-
-        Raises
-        ------
-        RequestError
-            If that would be.
-        """
-        real = Path(os.path.realpath(source))
-        if Path(os.path.realpath(self.path)) == real:
-            raise RequestError(f"output {self.path} is what the report reads; choose another output.")
-        if self.pictures is not None and Path(os.path.realpath(self.pictures)).is_relative_to(real):
-            raise RequestError(
-                f"pictures in {self.pictures} would become part of the collection; choose a folder outside {source}."
-            )
+        for path in self.files:
+            check_file(path, overwrite=self.overwrite)
 
     def write(self, page: Page) -> list[str]:
         """Write the page and its pictures, each complete or not at all; returns their paths."""
-        files = {self._picture(drawn): drawn for drawn in page.pictures} if self.pictures is not None else {}
-        for path in files:
-            self._check_file(path)
+        shown = page.pictures if self.pictures is not None else []
+        files = {os.path.join(self.pictures or "", drawn.file): drawn for drawn in shown}
         with staged(self.path) as partial, open(partial, "wb") as file:
             write_page(page, file)
         for path, drawn in files.items():
             with staged(path) as partial:
                 Path(partial).write_bytes(drawn.data)
         return [self.path, *files]
-
-    def _picture(self, drawn: Drawn) -> str:
-        return os.path.join(self.pictures or "", f"{drawn.picture.name}.{self.kind}")
-
-    def _check_file(self, path: str) -> None:
-        if os.path.isdir(path):
-            raise OutputError(f"{path} is a folder; choose another output.")
-        if os.path.lexists(path) and not self.overwrite:
-            raise OutputError(
-                f"{path} exists already; choose another output, or replace it with --overwrite (overwrite=True)."
-            )
-        check_place(path)

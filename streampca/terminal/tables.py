@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SHOWN = 10  # components listed
 
 
-def components_table(model: PCAModel, count: int = 10) -> Table:
+def components_table(model: PCAModel, count: int = SHOWN) -> Table:
     """Lay out the first `count` components: share of the variance, the sum so far, and how far each can be trusted."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("component", "variance", "sum so far", "good to", "direction within"):
@@ -56,7 +56,7 @@ def print_fit(console: Console, model: PCAModel | None, plan: Plan | None, writt
     if model is not None:
         print_model(console, model)
         peak = model.provenance.get("peak_bytes")
-        skipped = len(model.provenance.get("skipped", ()))
+        skipped = len(model.provenance.get("skipped") or ())
         if skipped:
             _say(console, f"skipped {skipped} bad {'file' if skipped == 1 else 'files'}; the model lists them")
     if plan is not None and peak is not None:

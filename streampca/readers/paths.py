@@ -1,0 +1,153 @@
+"""The paths a source names: as it is opened, and as they are kept apart from what is written."""
+
+from __future__ import annotations
+
+import glob
+import os
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from ..errors import RequestError, SourceError, first_line, nearest
+from . import remote
+from .pictures.files import EXTENSIONS
+from .sniff import MANY, is_several
+from .views.columns import csv_column
+
+
+def named(source: Any) -> Any:
+    """Turn paths into text, a list file into its list, a glob of one thing into that thing; refuse what is missing."""
+    source = _spelled_out(source)
+    if not isinstance(source, str) or remote.is_url(source) or os.path.exists(source):
+        return source
+    if not glob.has_magic(source):
+        raise SourceError(f"{source} does not exist{_parent_hint(source)} Check the path.")
+    matches = glob.glob(source, recursive=True)
+    return matches[0] if len(matches) == 1 else source
+
+
+def paths_of(source: Any) -> list[str]:
+    """Files, folders and globs of this machine that a source is read from; none of an object in memory.
+
+    Of a list they are its items, and the file that holds it.
+    """
+    found = _spelled_out(source)
+    if not isinstance(found, list):
+        paths = [found]
+    elif isinstance(source, (str, os.PathLike)):
+        paths = [*found, _list_file(os.path.expanduser(os.fspath(source)))]
+    else:
+        paths = found
+    return [path for path in paths if isinstance(path, str) and not remote.is_url(path)]
+
+
+def check_apart(files: Sequence[str], sources: Sequence[str]) -> None:
+    """Refuse outputs that would replace what is read, or become part of it.
+
+    Parameters
+    ----------
+    files : sequence of str
+        The outputs: files and folders, which may be there already.
+    sources : sequence of str
+        What is read: files, folders and globs, see `paths_of`. Each is looked at once, however many they are.
+
+    Raises
+    ------
+    RequestError
+        Names the output.
+    """
+    there = {known[:2]: path for path in files if (known := _known(path))}
+    for source in sources:
+        known = _known(source)
+        if known and known[:2] in there:
+            raise RequestError(f"output {there[known[:2]]} is what the run reads; choose another output.")
+        if known and not stat.S_ISDIR(known[2]):
+            continue
+        for path in files:
+            if _finds(source, path):
+                raise RequestError(
+                    f"output {path} would become part of the collection {source} the next time; choose an output "
+                    "elsewhere."
+                )
+
+
+def _known(path: str) -> tuple[int, int, int] | None:
+    """Device, number and mode of what is at a path, which every way of writing the path has in common."""
+    with suppress(OSError, ValueError):
+        found = os.stat(path)
+        return found.st_dev, found.st_ino, found.st_mode
+    return None
+
+
+def _finds(source: str, path: str) -> bool:
+    """Whether a glob finds an output or a folder it is in; or a folder of images, or of arrays, what is inside."""
+    output, place = Path(os.path.realpath(path)), os.path.realpath(source)
+    if not os.path.exists(source):
+        return glob.has_magic(source) and any(_matches(place, str(each)) for each in (output, *output.parents))
+    kind = output.suffix.lower()
+    if kind in EXTENSIONS:
+        return output.is_relative_to(place)
+    return kind in MANY and str(output.parent) == place and is_several(source)
+
+
+def _matches(pattern: str, path: str) -> bool:
+    """Whether a glob would give a path that is not there yet."""
+    if "**" in pattern:  # which may stand for no folder at all
+        return fnmatch(path, pattern.replace(os.path.join("**", ""), "*"))
+    return Path(path).match(pattern)
+
+
+def _spelled_out(source: Any) -> Any:
+    """Paths as text, a list file as its list; all else, globs and what is missing among it, as it is."""
+    if isinstance(source, os.PathLike):
+        source = os.fspath(source)
+    if isinstance(source, (list, tuple)) and all(isinstance(item, (str, os.PathLike)) for item in source):
+        return [os.path.expanduser(os.fspath(item)) for item in source]
+    if isinstance(source, str) and remote.is_url(source):
+        source = remote.local_path(source)
+    if not isinstance(source, str) or remote.is_url(source):
+        return source
+    source = os.path.expanduser(source)
+    if os.path.exists(source):
+        return source
+    if source.startswith("@"):
+        return _listed(source[1:])
+    table = csv_column(source)
+    if table is None:
+        return source
+    folder = os.path.dirname(table[0])
+    return [_from(folder, cell) for cell in table[1] if cell]
+
+
+def _list_file(source: str) -> str:
+    """The file of ``@list.txt`` or ``table.csv:column``."""
+    return source[1:] if source.startswith("@") else source.rpartition(":")[0]
+
+
+def _listed(path: str) -> list[str]:
+    """Read paths, one a line; those that are not absolute start at the list's own folder."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = [line.strip() for line in file]
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or first_line(error)
+        raise SourceError(f"{path} cannot be read as a list of paths ({why}); give a text file of them.") from error
+    return [_from(os.path.dirname(path), line) for line in lines if line]
+
+
+def _from(folder: str, path: str) -> str:
+    """Return a path as seen from a folder; URLs and absolute ones stay as they are."""
+    return path if remote.is_url(path) else os.path.join(folder, os.path.expanduser(path))
+
+
+def _parent_hint(path: str) -> str:
+    """Say which part of a missing path is the first that is missing, and what there is instead."""
+    parent = os.path.dirname(os.path.abspath(path))
+    while not os.path.exists(parent):
+        path, parent = parent, os.path.dirname(parent)
+    missing = os.path.basename(os.path.abspath(path))
+    known = os.listdir(parent)[:2000] if os.path.isdir(parent) else []
+    return f" (no {missing!r} in {parent}).{nearest(missing, known)}" if known else "."
