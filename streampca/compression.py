@@ -25,7 +25,7 @@ from .errors import ModelError, RequestError
 from .prepare import Preparation, Prepared
 from .readers import Collection
 from .readers.views.patches import Patches
-from .subspace import Subspace, squared_distance, working_dtype
+from .subspace import Subspace, squared_lengths, working_dtype
 from .units import format_bytes
 
 Array = npt.NDArray[Any]
@@ -52,7 +52,7 @@ class Compression:
     n_samples : int
         How many samples there are.
     peak : float or None
-        The largest value there can be, in the same units; None where it is not known.
+        The range of values there can be, in the same units; None where it is not known.
     given_rmse : float or None
         The same error of the samples themselves, where they were compared with others; None where not.
     is_measured : bool
@@ -104,8 +104,8 @@ class Compression:
                 f"n_components={n_components} is not among the {len(self.n_components)} numbers there are figures for, "
                 f"{self.n_components[0]} to {self.n_components[-1]}; ask for it in ladder."
             )
-        own = (self.n_components[place], self.stored_bytes[place], self.original_bytes, self.rmse[place])
-        return Compression(*own, self.n_samples, self.peak, self.given_rmse, self.is_measured)
+        own = {name: getattr(self, name)[place] for name in ("n_components", "stored_bytes", "rmse")}
+        return replace(self, **own)
 
     def line(self) -> str:
         """The figures of the most components in a line."""
@@ -137,9 +137,9 @@ def _decibels(peak: float, rmse: Float64) -> Float64:
 
 
 def peak_of(preparation: Preparation, dtype: np.dtype[Any] | None) -> float | None:
-    """The largest prepared value that samples of a dtype can have: 2^bits - 1 of integers, times one scale; else None.
+    """The range of prepared values of samples of a dtype: 2^bits - 1 of integers, signed or not, times one scale.
 
-    Where every pixel has a scale of its own, or every sample, no single value is the largest.
+    None of fractions, and where every pixel has a scale of its own, or every sample.
     """
     if dtype is None or dtype.kind not in "biu" or preparation.normalize or isinstance(preparation.scale, np.ndarray):
         return None
@@ -263,7 +263,7 @@ def _squared_errors(
         own, other = (each.astype(np.float64) for each in (scores[0], scores[-1]))
         missed, lost = np.square(own - other).sum(axis=0), np.square(other).sum(axis=0)
         errors += beside + np.cumsum(missed) + np.append(np.cumsum(lost[:0:-1])[::-1], 0.0)
-        given += 0.0 if against is None else squared_distance(*read)
+        given += 0.0 if against is None else float(squared_lengths(*read).sum())
     return errors, given
 
 

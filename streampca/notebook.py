@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from .errors import without_secrets
+from .errors import readable, without_secrets
 from .units import format_bytes, format_shape
 
 LONGEST = 300  # characters of a text
@@ -64,7 +64,7 @@ def pictures(named: Iterable[tuple[str, bytes]]) -> str:
 
 
 def _text(text: object) -> str:
-    whole = without_secrets(str(text).encode("utf-8", "backslashreplace").decode())
+    whole = readable(without_secrets(str(text)))
     half = LONGEST // 2
     return escape(whole if len(whole) <= LONGEST else f"{whole[:half]} \N{HORIZONTAL ELLIPSIS} {whole[-half:]}")
 
@@ -78,7 +78,7 @@ def model_html(model: Any, thumbnails: Iterable[tuple[str, bytes]]) -> str:
         ("features", f"{model.n_features}" + ("" if model.mask is None else " inside the mask")),
         ("components", f"{model.n_components}, {share:.1%} of the variance"),
         ("source", about.get("source")),
-        ("method", about.get("plan", {}).get("method")),
+        ("method", (about.get("plan") or {}).get("method")),
         ("fitted", " by streampca ".join(str(about[key]) for key in ("created", "streampca") if key in about)),
         ("components are", None if hasattr(model.components, "flags") else f"on disk, in {model.components.path}"),
     ]
@@ -106,11 +106,8 @@ def _components(model: Any) -> Iterable[list[str]]:
 
 def plan_html(plan: Any) -> str:
     """A `Plan`: what will be done, what it takes in memory by name, and why not otherwise."""
-    items = plan.bill.largest.items
-    bytes_of = {f"{format_bytes(count):>9}  {name}" for name, count in items}
-    lines = [(name, text) for name, text in plan.lines() if name or text not in bytes_of]
-    bill = ((name, format_bytes(count)) for name, count in items)
-    return view("Plan", facts(lines), numbers(("in memory at once", "size"), bill))
+    bill = ((name, format_bytes(count)) for name, count in plan.bill.largest.items)
+    return view("Plan", facts(plan.facts()), numbers(("in memory at once", "size"), bill))
 
 
 def collection_html(collection: Any) -> str:

@@ -1,7 +1,7 @@
 """One sample or component in one panel: as a grey, colour or signed image, as several, or as a line; `plot`'s bricks.
 
 What a panel shows are *pictures*: an array (pictures, y, x) or (pictures, y, x, 3), or (1, x) for a line, NaN where
-nothing is known. `streampca.plot.views` makes them.
+nothing is known. `streampca.views` makes them.
 """
 
 from __future__ import annotations

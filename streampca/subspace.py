@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from typing import Any, Protocol, cast
 
@@ -19,7 +20,7 @@ from .blocks import Span, blocks_of
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-DISTANCE = 2**17  # values of which a squared distance is made at a time: 1 MiB, which stays in the cache
+PIECE = 2**17  # values whose squares are added at a time: 1 MiB in float64, which stays in the cache
 
 
 class FeatureRows(Protocol):
@@ -59,15 +60,23 @@ def working_dtype(rows: npt.DTypeLike, components: npt.DTypeLike) -> np.dtype[An
     return np.dtype(np.float32 if narrow and np.dtype(components) == np.float32 else np.float64)
 
 
-def squared_distance(one: Array, other: Array) -> float:
-    """Sum of all squared differences of two arrays of rows (m, p), in float64, a piece at a time."""
-    rows = max(1, DISTANCE // one.shape[1])
-    total = 0.0
-    for row, left in product(range(0, one.shape[0], rows), range(0, one.shape[1], DISTANCE)):
-        piece = (slice(row, row + rows), slice(left, left + DISTANCE))
-        difference = np.subtract(one[piece], other[piece], dtype=np.float64).reshape(-1)
-        total += float(difference @ difference)
-    return total
+def squared_lengths(rows: Array, others: Array) -> Float64:
+    """Squared distance of each row from another, shape (m,), in float64, a piece at a time.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (m, p)
+        Of any dtype.
+    others : ndarray of shape (p,) or (m, p)
+        One for all rows, or one for each.
+    """
+    lengths, others = np.zeros(len(rows)), np.broadcast_to(others, rows.shape)
+    step = max(1, PIECE // rows.shape[1])
+    for row, left in product(range(0, rows.shape[0], step), range(0, rows.shape[1], PIECE)):
+        some, features = slice(row, row + step), slice(left, left + PIECE)
+        apart = np.subtract(rows[some, features], others[some, features], dtype=np.float64)
+        lengths[some] += np.einsum("ij,ij->i", apart, apart)
+    return lengths
 
 
 @dataclass(frozen=True)
@@ -150,15 +159,11 @@ class Subspace:
     def part_of_scores(self, rows: Array) -> Array:
         """What some features add to the scores, of the piece along them: (m, features) to (m, k)."""
         components = cast("Array", self.components)
-        centred, left = self._centred(rows)
+        centred = self._centred(rows)
         scores: Array = centred @ components.T.astype(centred.dtype, copy=False)
-        scores -= left
+        if scores.dtype == np.float32:
+            scores -= self._left
         return scores
-
-    def squares(self, rows: Array) -> Float64:
-        """What some features add to the squared distances of rows from the mean, of the piece along them: (m,)."""
-        centred, _ = self._centred(rows)
-        return np.einsum("ij,ij->i", centred, centred, dtype=np.float64)  # type: ignore[no-any-return]
 
     def whitened(self, scores: Array) -> Array:
         """Divide scores by the standard deviation along each component, in place."""
@@ -196,30 +201,38 @@ class Subspace:
         """
         scores, error = self.project(rows) if scores is None else scores, np.zeros(len(rows))
         for features, piece in self.pieces():
-            # What `_centred` left of the mean lies below the rounding of the rows themselves.
-            centred, _ = piece._centred(rows[:, slice(*features)])
+            # What `_centred` leaves of the mean lies below the rounding of the rows themselves.
+            centred = piece._centred(rows[:, slice(*features)])
             centred -= scores @ cast("Array", piece.components).astype(centred.dtype, copy=False)
             error += np.einsum("ij,ij->i", centred, centred, dtype=np.float64)
             del piece, centred
         return error
 
-    def t2(self, rows: Array) -> Array:
+    def t2(self, rows: Array) -> Float64:
         """Hotelling's T2 of each row, shape (m,), float64: squared scores over variances, those above rounding."""
         scores = self.project(rows)
-        known = self.variance > np.finfo(scores.dtype).eps * self.variance[0]
-        own: Array = scores[:, known].astype(np.float64)
-        return np.einsum("ij,ij,j->i", own, own, 1 / self.variance[known])  # type: ignore[no-any-return]
+        found: Float64 = np.square(scores, dtype=np.float64) @ self.precisions(scores.dtype)
+        return found
 
-    def _centred(self, rows: Array) -> tuple[Array, Array]:
-        """Rows less the mean in the working dtype, and the scores of what that left of the mean.
+    def precisions(self, dtype: npt.DTypeLike) -> Float64:
+        """Reciprocals of the variances, shape (k,); 0 of those that scores of a dtype do not tell from rounding."""
+        known = self.variance > np.finfo(dtype).eps * self.variance[0]
+        return np.divide(1.0, self.variance, out=np.zeros(len(self.variance)), where=known)
 
-        float32 cannot hold the mean of data with a large offset; its rounding is taken off the scores instead.
-        """
+    def _centred(self, rows: Array) -> Array:
+        """Rows less the mean, in the working dtype."""
         dtype = working_dtype(rows.dtype, self.components.dtype)
-        coarse = self.mean.astype(dtype)
-        centred = np.subtract(rows, coarse, dtype=dtype, casting="unsafe")
-        left = (self.mean - coarse).astype(dtype)
-        return centred, cast("Array", self.components).astype(dtype, copy=False) @ left
+        mean = self.mean.astype(dtype, copy=False)
+        return np.subtract(rows, mean, dtype=dtype, casting="unsafe")  # type: ignore[no-any-return]
+
+    @cached_property
+    def _left(self) -> Array:
+        """Scores of what float32 does not hold of the mean, shape (k,).
+
+        Where data have a large offset its rounding would be seen in the scores; it is taken off them instead.
+        """
+        left = self.mean - self.mean.astype(np.float32)
+        return cast("Array", self.components) @ left.astype(np.float32)
 
     def _deviations(self) -> Float64:
         floor = np.finfo(np.float64).tiny

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .collection import Coordinate
-from .panels import limits_of, picture
-from .prepare.coordinates import is_latitude
+from .panels import limits_of
+from .views import mean_pictures, view_of
 
 Array = npt.NDArray[Any]
 
@@ -24,34 +24,25 @@ def thumbnails_of(model: Any) -> Iterator[tuple[str, bytes]]:
 
     Nothing is read: components on disk have no picture here.
     """
-    if picture(model.mean).ndim < 2:
+    view = view_of(model, 1)
+    if view.is_line:
         return
-    northwards = (_ascends_northwards(name, model.coordinates) for name in model.sample_dims)
-    turned = tuple(axis for axis, is_so in enumerate(northwards) if is_so)
-    yield "mean", png_of(np.flip(model.mean, turned))
+    small = replace(view, bin=-(-max(view.shape[axis] for axis in view.axes) // SIDE))
+    yield "mean", png_of(mean_pictures(model, small)[0])
     if isinstance(model.components, np.ndarray):
-        for number, component in enumerate(model.components[:COUNT], 1):
-            yield str(number), png_of(np.flip(component, turned), signed=True)
+        for number, pictures in enumerate(small.read(model.components[:COUNT]), 1):
+            yield str(number), png_of(pictures[0], signed=True)
 
 
-def _ascends_northwards(name: str, coordinates: Mapping[str, Coordinate]) -> bool:
-    """Whether an axis is a latitude whose first row is the southernmost: drawn as it is stored, south would be up."""
-    known = coordinates.get(name)
-    return known is not None and is_latitude(name, known) and bool(known.values[0] < known.values[-1])
-
-
-def png_of(sample: Array, *, signed: bool = False) -> bytes:
-    """PNG of a sample's picture, every so many pixels of a large one; blank where nothing is known.
+def png_of(image: Array, *, signed: bool = False) -> bytes:
+    """PNG of a picture (y, x) or (y, x, 3), blank where nothing is known.
 
     Signed ones are blue below zero and red above, on a scale symmetric about it; others grey, or in colours.
     """
     from PIL import Image
 
-    image = picture(sample)
-    step = -(-max(image.shape[:2]) // SIDE)
-    pixels = _coloured(np.asarray(image[::step, ::step], np.float64), signed)
     file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
+    Image.fromarray(_coloured(image, signed)).save(file, "PNG")
     return file.getvalue()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from pathlib import Path
 
 import dask.array as da
 import numpy as np
@@ -16,7 +15,6 @@ from streampca.errors import BudgetError, DataError, ModelError, RequestError
 from streampca.model import load_model
 from streampca.units import MIB
 
-SHARED = Path(__file__).parents[2] / "shared" / "data"
 N, K = 200, 12
 FRAME = np.hypot(*np.meshgrid(np.arange(9) - 4, np.arange(10) - 4.5)) < 4.3  # 10 x 9, round
 PREPARATIONS = {
@@ -104,18 +102,6 @@ def test_noise_is_lost_before_the_image_is(images, model):
     assert figures.rmse.min() < min(errors) + 1e-3
     assert figures.psnr.max() > figures.given_psnr + 3
     assert figures.at(figures.best).psnr[0] == figures.psnr.max()
-
-
-def test_frey_faces_with_noise():
-    if not (SHARED / "frey_faces.npy").exists():
-        pytest.skip("the Frey faces are not here")
-    clean = np.load(SHARED / "frey_faces.npy")
-    noise = np.random.default_rng(0).normal(0, 30, clean.shape)
-    noisy = np.clip(np.round(clean + noise), 0, 255).astype(np.uint8)
-    figures = streampca.fit(noisy, n_components=100, memory="256MiB").compression(noisy, against=clean)
-    assert 20 < figures.best < 50
-    assert figures.given_psnr < 19
-    assert figures.psnr.max() > 25.5
 
 
 def test_components_on_disk_give_the_same_within_the_budget(images, model, tmp_path, monkeypatch):

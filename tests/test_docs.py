@@ -40,7 +40,7 @@ DATA = ROOT.parent / "shared" / "data"
 _BLOCK = re.compile(r"^(?:<!-- (\w+) -->\n)?```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARKS = {None, "cluster", "parsed", "output"}
 _LANGUAGES = {"python", "console", "bash", "yaml", "toml", "text"}
-_ELSEWHERE = ("python3 -m venv ", "python -m ", "pip install ", "pytest ", "cd ", "git ")  # commands not ours
+_ELSEWHERE = ("python3 -m venv ", "python ", "sphinx-build ", "pip install ", "pytest ", "cd ", "git ")  # not ours
 
 
 class Block(NamedTuple):
@@ -171,6 +171,15 @@ def test_a_package_adds_a_reader(here):
     assert json.loads(done.stdout)["sample_shape"] == [6, 5]
 
 
+def test_a_formula_that_cannot_be_drawn_is_shown_as_it_is():
+    pytest.importorskip("sphinx", reason="the pages are built with it")
+    from docutils import nodes
+
+    mathml = runpy.run_path(str(DOCS / "_extensions" / "mathml.py"))["_mathml"]
+    assert "<mi>a</mi>" in mathml(nodes.math("", "a < b"), as_block=False)
+    assert mathml(nodes.math("", r"\nothing <script>"), as_block=False) == r"<code>\nothing &lt;script&gt;</code>"
+
+
 def made_by(script, monkeypatch, *arguments):
     """Run a script of the gallery; its names, once its pictures are closed."""
     from matplotlib import pyplot
@@ -187,7 +196,9 @@ def denoised(names):
     """Pictures with noise come nearest to the clean ones with an intermediate number of components."""
     found = names["figures"]
     assert found.n_components[0] < found.best < found.n_components[-1]
-    assert found.psnr.max() > found.given_psnr + 1
+    frey = names["model"].n_samples == 1965
+    assert found.psnr.max() > found.given_psnr + (6 if frey else 1)
+    assert 20 < found.best < 60 or not frey
 
 
 def put_back(names):

@@ -5,17 +5,20 @@ from __future__ import annotations
 import base64
 import io
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from pictured import fitted
 from PIL import Image
+from rich.console import Console
 
 import streampca
 from streampca.collection import Coordinate
 from streampca.model import load_model
 from streampca.readers.stored.array import ArrayCollection
+from streampca.terminal.tables import print_fit
 from streampca.thumbnails import png_of, thumbnails_of
 
 TAGS = {"div", "style", "strong", "table", "thead", "tbody", "tr", "th", "td", "figure", "img", "figcaption"}
@@ -92,6 +95,22 @@ def test_nothing_in_a_file_can_inject_anything(model, tmp_path):
         )
 
 
+def test_names_cannot_turn_the_view_around(images):
+    """What cannot be printed is written out: a change of direction would reorder all that follows it."""
+    found = streampca.open_collection(images)
+    found.source = "scans\u202egnp.exe\udcff\x07"
+    page = Balanced(found._repr_html_())
+    assert "scans\\u202egnp.exe\\udcff\\x07" in page.texts
+
+
+def test_provenance_may_be_empty(model):
+    bare = replace(model, provenance=dict.fromkeys(model.provenance))
+    assert "60 samples of 130 x 200" in Balanced(bare._repr_html_()).text
+    console = Console(file=io.StringIO())
+    print_fit(console, bare, None, ())
+    assert "skipped" not in console.file.getvalue()
+
+
 def test_components_on_disk_are_not_read(model, tmp_path, monkeypatch):
     model.save(tmp_path / "m.zarr")
     stored = load_model(tmp_path / "m.zarr", memory=1)
@@ -108,6 +127,7 @@ def test_a_plan_shows_what_it_takes_and_why(images):
         assert f"not {name}: {reason}" in page.text
     for name, _ in plan.bill.largest.items:
         assert page.texts.count(name) == 1
+        assert page.text.count(name) == 1, "and in no line beside the table"
 
 
 def test_a_collection_is_not_read(images, monkeypatch, tmp_path):
@@ -138,15 +158,14 @@ def test_colours_have_signs_and_what_is_unknown_is_blank():
     assert (grey[..., 0] == grey[..., 2]).all()
 
 
-def test_north_is_up():
-    northwards = np.arange(6.0).reshape(3, 2)
-    for latitude in ([-30.0, 0.0, 30.0], [30.0, 0.0, -30.0]):
-        values = northwards if latitude[0] < 0 else northwards[::-1]
-        model = SimpleNamespace(
-            mean=values,
-            components=None,
-            sample_dims=("lat", "lon"),
-            coordinates={"lat": Coordinate(np.array(latitude))},
-        )
-        ((_, png),) = thumbnails_of(model)
-        assert np.asarray(Image.open(io.BytesIO(png)))[:, 0, 0].tolist() == [204, 102, 0]
+@pytest.mark.parametrize("dims", [("lat", "lon"), ("lon", "lat")])
+@pytest.mark.parametrize("order", [1, -1])
+def test_north_is_up_and_east_to_the_right(dims, order):
+    """As in the pictures of reports, whose views these are; and the scale is undone as there."""
+    axes = {"lat": Coordinate(np.array([-30.0, 0.0, 30.0])[::order]), "lon": Coordinate(np.array([0.0, 90.0]))}
+    rows = np.random.default_rng(0).normal(size=(20, 3, 2)) + np.arange(6.0).reshape(3, 2)[::order] * 100
+    scale = np.array([0.1, 1.0, 0.1])[:, None].repeat(2, 1)
+    rows, scale = (rows, scale) if dims[0] == "lat" else (rows.swapaxes(1, 2), scale.T)
+    model = fitted(rows, 1, streampca.Preparation(scale=scale), dims=dims, coordinates=axes)
+    mean = np.asarray(Image.open(io.BytesIO(dict(thumbnails_of(model))["mean"])))[..., 0]
+    np.testing.assert_allclose(mean, [[204, 255], [102, 153], [0, 51]], atol=2)

@@ -13,8 +13,8 @@ from streampca import plot
 from streampca.collection import Coordinate
 from streampca.components import StoredComponents
 from streampca.model import load_model
-from streampca.plot.views import MOST, SLICES, view, view_of
 from streampca.prepare import Preparation
+from streampca.views import MOST, SLICES, view, view_of
 
 LAT, LON = Coordinate(np.linspace(-60, 60, 7)), Coordinate(np.linspace(0, 350, 9), {"units": "degrees_east"})
 
@@ -65,23 +65,28 @@ def test_rows_of_an_image_stay_downwards():
     np.testing.assert_array_equal(plot.mean_and_components(model)[0].images[0].get_array(), model.mean)
 
 
-@pytest.mark.parametrize(
-    ("shape", "dims", "captions", "note"),
-    [
-        ((12, 5, 6), ("z", "y", "x"), ("z 1", "z 3", "z 5", "z 7", "z 9", "z 11"), "6 of 12 along z"),
-        ((5, 6, 7), ("z", "y", "x"), tuple(f"z {z}" for z in range(5)), ""),
-        ((5, 6, 2), ("y", "x", "channel"), ("channel 0", "channel 1"), ""),
-        ((2, 5, 6), ("band", "y", "x"), ("red", "infrared"), ""),
-        ((2, 2, 5, 6), ("t", "z", "y", "x"), ("t 0, z 0", "t 0, z 1", "t 1, z 0", "t 1, z 1"), ""),
-        ((4, 5, 6, 3), ("z", "y", "x", "c"), ("z 0", "z 1", "z 2", "z 3"), ""),
-        ((1, 5, 6), ("z", "y", "x"), (), ""),
-        ((5, 6, 3), ("y", "x", "channel"), (), ""),
-    ],
-)
-def test_slices_and_channels_are_shown_beside_each_other(shape, dims, captions, note):
+SHOWN = [
+    ((12, 5, 6), ("z", "y", "x"), ("z 1", "z 3", "z 5", "z 7", "z 9", "z 11"), "6 of 12 along z"),
+    ((5, 6, 2), ("y", "x", "channel"), ("channel 0", "channel 1"), ""),
+    ((5, 6, 3), ("y", "x", "channel"), (), ""),
+    ((5, 6, 7), ("z", "y", "x"), tuple(f"z {z}" for z in range(5)), ""),
+    ((2, 5, 6), ("band", "y", "x"), ("red", "infrared"), ""),
+    ((2, 2, 5, 6), ("t", "z", "y", "x"), ("t 0, z 0", "t 0, z 1", "t 1, z 0", "t 1, z 1"), ""),
+    ((4, 5, 6, 3), ("z", "y", "x", "c"), ("z 0", "z 1", "z 2", "z 3"), ""),
+    ((1, 5, 6), ("z", "y", "x"), (), ""),
+]
+
+
+@pytest.mark.parametrize(("shape", "dims", "captions", "note"), SHOWN)
+def test_slices_and_channels_are_named(shape, dims, captions, note):
     band = {"band": Coordinate(np.array(["red", "infrared"]))}
     model = fitted(samples_like(shape, count=12), 3, dims=dims, coordinates=band if dims[0] == "band" else {})
     assert (view_of(model).captions, view_of(model).note) == (captions, note)
+
+
+@pytest.mark.parametrize(("shape", "dims", "captions", "note"), SHOWN[:3])
+def test_slices_and_channels_are_shown_beside_each_other(shape, dims, captions, note):
+    model = fitted(samples_like(shape, count=12), 3, dims=dims)
     axes = plot.mean_and_components(model, 1)
     assert_readable(axes)
     for ax in axes:

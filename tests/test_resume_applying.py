@@ -25,6 +25,7 @@ from streampca.applying.resuming import Recorder
 from streampca.checkpoint import Slots
 from streampca.errors import BudgetError, DataError, OutputError, Stopped
 from streampca.events import BlockDone, Checkpoint, PassFinished, Resumed, Warned
+from streampca.locking import LOCK
 from streampca.model import load_model
 from streampca.planning import Application
 from streampca.planning.pieces import Piecewise
@@ -219,7 +220,7 @@ def test_a_run_killed_again_and_again_loses_one_block_each_time(here, what, outp
 def test_killed_before_anything_is_recorded(here):
     expected = unbroken("scores", "s.npy", "whole")
     assert died(here, "BlockDone", 1, "scores", "s.npy", "whole")
-    assert os.listdir("ck") == ["scores.lock"]
+    assert os.listdir("ck") == [LOCK]
     assert [name.endswith(".streampca-partial") for name in left()] == [False, True]
     write("scores", "s.npy")
     assert content("s.npy") == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any
 
 from docutils import nodes
@@ -33,4 +34,4 @@ def _mathml(node: nodes.Element, *, as_block: bool) -> str:
         return str(tex2mathml(text, as_block=as_block))
     except MathError as error:
         logging.getLogger(__name__).warning("formula %r: %s", text, error, location=node)
-        return nodes.literal(text, text).astext()
+        return f"<code>{escape(text)}</code>"

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..prepare import Frame
-from ..subspace import Subspace, squared_distance
+from ..subspace import Subspace, squared_lengths
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -76,7 +76,7 @@ class Rebuilding:
     def __call__(self, rows: Array) -> Array:
         """Make them of the next rows, (m, p)."""
         made = Rebuilt.of(self._subspace, rows, self._frame)
-        self.squares += squared_distance(made.analysed, made.rows)
+        self.squares += float(squared_lengths(made.analysed, made.rows).sum())
         return made.residual(rows, self._frame) if self._residual else made.images(self._frame)
 
 

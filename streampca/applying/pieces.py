@@ -25,7 +25,7 @@ from ..prepare.steps import normalizing_bytes
 from ..readers import Collection
 from ..request import Problem
 from ..sinks import Cut, Sink, Table
-from ..subspace import Subspace, working_dtype
+from ..subspace import Subspace, squared_lengths, working_dtype
 from ..tiling import Tiling
 from ..windows import Windows
 from .progress import Arrays, Progress, Step
@@ -241,7 +241,7 @@ class _Scoring:
             with np.errstate(invalid="ignore"):  # infinity less infinity; the sample is named later
                 total[some] += piece.part_of_scores(rows[some])
                 if squares is not None:
-                    squares[some] += piece.squares(rows[some])
+                    squares[some] += squared_lengths(rows[some], piece.mean)
 
     def _read(self, block: Span, features: Span | None, numbers: Float64 | None) -> Array:
         """Prepared samples, normalized if need be: (block, features); all features where None."""

@@ -130,7 +130,13 @@ class Plan:
         return plan_html(self)
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """The plan in words, as (heading, text) pairs."""
+        """The plan in words, as (heading, text) pairs; what it takes in memory, item by item, comes last."""
+        yield from self.facts()
+        for name, count in self.bill.largest.items:
+            yield "", f"{format_bytes(count):>9}  {name}"
+
+    def facts(self) -> Iterator[tuple[str, str]]:
+        """The same without those items."""
         p = self.problem
         yield "collection", f"{p.n_samples} samples of {format_shape(p.sample_shape)}, {format_bytes(self._size)}"
         yield "method", f"{self.method}: {self.why}"
@@ -153,8 +159,6 @@ class Plan:
         yield "computing", f"{self.precision} precision products on {self._machines()}, {self.solver} eigensolver"
         yield "time", f"about {format_seconds(self.seconds)}"
         yield "memory", f"{format_bytes(self.bill.total)} of {format_bytes(self.memory)} allowed ({self.budget_source})"
-        for name, count in self.bill.largest.items:
-            yield "", f"{format_bytes(count):>9}  {name}"
 
     @property
     def side(self) -> str:
@@ -165,6 +169,12 @@ class Plan:
     def _is_sampled(self) -> bool:
         """Whether a sample is read to start from."""
         return self.schedule == "lanczos"
+
+    @property
+    def reads_once(self) -> bool:
+        """Whether this process holds all samples from its first read of them by ranges of features to its last."""
+        by_features = self.schedule in ("sweep", "scratch")
+        return by_features and self.workers == 1 and self.block_features >= self.problem.n_features
 
     @property
     def _size(self) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import RequestError
 from ..panels import LITERAL, SMALL, Array, AxesGrid, draw, limits_of, new_figure, shown, sign_scale
 from ..trust import digits_trusted, sharpest_bounds
-from .views import FEW, Float64, View, view_of
+from ..views import FEW, Float64, View, factors_of, mean_pictures, view_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -112,25 +112,11 @@ def walks(
 
 def _walked(model: PCAModel, view: View, count: int, deviations: Float64) -> Float64:
     """Pictures (count, deviations, pictures, ...) of the mean plus each step along each component; scale undone."""
-    factors = full_factors(model)
-    mean = view.read(model.mean[None], over=factors)[0]
-    components = view.read(model.components, 0, count, over=factors)
+    components = view.read(model.components, 0, count, over=factors_of(model))
     lengths = np.sqrt(np.maximum(model.explained_variance[:count], 0))[:, None] * deviations
     walked: Float64 = np.einsum("cd,c...->cd...", lengths, components)
-    walked += mean
-    walked /= one_factor(model)
+    walked += mean_pictures(model, view)
     return walked
-
-
-def full_factors(model: PCAModel) -> Array | None:
-    """What each pixel was multiplied by, of a sample's shape; None where all were by one number, or by none."""
-    return model.preparation.full_scale(model.sample_shape)
-
-
-def one_factor(model: PCAModel) -> float:
-    """The number that all pixels were multiplied by; 1 where there is none."""
-    scale = model.preparation.scale
-    return float(scale) if isinstance(scale, (int, float)) else 1.0
 
 
 def scale_of(view: View, images: Array) -> Array:
@@ -177,16 +163,23 @@ def _some(count: int, model: PCAModel) -> int:
 
 def _mean(ax: Axes, model: PCAModel, view: View) -> None:
     """Draw the mean, with the coordinates it runs over."""
-    mean = view.one(model.mean)
+    mean = mean_pictures(model, view)
     limits = scale_of(view, mean)
     if view.colour is None and not view.is_line and not view.apart:
-        limits = _no_steeper(limits, np.sqrt(model.total_variance / model.n_features))
+        limits = _no_steeper(limits, _spread(model))
     draw(ax, mean, limits, captions=view.captions, x=view.along)
     ax.set_title(f"mean, {view.note}" if view.note else "mean", fontsize=SMALL, **LITERAL)
     if not view.is_line:
         upwards, sideways = view.ranges()
         ax.set_xlabel(sideways, fontsize=SMALL, **LITERAL)
         ax.set_ylabel(upwards, fontsize=SMALL, **LITERAL)
+
+
+def _spread(model: PCAModel) -> float:
+    """A pixel's deviation in the units of prepared images, if all had the same and the model's variance together."""
+    factors = model.frame.factors(np.float64)
+    each = np.broadcast_to(1.0 if factors is None else factors, model.n_features)
+    return float(np.sqrt(model.total_variance / np.einsum("p,p", each, each)))
 
 
 def _no_steeper(limits: Array, spread: float) -> Array:

@@ -12,16 +12,16 @@ import numpy as np
 from ..errors import RequestError
 from ..panels import LITERAL, SMALL, Array, AxesGrid, draw, new_figure, shown, sign_scale
 from ..prepare import given_shape
+from ..subspace import squared_lengths
 from ..units import format_shape
-from .images import explain, full_factors, grid_size, one_factor, scale_of
-from .views import FEW, Float64, View, view_of
+from ..views import FEW, Float64, View, factors_of, mean_pictures, view_of
+from .images import explain, grid_size, scale_of
 
 if TYPE_CHECKING:
     from ..model import PCAModel
     from ..panels import AnyFigure
 
 TOGETHER = 16  # components read at a time: those that storage keeps together
-PIECE = 1 << 18  # features looked at a time
 LABEL, TALL = 1.3, 0.7  # inches of what is written beside a sample
 UNSEEN = 1e-3  # of a sample's distance from the mean: less is not told from rounding
 
@@ -179,10 +179,7 @@ def _kept(model: PCAModel, view: View, images: list[Array], steps: list[int]) ->
     frame, subspace, rows = model.frame, model.subspace, prepared_rows(model, images)
     normalized, numbers = frame.normalized(rows)
     scores = np.asarray(subspace.project(normalized), np.float64)
-    distance = np.zeros(len(rows))
-    for start in range(0, rows.shape[1], PIECE):
-        part = slice(start, start + PIECE)
-        distance += np.sum((normalized[:, part] - subspace.mean[part]) ** 2, axis=1)
+    distance = squared_lengths(normalized, subspace.mean)
     del normalized
     left = distance[:, None] - np.cumsum(scores**2, axis=1)[:, np.array(steps) - 1]
     errors = np.sqrt(np.maximum(left, 0) / np.where(distance > 0, distance, 1)[:, None])
@@ -194,9 +191,8 @@ def _kept(model: PCAModel, view: View, images: list[Array], steps: list[int]) ->
 
 def _versions(model: PCAModel, view: View, scores: Float64, steps: list[int], numbers: Float64 | None) -> Float64:
     """Pictures (steps, samples, ...) of reconstructions from the first so many scores, as images: sums of pictures."""
-    factors = full_factors(model)
-    mean = view.read(model.mean[None], over=factors)
-    made, total = {}, np.repeat(mean, len(scores), axis=0)
+    factors = factors_of(model)
+    made, total = {}, np.repeat(mean_pictures(model, view)[None], len(scores), axis=0)
     wanted = sorted(set(steps))
     edges = sorted({0, *wanted, *range(0, wanted[-1], TOGETHER)})
     for start, stop in pairwise(edges):
@@ -211,7 +207,7 @@ def _versions(model: PCAModel, view: View, scores: Float64, steps: list[int], nu
             versions += own * view.read(np.ones((1, *model.sample_shape)), over=factors)
         else:
             versions *= own
-    return versions / one_factor(model)
+    return versions
 
 
 def prepared_rows(model: PCAModel, images: Sequence[Array]) -> Array:

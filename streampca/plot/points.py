@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 CROWD = 20_000  # points beyond which a scatter plot shows its own ink and not the data
 MANY = 2_000  # points beyond which a vector file holds them as an image: it would be megabytes of them
 UNEVEN = 1.5  # spreads whose ratio is greater leave nothing to see on equal scales
+UNKNOWN = "unknown"  # what a label is called that is not a number
 USUAL = 99  # per cent of the samples that lines in the picture of outliers leave below
 
 # Paul Tol's "muted" scheme for labels: told apart with any colour vision, and each label has its own marker for print.
@@ -47,7 +48,7 @@ def scores(
         samples taken at random. A single component is drawn as a histogram.
     labels : sequence of shape (n,), optional
         Colours the samples: names and whole numbers by group (the ten most frequent, or nine and the rest), other
-        numbers on a scale. Shown as they are, shortened.
+        numbers on a scale. Shown as they are, shortened; NaN as unknown.
     axes : (int, int)
         Which components, counted from 1.
     ax : matplotlib.axes.Axes, optional
@@ -192,19 +193,17 @@ def _density(ax: Axes, x: Array, y: Array, **scales: Any) -> None:
 def _labelled(ax: Axes, x: Array, y: Array, labels: Array) -> None:
     """Scatter groups in their own colours and markers, other numbers on a colour scale."""
     size = _dot(len(x))
+    look: dict[str, Any] = {"rasterized": len(x) > MANY}
     if _is_scale(labels):
-        known = np.where(np.isfinite(labels), labels, np.nan)
-        points = ax.scatter(x, y, c=known, s=size**2, cmap="cividis", linewidths=0, rasterized=len(x) > MANY)
+        known = np.isfinite(labels)
+        points = ax.scatter(x[known], y[known], c=labels[known], s=size**2, cmap="cividis", linewidths=0, **look)
         ax.figure.colorbar(points, ax=ax, label="label")
+        if not known.all():
+            ax.plot(x[~known], y[~known], "x", color=GREY, markersize=size, label=UNKNOWN, **look)
+            legend_below(ax)
         return
     groups = _groups(labels)
-    look: dict[str, Any] = {
-        "markersize": size,
-        "markeredgewidth": 0,
-        "alpha": 0.8,
-        "linestyle": "",
-        "rasterized": len(x) > MANY,
-    }
+    look |= {"markersize": size, "markeredgewidth": 0, "alpha": 0.8, "linestyle": ""}
     drawn = [ax.plot(x[g.members], y[g.members], g.marker, color=g.colour, **look)[0] for g in groups]
     _name(ax, drawn, groups, markerscale=max(1.0, 5 / size))
 
@@ -225,17 +224,21 @@ def _is_scale(labels: Array) -> bool:
 def _groups(labels: Array) -> list[_Group]:
     """Samples by label, in the labels' order; before them the rare ones together, where there are too many."""
     labels = labels.astype(str) if labels.dtype.kind == "O" else labels
-    names, counts = np.unique(labels, return_counts=True)
-    groups = []
+    names, own, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    groups, frequent = [], np.arange(len(names))
     if len(names) > len(_MUTED):
         frequent = np.sort(np.argsort(-counts, kind="stable")[: len(_MUTED) - 1])
-        others = f"{len(names) - len(frequent)} others"
-        groups.append(_Group(~np.isin(labels, names[frequent]), others, GREY, "."))
-        names = names[frequent]
-    for name, colour, marker in zip(names, _MUTED, _MARKERS, strict=False):
-        words = f"{name:g}" if labels.dtype.kind == "f" else shown(name, 20)
-        groups.append(_Group(labels == name, words, f"#{colour}", marker))
+        groups.append(_Group(~np.isin(own, frequent), f"{len(names) - len(frequent)} others", GREY, "."))
+    for number, colour, marker in zip(frequent, _MUTED, _MARKERS, strict=False):
+        groups.append(_Group(own == number, _called(names[number]), f"#{colour}", marker))
     return groups
+
+
+def _called(label: Any) -> str:
+    """A label in few words; NaN is none."""
+    if isinstance(label, np.floating):
+        return UNKNOWN if np.isnan(label) else f"{label:g}"
+    return shown(label, 20)
 
 
 def _name(ax: Axes, drawn: Sequence[Any], groups: Sequence[_Group], **look: Any) -> None:
@@ -251,7 +254,8 @@ def _histogram(model: PCAModel, values: Array, labels: Array | None, ax: Axes | 
     ax, count = ax if ax is not None else new_figure(6.4, 4.0).add_subplot(), len(values)
     known = np.isfinite(values)  # others have no place in it
     values, labels = values[known], None if labels is None else labels[known]
-    edges: Any = np.histogram_bin_edges(values, "auto" if len(values) <= CROWD else 100)
+    # A fixed number of bins: by a rule for their width, one sample far away would make millions of them.
+    edges: Any = np.histogram_bin_edges(values, int(np.clip(len(values) ** 0.5, 10, 100)))
     if labels is None or _is_scale(labels):
         ax.hist(values, edges, color=BLUE)
     else:

@@ -9,18 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from ..collection import COLOURS, Coordinate
-from ..panels import Array, shape_of, shown
-from ..prepare.coordinates import is_latitude
-from ..units import MIB
-
-if TYPE_CHECKING:
-    from ..model import PCAModel
+from .collection import COLOURS, Coordinate
+from .panels import Array, shape_of, shown
+from .prepare.coordinates import is_latitude
+from .units import MIB
 
 Float64 = npt.NDArray[np.float64]
 
@@ -142,8 +139,10 @@ class View:
                 said.append("")
         return tuple(said)
 
-    def read(self, rows: Sliceable, start: int = 0, stop: int | None = None, over: Array | None = None) -> Float64:
-        """Pictures of rows start to stop, each divided by `over` (of a sample's shape) where that is given.
+    def read(
+        self, rows: Sliceable, start: int = 0, stop: int | None = None, over: Array | float | None = None
+    ) -> Float64:
+        """Pictures of rows start to stop, each divided by `over`, a number or of a sample's shape, where it is given.
 
         Returns
         -------
@@ -153,12 +152,12 @@ class View:
         run = slice(start, rows.shape[0] if stop is None else stop)
         return np.stack([self._picture(rows, run, dict(at), over) for at in self.picked], axis=1)
 
-    def one(self, sample: Array) -> Float64:
+    def one(self, sample: Array, over: Array | float | None = None) -> Float64:
         """Pictures of one sample, as `read` without its first axis."""
-        made: Float64 = self.read(sample[None])[0]
+        made: Float64 = self.read(sample[None], over=over)[0]
         return made
 
-    def _picture(self, rows: Sliceable, run: slice, at: dict[int, int], over: Array | None) -> Float64:
+    def _picture(self, rows: Sliceable, run: slice, at: dict[int, int], over: Array | float | None) -> Float64:
         first, *rest = self.axes
         line = max(1, run.stop - run.start) * math.prod(self.shape[axis] for axis in rest) * rows.dtype.itemsize
         step = self.bin * max(1, BAND // (line * self.bin * (1 if self.colour is None else 3)))
@@ -166,7 +165,8 @@ class View:
         for begin in range(0, self.shape[first], step):
             key = tuple(self._index(axis, at, slice(begin, begin + step)) for axis in range(len(self.shape)))
             values = np.asarray(rows[(run, *key)])
-            values = values if over is None else values / over[key]
+            if over is not None:
+                values = values / (over[key] if isinstance(over, np.ndarray) else over)
             bands.append(_block_means(values, tuple(range(1, 1 + len(self.axes))), self.bin))
         made = bands[0] if len(bands) == 1 else np.concatenate(bands, axis=1)
         made = np.swapaxes(made, 1, 2) if self.swapped else made
@@ -202,9 +202,20 @@ def _means(values: Array, axes: Sequence[int], size: int) -> Float64:
     return made
 
 
-def view_of(model: PCAModel, slices: int = SLICES) -> View:
-    """How samples of a model are drawn, with at most so many slices."""
+def view_of(model: Any, slices: int = SLICES) -> View:
+    """How samples of a `PCAModel` are drawn, with at most so many slices."""
     return view(model.sample_shape, model.sample_dims, model.coordinates, slices)
+
+
+def mean_pictures(model: Any, view: View) -> Float64:
+    """Pictures of a `PCAModel`'s mean (pictures, ...), in the units of prepared images."""
+    return view.one(model.mean, factors_of(model))
+
+
+def factors_of(model: Any) -> Array | float | None:
+    """What a `PCAModel` multiplies pixels by: a factor each, of a sample's shape, one for all, or None."""
+    full, scale = model.preparation.full_scale(model.sample_shape), model.preparation.scale
+    return cast("float | None", scale) if full is None else full
 
 
 def view(
