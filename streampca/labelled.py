@@ -10,6 +10,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,14 +19,14 @@ from .applying import lazy_components
 from .collection import Coordinate
 from .components import StoredComponents
 from .errors import ModelError, RequestError
+from .prepare import Preparation
+from .prepare.coordinates import prepared_coordinates
 from .store import Stored
-from .units import MIB
 
 if TYPE_CHECKING:
     from xarray import DataArray, Dataset
 
 COMPONENT = "component"
-LAZY_BLOCK_BYTES = 64 * MIB  # of a file that xarray reads only when it is asked to, to a chunk
 
 
 def is_labelled(samples: Any) -> bool:
@@ -44,10 +45,13 @@ class Labelled:
         Axes of the samples first, then those of one sample.
     outer : tuple of str
         Names of the former.
+    inner : tuple of str
+        What the model calls the latter; colours that it makes grey, the last, it calls nothing.
     """
 
     array: DataArray
     outer: tuple[str, ...]
+    inner: tuple[str, ...]
 
     @classmethod
     def samples(cls, array: DataArray, dims: Sequence[str], raw_shape: tuple[int, ...]) -> Labelled:
@@ -56,7 +60,8 @@ class Labelled:
         Parameters
         ----------
         array : DataArray
-            With the axes of a raw sample, by the model's names in any order, or as the last axes.
+            With the axes of a raw sample, by the model's names in any order, or as the last axes if it has none of
+            these names: of some of them only, what the others are would be a guess.
         dims : sequence of str
             Names of a prepared sample's axes.
         raw_shape : tuple of int
@@ -65,22 +70,27 @@ class Labelled:
         Raises
         ------
         ModelError
-            If no axis of samples is left.
+            If no axis of samples is left, or only some of the names are there.
         """
         names = [str(name) for name in array.dims]
         inner = [name for name in dims if name in names]
-        if len(inner) < len(dims):  # of other names: by position
-            inner = names[len(names) - len(raw_shape) :]
-        else:  # colours, which the prepared sample has no more
-            rest = [name for name in names if name not in inner]
-            inner += rest[len(rest) - (len(raw_shape) - len(inner)) :] if len(raw_shape) > len(inner) else []
-        outer = tuple(name for name in names if name not in inner)
-        if not outer or len(inner) != len(raw_shape):
+        rest = [name for name in names if name not in inner]
+        if len(names) <= len(raw_shape):
             raise ModelError(
                 f"a DataArray of axes {', '.join(names)} has no axis of samples beside the {len(raw_shape)} of one "
-                f"({', '.join(dims)}); give one of n samples, such as array.expand_dims('sample') of a single one."
+                f"({', '.join(dims)}); give one of n samples, such as array.expand_dims('sample') of a single one, or "
+                "array.data of samples that are rows of features."
             )
-        return cls(array.transpose(*outer, *inner), outer)
+        if 0 < len(inner) < len(dims):
+            missing = next(name for name in dims if name not in inner)
+            like = max(reversed(rest), key=lambda name: SequenceMatcher(None, name, missing).ratio())
+            raise ModelError(
+                f"a DataArray of axes {', '.join(names)} has {', '.join(inner)} and not {missing} of one sample's axes "
+                f"({', '.join(dims)}); rename the one that it is, such as array.rename({{{like!r}: {missing!r}}})."
+            )
+        inner += rest[len(rest) - (len(raw_shape) - len(inner)) :]
+        outer = tuple(name for name in names if name not in inner)
+        return cls(array.transpose(*outer, *inner), outer, tuple(dims))
 
     @classmethod
     def scores(cls, array: DataArray) -> Labelled:
@@ -88,29 +98,44 @@ class Labelled:
         names = [str(name) for name in array.dims]
         inner = COMPONENT if COMPONENT in names else names[-1] if names else ""
         outer = tuple(name for name in names if name != inner)
+        if inner != COMPONENT and COMPONENT in array.coords and not array.coords[COMPONENT].ndim:
+            raise RequestError(
+                f"scores of axes {', '.join(names) or 'none'} are of component {array.coords[COMPONENT].item()} alone; "
+                f"make it an axis again: scores.expand_dims({COMPONENT!r})."
+            )
         if not outer:
             raise RequestError(
                 f"scores of axes {', '.join(names) or 'none'} have none of samples; give such as (time, {COMPONENT})."
             )
-        return cls(array.transpose(*outer, inner), outer)
+        return cls(array.transpose(*outer, inner), outer, (COMPONENT,))
 
     def check_numbers(self) -> None:
         """Refuse scores that say of themselves that they are not of the first components: they are taken for these."""
         given = self.array.coords.get(COMPONENT)
         if given is None or given.dims != (COMPONENT,) or given.dtype.kind not in "iuf":
             return
-        for place, number in enumerate(given.values.tolist(), 1):
-            if number != place:
-                raise RequestError(
-                    f"scores in place {place} are of component {number}; give them in order from 1, with zeros where "
-                    f"left out: scores.reindex(component=range(1, {int(given.max()) + 1}), fill_value=0)."
-                )
+        numbers = given.values.tolist()
+        place = next((place for place, number in enumerate(numbers, 1) if number != place), None)
+        if place is None:
+            return
+        if len(set(numbers)) == len(numbers) and all(number >= 1 and number % 1 == 0 for number in numbers):
+            last = int(max(numbers))
+            remedy = f"with zeros where left out: scores.reindex(component=range(1, {last + 1}), fill_value=0)"
+        else:
+            remedy = f"and so numbered: scores.assign_coords(component=range(1, {len(numbers) + 1}))"
+        raise RequestError(
+            f"scores in place {place} are of component {numbers[place - 1]}; give them in order from 1, {remedy}."
+        )
 
     @property
     def coordinates(self) -> dict[str, Coordinate]:
-        """Along the axes of one sample, by name."""
-        inner, coords = self.array.dims[len(self.outer) :], self.array.coords
-        return {str(name): Coordinate(coords[name].values) for name in inner if name in coords}
+        """Along the axes of one sample, by the model's names of these."""
+        own, coords = self.array.dims[len(self.outer) :], self.array.coords
+        return {
+            dim: Coordinate(coords[name].values, coords[name].attrs)
+            for dim, name in zip(self.inner, own, strict=False)
+            if name in coords
+        }
 
     @property
     def outer_shape(self) -> tuple[int, ...]:
@@ -119,15 +144,29 @@ class Labelled:
 
     @property
     def values(self) -> Any:
-        """The same as an array of shape (n, *sample): numpy where it is in memory, else lazy."""
+        """The same as an array of shape (n, *sample): numpy where it is in memory, else lazy.
+
+        A file that xarray has not read is cut into chunks of the bytes that dask is set to (``array.chunk-size``).
+        """
         array = self.array
         # No public attribute says whether xarray has read a file yet; `data` would read all of it.
         if array.chunks is None and not isinstance(getattr(array.variable, "_data", None), np.ndarray):
-            rest = max(1, array.nbytes // max(1, array.shape[0]))
-            array = array.chunk({self.outer[0]: max(1, LAZY_BLOCK_BYTES // rest)})
+            array = array.chunk(dict.fromkeys(array.dims[len(self.outer) :], -1) | dict.fromkeys(self.outer, "auto"))
         return array.data.reshape(math.prod(self.outer_shape), *array.shape[len(self.outer) :])
 
-    def named(self, result: Any, dims: tuple[str, ...], coordinates: Mapping[str, Any], *, name: Any) -> DataArray:
+    def prepared_coordinates(self, preparation: Preparation) -> Mapping[str, Coordinate]:
+        """The samples' own along the axes of prepared ones, by the model's names."""
+        return prepared_coordinates(preparation, self.coordinates, self.inner, self.array.shape[len(self.outer) :])
+
+    def named(
+        self,
+        result: Any,
+        dims: tuple[str, ...],
+        coordinates: Mapping[str, Coordinate],
+        *,
+        name: str | None = None,
+        units: str | None = None,
+    ) -> DataArray:
         """Name what was made of the samples, (n, *lengths of `dims`), with all that is known along its axes.
 
         Parameters
@@ -136,10 +175,12 @@ class Labelled:
             A row a sample.
         dims : tuple of str
             Names of its other axes.
-        coordinates : mapping of str to values
-            Along these, as xarray takes them; others come from the samples, where they have the same axes and lengths.
-        name : hashable
-            Of the result.
+        coordinates : mapping of str to Coordinate
+            Along these; others come from the samples, where they have the same axes and lengths.
+        name : str, optional
+            Of the result; by default it is of the samples' kind, with their name and all that is said of them.
+        units : str, optional
+            Of the result, where it has a name of its own.
         """
         from xarray import DataArray
 
@@ -152,9 +193,10 @@ class Labelled:
             for key, values in self.array.coords.items()
             if all(lengths.get(str(dim)) == length for dim, length in values.sizes.items()) and key not in dims
         }
-        known = {key: values for key, values in coordinates.items() if key in dims}
-        made = result.reshape(shape)
-        return DataArray(made, coords={**own, **known}, dims=whole, name=name)
+        known = {dim: (dim, each.values, dict(each.attributes)) for dim, each in coordinates.items() if dim in dims}
+        about: Mapping[Any, Any] = self.array.attrs if name is None else {"units": units} if units else {}
+        coords: dict[Any, Any] = {**own, **known}
+        return DataArray(result.reshape(shape), coords, whole, name=name or self.array.name, attrs=about)
 
 
 def check_directions(
@@ -215,7 +257,7 @@ def _lazy(values: Any) -> Any:
 
 def _attributes(model: Any) -> dict[str, dict[str, str]]:
     """What is said of a model's arrays, with units where they follow from those of the samples."""
-    units = sample_units(model)
+    units = units_of(model, model.preparation)
     squared = None if units is None else f"({units})^2"
     known = {
         "component": ("number of the principal component", None),
@@ -236,18 +278,13 @@ def _attributes(model: Any) -> dict[str, dict[str, str]]:
     return {name: {"long_name": text} | ({"units": unit} if unit else {}) for name, (text, unit) in known.items()}
 
 
-def sample_units(model: Any) -> str | None:
-    """The units of prepared samples, and of scores along components; None where they are not known."""
-    preparation, units = model.preparation, model.provenance.get("units")
+def units_of(model: Any, preparation: Preparation) -> str | None:
+    """The units of samples prepared by some of a model's steps, and of their scores; None where they are not known."""
+    units = model.provenance.get("units")
     changed = preparation.scale is not None or preparation.normalize not in (None, "mean")
     return None if changed or units is None else str(units)
 
 
-def coordinates_of(coordinates: Mapping[str, Coordinate]) -> dict[str, Any]:
-    """A model's coordinates as xarray takes them."""
-    return {name: ((name,), entry.values, dict(entry.attributes)) for name, entry in coordinates.items()}
-
-
-def component_numbers(count: int) -> dict[str, Any]:
+def component_numbers(count: int) -> dict[str, Coordinate]:
     """The coordinate of components: from 1."""
-    return {COMPONENT: ((COMPONENT,), np.arange(1, count + 1), {"long_name": "number of the principal component"})}
+    return {COMPONENT: Coordinate(np.arange(1, count + 1), {"long_name": "number of the principal component"})}

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .accumulate import ACCUMULATORS, Accumulator
-from .collection import Coordinate
-from .components import StoredComponents
 from .compression import Compression, fitted_compression, measured_compression
 from .errors import RequestError
 from .labelled import dataset_of
 from .notebook import model_html
 from .planning import budget_of
-from .prepare import Preparation
 from .projector import Projector
 from .store import pca_arrays, pca_attributes, read_pca, read_state, write_model
 from .summary import summary_of
@@ -34,7 +31,7 @@ Float64 = npt.NDArray[np.float64]
 STATE_LIMIT = 1 * GIB  # a larger statistic is not kept with a model unless asked for
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class PCAModel(Projector):
     """Principal components of a collection, with what is needed to apply them to raw images.
 
@@ -81,26 +78,15 @@ class PCAModel(Projector):
         The mergeable statistic, where kept.
     """
 
-    components: Array | StoredComponents
-    mean: Float64
-    explained_variance: Float64
     error_bound: Float64
     angle_bound: Float64
     total_variance: float
     n_samples: int
-    sample_dims: tuple[str, ...]
-    raw_shape: tuple[int, ...]
-    raw_kind: str
     total_weight: float | None = None
-    coordinates: Mapping[str, Coordinate] = field(default_factory=dict)
     variance_bound: Float64 | None = None
     outside: float | None = None
     eigenvalues: Float64 | None = None
-    mask: npt.NDArray[np.bool_] | None = None
-    preparation: Preparation = field(default_factory=Preparation)
-    provenance: Mapping[str, Any] = field(default_factory=dict)
     statistic: Accumulator | None = None
-    name: str = "the model"
 
     @property
     def n_features(self) -> int:
@@ -155,8 +141,8 @@ class PCAModel(Projector):
             Raw samples to compare the reconstructions with, one for each of `samples`, in their order: the same
             images without noise. By default the samples themselves.
         peak : float, optional
-            The largest value of prepared samples, for the PSNR; above 0. By default 2^bits - 1 of whole numbers, times
-            the scale; of fractions none is known.
+            The range of values of prepared samples, for the PSNR; above 0. By default 2^bits - 1 of whole numbers,
+            times the scale; of fractions none is known.
         memory : int or str, optional
             Budget; half of what the machine allows by default.
 
@@ -176,7 +162,7 @@ class PCAModel(Projector):
         """
         if peak is not None and not peak > 0:
             raise RequestError(
-                f"peak {peak} is not a positive number; give the largest value there can be, such as 255."
+                f"peak {peak} is not a positive number; give the range of values there can be, such as 255."
             )
         if samples is None:
             if against is not None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import index as as_index
 from typing import Any
 
 import dask.array as da
@@ -32,15 +33,7 @@ from .components import StoredComponents
 from .compression import Compression, written_compression
 from .errors import ModelError, RequestError
 from .events import Listener, silent
-from .labelled import (
-    COMPONENT,
-    Labelled,
-    check_directions,
-    component_numbers,
-    coordinates_of,
-    is_labelled,
-    sample_units,
-)
+from .labelled import COMPONENT, Labelled, check_directions, component_numbers, is_labelled, units_of
 from .prepare import Frame, Preparation, Prepared, check_raw, given_shape
 from .readers import Collection, open_collection
 from .subspace import Subspace, working_dtype
@@ -51,14 +44,35 @@ Float64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Result:
-    """What a map makes of a row: an array of a shape, of the dtype in which rows are multiplied where none is given."""
+    """What a map makes of a row.
 
+    Attributes
+    ----------
+    dims, shape : tuple
+        Names and lengths of its axes.
+    name : str or None
+        What it is called; None: as the samples, of whose kind it is.
+    coordinates : mapping of str to Coordinate
+        Along its axes, where samples with names have none of their own.
+    units : str or None
+        Where they are known and it has a name.
+    dtype : dtype or None
+        None: that in which rows are multiplied.
+    """
+
+    dims: tuple[str, ...]
     shape: tuple[int, ...]
+    name: str | None = None
+    coordinates: Mapping[str, Coordinate] = field(default_factory=dict)
+    units: str | None = None
     dtype: npt.DTypeLike | None = None
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Projector:
     """Maps raw samples to scores along components, and back to images: what a `PCAModel` does with what it holds.
+
+    Its fields are some of a `PCAModel`'s, which says what they are.
 
     Arrays are mapped at once where they are numpy's and lazily where they are dask's; an `xarray.DataArray` gives one
     with its coordinates; collections, and what `open_collection` takes, give lazy dask arrays, or are written to files.
@@ -70,10 +84,11 @@ class Projector:
     sample_dims: tuple[str, ...]
     raw_shape: tuple[int, ...]
     raw_kind: str
-    coordinates: Mapping[str, Coordinate]
-    mask: npt.NDArray[np.bool_] | None
-    preparation: Preparation
-    name: str
+    coordinates: Mapping[str, Coordinate] = field(default_factory=dict)
+    mask: npt.NDArray[np.bool_] | None = None
+    preparation: Preparation = field(default_factory=Preparation)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    name: str = "the model"
 
     @property
     def n_components(self) -> int:
@@ -104,10 +119,10 @@ class Projector:
 
         Parameters
         ----------
-        samples : ndarray of shape (n, *raw_shape) or (n, p), dask array, DataArray, collection, or what can be opened
+        samples : ndarray or dask array of shape (n, *raw_shape) or (n, p), DataArray, collection, or what can be opened
             Raw samples: the model's preparation is applied to them. Arrays are taken at their values; a collection
             must be of the dtype kind the model was fitted on. The axes of one sample in an `xarray.DataArray` are
-            those of the model's names, or else the last ones.
+            those of the model's names, or the last ones where it has none of these names.
         whiten : bool, default=False
             Divide by the standard deviation along each component.
 
@@ -120,14 +135,12 @@ class Projector:
         Raises
         ------
         ModelError
-            If the samples are not of the raw shape or kind the model was fitted on, or by their coordinates an axis
-            runs the other way.
+            If the samples are not of the raw shape or kind the model was fitted on, some but not all of their axes have
+            the model's names, or by their coordinates an axis runs the other way.
         """
-        k = self.n_components
-        made = self._mapped(samples, partial(scores_of, self.subspace, whiten=whiten), _Result((k,)))
-        named = self._named(samples, made, (COMPONENT,), component_numbers(k), "scores")
-        units = None if whiten or named is made else sample_units(self)
-        return named.assign_attrs(units=units) if units else named
+        k, units = self.n_components, None if whiten else units_of(self, self.preparation)
+        scores = _Result((COMPONENT,), (k,), "scores", component_numbers(k), units)
+        return self._mapped(samples, partial(scores_of, self.subspace, whiten=whiten), scores)
 
     def inverse_transform(self, scores: Any, *, whiten: bool = False) -> Any:
         """Images from scores: ``mean + scores @ components``.
@@ -148,18 +161,20 @@ class Projector:
         Raises
         ------
         RequestError
-            If scores have not two axes, or are of more components than there are, or not of the first ones.
+            If scores are no array of two axes, or are of more components than there are, or not of the first ones.
         """
         if is_labelled(scores):
             given = Labelled.scores(scores)
             given.check_numbers()
             images = self.inverse_transform(given.values, whiten=whiten)
-            return given.named(images, self.sample_dims, coordinates_of(self.coordinates), name="images")
+            units = units_of(self, replace(self.preparation, scale=None))
+            return given.named(images, self.sample_dims, self.coordinates, name="images", units=units)
         if not hasattr(scores, "ndim"):
             scores = np.asarray(scores)
         if scores.ndim != 2 or not 1 <= scores.shape[1] <= self.n_components:
             raise RequestError(
-                f"scores have shape {tuple(scores.shape)}; give n rows of 1 to {self.n_components} components."
+                f"scores have shape {tuple(scores.shape)}; give n rows of 1 to {self.n_components} components, as an "
+                "array; write_reconstruction takes files."
             )
         function = partial(images_of, self.subspace, frame=self.frame, whiten=whiten)
         if isinstance(scores, da.Array):
@@ -180,7 +195,8 @@ class Projector:
         Returns
         -------
         ndarray, dask array or DataArray of shape (n, *sample_shape)
-            Prepared images, scale and normalize undone; NaN outside the mask.
+            Prepared images, scale and normalize undone; NaN outside the mask. A DataArray keeps its coordinates, cut
+            or averaged as the pixels are; those of the samples fitted stand where it has none.
         """
         return self._images(samples, partial(reconstructions_of, self._first(n_components), frame=self.frame))
 
@@ -198,8 +214,8 @@ class Projector:
         In features as analysed: inside the mask, scaled and normalized.
         Over the samples fitted it averages to (n - 1)/n times the sum of the variances left out.
         """
-        made = self._mapped(samples, partial(errors_of, self._first(n_components)), _Result((), np.float64))
-        return self._named(samples, made, (), {}, "reconstruction_error")
+        errors = _Result((), (), "reconstruction_error", dtype=np.float64)
+        return self._mapped(samples, partial(errors_of, self._first(n_components)), errors)
 
     def hotelling_t2(self, samples: Any, n_components: int | None = None) -> Any:
         """Hotelling's T2 of each sample, shape (n,), float64: how far out it lies along the components.
@@ -208,51 +224,45 @@ class Projector:
         left out. Over the samples fitted it averages to (n - 1)/n a component. What lies beside the components is
         `reconstruction_error`'s.
         """
-        made = self._mapped(samples, partial(t2_of, self._first(n_components)), _Result((), np.float64))
-        return self._named(samples, made, (), {}, "hotelling_t2")
+        distances = _Result((), (), "hotelling_t2", dtype=np.float64)
+        return self._mapped(samples, partial(t2_of, self._first(n_components)), distances)
 
     def _first(self, asked: int | None) -> Subspace:
         if asked is None:
             return self.subspace
-        if not 1 <= asked <= self.n_components or asked != int(asked):
-            most = self.n_components
-            raise RequestError(f"n_components={asked} is no whole number between 1 and {most}, what {self.name} has.")
-        return self.subspace.first(int(asked))
+        try:
+            count = as_index(asked)
+        except TypeError:
+            count = 0
+        most = self.n_components
+        if not 1 <= count <= most:
+            raise RequestError(f"n_components={asked!r} is no whole number between 1 and {most}, what {self.name} has.")
+        return self.subspace.first(count)
 
     def _images(self, samples: Any, function: RowMap) -> Any:
-        """Images made of samples that are not normalized yet, named like them where they have names."""
-        made = self._mapped(samples, function, _Result(self.sample_shape), self.preparation.unnormalized)
-        return self._named(samples, made, self.sample_dims, coordinates_of(self.coordinates))
+        """Images made of samples that are not normalized yet."""
+        images = _Result(self.sample_dims, self.sample_shape, coordinates=self.coordinates)
+        return self._mapped(samples, function, images, self.preparation.unnormalized)
 
     def _mapped(self, samples: Any, function: RowMap, result: _Result, preparation: Preparation | None = None) -> Any:
-        """Map prepared rows of whatever was given: numpy at once, the rest lazily."""
+        """Map prepared rows of whatever was given: numpy at once, the rest lazily; named where samples have names."""
         preparation = preparation or self.preparation
         if is_labelled(samples):
-            labelled = self._labelled(samples)
-            check_directions(labelled.coordinates, self.coordinates, "the DataArray", self.name)
-            samples = labelled.values
+            given = Labelled.samples(samples, self.sample_dims, self.raw_shape)
+            check_directions(given.coordinates, self.coordinates, "the DataArray", self.name)
+            made = self._mapped(given.values, function, result, preparation)
+            coordinates = {**result.coordinates, **given.prepared_coordinates(preparation)}
+            return given.named(made, result.dims, coordinates, name=result.name, units=result.units)
         if isinstance(samples, (np.ndarray, da.Array)):
             if any(math.isnan(length) for length in samples.shape):
                 raise ModelError("the dask array has chunks of unknown size; call its compute_chunk_sizes() first.")
-            given = given_shape(samples.shape, self.preparation, self.raw_shape, self.name)
-            frame = replace(self.frame, preparation=preparation, raw_shape=given)
+            shape = given_shape(samples.shape, self.preparation, self.raw_shape, self.name)
+            frame = replace(self.frame, preparation=preparation, raw_shape=shape)
             dtype = result.dtype or working_dtype(frame.row_dtype(samples.dtype), self.components.dtype)
             return map_array(samples, frame, function, result.shape, dtype)
         collection = self.prepared(samples, preparation)
         dtype = result.dtype or working_dtype(collection.dtype, self.components.dtype)
         return map_rows(lazy_rows(collection), function, shape=result.shape, dtype=dtype)
-
-    def _labelled(self, samples: Any) -> Labelled:
-        return Labelled.samples(samples, self.sample_dims, self.raw_shape)
-
-    def _named(
-        self, samples: Any, made: Any, dims: tuple[str, ...], coordinates: Mapping[str, Any], name: str | None = None
-    ) -> Any:
-        """What was made of a DataArray as one: called `name`, or as the samples are where it is of their kind."""
-        if not is_labelled(samples):
-            return made
-        named = self._labelled(samples).named(made, dims, coordinates, name=name or samples.name)
-        return named if name else named.assign_attrs(samples.attrs)
 
     def prepared(self, source: Any, preparation: Preparation | None = None) -> Prepared:
         """Open a raw collection as this model sees it; see `open_collection` for what can be opened.
@@ -333,14 +343,20 @@ class Projector:
         -------
         Compression
             Of these samples and so many components; the error was added up on the way. Scores do not say it: with
-            them it is that of the samples fitted.
+            them it is that of the samples fitted. Where components do not fit in memory it is what is left of the
+            samples' squares less those of their scores: with float32 components, an rmse of less than about 3e-4 of
+            the samples' standard deviation is rounding.
 
         Raises
         ------
         RequestError
             If residuals are asked for and scores given, or pictures and samples that are no patches.
-        OutputError, BudgetError
+        OutputError
             As `write_scores`.
+        BudgetError
+            As `write_scores`; with `whole`, if not all components fit beside one sample and the lines of a picture
+            that are put together: give more memory or fewer `n_components`, or write the patches, and put them
+            together with `from_patches`, which takes and fills arrays on disk.
         """
         raw, subspace = open_collection(source), self._first(n_components)
         from_scores = raw.sample_shape == (self.n_components,) != self.raw_shape
@@ -352,7 +368,12 @@ class Projector:
         collection = raw if from_scores else self.prepared(raw, self.preparation.unnormalized)
         how: dict[str, Any] = {"memory": memory, "overwrite": overwrite, "listener": listener}
         how |= {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every, "residual": residual}
-        how |= {"whole": whole, "dims": self.sample_dims, "coordinates": self.coordinates}
+        own = (
+            {}
+            if from_scores
+            else {dim: each for dim, each in collection.coordinates.items() if dim in self.sample_dims}
+        )
+        how |= {"whole": whole, "dims": self.sample_dims, "coordinates": {**self.coordinates, **own}}
         how["whitened"] = bool(raw.attributes.get("whiten", whiten)) if from_scores else None
         squares = write_images(subspace, self.frame, collection, os.fspath(path), model=self.name, **how)
         return written_compression(self, collection, len(subspace.components), squares)

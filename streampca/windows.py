@@ -186,9 +186,11 @@ class Mosaic:
             own = pixels[inside]
             known = ~np.isnan(own) if own.dtype.kind == "f" else np.ones(own.shape, bool)
             count[at] += known
-            with np.errstate(invalid="ignore"):  # infinity less infinity, which changes nothing
-                changes = np.where(known & (own != mean[at]), own - mean[at], 0)
-            mean[at] += changes / np.maximum(count[at], 1)
+            before = mean[at]
+            with np.errstate(invalid="ignore"):
+                # An infinite mean stays, unless the other infinity comes, with which there is none.
+                moves = known & (np.isfinite(before) | (own == -before))
+                mean[at] = before + np.where(moves, own - before, 0) / np.maximum(count[at], 1)
 
     def _band(self, image: int, row: int) -> Lines:
         """The lines that no later window holds; the rest moves up."""
@@ -256,7 +258,7 @@ def from_patches(
            [ 2. ,  4.5,  8.5, 11. ]])
     """
     windows = _windows(shape, *size_and_step({"size": size, "step": step}))
-    patches = patches if hasattr(patches, "shape") else np.asarray(patches)
+    patches = patches if getattr(patches, "shape", ()) else np.atleast_1d(patches)
     if math.isnan(patches.shape[0]):
         raise RequestError("patches are of an unknown number; call dask's compute_chunk_sizes() first.")
     count, rest = divmod(len(patches), windows.per_image)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import xarray as xr
 
 import streampca
 from streampca.errors import ModelError, RequestError
+from streampca.labelled import Labelled
 from streampca.model import load_model
 
 K = 3
@@ -159,6 +161,104 @@ def test_scores_of_some_components_are_not_taken_for_the_first(field, model):
     others = scores.sel(component=[2, 3]).reindex(component=range(1, 4), fill_value=0)
     np.testing.assert_allclose(
         model.inverse_transform(others), model.reconstruct(field) - model.reconstruct(field, 1) + model.mean, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("numbers", [[0, 1, 2], [1, 1, 2], [0.5, 1, 1.5], [np.nan, 2, np.inf]])
+def test_scores_numbered_otherwise_lose_nothing_by_the_remedy(field, model, numbers):
+    scores = model.transform(field).assign_coords(component=numbers)
+    with pytest.raises(RequestError, match=r"and so numbered: scores\.assign_coords\(component=range\(1, 4\)\)\.$"):
+        model.inverse_transform(scores)
+    again = model.inverse_transform(scores.assign_coords(component=range(1, 4)))
+    xr.testing.assert_equal(again, model.inverse_transform(model.transform(field)))
+
+
+def test_scores_of_one_component_are_not_taken_for_several(field, model):
+    members = xr.concat([field, field + 1], "member")
+    one = model.transform(members).sel(component=1).transpose("time", "member")  # as if it were two components
+    with pytest.raises(
+        RequestError, match=r"of axes time, member are of component 1 alone; .*expand_dims\('component'\)"
+    ):
+        model.inverse_transform(one)
+    found = model.inverse_transform(one.expand_dims("component"))
+    np.testing.assert_allclose(found.transpose("member", ...), model.reconstruct(members, 1), atol=1e-3)
+
+
+def test_axes_of_which_only_some_have_the_models_names_are_not_guessed(field, model):
+    square = field.isel(time=slice(9)).rename(lon="longitude")  # (lat, time, longitude), as many times as latitudes
+    with pytest.raises(ModelError, match=r"has lat and not lon of .* array\.rename\(\{'longitude': 'lon'\}\)\.$"):
+        model.transform(square)
+    found = model.transform(square.rename({"longitude": "lon"}))
+    xr.testing.assert_identical(found, model.transform(field.isel(time=slice(9))))
+
+
+def test_axes_of_other_names_are_told_apart_by_place(field, model):
+    other = field.transpose("time", "lat", "lon").rename(lat="latitude", lon="longitude")
+    np.testing.assert_array_equal(model.transform(other), model.transform(field))
+    np.testing.assert_array_equal(model.reconstruct(other)["lat"], field["lat"])
+    with pytest.raises(ModelError, match="lat of the DataArray descends"):
+        model.transform(other.sortby("latitude", ascending=False))
+
+
+def test_images_bear_the_coordinates_of_their_samples(field, model, tmp_path):
+    moved = field.assign_coords(lat=field["lat"] + 10)
+    for found in (model.reconstruct(moved), model.residual(moved)):
+        xr.testing.assert_identical(found["lat"].drop_vars("run"), moved["lat"].drop_vars("run"))
+    assert (moved - model.reconstruct(moved)).sizes == field.sizes
+    np.testing.assert_array_equal(model.reconstruct(moved.drop_vars("lat"))["lat"], field["lat"])  # of those fitted
+    collection = streampca.open_collection(moved, sample_axes=("lat", "lon"))
+    model.write_reconstruction(collection, tmp_path / "i.zarr")
+    with xr.open_zarr(tmp_path / "i.zarr") as written:
+        np.testing.assert_array_equal(written["lat"], moved["lat"])
+
+
+def test_coordinates_are_cut_and_averaged_as_the_pixels_are(field):
+    sea = field.isel(lat=slice(6, None))
+    collection = streampca.open_collection(sea, sample_axes=("lat", "lon"))
+    steps = streampca.Preparation(crop=((0, 2), (2, 8)), bin=2)
+    model = streampca.fit(collection, n_components=2, preparation=steps, memory="128MiB")
+    found = model.reconstruct(sea.assign_coords(lon=sea["lon"] + 5))
+    np.testing.assert_array_equal(found["lat"], [sea["lat"][:2].mean()])
+    np.testing.assert_array_equal(found["lon"], np.array([75.0, 135, 195]) + 5)
+    assert found["lat"].attrs["units"] == "degrees_north"
+
+
+@pytest.mark.parametrize(
+    ("steps", "of_scores", "of_images"),
+    [
+        ({}, "K", "K"),
+        ({"scale": 0.5}, None, "K"),
+        ({"normalize": "mean"}, "K", "K"),
+        ({"normalize": "norm"}, None, None),
+    ],
+)
+def test_units_of_scores_and_of_what_they_stand_for(field, steps, of_scores, of_images):
+    sea = field.isel(lat=slice(6, None))
+    collection = streampca.open_collection(sea, sample_axes=("lat", "lon"))
+    model = streampca.fit(collection, n_components=2, preparation=streampca.Preparation(**steps), memory="128MiB")
+    scores = model.transform(sea)
+    assert (scores.attrs.get("units"), model.inverse_transform(scores).attrs.get("units")) == (of_scores, of_images)
+
+
+def test_a_file_with_several_axes_of_samples_is_read_in_small_chunks(field, model, tmp_path):
+    row, limit = 8 * 9 * 12, 10_000
+    both = xr.concat([field, field + 1], "member").transpose("member", "time", "lat", "lon").drop_vars(["area", "run"])
+    both.to_netcdf(tmp_path / "x.nc")
+    with dask.config.set({"array.chunk-size": limit}), xr.open_dataset(tmp_path / "x.nc") as opened:
+        values = Labelled.samples(opened["sst"], model.sample_dims, model.raw_shape).values
+        assert max(values.chunks[0]) * row <= limit
+        assert values.chunks[1:] == ((9,), (12,))
+        np.testing.assert_allclose(model.transform(opened["sst"]), model.transform(both), rtol=1e-6)
+
+
+def test_rows_of_features_have_no_names_to_go_by(field, model):
+    sea = field.isel(lat=slice(6, None))
+    model = streampca.fit(sea.transpose("time", "lat", "lon").values, n_components=2, memory="128MiB")
+    rows = sea.stack(pixel=("lat", "lon"))
+    with pytest.raises(ModelError, match=r"no axis of samples .*, or array\.data of samples that are rows of features"):
+        model.transform(rows)
+    np.testing.assert_array_equal(
+        model.transform(rows.data), model.transform(sea.transpose("time", "lat", "lon").values)
     )
 
 

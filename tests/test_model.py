@@ -438,6 +438,17 @@ def test_wrong_samples_are_refused_by_name(model, digits, tmp_path):
         model.reconstruct(digits, n_components=11)
     with pytest.raises(RequestError, match=r"scores have shape \(5, 11\); give n rows of 1 to 10 components"):
         model.inverse_transform(np.zeros((5, 11)))
+    for path in ("scores.npy", tmp_path / "scores.npy"):
+        with pytest.raises(
+            RequestError, match=r"scores have shape \(\); .*as an array; write_reconstruction takes files"
+        ):
+            model.inverse_transform(path)
+
+
+@pytest.mark.parametrize("count", [0, 1.5, 3.0, np.nan, "3", (3,)])
+def test_what_is_no_number_of_components(model, digits, count):
+    with pytest.raises(RequestError, match=r"n_components=.* is no whole number between 1 and 10, what the model has"):
+        model.reconstruct(digits, count)
 
 
 # -- a preparation travels with the model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from itertools import permutations
 
 import dask.array as da
 import numpy as np
@@ -78,6 +79,16 @@ def test_windows_that_differ_are_averaged(cutting, seed):
     np.testing.assert_allclose(found, expected if len(images) > 1 else expected[0], atol=1e-12)
 
 
+@pytest.mark.parametrize("values", [(np.inf, 0, 5), (-np.inf, 0, np.nan), (np.inf, -np.inf, 0), (np.inf, np.inf, 1)])
+def test_an_infinite_value_makes_an_infinite_mean_in_any_order(values):
+    for order in permutations(values):
+        patches = np.zeros((3, 1, 3))
+        patches[range(3), 0, [2, 1, 0]] = order  # the pixel that all three hold
+        found = streampca.from_patches(patches, (1, 5), (1, 3), (1, 1))
+        with np.errstate(invalid="ignore"):
+            np.testing.assert_array_equal(found, [[0, 0, np.nanmean(order), 0, 0]])
+
+
 def test_dask_is_computed_chunk_by_chunk_and_once():
     image = np.random.default_rng(0).normal(size=(40, 30))
     patches, _ = cut(image[None], (5, 6), (1, 2))
@@ -112,6 +123,12 @@ def test_a_picture_larger_than_memory_goes_to_what_takes_slices(tmp_path, monkey
 def test_what_is_no_picture_is_refused(count, shape, said):
     with pytest.raises(RequestError, match=said):
         streampca.from_patches(np.zeros((count, 3, 3)), shape, 3)
+
+
+@pytest.mark.parametrize("patches", [5.0, np.array(5.0)])
+def test_a_number_is_no_patches(patches):
+    with pytest.raises(RequestError, match="give 2 for each image, of 4 values"):
+        streampca.from_patches(patches, (2, 4), 2)
 
 
 def test_patches_come_in_what_is_like_an_array():

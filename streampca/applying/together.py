@@ -67,19 +67,22 @@ class Together:
     ----------
     sink : Sink
         Takes the lines of pictures.
+    table : Table
+        What the sink writes, see `table_of`.
     windows : Windows
         Where they lie.
     state : mapping of str to ndarray
         Of one that was broken off; empty at the beginning.
     """
 
-    def __init__(self, sink: Sink, windows: Windows, state: Mapping[str, Array]) -> None:
+    def __init__(self, sink: Sink, table: Table, windows: Windows, state: Mapping[str, Array]) -> None:
         self._sink, self._windows, self._mosaic = sink, windows, Mosaic(windows, state or None)
+        self._several = table.shape != windows.image
 
-    def write(self, start: int, rows: Array, several: bool) -> None:
-        """Take windows from the number `start` on; `several` says whether there is more than one picture."""
+    def write(self, start: int, rows: Array) -> None:
+        """Take windows from the number `start` on."""
         for lines in self._mosaic.add(start, rows):
-            if several:
+            if self._several:
                 inside: Box = (slice(lines.start, lines.start + len(lines.values)),)
                 inside += tuple(slice(0, length) for length in self._windows.image[1:])
                 self._sink.write(lines.image, lines.values[None], inside)

@@ -109,7 +109,7 @@ def _write(
     **how: Any,
 ) -> float:
     """Write, while no other process writes the same; returns the squared error of images made of samples."""
-    with alone_in(checkpoint, table.name):
+    with alone_in(checkpoint):
         return _write_alone(work, function, table, path, checkpoint=checkpoint, **how)
 
 
@@ -155,7 +155,7 @@ def _write_whole(
     numbers, held, windows = numbers_of(plan), work.subspace.held(), work.windows
     table = table if windows else replace(table, chunk_rows=plan.chunk_rows)
     with recorder.output(path, table, numbers, overwrite=overwrite) as sink:
-        together = None if windows is None else Together(sink, windows, recorder.arrays)
+        together = None if windows is None else Together(sink, table, windows, recorder.arrays)
         start, squares = recorder.position.get("samples", 0), recorder.position.get("squares", 0.0)
         rebuilding = Rebuilding(held, work.frame, residual=work.residual, squares=squares)
         whole = rebuilding if function is None else partial(function, held)
@@ -164,7 +164,7 @@ def _write_whole(
             if together is None:
                 sink.write(block.start, result)
             else:
-                together.write(block.start, result, several=table.dims[0] == "sample")
+                together.write(block.start, result)
             recorder.done(BlockDone(block.size, read), position, together.state() if together else {})
     return rebuilding.squares
 
@@ -194,7 +194,9 @@ def _planned_before(numbers: Mapping[str, int] | None) -> Application | Piecewis
 
 def fits(work: Pieces, budget: int) -> bool:
     """Whether something can be written within a budget in bytes, whole or in pieces; reads no sample."""
-    return _whole(work, budget) is not None or are_possible(work.problem(), work.parts(), budget)
+    return _whole(work, budget) is not None or (
+        work.windows is None and are_possible(work.problem(), work.parts(), budget)
+    )
 
 
 def _planned(work: Pieces, memory: int | None) -> Application | Piecewise:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..collection import Collection, Coordinate
+from ..collection import Coordinate
 from .preparation import Preparation
 
 Array = npt.NDArray[Any]
@@ -17,13 +17,26 @@ LATITUDES = ("lat", "latitude")
 DEGREES_NORTH = ("degrees_north", "degree_north", "degrees_N", "degree_N", "degreesN", "degreeN")  # CF 1.11, 4.1
 
 
-def prepared_coordinates(preparation: Preparation, raw: Collection) -> Mapping[str, Coordinate]:
-    """Coordinates of prepared samples, by axis name; text and dates are left out where pixels are merged."""
-    known, axes = raw.coordinates, raw.axes or ()
+def prepared_coordinates(
+    preparation: Preparation, known: Mapping[str, Coordinate], axes: Sequence[str], raw_shape: tuple[int, ...]
+) -> Mapping[str, Coordinate]:
+    """Coordinates of prepared samples, by axis name; text and dates are left out where pixels are merged.
+
+    Parameters
+    ----------
+    preparation : Preparation
+        Of the samples.
+    known : mapping of str to Coordinate
+        Of raw samples.
+    axes : sequence of str
+        Names of a raw sample's axes, the first of them.
+    raw_shape : tuple of int
+        Of a raw sample.
+    """
     made = {}
-    for axis, name in enumerate(axes[: len(preparation.of_images.shape_of(raw.sample_shape))]):
+    for axis, name in enumerate(axes[: len(preparation.of_images.shape_of(raw_shape))]):
         if name in known:
-            values = _prepared(preparation, axis, np.asarray(known[name].values), raw.sample_shape)
+            values = _prepared(preparation, axis, np.asarray(known[name].values), raw_shape)
             if values is not None:
                 made[name] = Coordinate(values, known[name].attributes)
     return made

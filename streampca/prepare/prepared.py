@@ -103,7 +103,8 @@ class Prepared(Collection):
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
         """Of the prepared sample's axes: cut, resampled or averaged as the pixels are."""
-        return prepared_coordinates(self.preparation, self.raw)
+        raw = self.raw
+        return prepared_coordinates(self.preparation, raw.coordinates, raw.axes or (), raw.sample_shape)
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """As the raw collection says."""
