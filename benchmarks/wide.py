@@ -7,6 +7,7 @@ variances against products in float64:
 
     python benchmarks/wide.py                       # needs 1 GB of disk and 4 GB of memory
     python benchmarks/wide.py --schedules           # the schedules beside one another, by how pictures are stored
+    python benchmarks/wide.py --sides               # the randomized method along features, and along samples
     python benchmarks/wide.py --budgets             # 3 GB under 64 MiB to 2 GiB, peaks beside bills; 1 if one exceeds
 """
 
@@ -30,6 +31,8 @@ from synthetic import npy_of, textures
 
 TILE = 4096  # features multiplied at a time
 LAYOUTS = ("npy", "zarr, a chunk a picture", "tiff, a file a picture")
+SCHEDULES = ("sweep", "pairs", "scratch")
+SIDES = ("along features", "along samples")
 BUDGETS = ("64MiB", "128MiB", "256MiB", "512MiB", "1GiB", "2GiB")
 
 
@@ -41,6 +44,7 @@ class Fit(NamedTuple):
     bill: int
     variances: list[float]
     predicted: float = 0.0
+    bound: float = 0.0
 
 
 def bare_products(path: Path, k: int) -> float:
@@ -151,46 +155,55 @@ def as_zarr(path: Path, pictures: Any, n: int, side: int) -> None:
         array[number] = picture
 
 
-def by_schedule(path: Path, schedule: str, k: int, memory: str) -> Fit | None:
-    """Fit by one schedule, whatever the plan would choose; None where it does not fit."""
+def by_way(path: Path, way: str, k: int, memory: str) -> Fit | None:
+    """Fit by one schedule of the dual method, or along one side, whatever the plan would choose; None if none fits."""
     import streampca
     from streampca.beforehand import prepared
     from streampca.execute import SerialExecutor
-    from streampca.methods import METHODS
+    from streampca.methods import METHODS, Job
     from streampca.planning import problem_of
+    from streampca.planning.along_samples import along_samples_plan
     from streampca.planning.dual import dual_plan
+    from streampca.planning.randomized import randomized_plan
     from streampca.request import Request
     from streampca.units import parse_bytes
 
-    collection = prepared(streampca.open_collection(path), None)
-    request = Request(k, "dual", parse_bytes(memory), scratch=str(path.parent))
-    plan = dual_plan(problem_of(collection), request, schedule, parse_bytes(memory), "as asked")
+    collection, budget = prepared(streampca.open_collection(path), None), parse_bytes(memory)
+    method, scratch = "randomized" if way in SIDES else "dual", str(path.parent / "copy.scratch")
+    request, problem = Request(k, method, budget, scratch=str(path.parent)), problem_of(collection)
+    if way == "along features":
+        plan = randomized_plan(problem, request, budget, "as asked")
+    elif way == "along samples":
+        plan = along_samples_plan(problem, request, budget, "as asked", late=True)
+    else:
+        plan = dual_plan(problem, request, way, budget, "as asked")
     if plan is None:
         return None
-    scratch = str(path.parent / "copy.scratch")
-    plan = replace(plan, rejected=())
-    run = partial(METHODS["dual"], collection, plan, SerialExecutor(), listener=lambda event: None, scratch=scratch)
-    found, seconds, peak = measured(run)
-    return Fit(seconds, peak, plan.bill.total, found.explained_variance.tolist(), plan.seconds)
+    job = Job(collection, replace(plan, rejected=()), SerialExecutor(), scratch=scratch)
+    found, seconds, peak = measured(partial(METHODS[method], job))
+    variances, bound = found.explained_variance.tolist(), float(found.error_bound.max())
+    return Fit(seconds, peak, plan.bill.total, variances, plan.seconds, bound)
 
 
-def compare_schedules(directory: Path, n: int, side: int, k: int, memory: str, rounds: int) -> None:
-    """Print measured and predicted times of every schedule on every layout."""
+def compare_ways(directory: Path, n: int, side: int, k: int, memory: str, rounds: int, ways: tuple[str, ...]) -> None:
+    """Print measured and predicted times of every way on every layout."""
     for layout in LAYOUTS:
         path = stored(directory, layout, n, side)
-        jobs = {
-            name: partial(in_fresh_process, by_schedule, path, name, k, memory)
-            for name in ("sweep", "pairs", "scratch")
-        }
+        jobs = {name: partial(in_fresh_process, by_way, path, name, k, memory) for name in ways}
         rows = []
         for name, fits in alternating(rounds, jobs).items():
             done = [fit for fit in fits if fit is not None]
-            if done:
-                peak = max((fit.peak or 0) for fit in done)
-                seconds = spread([fit.seconds for fit in done])
-                rows.append([name, *seconds, f"{done[0].predicted:.2f}", mib(peak), mib(done[0].bill)])
+            if not done:
+                rows.append([name, "does not fit", *[""] * 6])
+                continue
+            peak = max((fit.peak or 0) for fit in done)
+            seconds = spread([fit.seconds for fit in done])
+            parts = [f"{done[0].predicted:.2f}", mib(peak), mib(done[0].bill), f"{done[0].bound:.0e}"]
+            rows.append([name, *seconds, *parts])
         print(f"\n{layout}")
-        print_table(("seconds", "median", "least", "most", "by fixed rates", "peak, MiB", "bill, MiB"), rows)
+        print_table(
+            ("seconds", "median", "least", "most", "by fixed rates", "peak, MiB", "bill, MiB", "largest bound"), rows
+        )
 
 
 # -- budgets
@@ -224,6 +237,7 @@ def main() -> None:
     about.add_argument("--memory", default="512MiB")
     about.add_argument("--rounds", type=int, default=3)
     about.add_argument("--schedules", action="store_true", help="compare the schedules")
+    about.add_argument("--sides", action="store_true", help="compare the sides of the randomized method")
     about.add_argument("--budgets", action="store_true", help="peaks under several budgets, three times the pictures")
     about.add_argument("--directory", type=Path, help="where the pictures are kept for the next run")
     asked = about.parse_args()
@@ -231,7 +245,9 @@ def main() -> None:
     with folder(asked.directory) as directory:
         size = (directory, asked.samples, asked.side, asked.components)
         if asked.schedules:
-            compare_schedules(*size, asked.memory, asked.rounds)
+            compare_ways(*size, asked.memory, asked.rounds, SCHEDULES)
+        elif asked.sides:
+            compare_ways(*size, asked.memory, asked.rounds, SIDES)
         elif asked.budgets:
             sys.exit(not keep_within(directory, 3 * asked.samples, asked.side, asked.components))
         else:

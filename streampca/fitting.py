@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Unpack
 
@@ -23,7 +23,7 @@ from .execute import Executor, LocalExecutor
 from .locking import alone_in
 from .machine import PeakMeter
 from .making import numbers_of, provenance_of
-from .methods import METHODS, Decomposition
+from .methods import METHODS, Decomposition, Job
 from .model import PCAModel
 from .outputs import check_place
 from .prepare import Preparation, Prepared
@@ -31,7 +31,7 @@ from .readers import Opening, open_collection
 from .request import Request
 from .resumable import Begun
 from .running import as_of, executing, scratch_name, suited
-from .saving import FIT, Checkpointing, Saver, check_apart, identity_of
+from .saving import Checkpointing, Saver, check_apart, identity_of
 from .store import ModelWriter, check_model_output, pca_arrays, pca_attributes
 from .weights import weights_digest, weights_of
 
@@ -82,7 +82,8 @@ def fit(
         that is wanted is there; between 0 and 1. Exact methods take no notice of it.
     max_passes : int, optional
         Most passes of method "randomized" over the collection; by default as many as `tol` takes, up to 30. 1 is a
-        sketch. Where it ends before `tol` is met a warning says which bound was reached, and `error_bound` holds.
+        sketch. Where it ends before `tol` is met a warning says which bound was reached, and `error_bound` holds. A
+        product with a block of vectors counts as a pass even where all samples are in memory and are read once.
     preparation : Preparation, optional
         Done to every sample first, and kept in the model.
     sample_weight : array, path or str, optional
@@ -188,7 +189,7 @@ def fit_collection(
     how: dict[str, Any] = {"weights": weights, "place": place, "part": part, "listener": one_at_a_time(listener)}
     if checkpoint is not None:
         check_apart(checkpoint.folder, None if place is None else place.path)
-    with alone_in(None if checkpoint is None else checkpoint.folder, FIT):
+    with alone_in(None if checkpoint is None else checkpoint.folder):
         return _fitted(collection, request, runner=executor or LocalExecutor(), checkpoint=checkpoint, **how)
 
 
@@ -219,16 +220,8 @@ def _fitted(
         saver.begin(chosen, request.scratch)
         scratch = saver.scratch
     meter = PeakMeter()
-    run = partial(
-        METHODS[chosen.method],
-        collection,
-        chosen,
-        runner,
-        weights=weights,
-        scratch=scratch,
-        keep=None if saver is None else saver.stage,
-        listener=listener,
-    )
+    keep = None if saver is None else saver.stage
+    job = Job(collection, chosen, runner, weights=weights, listener=listener, keep=keep, scratch=scratch)
 
     def about(found: Decomposition) -> dict[str, Any]:
         seconds = time.perf_counter() - began
@@ -236,9 +229,9 @@ def _fitted(
 
     with nullcontext() if saver is None else saver.running():
         if chosen.stored and place is not None:
-            model = _written(collection, run, place, about, keeps=saver is not None)
+            model = _written(collection, job, place, about)
         else:
-            found = run()
+            found = METHODS[chosen.method](job)
             model = _model(collection, found, about(found), found.components)
             if place is not None:
                 model.save(place.path, overwrite=place.overwrite)
@@ -247,21 +240,16 @@ def _fitted(
 
 
 def _written(
-    collection: Prepared,
-    run: Callable[..., Decomposition],
-    place: Place,
-    about: Callable[[Decomposition], dict[str, Any]],
-    *,
-    keeps: bool,
+    collection: Prepared, job: Job, place: Place, about: Callable[[Decomposition], dict[str, Any]]
 ) -> PCAModel:
     """A model whose components are written as they are made, and stay on disk; perhaps when the fit breaks off, too."""
-    with ModelWriter(place.path, overwrite=place.overwrite, keeps=keeps) as writer:
+    with ModelWriter(place.path, overwrite=place.overwrite, keeps=job.keep is not None) as writer:
         like: dict[str, Any] = {"dims": sample_dims(collection), "mask": collection.mask}
 
         def sink(count: int, dtype: np.dtype[Any], begun: Begun | None) -> ComponentSink:
             return writer.components((count, *collection.sample_shape), dtype=dtype, begun=begun, **like)
 
-        found = run(sink=sink)
+        found = METHODS[job.plan.method](replace(job, sink=sink))
         model = _model(collection, found, about(found), writer.stored())
         writer.finish(pca_arrays(model), pca_attributes(model))
     return model

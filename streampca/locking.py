@@ -19,27 +19,25 @@ try:
 except ImportError:  # not on Windows: nobody is kept out there
     fcntl = None  # type: ignore[assignment]
 
-LOCK = ".lock"  # what the name of the file ends in
+LOCK = "at-work.lock"
 TURNS = 100  # tries to lock a file that others make and remove meanwhile
 
 
 @contextmanager
-def alone_in(folder: str | None, name: str) -> Iterator[None]:
+def alone_in(folder: str | None) -> Iterator[None]:
     """Have a folder for oneself while the block lasts; where the system or its disk has no locks, go on without.
 
     Parameters
     ----------
     folder : str or None
         Made if need be, and removed afterwards if nothing is in it; None needs no lock.
-    name : str
-        Of what is kept there: what bears another name is no concern of this one.
 
     Raises
     ------
     OutputError
         If another process has it, naming that.
     """
-    path = None if folder is None else os.path.join(folder, name + LOCK)
+    path = None if folder is None else os.path.join(folder, LOCK)
     handle = None if path is None or fcntl is None else _locked(path)
     try:
         yield
@@ -63,8 +61,9 @@ def _locked(path: str) -> int | None:
             if handle is None and _was_removed(os.path.dirname(path), error):
                 continue
             if handle is not None:
+                if not os.fstat(handle).st_size:  # nobody has signed it
+                    _remove(path)
                 os.close(handle)
-                _remove(path)
             return None  # whoever saves there says what is wrong
         if _is_at(handle, path):
             _sign(handle)

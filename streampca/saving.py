@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from .errors import ClusterLostError, DataError, OutputError, RequestError, Stop
 from .events import Checkpoint, Listener, Warned
 from .execute import Saved
 from .execute.protocol import Stateful
-from .locking import LOCK, alone_in
+from .locking import alone_in
 from .outputs import SCRATCH, check_place, discard
 from .planning import Plan
 from .prepare import Prepared
@@ -300,10 +300,7 @@ def clear_finished(output: str) -> None:
     with suppress(FileNotFoundError, NotADirectoryError):
         made = os.stat(os.path.join(path, "zarr.json") if os.path.isdir(path) else path).st_mtime_ns
         if all(os.stat(os.path.join(folder, name)).st_mtime_ns <= made for name in os.listdir(folder)):
-            locks = [name.removesuffix(LOCK) for name in os.listdir(folder) if name.endswith(LOCK)]
-            with suppress(OutputError), ExitStack() as alone:  # else whoever is at work there removes it
-                for name in locks or [FIT]:
-                    alone.enter_context(alone_in(folder, name))
+            with suppress(OutputError), alone_in(folder):  # else whoever is at work there removes it
                 _clear(folder)
 
 

@@ -14,7 +14,7 @@ from streampca.collection import Chunks, Collection
 from streampca.errors import BudgetError, DataError, OutputError, SourceError
 from streampca.events import PassStarted, Planned, Warned
 from streampca.execute import SerialExecutor
-from streampca.methods import METHODS
+from streampca.methods import METHODS, Job
 from streampca.planning import make_plan, problem_of
 from streampca.prepare import Preparation, Prepared
 from streampca.request import Request
@@ -91,7 +91,9 @@ def run(x, schedule, tmp_path, weights=None, events=None, **options):
     plan = plan_of(collection, schedule, **options)
     listener = (lambda event: None) if events is None else events.append
     scratch = str(tmp_path / "copy.scratch")
-    found = METHODS["dual"](collection, plan, SerialExecutor(), weights=weights, scratch=scratch, listener=listener)
+    found = METHODS["dual"](
+        Job(collection, plan, SerialExecutor(), weights=weights, scratch=scratch, listener=listener)
+    )
     assert not (tmp_path / "copy.scratch").exists()
     return found
 
@@ -189,7 +191,9 @@ def test_a_scratch_copy_has_no_name_that_a_kill_could_leave(tmp_path):
             seen.append((event.label, list(tmp_path.iterdir())))
 
     counted = Counted(images())
-    METHODS["dual"](counted, plan_of(counted, "scratch"), SerialExecutor(), scratch=str(tmp_path / "c"), listener=look)
+    METHODS["dual"](
+        Job(counted, plan_of(counted, "scratch"), SerialExecutor(), scratch=str(tmp_path / "c"), listener=look)
+    )
     assert [label for label, _ in seen] == ["scratch copy", "Gram matrix", "components"]
     assert not any(left for _, left in seen)
 
@@ -204,8 +208,9 @@ def test_two_runs_to_one_place_keep_their_copies_apart(tmp_path):
             found["inner"] = run(inner, "scratch", tmp_path)
 
     counted = Counted(images())
+    scratch = str(tmp_path / "copy.scratch")
     outer = METHODS["dual"](
-        counted, plan_of(counted, "scratch"), SerialExecutor(), scratch=str(tmp_path / "copy.scratch"), listener=other
+        Job(counted, plan_of(counted, "scratch"), SerialExecutor(), scratch=scratch, listener=other)
     )
     np.testing.assert_allclose(outer.explained_variance * 1e4, found["inner"].explained_variance, rtol=1e-5)
 
@@ -229,9 +234,7 @@ def test_a_copy_that_does_not_fit_the_disk_is_refused_before_reading(tmp_path):
     counted = Counted(images())
     plan = replace(plan_of(counted, "scratch"), bytes_written=2**60)
     with pytest.raises(OutputError, match=r"scratch copy .* free some space, or choose another folder by --scratch"):
-        METHODS["dual"](
-            counted, plan, SerialExecutor(), scratch=str(tmp_path / "x.scratch"), listener=lambda event: None
-        )
+        METHODS["dual"](Job(counted, plan, SerialExecutor(), scratch=str(tmp_path / "x.scratch")))
     assert counted.decoded == 0
 
 

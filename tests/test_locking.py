@@ -5,14 +5,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from shell import succeeded
 
 import streampca
 from streampca import locking
@@ -47,7 +46,7 @@ SCORES = (
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def data(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     x = np.random.default_rng(0).normal(size=(40_000, 24)).astype(np.float32)
     np.save("x.npy", x)
@@ -55,17 +54,20 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("call", [FIT, SCORES], ids=["fit", "scores"])
-def test_a_second_process_is_refused_until_the_first_is_dead(here, call):
+def test_a_second_process_is_refused_until_the_first_is_dead(data, call):
     heard = []
     names = {"streampca": streampca, "listener": heard.append}
     script = AT_WORK.replace("{call}", call)
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as first:
-        assert first.stdout.readline() == "at work\n"
-        before = {path: path.read_bytes() for path in Path("ck").iterdir()}
-        with pytest.raises(OutputError, match=rf"^ck is where process {first.pid} on \S+ keeps how far it is.*end it"):
-            eval(call, names)  # noqa: S307 - what the other process does
-        assert {path: path.read_bytes() for path in Path("ck").iterdir()} == before, "and nothing of it is touched"
-        first.send_signal(signal.SIGKILL)
+        try:
+            assert first.stdout.readline() == "at work\n"
+            before = {path: path.read_bytes() for path in Path("ck").iterdir()}
+            message = rf"^ck is where process {first.pid} on \S+ keeps how far it is.*end it"
+            with pytest.raises(OutputError, match=message):
+                eval(call, names)  # noqa: S307 - what the other process does
+            assert {path: path.read_bytes() for path in Path("ck").iterdir()} == before, "and nothing of it is touched"
+        finally:
+            first.kill()
     eval(call, names)  # noqa: S307 - the remedy
     assert sum(event.samples for event in heard if isinstance(event, Resumed)) > 0, "it goes on where that one was"
     assert not Path("ck").exists()
@@ -79,7 +81,7 @@ from streampca.locking import alone_in
 had = 0
 while had < 200:
     try:
-        with alone_in("ck", "fit"):
+        with alone_in("ck"):
             os.close(os.open("one at a time", os.O_CREAT | os.O_EXCL))
             os.remove("one at a time")
             had += 1
@@ -97,7 +99,7 @@ def test_no_two_have_it_at_once(tmp_path):
 
 def test_a_file_removed_by_its_holder_is_not_taken_for_the_lock(tmp_path, monkeypatch):
     """As when it ends between opening and locking."""
-    flock, path = fcntl.flock, tmp_path / "fit.lock"
+    flock, path = fcntl.flock, tmp_path / locking.LOCK
 
     def removed_first(handle, how):
         monkeypatch.setattr(fcntl, "flock", flock)
@@ -105,35 +107,34 @@ def test_a_file_removed_by_its_holder_is_not_taken_for_the_lock(tmp_path, monkey
         flock(handle, how)
 
     monkeypatch.setattr(fcntl, "flock", removed_first)
-    with alone_in(str(tmp_path), "fit"), pytest.raises(OutputError), alone_in(str(tmp_path), "fit"):
+    with alone_in(str(tmp_path)), pytest.raises(OutputError), alone_in(str(tmp_path)):
         pass
 
 
-def test_other_names_and_no_folder_are_no_concern(tmp_path):
+def test_the_holder_is_named_and_no_folder_is_no_concern(tmp_path):
     folder = str(tmp_path / "ck")
-    with alone_in(folder, "fit"), alone_in(folder, "scores"), alone_in(None, "fit"):
-        assert sorted(os.listdir(folder)) == ["fit.lock", "scores.lock"]
-        with pytest.raises(OutputError, match=f"process {os.getpid()} on "), alone_in(folder, "fit"):
-            pass
+    refused = pytest.raises(OutputError, match=f"process {os.getpid()} on ")
+    with alone_in(folder), alone_in(None), refused, alone_in(folder):
+        pass
     assert os.listdir(tmp_path) == []
 
 
 def test_what_else_is_there_stays(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with alone_in(str(tmp_path), "fit"):
+    with alone_in(str(tmp_path)):
         pass
     assert os.listdir(tmp_path) == ["notes.txt"]
 
 
 def test_of_a_holder_that_could_not_sign_nothing_is_made_up(tmp_path, monkeypatch):
     monkeypatch.setattr(locking, "_sign", lambda handle: None)
-    first, second = alone_in(str(tmp_path), "fit"), alone_in(str(tmp_path), "fit")
+    first, second = alone_in(str(tmp_path)), alone_in(str(tmp_path))
     with first, pytest.raises(OutputError, match="another process"), second:
         pass
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, None])
-def test_without_locks_work_goes_on(here, monkeypatch, code):
+def test_without_locks_work_goes_on(data, monkeypatch, code):
     """On file systems that have none, and where the system has none (Windows)."""
 
     class NoLocks:
@@ -147,13 +148,10 @@ def test_without_locks_work_goes_on(here, monkeypatch, code):
     assert not Path("ck").exists()
 
 
-def test_a_run_killed_before_it_saved_leaves_nothing_in_the_way(here):
+def test_a_run_killed_before_it_saved_leaves_nothing_in_the_way(data):
     """Its lock is there, and the run that makes the output removes it."""
-    script = f"{AT_WORK.replace('{call}', '')}\nimport os\nfrom streampca.locking import alone_in\n"
-    script += "with alone_in('m.zarr.streampca-checkpoint', 'fit'): os.kill(os.getpid(), 9)"
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL
-    assert os.listdir("m.zarr.streampca-checkpoint") == ["fit.lock"]
-    words = ["fit", "x.npy", "-k", "2", "-q", "-o", "m.zarr"]
-    done = subprocess.run([sys.executable, "-m", "streampca", *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert not re.search("checkpoint", "".join(os.listdir()))
+    folder = Path("m.zarr.streampca-checkpoint")
+    folder.mkdir()
+    (folder / locking.LOCK).write_text("999999 elsewhere")
+    succeeded("fit", "x.npy", "-k", 2, "-q", "-o", "m.zarr")
+    assert not [name for name in os.listdir() if "checkpoint" in name]

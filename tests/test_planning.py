@@ -16,6 +16,7 @@ from streampca.blocks import Span, blocks_of
 from streampca.errors import BudgetError, RequestError
 from streampca.events import Warned
 from streampca.execute import SerialExecutor
+from streampca.methods import Job
 from streampca.methods.covariance import fit_covariance
 from streampca.planning import (
     DENSE_FEATURES,
@@ -134,7 +135,7 @@ def test_a_plan_is_plain_data():
     assert sum(data["bill"][plan.bill.largest.name].values()) == plan.bill.total
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(
     n=st.integers(2, 10**8),
     p=st.integers(1, 3000),
@@ -228,7 +229,7 @@ def test_a_refusal_says_what_would_do(name, wanted):
         make_plan(LAYOUTS[name], replace(request, memory=least - MIB))
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30)
 @given(p=st.integers(10, 5000), wanted=st.sampled_from([5, 0.9]), extra=st.integers(0, 300))
 def test_more_memory_is_never_refused(p, wanted, extra):
     layout = problem(10**6, (p,), chunk_samples=700, decode_bytes=3 * 700 * p)
@@ -356,7 +357,7 @@ def test_where_no_dense_solve_fits_lanczos_keeps_what_it_settled():
     planned = make_plan(problem_of(collection), Request(40, memory=64 * MIB))
     events = []
     run = replace(planned, solver="lanczos", dense_room=0)
-    found = fit_covariance(collection, run, SerialExecutor(), listener=events.append)
+    found = fit_covariance(Job(collection, run, SerialExecutor(), listener=events.append))
     warned = [event.message for event in events if isinstance(event, Warned)]
     true = np.linalg.eigvalsh(np.cov(x.T))[::-1]
     k = len(found.explained_variance)
@@ -373,7 +374,7 @@ def test_lanczos_gives_way_where_a_dense_solve_has_more_room(tmp_path):
     collection = Prepared(streampca.open_collection(x), streampca.Preparation())
     planned = make_plan(problem_of(collection), Request(0.5, memory=64 * MIB))
     few = replace(planned, solver="lanczos", room=2, dense_room=80)
-    found = fit_covariance(collection, few, SerialExecutor(), listener=lambda event: None)
+    found = fit_covariance(Job(collection, few, SerialExecutor()))
     assert found.explained_variance.sum() >= 0.5 * found.total_variance
 
 

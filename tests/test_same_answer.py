@@ -7,7 +7,6 @@ import re
 import struct
 from dataclasses import replace
 from functools import cache, partial
-from pathlib import Path
 
 import dask.array as da
 import fsspec
@@ -20,6 +19,7 @@ import zarr
 from astropy.io import fits
 from PIL import Image
 from scipy.linalg import subspace_angles
+from shell import DATA
 from sklearn.datasets import load_digits
 from threadpoolctl import threadpool_limits
 
@@ -27,13 +27,12 @@ import streampca
 from streampca.beforehand import prepared
 from streampca.blocks import spans_of
 from streampca.errors import BudgetError
-from streampca.events import silent
 from streampca.execute import SerialExecutor
-from streampca.methods import METHODS
+from streampca.methods import METHODS, Job
 from streampca.planning import make_plan, problem_of
 from streampca.request import Request
 
-MNIST = Path(__file__).parents[2] / "shared" / "data" / "mnist" / "t10k-images-idx3-ubyte.gz"
+MNIST = DATA / "mnist" / "t10k-images-idx3-ubyte.gz"
 N = 2000
 CUTS = {"whole": (N, 1), "blocks of 700": (700, 1), "blocks of 64": (64, 1), "spans": (200, 3), "many spans": (64, 7)}
 
@@ -183,7 +182,7 @@ def fitted(tmp_path_factory):
         plan = make_plan(problem_of(collection), Request(50, memory=2**30, precision=precision))
         rows, spans = CUTS[cut]
         plan = replace(plan, block_rows=rows, spans=spans_of(N, spans, rows))
-        return METHODS[plan.method](collection, plan, SerialExecutor(), listener=silent)
+        return METHODS[plan.method](Job(collection, plan, SerialExecutor()))
 
     yield fit
     fsspec.filesystem("memory").store.clear()

@@ -308,6 +308,11 @@ class Crossed:
         return new
 
     @staticmethod
+    def doubled(product_features: int, lanes: int) -> tuple[int, int]:
+        """Features multiplied at a time, and lanes, that take no more memory in double precision than these do."""
+        return (product_features, lanes // 2) if lanes > 1 else (max(1, product_features // 2), 1)
+
+    @staticmethod
     def bill(n_samples: int, width: int, product_features: int, *, itemsize: int = 4, lanes: int = 1) -> dict[str, int]:
         """Bytes by name while features are absorbed."""
         n, columns = n_samples, width + CHECKS
@@ -315,7 +320,7 @@ class Crossed:
             f"product with {width} vectors, {n} x {width} float64": 8 * n * width,
             "the vectors as multiplied": itemsize * n * columns,
             "tile of it, centred": lanes * itemsize * product_features * n,
-            "product of a tile": lanes * (itemsize * n * width + 4 * product_features * (columns + COUNT)),
+            "product of a tile": lanes * itemsize * (n * width + product_features * (columns + COUNT)),
             "sums and probes": (4 + 3 * PROBES + 2 * COUNT) * 8 * n
             + lanes * (3 * (PROBES + COUNT) + product_features // (2 * SQUARES)) * 8 * n,
             f"{CHECK_FEATURES} features multiplied again, as a check": 2 * 8 * CHECK_FEATURES * n

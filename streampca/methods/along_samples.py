@@ -24,20 +24,17 @@ import numpy as np
 
 from ..accumulate import Crossed, sample_directions
 from ..accumulate.measured import without
-from ..events import Listener, Warned
-from ..execute import Executor
 from ..lanes import lane_count
 from ..machine import hand_back
-from ..planning import Plan, passes_beside
-from ..readers import Collection
+from ..planning import passes_beside
 from ..solve import Solution, certify, start_lanczos, value_bounds
 from .course import MOST_PASSES, STAGE, Course, beginning
-from .dual import OpenSink, Reads, decomposed, with_components
+from .dual import Reads, decomposed, with_components
 from .faults import check_products, check_variance
 from .gathering import SweepTask
+from .job import Job
 from .pairs import Pairs
-from .passes import OfPass
-from .protocol import Array, Decomposition, Float64, Keep, stored_dtype
+from .protocol import Array, Decomposition, Float64, stored_dtype
 
 _STREAM = 3  # apart from the start blocks of solvers, and from those along features
 
@@ -80,81 +77,50 @@ class Crossings:
         return Crossed.from_state(state, copy=False, lanes=self.lanes)
 
 
-def fit_along_samples(
-    collection: Collection,
-    plan: Plan,
-    executor: Executor,
-    *,
-    weights: Float64 | None = None,
-    listener: Listener,
-    keep: Keep | None = None,
-    scratch: str | None = None,
-    sink: OpenSink | None = None,
-) -> Decomposition:
-    """Carry out a plan of method 'randomized' along samples; see `streampca.methods.dual.fit_dual`.
-
-    Raises
-    ------
-    DataError
-        If a sample holds NaN or infinity, or all samples are equal.
-    OutputError
-        If a scratch copy cannot be written.
-    """
+def fit_along_samples(job: Job) -> Decomposition:
+    """Carry out a plan of method 'randomized' along samples; see `streampca.methods.dual.fit_dual`."""
+    plan = job.plan
 
     def find(reads: Reads) -> Pairs:
-        pairs = _found(reads, collection, plan, executor, weights, listener, keep)
+        pairs = _found(reads, job)
         hand_back()
         return pairs
 
-    how: dict[str, Any] = {"weights": weights, "listener": listener, "keep": keep, "scratch": scratch, "sink": sink}
-    pairs, basis = with_components(collection, plan, find, **how)
-    found, solution = decomposed(basis, pairs, weights, plan), pairs.solution
+    pairs, basis = with_components(job, find)
+    found, solution = decomposed(basis, pairs, job), pairs.solution
     outside, bounds = solution.next_value, pairs.bounds
     if bounds is not None:  # what the last pass mended is an error of those before, and no more
         count = len(solution.values)
         bounds = (bounds[:count] + np.abs(solution.values - pairs.sizes[:count])) / solution.values
-    once = plan.block_features >= collection.n_features and plan.workers == 1
     return replace(
         found,
-        passes=passes_beside(plan.schedule) + (0 if once else solution.passes),
+        passes=passes_beside(plan.schedule) + (0 if plan.reads_once else solution.passes),
         outside=None if outside is None else outside / (found.total_weight - 1),
         variance_bound=bounds,
     )
 
 
-def _found(
-    reads: Reads,
-    collection: Collection,
-    plan: Plan,
-    executor: Executor,
-    weights: Float64 | None,
-    listener: Listener,
-    keep: Keep | None,
-) -> Pairs:
+def _found(reads: Reads, job: Job) -> Pairs:
     """Iterate until the pairs are there that were asked for."""
-    course, most = _begun(plan, weights, keep), MOST_PASSES
-    if plan.request.max_passes is not None:
-        most = max(1, plan.request.max_passes - passes_beside(plan.schedule))
+    course, most = _begun(job), job.plan.request.max_passes
+    most = MOST_PASSES if most is None else max(1, most - passes_beside(job.plan.schedule))
 
-    def go() -> None:
+    def go(goes_on: bool) -> None:
         # Nothing here holds what a pass found: the next one needs the room.
-        goes_on = course.passes + 1 < most
-        found = _pass(course, reads, plan, executor, weights, listener, keep)
-        _learn(course, found, collection, plan, listener, goes_on=goes_on)
+        _learn(course, _pass(course, reads, job), job, goes_on=goes_on)
 
-    chosen = course.chosen(course.iterate(most, go, keep), collection, plan, listener)
+    chosen = course.chosen(course.iterate(job, most, go), job)
     reads.done = course.passes
-    return _pairs(course, chosen, plan, listener)
+    return _pairs(course, chosen, job)
 
 
-def _begun(plan: Plan, weights: Float64 | None, keep: Keep | None) -> AlongSamples:
+def _begun(job: Job) -> AlongSamples:
     """Where the iteration starts, from a block at random, or where it was when it was kept."""
-    begin = beginning(plan)
-    saved = keep(STAGE).saved(0) if keep else None
-    if saved is not None:
-        return AlongSamples.from_state(saved.state, begin)
+    plan, begin, state = job.plan, beginning(job.plan), job.saved(STAGE)
+    if state is not None:
+        return AlongSamples.from_state(state, begin)
     n = plan.problem.n_samples
-    roots = np.ones(n) if weights is None else np.sqrt(weights)
+    roots = np.ones(n) if job.weights is None else np.sqrt(job.weights)
     block = np.random.default_rng([_STREAM, plan.request.seed]).standard_normal((n, plan.width))
     solver = start_lanczos(n, start=without(block, roots), **begin)
     del block
@@ -162,69 +128,58 @@ def _begun(plan: Plan, weights: Float64 | None, keep: Keep | None) -> AlongSampl
     return AlongSamples(solver=solver, roots=roots, precision=plan.precision)
 
 
-def _pass(
-    course: AlongSamples,
-    reads: Reads,
-    plan: Plan,
-    executor: Executor,
-    weights: Float64 | None,
-    listener: Listener,
-    keep: Keep | None,
-) -> Crossed:
+def _pass(course: AlongSamples, reads: Reads, job: Job) -> Crossed:
     """Read everything, and multiply what the solver wants."""
-    number = course.passes + 1
+    plan, tile, lanes = job.plan, job.plan.product_features, lane_count(job.plan.cores)
+    if course.precision != plan.precision:  # what is in memory is twice as wide
+        tile, lanes = Crossed.doubled(tile, lanes)
     crossings = Crossings(
-        vectors=course.solver.wants.astype(np.float64 if course.precision == "double" else np.float32),
-        roots=None if weights is None else course.roots,
+        vectors=course.block,
+        roots=None if job.weights is None else course.roots,
         measures=course.products is None,
         precision=course.precision,
-        product_features=plan.product_features,
-        lanes=lane_count(plan.cores),
+        product_features=tile,
+        lanes=lanes,
         seed=plan.request.seed,
     )
     task = SweepTask(reads.features, plan.block_features, crossings)
-    keeper = None
-    if keep is not None:
-        keeper = OfPass(keep("product"), number)
-        keeper.keeper.rest_on(STAGE, course.passes, course)
-    how: dict[str, Any] = {"ahead": plan.ahead, "listener": listener, "keeper": keeper}
-    with reads.told(f"products with {course.solver.wants.shape[1]} vectors", number, plan.problem.n_samples):
-        crossed = executor.fold(task, plan.spans, Crossed.absorb, **how)
+    how: dict[str, Any] = {"ahead": plan.ahead, "listener": job.listener, "keeper": course.keeper(job)}
+    label = f"products with {crossings.vectors.shape[1]} vectors"
+    with reads.told(label, course.passes + 1, plan.problem.n_samples):
+        crossed = job.executor.fold(task, plan.spans, Crossed.absorb, **how)
         crossed.release()
         hand_back()
     return crossed
 
 
-def _learn(
-    course: AlongSamples, crossed: Crossed, collection: Collection, plan: Plan, listener: Listener, *, goes_on: bool
-) -> None:
+def _learn(course: AlongSamples, crossed: Crossed, job: Job, *, goes_on: bool) -> None:
     """Take over what a pass found, and have the solver say what comes next."""
     course.passes += 1
-    found = crossed.probes()
+    found, source = crossed.probes(), job.collection.source
     if found is not None:
-        check_variance(crossed.trace, collection.source, plan)
+        check_variance(crossed.trace, source, job.plan)
         for products in (found.products, found.along):
-            check_products(products, collection.source, plan)
+            check_products(products, source, job.plan)
         course.scale_by(crossed.trace)
         course.products, course.rounding = found.products * course.scale, found.products_rounding * course.scale
         course.along, course.along_rounding = found.along, found.along_rounding
     product = crossed.take()
     product *= course.scale
-    course.step(product, listener, goes_on=goes_on)
+    course.step(product, job.listener, goes_on=goes_on)
 
 
-def _pairs(course: AlongSamples, chosen: Solution, plan: Plan, listener: Listener) -> Pairs:
+def _pairs(course: AlongSamples, chosen: Solution, job: Job) -> Pairs:
     """What components are made of; say where they are not what was asked for."""
     if course.products is None or course.along is None or course.along_rounding is None:
         raise AssertionError("no pass has measured anything")
-    values, scale = chosen.values, course.scale
+    plan, values, scale = job.plan, chosen.values, course.scale
     probes: dict[str, Any] = {
         "directions": sample_directions(course.roots, plan.request.seed), "products": course.products,
     }  # fmt: skip
     outside, wrong = course.beyond(values, probes["directions"])
     certificate = certify(values, chosen.vectors, rounding=course.rounding, next_value=outside, **probes)
     if not course.is_settled(chosen):
-        listener(Warned(course.unsettled(certificate.relative, plan)))
+        job.warn(course.unsettled(certificate.relative, plan))
     rough = course.precision == "single"
     polishes = rough and not plan.stored
     sizes = values / scale

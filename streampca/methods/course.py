@@ -8,14 +8,15 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..events import Converging, Listener, Solving, Warned
+from ..events import Converging, Listener, Solving
 from ..machine import hand_back
 from ..planning import Plan
-from ..readers import Collection
 from ..solve import Lanczos, Solution, outside_bound_of_basis, product_bounds, resume_lanczos, ritz_pairs
+from .job import Job
 from .leading import chosen_of, wanted_of
 from .pairs import RANK, ROUGH_RANK
-from .protocol import Array, Float64, Keep
+from .passes import OfPass
+from .protocol import Array, Float64
 
 MOST_PASSES = 30  # where nobody says; spectra that need more are as good as flat
 MOST_SCALE = 1000  # of exponents of two: those of float64 end at 1023
@@ -73,12 +74,29 @@ class Course:
         how = {**begin, "total": mine["trace"] or begin["total"], "wanted": mine["settles"] or begin["wanted"]}
         return cls(solver=resume_lanczos(solver["columns"].shape[1], solver, **how), **mine)
 
-    def iterate(self, most: int, go: Callable[[], None], keep: Keep | None) -> Solution:
-        """Make passes until the solver has what is wanted, at most so many; what was found by then."""
+    @property
+    def block(self) -> Array:
+        """What is multiplied next, in the precision of products."""
+        return self.solver.wants.astype(np.float64 if self.precision == "double" else np.float32)
+
+    def keeper(self, job: Job) -> OfPass | None:
+        """Who keeps the next pass, which makes no sense without what came before it."""
+        keeps = job.keeper("product")
+        if keeps is None:
+            return None
+        keeps.rest_on(STAGE, self.passes, self)
+        return OfPass(keeps, self.passes + 1)
+
+    def iterate(self, job: Job, most: int, go: Callable[[bool], None]) -> Solution:
+        """Make passes until the solver has what is wanted, at most so many; what was found by then.
+
+        `go` makes one, told whether another may follow.
+        """
         while self.solver.solution is None and self.passes < most:
-            go()
-            if keep is not None and self.solver.solution is None:
-                keep(STAGE).offer(0, 0, self.passes, self)
+            go(self.passes + 1 < most)
+            keeps = job.keeper(STAGE)
+            if keeps is not None and self.solver.solution is None:
+                keeps.offer(0, 0, self.passes, self)
         return self.solver.solution or self.solver.so_far(np.inf)
 
     def scale_by(self, trace: float) -> None:
@@ -106,11 +124,11 @@ class Course:
         hand_back()
         listener(Converging(self.passes, solver.worst, solver.tol))
 
-    def chosen(self, solution: Solution, collection: Collection, plan: Plan, listener: Listener) -> Solution:
+    def chosen(self, solution: Solution, job: Job) -> Solution:
         """Of the pairs found those that there is room for, that have a direction, and that were asked for."""
-        full = self.settles > 0 or len(solution.values) > plan.room
-        found = self._with_direction(solution.first(plan.room), collection, plan, listener)
-        return chosen_of(found, self.trace, plan, listener, full=full)
+        full = self.settles > 0 or len(solution.values) > job.plan.room
+        found = self._with_direction(solution.first(job.plan.room), job)
+        return chosen_of(found, self.trace, job.plan, job.listener, full=full)
 
     def is_settled(self, chosen: Solution) -> bool:
         """Whether the iteration ended because of what it found."""
@@ -155,18 +173,18 @@ class Course:
         least = (RANK if self.precision == "double" else ROUGH_RANK) * solution.values[0]
         return int(np.count_nonzero(solution.values > max(least, solver.rounding)))
 
-    def _with_direction(self, solution: Solution, collection: Collection, plan: Plan, listener: Listener) -> Solution:
+    def _with_direction(self, solution: Solution, job: Job) -> Solution:
         """Those pairs that have a direction; say what became of the others."""
-        values, asked = solution.values, plan.request.n_components
+        values, asked = solution.values, job.plan.request.n_components
         count = self._directions(solution, self.solver)
         if count == len(values):
             return solution
         if self.solver.solution is None:
-            listener(Warned(f"{len(values) - count} components of the {len(values)} found are no more than rounding."))
+            job.warn(f"{len(values) - count} components of the {len(values)} found are no more than rounding.")
             return solution.first(count)
         if isinstance(asked, int):
             dimensions = "1 dimension" if count == 1 else f"{count} dimensions"
-            listener(Warned(f"{collection.source} spans {dimensions}; there are no more components."))
+            job.warn(f"{job.collection.source} spans {dimensions}; there are no more components.")
         return replace(solution.first(count), next_value=0.0)
 
 

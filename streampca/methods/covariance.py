@@ -5,21 +5,20 @@ Cost: n p^2 flops for the pass; 8/3 p^3 for a dense solve, about 2 p^2 times a f
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ..accumulate import Scatter
-from ..events import Listener, PassFinished, PassStarted
-from ..execute import Executor
+from ..events import Listener, PassStarted
 from ..machine import hand_back
 from ..planning import Plan
-from ..readers import Collection
 from ..solve import Solution, certify
 from .faults import check_variance
+from .job import Job
 from .leading import leading_pairs, next_value
-from .protocol import Array, Decomposition, Float64, Keep, stored_dtype
+from .protocol import Array, Decomposition, stored_dtype
 from .samples import SamplesTask, of_samples
 
 
@@ -49,35 +48,20 @@ class ScatterTask(SamplesTask[Scatter]):
         return Scatter.from_state(state, copy=False, in_lane=self.in_lane)
 
 
-def fit_covariance(
-    collection: Collection,
-    plan: Plan,
-    executor: Executor,
-    *,
-    weights: Float64 | None = None,
-    listener: Listener,
-    keep: Keep | None = None,
-    scratch: str | None = None,
-) -> Decomposition:
-    """Carry out a plan of method 'covariance', which needs no scratch copy.
+def fit_covariance(job: Job) -> Decomposition:
+    """Carry out a plan of method 'covariance'.
 
     Raises
     ------
     DataError
         If a sample holds NaN or infinity, or all samples are equal.
     """
-    task = ScatterTask(
-        precision=plan.precision,
-        product_rows=plan.product_rows,
-        seed=plan.request.seed,
-        in_lane=plan.lanes > 1,
-        **of_samples(collection, plan, weights),
-    )
-    scatter = _accumulate(task, plan, executor, listener, keep)
+    collection, plan = job.collection, job.plan
+    scatter = _accumulate(job)
     scatter.settle()
     if plan.problem.n_samples == collection.n_samples:  # a part of the samples may be all equal
         check_variance(scatter.trace, collection.source, plan)
-    return decompose(scatter, plan, listener)
+    return decompose(scatter, plan, job.listener)
 
 
 def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition:
@@ -91,22 +75,21 @@ def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition
     )
 
 
-def _accumulate(task: ScatterTask, plan: Plan, executor: Executor, listener: Listener, keep: Keep | None) -> Scatter:
-    began = time.perf_counter()
-    listener(PassStarted("scatter matrix", 1, 1, plan.problem.n_samples, plan.bytes_read))
-    scatter = executor.fold(
-        task,
-        plan.spans,
-        Scatter.absorb,
-        lanes=plan.lanes,
-        ahead=plan.ahead,
-        listener=listener,
-        keeper=keep("scatter") if keep else None,
+def _accumulate(job: Job) -> Scatter:
+    plan = job.plan
+    task = ScatterTask(
+        precision=plan.precision,
+        product_rows=plan.product_rows,
+        seed=plan.request.seed,
+        in_lane=plan.lanes > 1,
+        **of_samples(job),
     )
-    task.release()
-    scatter.release()
-    hand_back()
-    listener(PassFinished(time.perf_counter() - began))
+    how: dict[str, Any] = {"lanes": plan.lanes, "ahead": plan.ahead, "listener": job.listener}
+    with job.told(PassStarted("scatter matrix", 1, 1, plan.problem.n_samples, plan.bytes_read)):
+        scatter = job.executor.fold(task, plan.spans, Scatter.absorb, keeper=job.keeper("scatter"), **how)
+        task.release()
+        scatter.release()
+        hand_back()
     return scatter
 
 

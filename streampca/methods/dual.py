@@ -9,9 +9,8 @@ Cost: n^2 p flops for the Gram matrix, 8/3 n^3 for a dense solve, 2 n p k for th
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -19,20 +18,20 @@ import numpy as np
 
 from ..accumulate import Gram
 from ..blocks import Span, blocks_of, panel_steps
-from ..events import Listener, PassFinished, PassStarted, Warned, silent
-from ..execute import Executor, Keeper, SerialExecutor
+from ..events import PassStarted, silent
+from ..execute import Keeper, SerialExecutor
 from ..machine import hand_back
-from ..planning import Plan
 from ..readers import Collection
 from ..resumable import Begun
 from .components import Factors, Kept
 from .gathering import Features, PairsTask, Products, SweepTask, spread_mean
+from .job import Anew, Job
 from .leading import next_value
 from .pairs import Pairs, polished, solved
 from .projecting import ColumnsTask, RangesTask, part_of_state
-from .protocol import Anew, Decomposition, Float64, Keep, one_span
+from .protocol import Decomposition, one_span
 from .scratch import scratch_copy
-from .written import Sink, Written, begun_of
+from .written import Written, begun_of
 
 LOST = (
     "components of less than a millionth of the first variance were left out: products in single precision do not tell "
@@ -43,31 +42,9 @@ GONE = "the components that were written before are not there as they were: they
 
 COMPONENTS = "components"  # the stage of making them
 
-OpenSink = Callable[[int, np.dtype[Any], Begun | None], Sink]
 
-
-def fit_dual(
-    collection: Collection,
-    plan: Plan,
-    executor: Executor,
-    *,
-    weights: Float64 | None = None,
-    listener: Listener,
-    keep: Keep | None = None,
-    scratch: str | None = None,
-    sink: OpenSink | None = None,
-) -> Decomposition:
+def fit_dual(job: Job) -> Decomposition:
     """Carry out a plan of method 'dual'.
-
-    Parameters
-    ----------
-    collection, plan, executor, weights, listener, keep
-        See `streampca.methods`.
-    scratch : str, optional
-        Name of a file to make for a scratch copy; removed afterwards, whatever happens.
-    sink : callable, optional
-        ``sink(k, dtype, begun)`` gives where components are written as they are made, where the plan says so; it goes
-        on with those that were begun, if it can.
 
     Raises
     ------
@@ -76,42 +53,24 @@ def fit_dual(
     OutputError
         If a scratch copy cannot be written.
     """
-
-    def find(reads: Reads) -> Pairs:
-        return solved(reads.gram(executor, keep), collection, plan, weights, listener)
-
-    how: dict[str, Any] = {"weights": weights, "listener": listener, "keep": keep, "scratch": scratch, "sink": sink}
-    pairs, basis = with_components(collection, plan, find, **how)
-    asked, found = plan.request.n_components, len(pairs.solution.values)
+    pairs, basis = with_components(job, lambda reads: solved(reads.gram(), job))
+    asked, found = job.plan.request.n_components, len(pairs.solution.values)
     if pairs.lost:
-        listener(Warned(LOST))
+        job.warn(LOST)
     elif isinstance(asked, int) and found < asked:
-        listener(Warned(f"{collection.source} spans {found} dimensions; there are no more components."))
-    return decomposed(basis, pairs, weights, plan)
+        job.warn(f"{job.collection.source} spans {found} dimensions; there are no more components.")
+    return decomposed(basis, pairs, job)
 
 
-def with_components(
-    collection: Collection,
-    plan: Plan,
-    find: Callable[[Reads], Pairs],
-    *,
-    weights: Float64 | None,
-    listener: Listener,
-    keep: Keep | None,
-    scratch: str | None,
-    sink: OpenSink | None,
-) -> tuple[Pairs, Kept | Written]:
-    """Find eigenpairs of the Gram matrix, reading as a plan says, and make components of them; see `fit_dual`."""
-    copying = plan.schedule == "scratch"
-    with (
-        scratch_copy(collection, scratch or "", plan, listener, keep) if copying else nullcontext(collection) as source
-    ):
-        reads = Reads(source, plan, listener)
-        kept, begun = _kept_pairs(keep, plan)
+def with_components(job: Job, find: Callable[[Reads], Pairs]) -> tuple[Pairs, Kept | Written]:
+    """Find eigenpairs of the Gram matrix, reading as the plan says, and make components of them."""
+    with scratch_copy(job) if job.plan.schedule == "scratch" else nullcontext(job.collection) as source:
+        reads = Reads(source, job)
+        kept, begun = _kept_pairs(job)
         pairs = kept or find(reads)
         hand_back()
-        factors = pairs.factors(weights, plan, in_lane=reads.lanes > 1)
-        basis = reads.basis(factors, pairs, sink if plan.stored else None, begun, keep)
+        factors = pairs.factors(job, in_lane=reads.lanes > 1)
+        basis = reads.basis(factors, pairs, begun)
     del reads, factors
     if isinstance(basis, Kept):
         pairs = polished(basis, pairs) if pairs.polishes else pairs
@@ -119,13 +78,13 @@ def with_components(
     return pairs, basis
 
 
-def _kept_pairs(keep: Keep | None, plan: Plan) -> tuple[Pairs | None, Begun | None]:
+def _kept_pairs(job: Job) -> tuple[Pairs | None, Begun | None]:
     """The pairs that components were being made of when they were last kept, and those that were written."""
-    saved = keep(COMPONENTS).saved(0) if keep else None
-    if saved is None:
+    state = job.saved(COMPONENTS)
+    if state is None:
         return None, None
-    pairs = Pairs.from_state(part_of_state(saved.state, "pairs"))
-    return pairs, begun_of(part_of_state(saved.state, "basis")) if plan.stored else None
+    pairs = Pairs.from_state(part_of_state(state, "pairs"))
+    return pairs, begun_of(part_of_state(state, "basis")) if job.plan.stored else None
 
 
 class Reads:
@@ -141,19 +100,19 @@ class Reads:
         Passes before that of components, beside a scratch copy.
     """
 
-    def __init__(self, source: Collection, plan: Plan, listener: Listener) -> None:
-        self._source, self._plan, self._listener = source, plan, listener
+    def __init__(self, source: Collection, job: Job) -> None:
+        self._source, self._job = source, job
+        plan = self._plan = job.plan
         self._n, self._p = source.n_samples, source.n_features
-        self._once = plan.schedule != "pairs" and plan.block_features >= self._p
         rows = self._n if plan.schedule == "scratch" else plan.block_rows
         self.features = Features(source, rows, plan.block_features)
         self.done = 1
         self._centre = spread_mean(source) if plan.schedule == "pairs" else None
         self.lanes = Gram.lanes_for(self._n, plan.precision, plan.cores)
-        self._before, passes = int(plan.schedule == "scratch"), 2 - self._once + (plan.schedule == "scratch")
+        self._before, passes = int(plan.schedule == "scratch"), 2 - plan.reads_once + (plan.schedule == "scratch")
         self._passes = None if plan.width else passes  # how many a solver takes that asks for products nobody knows
 
-    def gram(self, executor: Executor, keep: Keep | None) -> Gram:
+    def gram(self) -> Gram:
         """Read and multiply: the Gram matrix, not centred yet."""
         plan, samples = self._plan, self._n
         products = Products(self._n, plan.precision, plan.product_features, self.lanes, plan.request.seed)
@@ -165,33 +124,31 @@ class Reads:
             task = PairsTask(self._source, steps, self._centre, products)
             samples = steps.samples
         with self.told("Gram matrix", 1, samples):
-            keeper = keep("gram") if keep else None
-            return executor.fold(task, plan.spans, Gram.absorb, listener=self._listener, keeper=keeper)
+            how: dict[str, Any] = {"listener": self._job.listener, "keeper": self._job.keeper("gram")}
+            return self._job.executor.fold(task, plan.spans, Gram.absorb, **how)
 
-    def basis(
-        self, factors: Factors, pairs: Pairs, sink: OpenSink | None, begun: Begun | None, keep: Keep | None
-    ) -> Kept | Written:
+    def basis(self, factors: Factors, pairs: Pairs, begun: Begun | None) -> Kept | Written:
         """Read again, unless everything is in memory still: components and mean."""
-        plan, count = self._plan, factors.vectors.shape[1]
-        keeper: Keeper | None = keep(COMPONENTS) if keep else None
+        plan, job, count = self._plan, self._job, factors.vectors.shape[1]
+        keeper: Keeper | None = job.keeper(COMPONENTS)
         basis: Kept | Written
-        if sink is None:
+        if job.sink is None or not plan.stored:
             basis = Kept((count, self._p), pairs.dtype, plan.request.seed)
         else:
-            out = sink(count, pairs.dtype, begun)
+            out = job.sink(count, pairs.dtype, begun)
             most = plan.component_features or self._p
             basis = Written((count, self._p), pairs.dtype, plan.request.seed, out, most)
             if keeper is not None and begun is not None and not out.goes_on:
-                self._listener(Warned(GONE))
+                job.warn(GONE)
                 keeper = Anew(keeper)
         task, count = self._making(factors, basis, pairs)
         run = partial(SerialExecutor().fold, task, (Span(0, count),), one_span, keeper=keeper)
-        if self._once:
+        if plan.reads_once:
             run(listener=silent)
             return basis
         passes = 1 if self._centre is None else -(-self._p // plan.component_features)
         with self.told("components", self.done + 1, self._n * passes):
-            run(listener=self._listener)
+            run(listener=job.listener)
         return basis
 
     def _making(self, factors: Factors, basis: Kept | Written, pairs: Pairs) -> tuple[RangesTask | ColumnsTask, int]:
@@ -206,22 +163,18 @@ class Reads:
             order = [order[-1], *order[:-1]]  # the range read last is there still
         return RangesTask(self.features, tuple(order), factors, self.lanes, basis, pairs), len(order)
 
-    @contextmanager
-    def told(self, label: str, number: int, samples: int) -> Iterator[None]:
+    def told(self, label: str, number: int, samples: int) -> AbstractContextManager[None]:
         """Tell the listener of a pass."""
-        began = time.perf_counter()
         count = samples * self._source.row_bytes
-        self._listener(PassStarted(label, self._before + number, self._passes, samples, count))
-        yield
-        self._listener(PassFinished(time.perf_counter() - began))
+        return self._job.told(PassStarted(label, self._before + number, self._passes, samples, count))
 
 
-def decomposed(basis: Kept | Written, pairs: Pairs, weights: Float64 | None, plan: Plan) -> Decomposition:
+def decomposed(basis: Kept | Written, pairs: Pairs, job: Job) -> Decomposition:
     """What comes out, with what bounds the errors of components as they are stored."""
-    solution, n = pairs.solution, plan.problem.n_samples
+    solution, weights, n = pairs.solution, job.weights, job.plan.problem.n_samples
     weight = float(n if weights is None else weights.sum())
     spectrum = solution.spectrum
-    after = next_value(solution, plan.problem.n_features)
+    after = next_value(solution, job.plan.problem.n_features)
     certificate = basis.certificate(solution.values, after, pairs.rounding_along)
     return Decomposition(
         mean=basis.mean,

@@ -9,13 +9,11 @@ import numpy as np
 from scipy.linalg import eigh
 
 from ..accumulate import Gram
-from ..events import Listener
 from ..machine import hand_back
-from ..planning import Plan
-from ..readers import Collection
 from ..solve import Solution
 from .components import Factors, Kept
 from .faults import check_variance
+from .job import Job
 from .leading import leading_pairs
 from .protocol import Array, Float64, stored_dtype
 
@@ -64,12 +62,13 @@ class Pairs:
     lost: bool
     bounds: Float64 | None = None
 
-    def factors(self, weights: Float64 | None, plan: Plan, *, in_lane: bool) -> Factors:
+    def factors(self, job: Job, *, in_lane: bool) -> Factors:
         """What to multiply samples with: vectors as they are, where mixing comes later, or scaled.
 
         Made orthogonal once more to the roots of the weights, as centring had made them: what rounding left of that
         would be multiplied by the distance of the mean from the centre subtracted, in components and probes alike.
         """
+        weights, plan = job.weights, job.plan
         vectors = self.vectors if self.polishes else self.vectors @ self.mixed.T
         roots = np.ones(len(vectors)) if weights is None else np.sqrt(weights)
         share = None if weights is None else weights / weights.sum()
@@ -106,13 +105,14 @@ class Pairs:
         return ((self.rounding.T @ self.vectors) * self.sizes) @ self.mixed.T
 
 
-def solved(gram: Gram, collection: Collection, plan: Plan, weights: Float64 | None, listener: Listener) -> Pairs:
+def solved(gram: Gram, job: Job) -> Pairs:
     """The leading pairs that have a direction: those above rounding."""
-    exact, centred = gram.exact, gram.centred(weights)
+    plan = job.plan
+    exact, centred = gram.exact, gram.centred(job.weights)
     hand_back()
-    check_variance(centred.trace, collection.source, plan)
+    check_variance(centred.trace, job.collection.source, plan)
     rough = plan.precision == "single" and not exact
-    solution = leading_pairs(centred, plan, listener)
+    solution = leading_pairs(centred, plan, job.listener)
     least = ROUGH_RANK if rough and plan.stored else RANK
     count = int(np.count_nonzero(solution.values > least * solution.values[0]))
     polishes = rough and not plan.stored

@@ -9,7 +9,8 @@ import numpy as np
 from ..accumulate import Applied
 from ..execute import Saved
 from ..execute.protocol import Stateful
-from .protocol import Array, Float64, Keeps
+from .job import Keeps
+from .protocol import Array, Float64
 from .samples import SamplesTask
 
 NUMBER = "number"  # what the state of a fold that is kept says beside the accumulator's

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..accumulate import Accumulator
-from ..execute import Keeper, Saved
-from ..execute.protocol import Stateful
 from ..planning import Plan
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-
-class Keeps(Keeper, Protocol):
-    """Keeps a stage of a method."""
-
-    def rest_on(self, stage: str, at: int, needed: Stateful) -> None:
-        """Have something else kept, in a stage of its own, before any of this one, which makes no sense alone."""
-
-
-Keep = Callable[[str], Keeps]  # of a stage of a method, by its name
 
 DOUBLE_BELOW = 1e-3  # components with less of the first variance are stored as float64, whatever the products were
 
@@ -77,27 +65,6 @@ class Decomposition:
     passes: int | None = None
     outside: float | None = None
     variance_bound: Float64 | None = None
-
-
-@dataclass(frozen=True)
-class Anew:
-    """Keeps what a fold does, for one that begins anew whatever was kept before.
-
-    Attributes
-    ----------
-    keeper : Keeper
-        Keeps it.
-    """
-
-    keeper: Keeper
-
-    def saved(self, first: int) -> Saved | None:
-        """Nothing."""
-        return None
-
-    def offer(self, first: int, last: int, at: int, accumulator: Stateful, *, now: bool = False) -> None:
-        """See `streampca.execute.Keeper`."""
-        self.keeper.offer(first, last, at, accumulator, now=now)
 
 
 def stored_dtype(values: Float64, plan: Plan) -> np.dtype[Any]:

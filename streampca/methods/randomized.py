@@ -10,7 +10,6 @@ Cost: 4 n p l flops a pass for a block of l vectors, and about 4 p l flops for e
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,18 +18,16 @@ from scipy.linalg import eigvalsh
 
 from ..accumulate import PROBES, Applied
 from ..accumulate.probes import probe_directions
-from ..events import Listener, PassFinished, PassStarted, Solving, Warned
-from ..execute import Executor
+from ..events import PassStarted, Solving
 from ..machine import hand_back
 from ..planning import Plan
-from ..readers import Collection
 from ..solve import Solution, certify, count_components, start_lanczos, value_bounds
 from .along_samples import fit_along_samples
 from .course import MOST_PASSES, STAGE, Course, beginning
-from .dual import OpenSink
 from .faults import check_products, check_variance
-from .passes import AppliedTask, OfPass
-from .protocol import Decomposition, Float64, Keep, stored_dtype
+from .job import Job
+from .passes import AppliedTask
+from .protocol import Decomposition, Float64, stored_dtype
 from .samples import of_samples
 from .starting import started
 
@@ -60,109 +57,79 @@ class AlongFeatures(Course):
     n_samples: int = 0
 
 
-def fit_randomized(
-    collection: Collection,
-    plan: Plan,
-    executor: Executor,
-    *,
-    weights: Float64 | None = None,
-    listener: Listener,
-    keep: Keep | None = None,
-    scratch: str | None = None,
-    sink: OpenSink | None = None,
-) -> Decomposition:
+def fit_randomized(job: Job) -> Decomposition:
     """Carry out a plan of method 'randomized'; along features it makes no scratch copy, and stores no components.
 
     Raises
     ------
     DataError
         If a sample holds NaN or infinity, or all samples are equal.
+    OutputError
+        If a scratch copy cannot be written.
     """
-    if plan.side == "samples":
-        more: dict[str, Any] = {"weights": weights, "keep": keep, "scratch": scratch, "sink": sink}
-        return fit_along_samples(collection, plan, executor, listener=listener, **more)
-    course = _begun(collection, plan, weights, listener, keep)
-    most = plan.request.max_passes or MOST_PASSES
+    if job.plan.side == "samples":
+        return fit_along_samples(job)
+    course = _begun(job)
 
-    def go() -> None:
+    def go(goes_on: bool) -> None:
         # Nothing here holds what a pass found: the next one needs the room.
-        goes_on = course.passes + 1 < most
-        found = _pass(course, collection, plan, executor, weights, listener, keep)
-        _learn(course, found, collection, plan, listener, goes_on=goes_on)
+        _learn(course, _pass(course, job), job, goes_on=goes_on)
 
-    chosen = course.chosen(course.iterate(most, go, keep), collection, plan, listener)
-    found = _decomposed(course, chosen, plan)
+    chosen = course.chosen(course.iterate(job, job.plan.request.max_passes or MOST_PASSES, go), job)
+    found = _decomposed(course, chosen, job.plan)
     if not course.is_settled(chosen):
-        listener(Warned(course.unsettled(found.error_bound, plan)))
+        job.warn(course.unsettled(found.error_bound, job.plan))
     return found
 
 
-def _begun(
-    collection: Collection, plan: Plan, weights: Float64 | None, listener: Listener, keep: Keep | None
-) -> AlongFeatures:
+def _begun(job: Job) -> AlongFeatures:
     """Where the iteration starts, or where it was when it was kept."""
-    begin = beginning(plan)
-    saved = keep(STAGE).saved(0) if keep else None
-    if saved is not None:
-        return AlongFeatures.from_state(saved.state, begin)
-    listener(Solving(f"where to start, from a sample of {collection.source}"))
-    start = started(collection, plan, weights)
-    solver = start_lanczos(collection.n_features, start=start.block, **begin)
+    begin, state = beginning(job.plan), job.saved(STAGE)
+    if state is not None:
+        return AlongFeatures.from_state(state, begin)
+    job.listener(Solving(f"where to start, from a sample of {job.collection.source}"))
+    start = started(job)
+    solver = start_lanczos(job.collection.n_features, start=start.block, **begin)
     hand_back()
-    return AlongFeatures(solver=solver, centre=start.centre, precision=plan.precision)
+    return AlongFeatures(solver=solver, centre=start.centre, precision=job.plan.precision)
 
 
-def _pass(
-    course: AlongFeatures,
-    collection: Collection,
-    plan: Plan,
-    executor: Executor,
-    weights: Float64 | None,
-    listener: Listener,
-    keep: Keep | None,
-) -> Applied:
+def _pass(course: AlongFeatures, job: Job) -> Applied:
     """Read everything, and multiply what the solver wants."""
-    began, number = time.perf_counter(), course.passes + 1
-    width = course.solver.wants.shape[1]
+    plan, number = job.plan, course.passes + 1
     task = AppliedTask(
-        vectors=course.solver.wants.astype(np.float64 if course.precision == "double" else np.float32),
+        vectors=course.block,
         centre=course.centre,
         mean=None if course.products is None else course.mean,
         precision=course.precision,
         product_rows=plan.product_rows,
         seed=plan.request.seed,
-        **of_samples(collection, plan, weights),
+        **of_samples(job),
     )
-    listener(PassStarted(f"products with {width} vectors", number, None, plan.problem.n_samples, collection.nbytes))
-    keeper = None
-    if keep is not None:
-        keeper = OfPass(keep("product"), number)
-        keeper.keeper.rest_on(STAGE, course.passes, course)
-    how: dict[str, Any] = {"lanes": plan.lanes, "ahead": plan.ahead, "listener": listener, "keeper": keeper}
-    applied = executor.fold(task, plan.spans, Applied.absorb, **how)
-    task.release()
-    applied.release()
-    hand_back()
-    listener(PassFinished(time.perf_counter() - began))
+    how: dict[str, Any] = {"lanes": plan.lanes, "ahead": plan.ahead, "listener": job.listener}
+    label = f"products with {task.vectors.shape[1]} vectors"
+    with job.told(PassStarted(label, number, None, plan.problem.n_samples, job.collection.nbytes)):
+        applied = job.executor.fold(task, plan.spans, Applied.absorb, keeper=course.keeper(job), **how)
+        task.release()
+        applied.release()
+        hand_back()
     return applied
 
 
-def _learn(
-    course: AlongFeatures, applied: Applied, collection: Collection, plan: Plan, listener: Listener, *, goes_on: bool
-) -> None:
+def _learn(course: AlongFeatures, applied: Applied, job: Job, *, goes_on: bool) -> None:
     """Take over what a pass found, and have the solver say what comes next."""
     course.passes += 1
-    measured, drift = applied.probes(), applied.drift
+    measured, drift, collection = applied.probes(), applied.drift, job.collection
     if measured is not None:
-        check_variance(applied.trace, collection.source, plan)
-        check_products(measured[0], collection.source, plan)
+        check_variance(applied.trace, collection.source, job.plan)
+        check_products(measured[0], collection.source, job.plan)
         _measure(course, applied, *measured, is_whole=collection.dtype.kind in "biu")
     product = applied.take()
     product *= course.scale
     if goes_on and measured is not None and _is_off(course, product, drift * course.scale):
         course.began_anew, course.products = True, None  # the same block again, about the mean
         return
-    course.step(product, listener, goes_on=goes_on)
+    course.step(product, job.listener, goes_on=goes_on)
 
 
 def _measure(course: AlongFeatures, applied: Applied, products: Float64, rounding: Float64, *, is_whole: bool) -> None:

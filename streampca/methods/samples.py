@@ -12,9 +12,9 @@ import numpy as np
 from ..accumulate import Accumulator, NotFiniteError
 from ..blocks import Span, blocks_of
 from ..events import BlockDone
-from ..planning import Plan
 from ..readers import Collection
 from .faults import bad_sample
+from .job import Job
 from .protocol import Array, Float64
 
 A = TypeVar("A", bound=Accumulator)
@@ -95,11 +95,11 @@ class SamplesTask(abc.ABC, Generic[A]):
         return {**self.__dict__, "_rooms": []}
 
 
-def of_samples(collection: Collection, plan: Plan, weights: Float64 | None) -> dict[str, Any]:
-    """What every `SamplesTask` of a plan is made with."""
+def of_samples(job: Job) -> dict[str, Any]:
+    """What every `SamplesTask` of a job is made with."""
     return {
-        "collection": collection,
-        "block_rows": plan.block_rows,
-        "weights": weights,
-        "together": plan.lanes * (1 + plan.ahead),
+        "collection": job.collection,
+        "block_rows": job.plan.block_rows,
+        "weights": job.weights,
+        "together": job.plan.lanes * (1 + job.plan.ahead),
     }

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,13 +19,13 @@ import numpy as np
 from ..blocks import Span, blocks_of
 from ..collection import Array, Chunks, Collection
 from ..errors import OutputError, SourceError
-from ..events import BlockDone, Listener, PassFinished, PassStarted
+from ..events import BlockDone, PassStarted
 from ..execute import Keeper, SerialExecutor
 from ..machine import hand_back
 from ..outputs import writing
-from ..planning import Plan
 from ..units import format_bytes
-from .protocol import Anew, Keep, one_span
+from .job import Anew, Job
+from .protocol import one_span
 
 STAGE = "scratch"  # of copying
 
@@ -123,47 +122,33 @@ class ScratchCopy(Collection):
 
 
 @contextmanager
-def scratch_copy(
-    collection: Collection, path: str, plan: Plan, listener: Listener, keep: Keep | None = None
-) -> Iterator[ScratchCopy]:
+def scratch_copy(job: Job) -> Iterator[ScratchCopy]:
     """Copy a collection to a file that is gone when the block ends, and when the process does, however that ends.
 
-    Unless it is kept, it loses its name as soon as it is open: nobody else finds it, and the system takes its space
-    back.
-
-    Parameters
-    ----------
-    collection : Collection
-        What to copy.
-    path : str
-        What the file's name begins with.
-    plan : Plan
-        How it is cut, and how large it is.
-    listener : callable
-        Told of every block.
-    keep : callable, optional
-        Where the fit is kept as it goes: the file then has the name, and stays.
+    Unless the job is kept, the file loses its name as soon as it is open: nobody else finds it, and the system takes
+    its space back. Where it is, the file has the name, and stays.
 
     Raises
     ------
     OutputError
         If there is no room for it, or it cannot be written.
     """
+    path, plan, source = job.scratch or "", job.plan, job.collection.source
     folder = os.path.dirname(os.path.abspath(path))
     with writing(path):
         os.makedirs(folder, exist_ok=True)
     free, needed = shutil.disk_usage(folder).free, plan.bytes_written
     if free < needed:
         raise OutputError(
-            f"a scratch copy of {collection.source} takes {format_bytes(needed)} and {folder} has {format_bytes(free)} "
+            f"a scratch copy of {source} takes {format_bytes(needed)} and {folder} has {format_bytes(free)} "
             "left; free some space, or choose another folder by --scratch (scratch=)."
         )
-    keeper: Keeper | None = keep(STAGE) if keep else None
+    keeper: Keeper | None = job.keeper(STAGE)
     if keeper is not None and not os.path.exists(path):
         keeper = Anew(keeper)  # what was written is gone
     with _file(path, keeper is None) as file:
-        copy = ScratchCopy(file, collection, plan.block_features)
-        _write(CopyTask(copy, plan.block_rows), path, plan, listener, keeper)
+        copy = ScratchCopy(file, job.collection, plan.block_features)
+        _write(copy, path, job, keeper)
         hand_back()
         yield copy
 
@@ -214,11 +199,10 @@ class CopyTask:
         accumulator.write(block.start, fetched)
 
 
-def _write(task: CopyTask, path: str, plan: Plan, listener: Listener, keeper: Keeper | None) -> None:
-    began, collection = time.perf_counter(), task.copy.copied
+def _write(copy: ScratchCopy, path: str, job: Job, keeper: Keeper | None) -> None:
+    plan, collection = job.plan, job.collection
     passes = None if plan.width else 2 if plan.block_features >= collection.n_features else 3
-    listener(PassStarted("scratch copy", 1, passes, collection.n_samples, collection.nbytes))
     spans = (Span(0, collection.n_samples),)
-    with writing(path):
-        SerialExecutor().fold(task, spans, one_span, listener=listener, keeper=keeper)
-    listener(PassFinished(time.perf_counter() - began))
+    with job.told(PassStarted("scratch copy", 1, passes, collection.n_samples, collection.nbytes)), writing(path):
+        task = CopyTask(copy, plan.block_rows)
+        SerialExecutor().fold(task, spans, one_span, listener=job.listener, keeper=keeper)

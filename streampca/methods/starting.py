@@ -13,9 +13,10 @@ from scipy.linalg import eigh
 
 from ..accumulate import not_finite
 from ..blocks import Span
-from ..planning import SAMPLE_RUNS, Plan, sample_rows
+from ..planning import SAMPLE_RUNS, sample_rows
 from ..readers import Collection
 from .faults import bad_sample
+from .job import Job
 from .protocol import Array, Float64
 
 RANDOM = 10  # columns that are random, or half of a narrow block
@@ -39,7 +40,7 @@ class Start:
     block: Float64
 
 
-def started(collection: Collection, plan: Plan, weights: Float64 | None) -> Start:
+def started(job: Job) -> Start:
     """Read a sample, and make a start of it.
 
     Raises
@@ -47,8 +48,9 @@ def started(collection: Collection, plan: Plan, weights: Float64 | None) -> Star
     DataError
         If one of its samples holds NaN or infinity.
     """
-    n, width = collection.n_samples, plan.width
-    rows = _sampled(collection, sample_runs(n, sample_rows(n, width), collection.chunks.samples), weights)
+    collection, width = job.collection, job.plan.width
+    n = collection.n_samples
+    rows = _sampled(collection, sample_runs(n, sample_rows(n, width), collection.chunks.samples), job.weights)
     with np.errstate(over="ignore"):
         centre = rows.mean(axis=0, dtype=np.float64)
         rows -= centre.astype(rows.dtype)
@@ -59,7 +61,7 @@ def started(collection: Collection, plan: Plan, weights: Float64 | None) -> Star
     block: Float64 = np.empty((collection.n_features, width), order="F")
     found = _leading(rows, width - random)
     block[:, : found.shape[1]] = found
-    rng = np.random.default_rng([_STREAM, plan.request.seed])
+    rng = np.random.default_rng([_STREAM, job.plan.request.seed])
     for column in range(found.shape[1], width):
         block[:, column] = rng.standard_normal(len(block)) / len(block) ** 0.5
     return Start(centre, block)

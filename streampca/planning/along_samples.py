@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 from .. import machine
@@ -18,15 +20,15 @@ from ..bill import Bill
 from ..blocks import spans_of
 from ..rates import Work, products
 from ..request import Problem, Request
-from ..units import format_shape
 from .along_samples_bill import along_samples_bill
 from .budget import span_count
-from .decoded import Reading, read_boxes
+from .decoded import Reading
 from .dual import WORTH_CHANGING, can_copy
 from .dual_bill import Arithmetic, Cutting
+from .dual_cost import read_by_features
 from .dual_sizes import Attempt, cuttings_that_fit, smallest_cuttings
 from .planned import Plan
-from .randomized import OPEN_SHARE, Basis, bases, basis_of, counted_on, is_open, precision_of_products
+from .randomized import OPEN_SHARE, Basis, bases, basis_of, counted_on, is_open, precision_of_products, reason
 
 SCHEDULES = ("sweep", "scratch")
 LATER = 1  # passes that a block at random takes more than one made of a sample (30000 x 128 x 128; 1/f images)
@@ -107,8 +109,8 @@ def _bases_to_try(problem: Problem, request: Request) -> Iterator[tuple[int, lis
     n, most = problem.n_samples, problem.most_components
     found = list(bases(problem, request, n, later=LATER))
     if not is_open(problem, request):
-        widths = {basis.width: [each for each in found if each.width == basis.width] for basis in found}
-        yield counted_on(problem, request), [same_width[::-1] for same_width in widths.values()]
+        widths = groupby(found, key=attrgetter("width"))
+        yield counted_on(problem, request), [list(same_width)[::-1] for _, same_width in widths]
         return
     (least,) = found
     for part in range(math.ceil(math.log(most, OPEN_PARTS)) + 1):
@@ -130,7 +132,7 @@ def _of_width(problem: Problem, request: Request, k: int, same_width: list[Basis
 def _ways(request: Request) -> Iterator[tuple[str, bool]]:
     """Every way of reading, with components in memory, or stored as they are made."""
     for schedule in SCHEDULES:
-        if (schedule != "scratch" or can_copy(request)) and _allowed(request, schedule):
+        if (schedule != "scratch" or can_copy(request)) and _allowed(request, schedule) != 0:
             yield from ((schedule, stored) for stored in _places(request))
 
 
@@ -150,19 +152,20 @@ def _attempt(problem: Problem, request: Request, k: int, basis: Basis, schedule:
     return Crossing(problem, schedule, arithmetic, k, stored, basis)
 
 
-def _allowed(request: Request, schedule: str) -> int:
-    """Products that are allowed, or any number."""
+def _allowed(request: Request, schedule: str) -> int | None:
+    """Products that are allowed; None for any number."""
     most = request.max_passes
-    return 10**6 if most is None else max(0, most - passes_beside(schedule))
+    return None if most is None else max(0, most - passes_beside(schedule))
 
 
 def _choices(attempt: Crossing, request: Request, memory: int) -> Iterator[Choice]:
     basis = attempt.basis
-    passes = min(basis.passes, _allowed(request, attempt.schedule))
+    allowed = _allowed(request, attempt.schedule)
+    passes = basis.passes if allowed is None else min(basis.passes, allowed)
     if all(attempt.bill(cutting).total > memory for cutting in smallest_cuttings(attempt)):
         return  # as what fits does not tell as soon
     for cutting in cuttings_that_fit(attempt, memory):
-        read, copied = _reading(attempt.problem, cutting, passes, alone=request.workers == 1)
+        read, copied, _ = read_by_features(attempt.problem, cutting, passes, alone=request.workers == 1)
         work = read.work(encoded=attempt.problem.encoded, cores=machine.cores()) + _work(attempt, cutting, passes)
         work += Work(reading=copied)
         seconds = work.seconds(machine.cores(), request.workers)
@@ -172,22 +175,6 @@ def _choices(attempt: Crossing, request: Request, memory: int) -> Iterator[Choic
 def _merit(choice: Choice) -> tuple[int, float]:
     """What is to be little: passes that are missing, then time; a plan that stores components is to be much faster."""
     return choice.late, choice.seconds / (WORTH_CHANGING if choice.cutting.stored else 1)
-
-
-def _reading(problem: Problem, cutting: Cutting, passes: int, *, alone: bool) -> tuple[Reading, int]:
-    """What is read of the collection, and the bytes read of its copy.
-
-    By a process alone nothing is read again where all samples are held, and the range that was read last is there still
-    when components are made, unless these are written in order.
-    """
-    n, p, width = problem.n_samples, problem.n_features, min(cutting.block_features, problem.n_features)
-    once = alone and width == p
-    again = 0 if once else (p - 1) // width * width if alone and not cutting.stored else p
-    sweeps = 1 if once else passes
-    if cutting.schedule == "scratch":
-        return read_boxes(problem, cutting.block_rows, p), n * (sweeps * p + again) * problem.itemsize
-    read = read_boxes(problem, cutting.block_rows, width).times(sweeps)
-    return read.plus(read_boxes(problem, cutting.block_rows, width, width=again)) if again else read, 0
 
 
 def _work(attempt: Crossing, cutting: Cutting, passes: int) -> Work:
@@ -213,12 +200,13 @@ def _planned(request: Request, choice: Choice, memory: int, source: str) -> Plan
     attempt, cutting = choice.attempt, choice.cutting
     problem, basis = attempt.problem, attempt.basis
     n, p = problem.n_samples, problem.n_features
-    once = cutting.block_features >= p and request.workers == 1
-    return Plan(
+    products_made = "1 product" if choice.passes == 1 else f"{choice.passes} products"
+    made = f"{products_made} with {basis.width} vectors along samples need"
+    plan = Plan(
         problem=problem,
         request=request,
         method="randomized",
-        why=_why(problem, request, choice),
+        why=reason(made, problem, request, basis, choice.late),
         rejected=(),
         precision=attempt.arithmetic.precision,
         solver="lanczos",
@@ -227,7 +215,7 @@ def _planned(request: Request, choice: Choice, memory: int, source: str) -> Plan
         block_rows=cutting.block_rows,
         product_rows=0,
         spans=spans_of(p, span_count(request.workers), cutting.block_features),
-        passes=passes_beside(cutting.schedule) + (0 if once else choice.passes),
+        passes=passes_beside(cutting.schedule) + choice.passes,
         bytes_read=choice.read.bytes + choice.copied,
         bytes_written=n * p * problem.itemsize if cutting.schedule == "scratch" else 0,
         bill=attempt.bill(cutting),
@@ -245,17 +233,4 @@ def _planned(request: Request, choice: Choice, memory: int, source: str) -> Plan
         work=choice.work,
         seconds=choice.seconds,
     )
-
-
-def _why(problem: Problem, request: Request, choice: Choice) -> str:
-    n, p, basis = problem.n_samples, problem.n_features, choice.attempt.basis
-    products_made = "1 product" if choice.passes == 1 else f"{choice.passes} products"
-    why = (
-        f"{products_made} with {basis.width} vectors along samples need neither {format_shape((p, p))} nor "
-        f"{format_shape((n, n))}"
-    )
-    if basis.restarting:
-        why += f"; {basis.restarting} more than with a larger basis, which does not fit"
-    if choice.late:
-        why += f"; a residual of {request.tol:g} would take about {basis.passes}"
-    return why
+    return replace(plan, passes=passes_beside(cutting.schedule)) if plan.reads_once else plan

@@ -66,12 +66,15 @@ def along_samples_bill(
 def _pass_phase(
     problem: Problem, arithmetic: Arithmetic, cutting: Cutting, width: int, beside: dict[str, int]
 ) -> Phase:
-    """Memory while ranges of features are multiplied."""
+    """Memory while ranges of features are multiplied, also where products in single precision turn out not to do."""
     n, lanes = problem.n_samples, lane_count(machine.cores())
     tile = min(cutting.product_features, problem.n_features)
     items = beside | read_items(problem, cutting)
-    items |= Crossed.bill(n, width, tile, itemsize=arithmetic.itemsize, lanes=lanes)
-    items["the vectors, as handed to a task"] = arithmetic.itemsize * n * width
+    planned = Crossed.bill(n, width, tile, itemsize=arithmetic.itemsize, lanes=lanes)
+    fewer, less = Crossed.doubled(tile, lanes)
+    doubled = planned if arithmetic.itemsize == 8 else Crossed.bill(n, width, fewer, itemsize=8, lanes=less)
+    items |= {name: max(count, doubled[name]) for name, count in planned.items()}
+    items["the vectors, as handed to a task"] = 8 * n * width
     items["probes"] = PROBE_BYTES * n
     if arithmetic.workers > 1:
         items["product of another worker, as sent and merged"] = 2 * 8 * n * (width + 2 * (PROBES + COUNT))

@@ -25,7 +25,7 @@ class Cost(NamedTuple):
 def cost_of(problem: Problem, arithmetic: Arithmetic, cutting: Cutting, k: int, cores: int) -> Cost:
     """Price a cutting for k components."""
     n, p = problem.n_samples, problem.n_features
-    passes, read, copied = _reading(problem, cutting)
+    passes, read, copied = _reading(problem, cutting, alone=arithmetic.workers == 1)
     copy_bytes = n * p * problem.itemsize if cutting.schedule == "scratch" else 0
     work = read.work(encoded=problem.encoded, cores=cores)
     work += Work(reading=copied, writing=copy_bytes, centring=_centred(problem, cutting))
@@ -46,23 +46,28 @@ def solve_work(size: int, solver: str) -> Work:
     return Work(solving=2.0 * dense if solver == "dense" else min(0.5 * dense, LANCZOS * float(size) ** 2))
 
 
-def _reading(problem: Problem, cutting: Cutting) -> tuple[float, Reading, int]:
-    """Passes, what is read of the collection, and the bytes read of its copy.
-
-    The second time the range that was read last is there still, and needs no reading; unless components are written in
-    order, as they are made.
-    """
+def _reading(problem: Problem, cutting: Cutting, *, alone: bool) -> tuple[float, Reading, int]:
+    """Passes, what is read of the collection, and the bytes read of its copy."""
     if cutting.schedule == "pairs":
         return _reading_pairs(problem, cutting)
+    read, copied, again = read_by_features(problem, cutting, 1, alone=alone)
+    return round(1 + (cutting.schedule == "scratch") + again / problem.n_features, 2), read, copied
+
+
+def read_by_features(problem: Problem, cutting: Cutting, sweeps: int, *, alone: bool) -> tuple[Reading, int, int]:
+    """What is read by so many sweeps and while components are made: of the collection, and in bytes of its copy.
+
+    A process alone reads nothing again where it holds all samples. Else the range that it read last is there still when
+    components are made, unless these are written in order. The third number is the features that are read for them.
+    """
     n, p, width = problem.n_samples, problem.n_features, min(cutting.block_features, problem.n_features)
-    again = 0 if width == p else p if cutting.stored else (p - 1) // width * width
+    once = alone and width == p
+    again = 0 if once else (p - 1) // width * width if alone and not cutting.stored else p
+    sweeps = 1 if once else sweeps
     if cutting.schedule == "scratch":
-        copied = n * (p + again) * problem.itemsize
-        return round(2 + again / p, 2), read_boxes(problem, cutting.block_rows, p), copied
-    read = read_boxes(problem, cutting.block_rows, width)
-    if again:
-        read = read.plus(read_boxes(problem, cutting.block_rows, width, width=again))
-    return round(1 + again / p, 2), read, 0
+        return read_boxes(problem, cutting.block_rows, p), n * (sweeps * p + again) * problem.itemsize, again
+    read = read_boxes(problem, cutting.block_rows, width).times(sweeps)
+    return read.plus(read_boxes(problem, cutting.block_rows, width, width=again)) if again else read, 0, again
 
 
 def _reading_pairs(problem: Problem, cutting: Cutting) -> tuple[float, Reading, int]:

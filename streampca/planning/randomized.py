@@ -17,6 +17,7 @@ from typing import NamedTuple
 from .. import machine
 from ..bill import Bill
 from ..blocks import block_rows, spans_of
+from ..lanes import lane_count
 from ..rates import Work, products
 from ..request import Problem, Request
 from ..solve import dense_flops
@@ -46,10 +47,11 @@ RESTARTS = ((4, 1), (3, 2), (2, 5), (1, 10))  # blocks of a smaller one, and the
 OPEN_COMPONENTS, OPEN_WIDTH = 100, 1.25  # counted on where k is open, when the basis grows with every pass
 OPEN_SHARE = 2  # columns of an open basis for every component that there is to be room for
 FEWER_PASSES = 1.5  # times as long that a plan with fewer passes may take
-READING_AHEAD = 1.1  # and one that reads ahead, which rates know nothing of
+LEAST_ROOM = 0.9  # for components where k is open, to what there could be
+AT_ONCE = 1.1  # and one in lanes (0.83 of the time; 30000 x 128 x 128), or that reads ahead: rates know neither
 PRODUCT_ROWS, LEAST_PRODUCT_ROWS = 512, 32  # samples multiplied at a time ...
 PRODUCT_BYTES = (128 * MIB, 32 * MIB)  # ... as many as take so much as float64; of few, adding up costs the most
-MOST_AGAIN = 4  # times that a chunk is decoded in a pass, where larger blocks would save that
+MOST_AGAIN = 4  # times that a chunk may be decoded in a pass; smaller budgets are refused, not read for days
 BLOCKS = (MOST_BLOCK, 4 * MIB, MIB)  # bytes of a block of samples
 
 
@@ -87,7 +89,7 @@ def least_randomized(problem: Problem, request: Request) -> Bill:
     bills = [
         randomized_bill(problem, sizes, k, workers=request.workers)
         for basis in bases(problem, request, problem.n_features)
-        for sizes in _cuttings(problem, basis)
+        for sizes in _cuttings(problem, request, basis)
     ]
     return min(bills, key=lambda bill: bill.total)
 
@@ -153,12 +155,15 @@ def basis_of(problem: Problem, size: int, width: int, columns: int, passes: int)
     return Basis(width, columns, passes + restarting, restarting)
 
 
-def _cuttings(problem: Problem, basis: Basis) -> Iterator[Sizes]:
-    """Every block of samples, read ahead or not."""
+def _cuttings(problem: Problem, request: Request, basis: Basis) -> Iterator[Sizes]:
+    """Every block of samples, read ahead or not, in several lanes or one."""
+    narrow = precision_of_products(problem, request) == "single"
+    several = lane_count(machine.cores()) if narrow and request.workers == 1 else 1
     for rows in _block_lengths(problem):
         for most in sorted({min(_product_rows(problem, size), rows) for size in PRODUCT_BYTES}, reverse=True):
             for ahead in (1, 0) if problem.fills else (0,):
-                yield Sizes(basis.width, basis.columns, rows, most, ahead)
+                for lanes in sorted({len(spans_of(problem.n_samples, several, rows)), 1}):
+                    yield Sizes(basis.width, basis.columns, rows, most, ahead, lanes)
 
 
 def _product_rows(problem: Problem, size: int) -> int:
@@ -190,7 +195,7 @@ def _choices(problem: Problem, request: Request, memory: int) -> Iterator[Choice
         some = Sizes(basis.width, basis.columns, 1, 1)
         if max(phase.total for phase in lasting_phases(problem, some, k)) > memory:
             continue
-        for sizes in _cuttings(problem, basis):
+        for sizes in _cuttings(problem, request, basis):
             if pass_phase(problem, sizes, workers=request.workers).total <= memory:
                 yield _priced(problem, request, *_grown(problem, request, basis, sizes, memory))
 
@@ -241,7 +246,7 @@ def _starting(problem: Problem, precision: str, sizes: Sizes, sample: int) -> Wo
 
 
 def _preferred(found: list[Choice]) -> Choice:
-    """The fastest, or one with fewer passes, or that reads ahead, if it takes little longer.
+    """The fastest, or one with fewer passes, or in lanes, or that reads ahead, if it takes little longer.
 
     Where more passes are wanted than are allowed, each that is missing counts for more than time.
     """
@@ -252,17 +257,22 @@ def _preferred(found: list[Choice]) -> Choice:
     passes = min(choice.passes for choice in near)
     near = [choice for choice in near if choice.passes == passes]
     fastest = min(choice.seconds for choice in near)
-    ahead = [choice for choice in near if choice.sizes.ahead and choice.seconds <= READING_AHEAD * fastest]
-    return min(ahead or near, key=lambda choice: (choice.seconds, -choice.sizes.columns))
+    room = max(choice.k for choice in near)
+    near = [choice for choice in near if choice.seconds <= AT_ONCE * fastest and choice.k >= LEAST_ROOM * room] or near
+    most = max((choice.sizes.lanes, choice.sizes.ahead) for choice in near)
+    near = [choice for choice in near if (choice.sizes.lanes, choice.sizes.ahead) == most]
+    return min(near, key=lambda choice: (choice.seconds, -choice.sizes.columns))
 
 
 def _planned(problem: Problem, request: Request, choice: Choice, memory: int, source: str) -> Plan:
     sizes = choice.sizes
+    with_vectors = f"with {sizes.width} vectors"
+    made = f"1 pass {with_vectors} needs" if choice.passes == 1 else f"{choice.passes} passes {with_vectors} need"
     return Plan(
         problem=problem,
         request=request,
         method="randomized",
-        why=_why(problem, request, choice),
+        why=reason(made, problem, request, choice.basis, choice.late),
         rejected=(),
         precision=precision_of_products(problem, request),
         solver="lanczos",
@@ -270,7 +280,7 @@ def _planned(problem: Problem, request: Request, choice: Choice, memory: int, so
         dense_room=0,
         block_rows=sizes.block_rows,
         product_rows=sizes.product_rows,
-        spans=spans_of(problem.n_samples, span_count(request.workers), sizes.block_rows),
+        spans=spans_of(problem.n_samples, span_count(request.workers, sizes.lanes), sizes.block_rows),
         passes=choice.passes,
         bytes_read=choice.read.bytes,
         bytes_written=0,
@@ -280,6 +290,7 @@ def _planned(problem: Problem, request: Request, choice: Choice, memory: int, so
         cores=machine.cores(),
         schedule="lanczos",
         block_features=problem.n_features,
+        lanes=sizes.lanes,
         ahead=sizes.ahead,
         width=sizes.width,
         columns=sizes.columns,
@@ -289,13 +300,12 @@ def _planned(problem: Problem, request: Request, choice: Choice, memory: int, so
     )
 
 
-def _why(problem: Problem, request: Request, choice: Choice) -> str:
+def reason(made: str, problem: Problem, request: Request, basis: Basis, late: int) -> str:
+    """Why the method is right, given what is made in words; and what there is not enough memory, or passes, for."""
     n, p = problem.n_samples, problem.n_features
-    with_vectors = f"with {choice.sizes.width} vectors"
-    passes = f"1 pass {with_vectors} needs" if choice.passes == 1 else f"{choice.passes} passes {with_vectors} need"
-    why = f"{passes} neither {format_shape((p, p))} nor {format_shape((n, n))}"
-    if choice.basis.restarting:
-        why += f"; {choice.basis.restarting} more than with a larger basis, which does not fit"
-    if choice.late:
-        why += f"; a residual of {request.tol:g} would take about {choice.basis.passes}"
+    why = f"{made} neither {format_shape((p, p))} nor {format_shape((n, n))}"
+    if basis.restarting:
+        why += f"; {basis.restarting} more than with a larger basis, which does not fit"
+    if late:
+        why += f"; a residual of {request.tol:g} would take about {basis.passes}"
     return why

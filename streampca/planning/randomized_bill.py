@@ -32,6 +32,7 @@ class Sizes:
     block_rows: int
     product_rows: int
     ahead: int = 0
+    lanes: int = 1
 
 
 def sample_rows(n: int, width: int) -> int:
@@ -51,19 +52,23 @@ def lasting_phases(problem: Problem, sizes: Sizes, k: int) -> tuple[Phase, ...]:
 
 def pass_phase(problem: Problem, sizes: Sizes, *, workers: int = 1) -> Phase:
     """Memory while samples are multiplied, block by block."""
-    rows, blocks = sizes.block_rows, 1 + sizes.ahead
-    items = _basis(problem, sizes) | Applied.bill(problem.n_features, sizes.width, sizes.product_rows)
-    items["the vectors, as handed to a task"] = 8 * problem.n_features * sizes.width
-    items["rows of it multiplied again, as a check"] = (
+    rows, lanes, blocks = sizes.block_rows, sizes.lanes, sizes.lanes * (1 + sizes.ahead)
+    each = Applied.bill(problem.n_features, sizes.width, sizes.product_rows)
+    each["rows of it multiplied again, as a check"] = (
         CHECK_COPIES * 8 * min(CHECK_ROWS, sizes.product_rows) * problem.n_features
     )
+    if lanes > 1:
+        each = {f"{name}, {lanes} times": lanes * count for name, count in each.items()}
+    items = _basis(problem, sizes) | each
+    items["the vectors, as handed to a task"] = 8 * problem.n_features * sizes.width
     if workers > 1:
         items["product of another worker, as sent and merged"] = 2 * 8 * problem.n_features * sizes.width
     name = f"block of {rows} samples as read" if blocks == 1 else f"{blocks} blocks of {rows} samples as read"
     items[name] = blocks * rows * (problem.row_bytes + problem.prepared_bytes)
     if problem.weighted:
-        items["sample weights, and rows of a block that have any"] = 8 * problem.n_samples + rows * problem.row_bytes
-    return Phase("pass", tuple((items | _beside(problem, rows)).items()))
+        beside = lanes * rows * problem.row_bytes
+        items["sample weights, and rows of a block that have any"] = 8 * problem.n_samples + beside
+    return Phase("pass", tuple((items | _beside(problem, rows, lanes)).items()))
 
 
 def components_phase(problem: Problem, sizes: Sizes, k: int) -> Phase:
@@ -102,7 +107,10 @@ def _basis(problem: Problem, sizes: Sizes) -> dict[str, int]:
     return {f"basis, {shape} float64": basis_bytes(problem.n_features, sizes.columns)}
 
 
-def _beside(problem: Problem, rows: int) -> dict[str, int]:
-    """What reading takes beside the samples that are read."""
-    decoding = decoding_bytes(problem, rows) if problem.decode_bytes or problem.scratch_bytes else 0
-    return ({"storage being decoded": decoding} if decoding else {}) | {"BLAS and Python": RUNTIME_BYTES + TWICE}
+def _beside(problem: Problem, rows: int, lanes: int = 1) -> dict[str, int]:
+    """What reading takes beside the samples that are read, and what BLAS takes."""
+    items = {}
+    if problem.decode_bytes or problem.scratch_bytes:
+        items["storage being decoded"] = lanes * decoding_bytes(problem, rows)
+    items["BLAS and Python"] = RUNTIME_BYTES + TWICE + (LANE_BYTES * lanes if lanes > 1 else 0)
+    return items
