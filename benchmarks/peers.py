@@ -81,10 +81,10 @@ class Peer(NamedTuple):
     fit: Callable[..., Floats]
 
 
-def ours(path: Path, k: int, memory: str | None = None) -> Floats:
+def ours(path: Path, k: int, memory: str | None = None, **options: Any) -> Floats:
     import streampca
 
-    return streampca.fit(path, n_components=k, memory=memory).explained_variance
+    return streampca.fit(path, n_components=k, memory=memory, **options).explained_variance
 
 
 def pca(data: Floats, k: int, solver: str) -> Floats:
@@ -119,13 +119,13 @@ def dask_pca(path: Path, k: int, **options: Any) -> Floats:
     return PCA(k, random_state=0, **options).fit(data).explained_variance_
 
 
-def dask_compressed(path: Path, k: int) -> Floats:
+def dask_compressed(path: Path, k: int, iterations: int, dtype: type[np.floating[Any]] = np.float32) -> Floats:
     import dask.array as da
 
     data = da.from_array(
         mapped(path), chunks=(block_rows(mapped(path).shape[1]), -1), name=False, asarray=False
-    ).astype(np.float32)
-    sizes = da.linalg.svd_compressed(data - data.mean(axis=0), k, n_power_iter=2, seed=0)[1].compute()
+    ).astype(dtype)
+    sizes = da.linalg.svd_compressed(data - data.mean(axis=0), k, n_power_iter=iterations, seed=0)[1].compute()
     return sizes**2 / (len(data) - 1)
 
 
@@ -176,6 +176,7 @@ def itself(path: Path) -> Path:
 
 PEERS = {
     OURS: Peer("streampca", itself, ours),
+    "streampca.fit with tol=0.1, randomized": Peer("streampca", itself, partial(ours, tol=0.1, method="randomized")),
     "sklearn PCA covariance_eigh, float32 array": Peer(
         "sklearn", partial(array, dtype=np.float32), partial(pca, solver="covariance_eigh")
     ),
@@ -192,7 +193,11 @@ PEERS = {
     "dask-ml PCA randomized, memory map": Peer(
         "dask_ml", itself, partial(dask_pca, svd_solver="randomized", iterated_power=2)
     ),
-    "dask svd_compressed, two power iterations, memory map": Peer("dask", itself, dask_compressed),
+    "dask svd_compressed, 2 power iterations, memory map": Peer("dask", itself, partial(dask_compressed, iterations=2)),
+    "dask svd_compressed, 3 power iterations": Peer("dask", itself, partial(dask_compressed, iterations=3)),
+    "dask svd_compressed, 4 power iterations, float64": Peer(
+        "dask", itself, partial(dask_compressed, iterations=4, dtype=np.float64)
+    ),
     "xeofs EOF, float32 array": Peer("xeofs", partial(array, dtype=np.float32), xeofs_eof),
 }
 
@@ -304,10 +309,9 @@ def main() -> None:
         print(f"{args.problem}: {n} x {side} x {side} {mapped(path).dtype}, k = {k}; {machine()}")
         tell("reference in float64")
         truth = in_fresh_process(reference, path, k)
-        budget = {"memory": problem.memory}
+        told = {"streampca": partial(run, memory=problem.memory)}
         jobs = {
-            name: partial(in_fresh_process, partial(run, **budget) if name == OURS else run, name, path, k)
-            for name in installed
+            name: partial(in_fresh_process, told.get(PEERS[name].package, run), name, path, k) for name in installed
         }
         report(alternating(args.rounds, jobs), truth)
     for name in chosen:
