@@ -9,11 +9,29 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from shell import pictures, succeeded
 from threadpoolctl import threadpool_limits
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # tests run side by side: threads of BLAS would wait for each other's cores
     threadpool_limits(1, user_api="blas")
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # in processes that tests start too, whose bits are compared with ours
+
+settings.register_profile("house", deadline=None, derandomize=True)
+settings.load_profile("house")
+
+
+def pytest_collection_modifyitems(items):
+    """Slow tests come first: at the end there are small ones to share, and no worker waits long for another's last."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unsynced():
+    """A kill loses nothing that the system was given: only power cuts need what syncing costs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
 
 
 @pytest.fixture
@@ -45,7 +63,7 @@ def undrawn(monkeypatch):
     def drawn(picture, kind):
         assert picture.caption.endswith(".")
         assert picture.alt.endswith(".")
-        return Drawn(picture, picture.name.encode(), kind, 1, 1)
+        return Drawn(picture.name, picture.title, picture.caption, picture.alt, picture.name.encode(), kind, 1, 1)
 
     monkeypatch.setattr(contents, "drawn", drawn)
 

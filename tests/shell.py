@@ -1,4 +1,4 @@
-"""The command line as tests call it: in this process, in a fresh one, or stopped by Ctrl-C at a known moment."""
+"""The command line as tests call it: in this process, in a fresh one, or stopped by Ctrl-C; and what it is tried on."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
 
 from streampca.cli import main
+
+DATA = Path(__file__).parents[2] / "shared" / "data"  # real collections, which lie beside the repository or nowhere
 
 # Sends this process SIGINT, as Ctrl-C does, the first time the event or call named by the first argument comes.
 _STOPPED = """

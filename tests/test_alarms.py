@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
+from shell import DATA
 
 import streampca
 from streampca.accumulate import Gram, Scatter
@@ -19,7 +19,6 @@ from streampca.blocks import Span
 from streampca.solve import certify
 from streampca.testing import assert_same_state
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
 P = 60
 
 

@@ -14,11 +14,11 @@ import pytest
 import tifffile
 import zarr
 from PIL import Image
-from shell import fresh, pictures, refused, succeeded
+from shell import DATA, fresh, pictures, refused, succeeded
 
 import streampca
 
-ODD = Path(__file__).parents[2] / "shared" / "data" / "odd"
+ODD = DATA / "odd"
 
 
 def folder_of(images, name="pictures"):
@@ -441,11 +441,11 @@ def test_run_directory_of_others(source):
     assert Path("file").read_text() == "precious"
 
 
-def test_pictures_would_join_the_collection(here):
+def test_pictures_would_join_the_collection(here, undrawn):
     folder_of(pictures(5))
     Path("run.yaml").write_text("collection: {source: pictures}\nfit: {n_components: 2}\noutput: {report: true}")
     line = refused("run", "run.yaml", "--set", "output.directory=pictures/run", code=2)
-    assert "outside the source" in line
+    assert "would become part of the collection" in line
     assert len(os.listdir("pictures")) == 5
     succeeded("run", "run.yaml", "--set", "output.directory=run", "-q")
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.linalg import subspace_angles
 
@@ -66,7 +66,6 @@ def residuals(matrix, values, vectors):
 # -- values
 
 
-@settings(deadline=None)
 @given(problems())
 def test_values_are_within_their_bounds(problem):
     matrix, true, _, values, vectors = problem
@@ -78,7 +77,6 @@ def test_values_are_within_their_bounds(problem):
     assert np.all(found <= residual)
 
 
-@settings(deadline=None)
 @given(problems(), SEEDS, st.sampled_from([1e-9, 1e-5, 1e-2]))
 def test_wrong_products_are_in_the_bounds_of_values(problem, seed, wrong):
     """A solver that was given S + dS returns values off by v^T dS v, which no gap makes small."""
@@ -111,7 +109,6 @@ def test_an_isolated_value_is_good_to_the_square_of_its_residual():
 # -- clusters
 
 
-@settings(deadline=None)
 @given(problems())
 def test_groups_of_components_are_near_the_true_ones(problem):
     """Every group's subspace is within its angle of the true one; what is in no group has an angle of its own."""
@@ -178,7 +175,6 @@ def largest_left(matrix, vectors):
     return np.linalg.eigvalsh(left @ matrix @ left)[-1]
 
 
-@settings(deadline=None)
 @given(problems(), SEEDS, st.booleans())
 def test_nothing_larger_was_left_outside(problem, seed, single):
     matrix, _, _, values, vectors = problem
@@ -190,7 +186,6 @@ def test_nothing_larger_was_left_outside(problem, seed, single):
     assert largest_left(matrix, stored.astype(float)) <= bound * (1 + 1e-6) + 1e-6 * values[0] * single
 
 
-@settings(deadline=None)
 @given(problems(), SEEDS)
 def test_a_component_that_was_missed_is_told(problem, seed):
     """The leading pair left out: the bound says that something so large may be outside."""
@@ -247,7 +242,6 @@ def test_errors_widen_the_bound():
     assert outside_bound(basis[:, :9], **probes(matrix, 0), residual=np.zeros(9), rounding=rounding) > 2 * plain
 
 
-@settings(deadline=None)
 @given(problems(), SEEDS, st.sampled_from([0.0, 1e-6, 1e-2]))
 def test_a_basis_bounds_what_its_leading_pairs_leave(problem, seed, wrong):
     """Whatever the products were off by, in the last block or before; any basis is one block."""

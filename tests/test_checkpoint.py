@@ -48,20 +48,12 @@ def arrays(draw):
     return array[..., ::2] if array.ndim and layout == "gaps" else array[::-1] if array.ndim else array
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick():
-    """A kill loses nothing that the system was given: only power cuts need what syncing costs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda handle: None)
-        yield
-
-
 def same(one, other):
     """Whether arrays have one dtype, one shape and the same bytes."""
     return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
-@settings(derandomize=True, deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(about=st.dictionaries(st.text(), PLAIN, max_size=4), saved=st.dictionaries(st.text(), arrays(), max_size=4))
 def test_loading_undoes_saving(about, saved):
     with tempfile.TemporaryDirectory() as folder:
@@ -73,7 +65,7 @@ def test_loading_undoes_saving(about, saved):
         assert all(array.flags.writeable for array in loaded.values())
 
 
-@settings(derandomize=True, deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(array=arrays(), piece=st.integers(1, 40))
 def test_any_pieces_give_the_same_file(array, piece):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:

@@ -62,8 +62,8 @@ def images(folder):
 
 
 @contextmanager
-def four_processes(folder):
-    """Four processes of a thread each, which may import what lies beside this test."""
+def processes_here(folder, count):
+    """Processes of a thread each, which may import what lies beside this test."""
     import dask
 
     pythonpath = {"PYTHONPATH": os.pathsep.join([HERE, os.environ.get("PYTHONPATH", "")])}
@@ -71,7 +71,7 @@ def four_processes(folder):
         stack.enter_context(dask.config.set({"distributed.nanny.pre-spawn-environ": pythonpath}))
         yield stack.enter_context(
             distributed.LocalCluster(
-                n_workers=4, threads_per_worker=1, memory_limit=1024 * MIB, dashboard_address="127.0.0.1:0",
+                n_workers=count, threads_per_worker=1, memory_limit=1024 * MIB, dashboard_address="127.0.0.1:0",
                 local_directory=str(folder / "dask"), scheduler_kwargs={"allowed_failures": 1}, silence_logs=50,
             )
         )  # fmt: skip
@@ -79,7 +79,7 @@ def four_processes(folder):
 
 @pytest.fixture(scope="module")
 def cluster(folder):
-    with four_processes(folder) as cluster:
+    with processes_here(folder, 4) as cluster:
         yield cluster
 
 
@@ -290,7 +290,7 @@ def test_separate_processes_and_a_worker_killed(folder, images):
 def test_a_span_that_kills_every_worker(folder, images):
     """On processes of its own: of two that die at once, one may not come back."""
     base = open_collection(images)
-    with four_processes(folder) as cluster, distributed.Client(cluster, set_as_default=False) as client:
+    with processes_here(folder, 2) as cluster, distributed.Client(cluster, set_as_default=False) as client:
         with pytest.raises(ClusterError, match=r"^2 workers died over the same span.*give workers more") as error:
             streampca.fit(Killing(base, N // 2), n_components=3, memory="16 MiB", cluster=client)
         assert "\n" not in str(error.value)
@@ -325,7 +325,6 @@ def test_a_lost_scheduler_and_the_same_fit_again(folder, images):
         done, message = [], "scheduler was lost; when it is there again, give the same command"
         with pytest.raises(ClusterError, match=message) as lost:
             fitted(listener)
-    assert isinstance(lost.value, Stopped)
     assert lost.value.exit_code == Stopped.exit_code, "stopped, and resumable"
     assert (folder / "kept").exists()
     with processes(folder, scheduler(port), worker(port, folder)) as (process, _):
@@ -335,7 +334,7 @@ def test_a_lost_scheduler_and_the_same_fit_again(folder, images):
             fitted(listener, None)
         assert lost.value.exit_code == 1, "nothing was kept"
     assert sum(event.samples for event in heard if isinstance(event, Resumed)) >= N // 4
-    whole = fit_collection(collection, Request(3, "covariance", 16 * MIB, workers=2))
+    whole = fit_collection(prepared(open_collection(images), None), Request(3, "covariance", 16 * MIB, workers=2))
     np.testing.assert_allclose(model.explained_variance, whole.explained_variance, rtol=1e-12)
     assert not (folder / "kept").exists()
 
@@ -436,9 +435,9 @@ def test_a_collection_in_memory_is_not_sent_if_it_is_large(client, monkeypatch):
 
 
 def test_tasks_are_as_few_as_predicted(client, folder):
-    """They grow with spans, never with chunks, of which there are 20000."""
+    """They grow with spans, never with chunks, of which there are 3000."""
     path, noted = str(folder / "chunks.zarr"), folder / "tasks"
-    x = np.random.default_rng(0).integers(0, 255, (20000, 16, 16), dtype=np.uint8)
+    x = np.random.default_rng(0).normal(size=(3000, 16, 16))
     zarr.create_array(path, data=x, chunks=(1, 16, 16), shards=(1000, 16, 16))
     client.register_plugin(Counted(noted))
     model = streampca.fit(path, n_components=3, memory="24 MiB", cluster=client)

@@ -15,6 +15,7 @@ import xarray
 import zarr
 from contract import Contract
 from PIL import Image
+from shell import DATA
 
 import streampca
 from streampca.collection import Chunks, Collection
@@ -23,8 +24,6 @@ from streampca.readers import open_collection
 from streampca.readers.joined import Joined
 from streampca.readers.views.chosen import Chosen
 from streampca.readers.views.patches import Patches
-
-DATA = Path(__file__).parents[2] / "shared" / "data"
 
 
 def values(shape=(23, 6, 5), dtype="u1", seed=7):

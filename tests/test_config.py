@@ -49,7 +49,7 @@ def test_there_are_run_files():
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_run_files_of_this_repository(path, tmp_path):
+def test_run_files_of_this_repository(path, tmp_path, undrawn):
     source = small_data(path.stem, tmp_path)
     run = load_run(str(path), [f"collection.source={source}", f"output.directory={tmp_path / 'run'}"])
     plan = plan_run(run)

@@ -75,7 +75,7 @@ def test_decisions_on_named_layouts(n, shape, itemsize, chunks, memory, tile, ch
 shapes = st.lists(st.integers(1, 300), min_size=1, max_size=3).map(tuple)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.data(), st.integers(1, 10**8), shapes, st.sampled_from([1, 2, 4, 8]), st.integers(40, 4000))
 def test_any_plan_keeps_its_promises(data, n, shape, itemsize, memory):
     """Within the budget, tiles of whole chunks, tiles that are ranges of flattened features."""

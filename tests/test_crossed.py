@@ -78,7 +78,7 @@ def same_statistic(one, other):
 @pytest.mark.parametrize("more", [{}, {"measures": False}, {"product_features": 5}, {"weights": weights_of(N)}],
                          ids=["measured", "not measured", "narrow tiles", "weighted"])  # fmt: skip
 @pytest.mark.parametrize("precision", ["single", "double"])
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30)
 @given(cut=pieces())
 def test_laws(precision, more, cut):
     AccumulatorLaws(beginning(precision, **more), same_statistic).check(cut)

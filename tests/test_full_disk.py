@@ -165,6 +165,7 @@ COMMANDS = {
     "reconstruct": (["reconstruct", "model.zarr", "images.npy", "-o", "{}/new.npy", "-q"], "new.npy"),
     "copy": (["copy", "images.npy", "-o", "{}/new.zarr", "-q"], "new.zarr"),
     "export": (["export", "model.zarr", "-o", "{}/new.tif"], "new.tif"),
+    "report": (["report", "model.zarr", "-o", "{}/new.html", "-q"], "new.html"),
 }
 
 
@@ -179,9 +180,10 @@ def fitted(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "room"), [*((name, "limit") for name in COMMANDS), ("fit", "disk"), ("copy", "disk"), ("export", "disk")]
+    ("name", "room"),
+    [*((name, "limit") for name in COMMANDS), *((name, "disk") for name in ("fit", "copy", "export", "report"))],
 )
-def test_every_command(fitted, here, name, room, request):
+def test_every_command(fitted, here, undrawn, name, room, request):
     shutil.copy(fitted / "images.npy", here)
     shutil.copytree(fitted / "model.zarr", here / "model.zarr")
     if room == "disk":
@@ -211,6 +213,8 @@ def check(path, name):
         assert streampca.load_model(path).n_components == 30
     elif name == "export":
         assert tifffile.imread(path).shape == (21, 20, 20)
+    elif name == "report":
+        assert Path(path).read_text().endswith("</html>")
     elif path.endswith(".csv"):
         assert len(Path(path).read_text().splitlines()) == 1501
     else:

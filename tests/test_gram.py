@@ -91,7 +91,7 @@ def reference(x, weights=None):
 
 
 @pytest.mark.parametrize("new", GRAMS.values(), ids=GRAMS.keys())
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(cut=pieces())
 def test_laws(new, cut):
     AccumulatorLaws(new, same_statistic).check(cut)

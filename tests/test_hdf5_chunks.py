@@ -81,7 +81,7 @@ def stored(draw):
     return shape, chunks, box, options, draw(st.sampled_from(DTYPES)), draw(st.integers(0, 2**16))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(case=stored(), order=st.sampled_from("CF"), missing=st.booleans())
 def test_any_box_is_what_h5py_reads(case, order, missing):
     """Of any shape, chunks, filters and dtype, into any strides, where some chunks were never written."""

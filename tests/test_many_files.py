@@ -605,11 +605,13 @@ def test_work_is_done_once_and_the_first_error_wins(monkeypatch, each_bytes):
         if at in (70, 50, 90):
             time.sleep(0.02 if at == 50 else 0)
             raise SourceError(str(at))
+        if at > 90:
+            time.sleep(0.02)  # meanwhile the threads that have failed say so
 
     with pytest.raises(SourceError, match=r"^50$"):
         for_each(work, 10**9, each_bytes)
     assert set(range(51)) <= set(done)
-    assert len(set(done)) == len(done) < 10**7  # of 10^9: how many before others hear of the error is a race
+    assert len(set(done)) == len(done) < (200 if each_bytes else 52)
 
 
 def test_a_stray_page_is_one_bad_file(folder):

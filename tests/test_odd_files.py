@@ -6,18 +6,18 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tifffile
+from shell import DATA
 
 from streampca.errors import SourceError
 from streampca.readers.images import open_images
 from streampca.readers.tiff import open_tiff
 from streampca.testing import CollectionContract
 
-ODD = Path(__file__).parents[2] / "shared" / "data" / "odd"
+ODD = DATA / "odd"
 needs_odd = pytest.mark.skipif(not ODD.is_dir(), reason=f"needs the odd images of {ODD}")
 
 # In a process of its own, which holds each attempt to 10 seconds and all to 500 MiB above what the imports took.

@@ -56,7 +56,7 @@ def assert_agree(merged, whole, rtol=1e-10):
 
 
 @given(n=st.integers(2, 500), of=st.integers(1, 60), rows=st.integers(1, 70), count=st.integers(1, 6))
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100)
 def test_parts_and_their_spans_cover_all_once(n, of, rows, count):
     assert [sample for number in range(1, of + 1) for sample in range(*Part(number, of).span(n))] == [*range(n)]
     for number in range(1, of + 1):

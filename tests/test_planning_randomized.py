@@ -128,7 +128,7 @@ TURNED = [
     (
         "megapixels", 100, "1GiB", {"output": True},
         "scratch: 10 passes with 130 vectors of at most 1170, room for 100; single, "
-        "ranges of 3584, blocks of 25, tiles of 256; 199998720000 B read, 20000000000 B written",
+        "ranges of 3072, blocks of 25, tiles of 256; 199968000000 B read, 20000000000 B written",
     ),
     (
         "megapixels", 0.9, "1GiB", {"output": True},

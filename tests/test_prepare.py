@@ -9,11 +9,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pictured import assert_pictured
 from PIL import Image
 
 import streampca
+from streampca import plot
 from streampca.collection import Collection, Coordinate
+from streampca.config import make_run
 from streampca.errors import DataError, ModelError, RequestError, SourceError
+from streampca.pipeline import execute
 from streampca.planning import problem_of
 from streampca.prepare import (
     Frame,
@@ -206,7 +210,7 @@ class TestManyFiles(Contract):
         return raw
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_any_rows_of_a_mixed_collection_are_those_of_the_whole(data):
     height, width = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 9))
@@ -332,7 +336,7 @@ def test_an_image_that_cannot_be_prepared_is_named():
 # -- on disk
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     crop=st.none() | st.just(((1, None), (None, -2))),
     grey=st.booleans(),
@@ -682,15 +686,11 @@ def test_missing_pixels_are_offered_a_mask(tmp_path):
         streampca.fit(x, n_components=2, memory="64MiB")
 
 
-def test_a_run_over_images_of_several_sizes_draws_its_pictures(tmp_path):
+def test_a_run_over_images_of_several_sizes_has_its_pictures(tmp_path, undrawn):
     """Fit, scores and pictures by one run file; the rest of a model's life is in the tests above."""
-    pytest.importorskip("matplotlib")
-    from streampca.config import make_run
-    from streampca.pipeline import execute
-
-    folder = tmp_path / "in"
+    folder, images = tmp_path / "in", mixed(n=20)
     folder.mkdir()
-    for number, image in enumerate(mixed(n=20)):
+    for number, image in enumerate(images):
         Image.fromarray(image).save(folder / f"p{number}.png")
     result = execute(
         make_run(
@@ -705,3 +705,5 @@ def test_a_run_over_images_of_several_sizes_draws_its_pictures(tmp_path):
     assert result.model.components.shape == (1, 8, 9)
     assert (tmp_path / "out" / "scores.zarr").exists()
     assert len(list((tmp_path / "out" / "pictures").glob("*.png"))) == 7
+    for ax in plot.reconstructions(result.model, images)[:, 0]:
+        assert_pictured(ax)

@@ -20,9 +20,10 @@ def test_symmetric_updates(dtype, order):
     np.testing.assert_allclose(np.triu(out), np.triu(expected), rtol=1e-4 if dtype == np.float32 else 1e-12, atol=1e-5)
 
 
-@pytest.mark.parametrize(("bytes_of_a_row", "threads"), [(10**6, 2), (8, 1)])
-def test_large_symmetric_updates_have_one_thread(monkeypatch, bytes_of_a_row, threads):
+@pytest.mark.parametrize(("limit", "threads"), [(10**6, 2), (8, 1)])
+def test_large_symmetric_updates_have_one_thread(monkeypatch, limit, threads):
     """Two threads of OpenBLAS write beyond their buffers there, and the process dies."""
+    assert min(16000 * 8, 30000 * 4) > products.THREADED_BYTES, "where it was seen"
     seen, dsyrk = [], products.blas.dsyrk
 
     def noted(*words, **options):
@@ -30,7 +31,7 @@ def test_large_symmetric_updates_have_one_thread(monkeypatch, bytes_of_a_row, th
         return dsyrk(*words, **options)
 
     monkeypatch.setattr(products.blas, "dsyrk", noted)
-    monkeypatch.setattr(products, "THREADED_BYTES", bytes_of_a_row)
+    monkeypatch.setattr(products, "THREADED_BYTES", limit)
     monkeypatch.setattr(machine, "cores", lambda: 2)
     with threadpool_limits(2, user_api="blas"):
         if all(pool["num_threads"] == 1 for pool in threadpool_info() if pool["user_api"] == "blas"):

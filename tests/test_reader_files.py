@@ -13,7 +13,6 @@ import sys
 import warnings
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import dask.array as da
 import numpy as np
@@ -25,12 +24,12 @@ import zarr
 from contract import everything
 from numpy.lib import format as npy_format
 from PIL import Image
+from shell import DATA
 
 from streampca.errors import RequestError, SourceError, StreampcaError
 from streampca.readers import open_collection
 from streampca.readers.idx import read_idx
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the real data sets are not beside the repository")
 
 

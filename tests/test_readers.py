@@ -452,7 +452,7 @@ def layouts(draw):
     return shape, picks, kept, inner
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(layouts(), st.sampled_from(["numpy", "dask", "npy C", "npy F", "zarr"]), st.data())
 def test_sample_axes_and_select_agree_with_numpy(tmp_path_factory, layout, kind, data):
     shape, picks, kept, inner = layout

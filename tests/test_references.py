@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.linalg import subspace_angles
+from shell import DATA
 from threadpoolctl import threadpool_limits
 
 import streampca
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
 SOURCES = {
     "mnist60": "mnist/train-images-idx3-ubyte.gz",
     "frey": "frey_faces.npy",

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from resumed import Died, bits, dying, number, undisturbed
+from shell import typed
 
 import streampca
 import streampca.planning.choose as choose
@@ -61,50 +63,25 @@ def run(path, kind, folder=None, listener=lambda event: None, switch=None, k=10,
         choose.SCHEDULES = schedules
 
 
-def bits(model):
-    return [np.asarray(getattr(model, name)).tobytes() for name in ("components", "mean", "explained_variance")]
-
-
-class Died(BaseException):
-    """As good as killed: nobody catches it."""
-
-
-def dying(count, kind=BlockDone):
-    """A listener that ends everything at an event, and counts the others."""
-    seen = []
-
-    def listen(event):
-        seen.append(event)
-        if sum(isinstance(one, kind) for one in seen) == count:
-            raise Died
-
-    return listen, seen
-
-
 @pytest.fixture(scope="module")
 def unbroken(files):
-    """The answers, and how many blocks there are."""
-    found = {}
-    for kind in KINDS:
-        events = []
-        found[kind] = bits(run(source_of(files, kind), kind, listener=events.append)), events
-    return found
+    """Of a kind: the answer, and what happened."""
+    return undisturbed(lambda kind, listener: run(source_of(files, kind), kind, listener=listener))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_dead_after_any_block(files, tmp_path, unbroken, kind):
     """At every block of every pass; what was kept is not done again, and the folder is gone in the end."""
-    expected, events = unbroken[kind]
-    blocks = sum(isinstance(event, BlockDone) for event in events)
+    expected, events = unbroken(kind)
+    blocks = number(BlockDone, events)
     assert blocks >= 4
     for count in range(1, blocks + 1):
         folder = tmp_path / f"{count}"
-        listen, _ = dying(count)
         with pytest.raises(Died):
-            run(source_of(files, kind), kind, folder, listen)
+            run(source_of(files, kind), kind, folder, dying(count))
         after = []
         assert bits(run(source_of(files, kind), kind, folder, after.append)) == expected
-        assert sum(isinstance(event, BlockDone) for event in after) <= blocks - count + 1
+        assert number(BlockDone, after) <= blocks - count + 1
         assert any(isinstance(event, Resumed) for event in after)
         assert not folder.exists()
     assert not [path for path in files.iterdir() if path.suffix != ".npy"]  # no scratch copy is left
@@ -112,18 +89,18 @@ def test_dead_after_any_block(files, tmp_path, unbroken, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_dead_between_passes(files, tmp_path, unbroken, kind):
-    expected, events = unbroken[kind]
-    passes = sum(isinstance(event, PassStarted) for event in events)
+    expected, events = unbroken(kind)
+    passes = number(PassStarted, events)
     for count in range(1, passes + 1):
         with pytest.raises(Died):
-            run(source_of(files, kind), kind, tmp_path / "kept", dying(count, PassFinished)[0])
+            run(source_of(files, kind), kind, tmp_path / "kept", dying(count, PassFinished))
         after = []
         assert bits(run(source_of(files, kind), kind, tmp_path / "kept", after.append)) == expected
 
 
 def test_resumed_samples_and_blocks_are_all_samples(files, tmp_path):
     with pytest.raises(Died):
-        run(source_of(files, "covariance"), "covariance", tmp_path / "kept", dying(5)[0])
+        run(source_of(files, "covariance"), "covariance", tmp_path / "kept", dying(5))
     after = []
     run(source_of(files, "covariance"), "covariance", tmp_path / "kept", after.append)
     assert sum(event.samples for event in after if isinstance(event, BlockDone | Resumed)) == 60_000
@@ -174,7 +151,7 @@ def test_killed(files, tmp_path, unbroken, kind, moment):
     )
     assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
     after = []
-    assert bits(run(path, kind, folder, after.append)) == unbroken[kind][0]
+    assert bits(run(path, kind, folder, after.append)) == unbroken(kind)[0]
     assert any(isinstance(event, Resumed) for event in after)
 
 
@@ -191,15 +168,15 @@ def test_told_to_stop(files, tmp_path, unbroken, kind):
     with pytest.raises(Stopped, match=r"stopped by SIGTERM; what was done is kept in .*kept\.$"):
         run(source_of(files, kind), kind, tmp_path / "kept", listen, switch)
     after = []
-    assert bits(run(source_of(files, kind), kind, tmp_path / "kept", after.append)) == unbroken[kind][0]
-    done = [sum(isinstance(event, BlockDone) for event in some) for some in (events, after, unbroken[kind][1])]
+    assert bits(run(source_of(files, kind), kind, tmp_path / "kept", after.append)) == unbroken(kind)[0]
+    done = [number(BlockDone, some) for some in (events, after, unbroken(kind)[1])]
     assert done[0] + done[1] <= done[2]
 
 
 def test_told_to_stop_without_time_to_save(files, tmp_path, monkeypatch):
     """What was saved last is kept, and how much is lost is said."""
     with pytest.raises(Died):
-        run(source_of(files, "sweep"), "sweep", tmp_path / "kept", dying(2)[0])
+        run(source_of(files, "sweep"), "sweep", tmp_path / "kept", dying(2))
     kept = {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()}
     monkeypatch.setattr(saving, "PATIENCE", 0.0)
     switch = Switch()
@@ -214,20 +191,20 @@ def test_a_damaged_state_is_passed_over(files, tmp_path, unbroken):
     path = source_of(files, "sweep")
     for damaged in (1, 2):
         with pytest.raises(Died):
-            run(path, "sweep", tmp_path / "kept", dying(3)[0])
+            run(path, "sweep", tmp_path / "kept", dying(3))
         slots = sorted((tmp_path / "kept").glob("gram-0.*"), key=os.path.getmtime)
         assert len(slots) == 2
         for slot in slots[-damaged:]:
             content = bytearray(slot.read_bytes())
             content[len(content) // 2] ^= 1
             slot.write_bytes(content)
-        assert bits(run(path, "sweep", tmp_path / "kept")) == unbroken["sweep"][0]
+        assert bits(run(path, "sweep", tmp_path / "kept")) == unbroken("sweep")[0]
 
 
 def test_another_fit_is_refused_by_name(files, tmp_path):
     path, folder = source_of(files, "sweep"), tmp_path / "kept"
     with pytest.raises(Died):
-        run(path, "sweep", folder, dying(2)[0])
+        run(path, "sweep", folder, dying(2))
     with pytest.raises(OutputError, match=r"n_components 10, and this one has 7; .* remove the folder"):
         run(path, "sweep", folder, k=7)
     other = tmp_path / "other.npy"
@@ -249,7 +226,7 @@ def test_a_source_that_changed_is_refused(tmp_path):
     x = np.random.default_rng(0).random((150, 200, 200), dtype=np.float32)
     np.save(path, x)
     with pytest.raises(Died):
-        run(path, "sweep", folder, dying(2)[0])
+        run(path, "sweep", folder, dying(2))
     np.save(path, x + 1)
     with pytest.raises(OutputError, match=r"fingerprint of the source '\w+', and this one has '\w+'"):
         run(path, "sweep", folder)
@@ -261,7 +238,7 @@ def test_the_stored_plan_goes_on_whatever_memory_is_free(files, tmp_path, monkey
     expected = bits(fit_collection(collection, request))
     how = Checkpointing(str(tmp_path / "kept"), 0)
     with pytest.raises(Died):
-        fit_collection(collection, request, checkpoint=how, listener=dying(1)[0])
+        fit_collection(collection, request, checkpoint=how, listener=dying(1))
     monkeypatch.setattr("streampca.machine.memory_limit", lambda: (60 * 2**20, "a smaller machine"))
     assert bits(fit_collection(collection, request, checkpoint=how)) == expected
 
@@ -304,7 +281,7 @@ def test_two_fits_of_one_scratch_folder_keep_apart(tmp_path, unbroken):
         np.save(tmp_path / f"{name}.npy", rng.random((150, 200, 200), dtype=np.float32))
         answers[name] = bits(run(tmp_path / f"{name}.npy", "scratch"))
         with pytest.raises(Died):
-            run(tmp_path / f"{name}.npy", "scratch", tmp_path / f"kept-{name}", dying(1, PassFinished)[0])
+            run(tmp_path / f"{name}.npy", "scratch", tmp_path / f"kept-{name}", dying(1, PassFinished))
     for name in "xy":
         assert bits(run(tmp_path / f"{name}.npy", "scratch", tmp_path / f"kept-{name}")) == answers[name]
     assert sorted(os.listdir(tmp_path)) == ["x.npy", "y.npy"]
@@ -313,10 +290,10 @@ def test_two_fits_of_one_scratch_folder_keep_apart(tmp_path, unbroken):
 def test_a_scratch_copy_that_is_gone_is_made_again(files, tmp_path, unbroken):
     path = source_of(files, "scratch")
     with pytest.raises(Died):
-        run(path, "scratch", tmp_path / "kept", dying(2, PassFinished)[0])
+        run(path, "scratch", tmp_path / "kept", dying(2, PassFinished))
     for copy in files.glob("*.streampca-scratch"):
         copy.unlink()
-    assert bits(run(path, "scratch", tmp_path / "kept")) == unbroken["scratch"][0]
+    assert bits(run(path, "scratch", tmp_path / "kept")) == unbroken("scratch")[0]
 
 
 def test_what_is_not_ours_stays(files, tmp_path):
@@ -355,7 +332,7 @@ def test_overwriting_begins_anew_where_another_fit_was_begun(files, tmp_path):
     request = asked(4, "dual", "48MiB", "single", output=True, scratch=None)
     how = Checkpointing(str(tmp_path / "kept"), 0)
     with pytest.raises(Died):
-        run(path, "sweep", tmp_path / "kept", dying(2)[0])
+        run(path, "sweep", tmp_path / "kept", dying(2))
     collection = prepared(streampca.open_collection(path), None)
     place = Place(str(tmp_path / "m.zarr"), overwrite=True)
     fit_collection(collection, request, checkpoint=how, place=place, listener=events.append)
@@ -384,12 +361,12 @@ def test_a_replacement_that_was_killed_goes_on(files, tmp_path):
     streampca.fit(source_of(files, "sweep"), output=tmp_path / "m.zarr", **words)
     folder = tmp_path / "m.zarr.streampca-checkpoint"
     with pytest.raises(Died):
-        run(source_of(files, "sweep"), "sweep", folder, dying(2)[0], k=4)
+        run(source_of(files, "sweep"), "sweep", folder, dying(2), k=4)
     saving.clear_finished(str(tmp_path / "m.zarr"))
     assert len(list(folder.iterdir())) > 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(block=st.floats(1, 20), cost=st.floats(0.001, 60), growth=st.floats(1, 1.05))
 def test_saving_takes_less_than_three_hundredths(block, cost, growth):
     """Whatever a block and a save take, and though saves grow: by a clock of our own."""
@@ -469,8 +446,9 @@ def test_a_signal_ends_a_command_that_then_goes_on(files, tmp_path, name):
     assert f"stopped by {name}; what was done is kept in {tmp_path}/m.zarr.streampca-checkpoint." in said
     assert said.splitlines()[-1].endswith("Go on with: streampca " + " ".join([*words, *output]))
     assert not (tmp_path / "m.zarr").exists()
-    again = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
-    assert "samples were done before" in again.stderr
+    again = typed(*words, *output)
+    assert again.code == 0, again.err
+    assert "samples were done before" in again.err
     expected = streampca.fit(words[1], n_components=5, memory="40MiB", precision="single")
     assert bits(load_model(str(tmp_path / "m.zarr"))) == bits(expected)
     assert sorted(os.listdir(tmp_path)) == ["m.zarr"]

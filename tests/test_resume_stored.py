@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
+from resumed import Died, bits, number
 
 import streampca
 import streampca.components as components_module
@@ -34,11 +35,6 @@ from streampca.store import ModelWriter
 KINDS = ("sweep", "pairs", "scratch")
 SHAPE = (150, 100, 160)
 TILE = 16 * 2**10  # bytes, so that there are many
-NUMBERS = ("components", "mean", "explained_variance", "error_bound", "angle_bound", "total_variance")
-
-
-class Died(BaseException):
-    """As good as killed: nobody catches it."""
 
 
 @pytest.fixture(scope="module")
@@ -91,15 +87,11 @@ def dies(path, kind, output, count, **options):
         run(path, kind, output, listener=dying(count), **options)
 
 
-def bits(model):
-    return [np.asarray(getattr(model, name)).tobytes() for name in NUMBERS]
-
-
 def blocks_of_components(events):
     passed = next(
         number for number, event in enumerate(events) if isinstance(event, PassStarted) and event.label == "components"
     )
-    return sum(isinstance(event, BlockDone) for event in events[passed:])
+    return number(BlockDone, events[passed:])
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +138,7 @@ def test_dead_after_any_block(path, tmp_path, unbroken, kind):
         buffered += partly_filled(output)
         events = goes_on(path, kind, output, unbroken)
         assert identity_of(output) == identity
-        assert sum(isinstance(event, BlockDone) for event in events) <= blocks - count
+        assert number(BlockDone, events) <= blocks - count
         assert any(isinstance(event, Resumed) for event in events)
         assert not any(isinstance(event, Warned) for event in events)
     assert buffered or kind != "scratch", "some end within a range that is written"
@@ -261,11 +253,11 @@ def test_what_is_gone_is_made_again_from_the_pairs(path, tmp_path, unbroken, har
     assert [event.message for event in events if isinstance(event, Warned)] == [GONE]
     events = goes_on(path, "sweep", output, unbroken)
     assert not any(isinstance(event, Warned) for event in events)
-    assert sum(isinstance(event, BlockDone) for event in events) == blocks - 2
+    assert number(BlockDone, events) == blocks - 2
 
 
 def dying_second(event, events):
-    if isinstance(event, BlockDone) and sum(isinstance(one, BlockDone) for one in events) == 2:
+    if isinstance(event, BlockDone) and number(BlockDone, events) == 2:
         raise Died
 
 
@@ -334,4 +326,4 @@ def test_dead_before_anything_was_kept(path, tmp_path, unbroken, monkeypatch):
         run(path, "sweep", output, listener=listen)
     assert os.listdir(tmp_path) == ["m.zarr.kept"]
     events = goes_on(path, "sweep", output, unbroken)
-    assert sum(isinstance(event, PassFinished) for event in events) == 2
+    assert number(PassFinished, events) == 2

@@ -15,7 +15,7 @@ import pytest
 import xarray
 import zarr
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import streampca
@@ -26,7 +26,7 @@ from streampca.boxes import box_of, flat_range, tiles_of, union_of
 from streampca.cli import cli
 from streampca.components import ComponentSink, RowsToCome, StoredComponents, component_cut
 from streampca.config import Run
-from streampca.errors import BudgetError, DataError, ModelError, OutputError
+from streampca.errors import BudgetError, DataError, ModelError, OutputError, RequestError
 from streampca.export import export_components
 from streampca.model import PCAModel, load_model
 from streampca.pipeline import execute
@@ -54,7 +54,6 @@ def small_tiles(monkeypatch):
 # -- boxes and tilings
 
 
-@settings(derandomize=True, deadline=None)
 @given(shape=SHAPES, width=st.integers(1, 400), wider=st.integers(1, 900))
 def test_boxes_are_ranges_that_cover_the_grid(shape, width, wider):
     box = box_of(width, shape)
@@ -69,7 +68,6 @@ def test_boxes_are_ranges_that_cover_the_grid(shape, width, wider):
         assert {start for start, _ in cut} <= {start for start, _ in edges}, "whole tiles"
 
 
-@settings(derandomize=True, deadline=None)
 @given(shape=SHAPES, width=st.integers(1, 60), most=st.integers(1, 100), seed=st.none() | st.integers(0, 99))
 def test_ranges_cover_the_features_by_whole_tiles(shape, width, most, seed):
     mask = None if seed is None else np.random.default_rng(seed).random(shape) < 0.4
@@ -587,6 +585,23 @@ def test_a_run_that_could_not_apply_what_it_fits_is_refused_before_reading(tmp_p
     assert len(done.written) >= 2
     assert reads
     run("62MiB", model=str(tmp_path / "fit-alone.zarr"))
+
+
+def test_a_run_whose_pictures_could_not_be_put_together_is_refused_before_reading(tmp_path, monkeypatch):
+    """Neither of what are no patches, nor where components do not fit in memory beside a block."""
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 255, (4, 300, 300), np.uint8))
+    monkeypatch.setattr(Prepared, "read", lambda self, *at, **how: pytest.fail("something was read"))
+
+    def run(memory, collection, n_components):
+        output = {"images": str(tmp_path / "images.zarr"), "model": str(tmp_path / "model.zarr"), "whole": True}
+        about = {"source": str(tmp_path / "x.npy"), **collection}
+        fit = {"n_components": n_components, "memory": memory}
+        return execute(Run.model_validate({"collection": about, "fit": fit, "output": output}))
+
+    with pytest.raises(RequestError, match="is not cut into patches"):
+        run("100MiB", {}, 3)
+    with pytest.raises(BudgetError, match="applying 200 components of 40000 features"):
+        run("72MiB", {"patches": {"size": [200, 200], "step": [6, 6]}}, 200)
 
 
 def test_the_routes_are_chosen_by_bytes_moved(monkeypatch):

@@ -55,7 +55,8 @@ def along_samples_bill(
     phases += [Phase("step", tuple((basis | held | step | runtime).items()))]
     phases += [Phase("bounds", tuple((basis | held | bounds | runtime).items()))]
     made = components_phase(problem, arithmetic, cutting, k)
-    phases += [Phase(made.name, (*made.items, ("products of samples with probes", 4 * 8 * COUNT * n)))]
+    beside = {"products of samples with probes": 4 * 8 * COUNT * n, "a second library of BLAS": TWICE}
+    phases += [Phase(made.name, tuple((dict(made.items) | beside).items()))]
     if arithmetic.precision == "single" and not cutting.stored:
         phases.append(polish_phase(problem, k))
     if arithmetic.output and not cutting.stored:

@@ -1,0 +1,118 @@
+"""What fits by a few passes are tried on, and how they are judged: against the samples' own covariance in float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from streampca.events import Warned
+from streampca.planning import sides
+
+# -- samples
+
+
+def noise(shape, seed=1):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def turned(values, shape, seed=0):
+    """Samples whose scatter has about these eigenvalues times n, in directions at random."""
+    rng = np.random.default_rng(seed)
+    left, right = (np.linalg.qr(rng.normal(size=(length, len(values))))[0] for length in shape)
+    return (left * np.sqrt(np.asarray(values) * shape[0])) @ right.T
+
+
+def pictures(n, shape, seed=4):
+    """Images whose amplitudes fall as 1/f, one a row."""
+    f = np.hypot(*np.meshgrid(*map(np.fft.fftfreq, shape), indexing="ij"))
+    f[0, 0] = 1 / shape[0]
+    return np.fft.ifft2(np.fft.fft2(noise((n, *shape), seed)) / f).real.reshape(n, -1)
+
+
+def drifting(x):
+    """The same samples, brighter from one to the next, by five deviations in all."""
+    return x + np.linspace(0, 5 * x.std(), len(x))[:, None]
+
+
+# -- what happened
+
+
+def along_samples(patch):
+    """Have method 'randomized' go along samples wherever that fits, whatever it costs."""
+    patch.setattr(sides, "WORTH_TURNING", np.inf)
+    patch.setattr(sides, "WORTH_SECONDS", 0)
+
+
+def of(kind, events):
+    return [event for event in events if isinstance(event, kind)]
+
+
+def warnings(events):
+    return [event.message for event in of(Warned, events)]
+
+
+# -- the answer
+
+
+@dataclass
+class Truth:
+    """Centred samples, of which ``rows.T @ rows`` is the covariance; its values, descending; the mean."""
+
+    rows: np.ndarray
+    values: np.ndarray
+    mean: np.ndarray
+
+    @property
+    def vectors(self):
+        """A row each."""
+        return np.linalg.svd(self.rows, full_matrices=False)[2]
+
+
+def truth(x, weights=None):
+    x = np.asarray(x, np.float64).reshape(len(x), -1)
+    weights = np.ones(len(x)) if weights is None else weights
+    mean = np.average(x, axis=0, weights=weights)
+    rows = (x - mean) * np.sqrt(weights / (weights.sum() - 1))[:, None]
+    return Truth(rows, np.linalg.svd(rows, compute_uv=False) ** 2, mean)
+
+
+def rows_of(components):
+    return np.asarray(components, np.float64).reshape(len(components), -1)
+
+
+def residuals(found, right):
+    """|C v - value v| / value of every component, as stored."""
+    vectors, values = rows_of(found.components), np.asarray(found.explained_variance)
+    return np.linalg.norm((vectors @ right.rows.T) @ right.rows - values[:, None] * vectors, axis=1) / values
+
+
+def check(found, x, *, tol=1e-4, weights=None, orthonormal=2e-7):
+    """Assert that components are the leading ones, orthonormal, as exact as `tol` makes them, and within bounds."""
+    right, k = truth(x, weights), len(found.explained_variance)
+    vectors, values, true = rows_of(found.components), np.asarray(found.explained_variance), right.values[:k]
+    assert np.abs(vectors @ vectors.T - np.eye(k)).max() <= orthonormal
+    left = residuals(found, right)
+    assert np.all(left <= found.error_bound)
+    assert np.all(left <= 1.1 * tol + 1e-6 * values[0] / values)
+    # From a residual r: r, or r^2 / gap; the gap of a value that is wanted is that to those that are not.
+    following = right.values[k] if k < len(right.values) else 0.0
+    squared = k * (tol * values) ** 2 / np.maximum(true - following, 1e-300)
+    assert np.all(np.abs(values - true) <= np.minimum(squared, tol * values) + 1e-6 * true)
+    assert np.all(np.abs(values - true) <= found.variance_bound * values)
+    outside = np.linalg.norm(right.rows - (right.rows @ vectors.T) @ vectors, 2) ** 2
+    assert outside <= following + 1e-3 * true[-1]
+    assert outside <= found.outside * (1 + 1e-6) + 1e-9 * values[0]
+    np.testing.assert_allclose(found.mean.ravel(), right.mean, rtol=1e-9, atol=1e-5 * np.sqrt(true[0]))
+    assert found.total_variance == pytest.approx(np.sum(right.values), rel=1e-6)
+    assert found.n_samples == (len(x) if weights is None else np.count_nonzero(weights))
+    return right
+
+
+def check_wide(found, right):
+    """Assert that values far from the next are much better than `check` asks of those in narrow gaps."""
+    k = len(found.explained_variance)
+    wide = right.values[:k] - right.values[1 : k + 1] >= 1e-2 * right.values[:k]
+    assert wide.any()
+    np.testing.assert_allclose(found.explained_variance[wide], right.values[:k][wide], rtol=1e-6)
