@@ -30,7 +30,7 @@ from fresh import alternating, folder, in_fresh_process, machine, measured, mib,
 from synthetic import npy_of, textures
 
 TILE = 4096  # features multiplied at a time
-LAYOUTS = ("npy", "zarr, a chunk a picture", "tiff, a file a picture")
+LAYOUTS = {"npy": "npy", "zarr": "Zarr, a chunk a picture", "tiff": "TIFF, a file a picture"}
 SCHEDULES = ("sweep", "pairs", "scratch")
 SIDES = ("along features", "along samples")
 BUDGETS = ("64MiB", "128MiB", "256MiB", "512MiB", "1GiB", "2GiB")
@@ -128,13 +128,12 @@ def stored(directory: Path, layout: str, n: int, side: int) -> Path:
     """The pictures in a layout."""
     if layout == "npy":
         return npy_of(directory, textures, n, side)
-    name = "tiff" if layout.startswith("tiff") else "zarr"
-    path = directory / f"textures-{n}x{side}x{side}.{name}"
+    path = directory / f"textures-{n}x{side}x{side}.{layout}"
     if not path.exists():
         part = path.with_suffix(".partial")
         shutil.rmtree(part, ignore_errors=True)
         pictures = (picture[0] for picture in textures(n, side))
-        as_tiff(part, pictures) if name == "tiff" else as_zarr(part, pictures, n, side)
+        as_tiff(part, pictures) if layout == "tiff" else as_zarr(part, pictures, n, side)
         part.rename(path)
     return path
 
@@ -185,9 +184,11 @@ def by_way(path: Path, way: str, k: int, memory: str) -> Fit | None:
     return Fit(seconds, peak, plan.bill.total, variances, plan.seconds, bound)
 
 
-def compare_ways(directory: Path, n: int, side: int, k: int, memory: str, rounds: int, ways: tuple[str, ...]) -> None:
-    """Print measured and predicted times of every way on every layout."""
-    for layout in LAYOUTS:
+def compare_ways(
+    directory: Path, n: int, side: int, k: int, memory: str, rounds: int, ways: tuple[str, ...], layouts: list[str]
+) -> None:
+    """Print measured and predicted times of every way on some layouts."""
+    for layout in layouts:
         path = stored(directory, layout, n, side)
         jobs = {name: partial(in_fresh_process, by_way, path, name, k, memory) for name in ways}
         rows = []
@@ -200,7 +201,7 @@ def compare_ways(directory: Path, n: int, side: int, k: int, memory: str, rounds
             seconds = spread([fit.seconds for fit in done])
             parts = [f"{done[0].predicted:.2f}", mib(peak), mib(done[0].bill), f"{done[0].bound:.0e}"]
             rows.append([name, *seconds, *parts])
-        print(f"\n{layout}")
+        print(f"\n{LAYOUTS[layout]}")
         print_table(
             ("seconds", "median", "least", "most", "by fixed rates", "peak, MiB", "bill, MiB", "largest bound"), rows
         )
@@ -238,6 +239,7 @@ def main() -> None:
     about.add_argument("--rounds", type=int, default=3)
     about.add_argument("--schedules", action="store_true", help="compare the schedules")
     about.add_argument("--sides", action="store_true", help="compare the sides of the randomized method")
+    about.add_argument("--layouts", default=",".join(LAYOUTS), help="of those comparisons, which of: %(default)s")
     about.add_argument("--budgets", action="store_true", help="peaks under several budgets, three times the pictures")
     about.add_argument("--directory", type=Path, help="where the pictures are kept for the next run")
     asked = about.parse_args()
@@ -245,9 +247,9 @@ def main() -> None:
     with folder(asked.directory) as directory:
         size = (directory, asked.samples, asked.side, asked.components)
         if asked.schedules:
-            compare_ways(*size, asked.memory, asked.rounds, SCHEDULES)
+            compare_ways(*size, asked.memory, asked.rounds, SCHEDULES, asked.layouts.split(","))
         elif asked.sides:
-            compare_ways(*size, asked.memory, asked.rounds, SIDES)
+            compare_ways(*size, asked.memory, asked.rounds, SIDES, asked.layouts.split(","))
         elif asked.budgets:
             sys.exit(not keep_within(directory, 3 * asked.samples, asked.side, asked.components))
         else:

@@ -26,9 +26,9 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module")
 def unsynced():
-    """A kill loses nothing that the system was given: only power cuts need what syncing costs."""
+    """For tests that save after every block: a kill loses nothing that the system was given, only power cuts do."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
         yield

@@ -435,9 +435,9 @@ def test_a_collection_in_memory_is_not_sent_if_it_is_large(client, monkeypatch):
 
 
 def test_tasks_are_as_few_as_predicted(client, folder):
-    """They grow with spans, never with chunks, of which there are 3000."""
+    """They grow with spans, never with chunks, of which there are 20000."""
     path, noted = str(folder / "chunks.zarr"), folder / "tasks"
-    x = np.random.default_rng(0).normal(size=(3000, 16, 16))
+    x = np.random.default_rng(0).integers(0, 255, (20000, 16, 16), dtype=np.uint8)
     zarr.create_array(path, data=x, chunks=(1, 16, 16), shards=(1000, 16, 16))
     client.register_plugin(Counted(noted))
     model = streampca.fit(path, n_components=3, memory="24 MiB", cluster=client)

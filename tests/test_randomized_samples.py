@@ -250,7 +250,7 @@ def test_components_may_be_written_as_they_are_made(monkeypatch, tmp_path, sched
     x = problem("1/f images", 1e4)
     monkeypatch.setattr("streampca.planning.along_samples.SCHEDULES", (schedule,))
     monkeypatch.setattr("streampca.planning.along_samples._places", lambda request: (True,))
-    model, events = fit(x, 20, precision="auto", memory="32MiB", output=tmp_path / "m.zarr")
+    model, events = fit(x, 20, precision="auto", memory="40MiB", output=tmp_path / "m.zarr")
     assert model.provenance["plan"]["stored"]
     check(model, x)
     check(streampca.load_model(tmp_path / "m.zarr"), x)

@@ -30,6 +30,8 @@ from streampca.pipeline import execute
 from streampca.saving import Checkpointing
 from streampca.stopping import Switch
 
+pytestmark = pytest.mark.usefixtures("unsynced")
+
 KINDS = ("covariance", "sweep", "pairs", "scratch")
 MEMORY = {"covariance": "40MiB", "sweep": "48MiB", "pairs": "48MiB", "scratch": "48MiB"}
 

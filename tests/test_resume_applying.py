@@ -30,6 +30,8 @@ from streampca.model import load_model
 from streampca.planning import Application
 from streampca.planning.pieces import Piecewise
 
+pytestmark = pytest.mark.usefixtures("unsynced")
+
 N = 47
 PLANS = {
     "whole": Application(10, 5, None),
@@ -58,12 +60,6 @@ def made(tmp_path_factory):
         model.save(folder / "m.zarr")
     model.write_scores(x, folder / "known.npy")
     return folder
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    """A kill loses nothing that the system was given: only power cuts need what syncing costs."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
 @pytest.fixture

@@ -27,6 +27,8 @@ from streampca.planning import sample_rows
 from streampca.saving import Checkpointing
 from streampca.stopping import Switch
 
+pytestmark = pytest.mark.usefixtures("unsynced")
+
 N, P = 500, 144
 BLOCK_ROWS = 128
 

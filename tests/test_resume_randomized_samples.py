@@ -20,6 +20,8 @@ from streampca.planning import sides
 from streampca.saving import Checkpointing
 from streampca.stopping import Switch
 
+pytestmark = pytest.mark.usefixtures("unsynced")
+
 N, SHAPE = 90, (20, 30)
 P, RANGE = 600, 150
 

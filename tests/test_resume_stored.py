@@ -32,6 +32,8 @@ from streampca.saving import Checkpointing
 from streampca.stopping import Switch
 from streampca.store import ModelWriter
 
+pytestmark = pytest.mark.usefixtures("unsynced")
+
 KINDS = ("sweep", "pairs", "scratch")
 SHAPE = (150, 100, 160)
 TILE = 16 * 2**10  # bytes, so that there are many

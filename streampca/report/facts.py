@@ -200,10 +200,12 @@ def settings(model: PCAModel) -> dict[str, Pairs]:
     steps = {name: value for name, value in model.preparation.to_json().items() if (name, value) != ("bin", 1)}
     if model.mask is not None:
         steps["mask"] = f"{model.n_features} of {model.mean.size} pixels"
+    asked = dict(plan.get("request") or {})
+    asked.pop("output", None)  # whether there was one
     versions = {"streampca": about.get("streampca"), **(about.get("versions") or {})}
     parts = {
         "Preparation of each sample": {name: value for name, value in steps.items() if value is not False},
-        "Asked of the fit": plan.get("request") or {},
+        "Asked of the fit": asked,
         "How it was done": {name: plan.get(name) for name in DONE} | _recorded(about),
         "Versions": versions,
     }
