@@ -99,6 +99,15 @@ def test_components_are_numpys(name, offset):
     assert warnings(events) == []
 
 
+def test_a_flat_spectrum_is_settled_in_the_end():
+    """Blocks stay free of the mean, which each product would bring back fiftyfold."""
+    x = (turned(np.linspace(1.02, 1, N - 1), (N, P)).reshape(N, *SIDES) + 10.0).astype(np.float32)
+    found, events = carried_out(x, 6, {"width": 10, "columns": 60})
+    assert len(of(PassStarted, events)) > 12
+    check(found, x)
+    assert warnings(events) == []
+
+
 @pytest.mark.parametrize("dtype", ["u1", "u2", "f8"])
 @pytest.mark.parametrize("precision", ["single", "double"])
 def test_of_every_dtype(dtype, precision):

@@ -24,6 +24,7 @@ import numpy as np
 
 from ..accumulate import Crossed, sample_directions
 from ..accumulate.measured import without
+from ..events import Listener
 from ..lanes import lane_count
 from ..machine import hand_back
 from ..planning import passes_beside
@@ -54,6 +55,16 @@ class AlongSamples(Course):
     roots: Float64
     along: Float64 | None = None
     along_rounding: Float64 | None = None
+
+    def step(self, product: Float64, listener: Listener, *, goes_on: bool) -> None:
+        """See `Course.step`; the next block keeps to what is orthogonal to the roots.
+
+        What rounding puts along them no product takes off, and each step would make it larger by what it makes rests
+        longer: twentyfold, where components settle slowly.
+        """
+        super().step(product, listener, goes_on=goes_on)
+        block = self.solver.wants
+        block[...] = without(block, self.roots)
 
 
 @dataclass(frozen=True)
