@@ -12,8 +12,10 @@ from .along_samples import along_samples_plan, least_along_samples
 from .planned import Plan
 from .randomized import least_randomized, randomized_plan
 
-WORTH_TURNING = 0.5  # of the time that going along features takes: what going along samples must take less than ...
-WORTH_SECONDS = 1.0  # ... where that is more than so much
+# Of the predicted time along features, what going along samples must take less than: predictions favour the former
+# (benchmarks/wide.py --sides: 0.6 predicted, 0.2 measured), and the order of storage is the safer one to read in.
+WORTH_TURNING = 0.5
+WORTH_SECONDS = 1.0  # along features, below which nobody waits
 
 
 def approximate_plan(problem: Problem, request: Request, memory: int, source: str) -> Plan | None:
