@@ -39,13 +39,14 @@ CUTS = {"whole": (N, 1), "blocks of 700": (700, 1), "blocks of 64": (64, 1), "sp
 
 @cache
 def images(dtype):
-    """Real handwritten digits: MNIST where it is, else scikit-learn's, enlarged to about that size."""
+    """Real handwritten digits: MNIST where it is, else scikit-learn's, enlarged to about that size and shifted."""
     if MNIST.exists():  # the inner 20 x 20 pixels, which the digits were made to fill
         digits = streampca.open_collection(MNIST).read(slice(0, N)).reshape(N, 28, 28)[:, 4:24, 4:24].copy()
     else:
         small = load_digits().images[np.arange(N) % 1797]
-        digits = np.rint(np.kron(small, np.ones((1, 3, 3)))[:, :20, :20] * 15).astype(np.uint8)
-        digits[1797:] = digits[1797:, ::-1]
+        large = np.rint(np.kron(small, np.ones((1, 3, 3))) * 15).astype(np.uint8)
+        shifts = np.random.default_rng(0).integers(0, 5, (N, 2))  # or they would have 49 dimensions only
+        digits = np.stack([image[y : y + 20, x : x + 20] for image, (y, x) in zip(large, shifts, strict=True)])
     if dtype == "f4":  # no whole numbers, some offset: nothing is exact
         digits = (digits / np.float32(255) + np.float32(10)).astype(np.float32)
     digits.flags.writeable = False
