@@ -465,32 +465,11 @@ def test_patches_of_a_large_image_take_little_memory():
     assert found.read(slice(1_000_000, 1_000_010)).sum() == 2560
 
 
-def test_windows_put_back_are_the_image():
+def test_windows_are_cut_where_they_are_put_back():
     image = values((17, 14, 3), "f8")
     found = open_collection(image, patches={"size": (5, 4), "step": (3, 2)})
-    back = found.put_back(found.read(slice(0, found.n_samples)))
+    back = streampca.from_patches(found.read(slice(0, found.n_samples)), image.shape, (5, 4), (3, 2))
     np.testing.assert_allclose(back, image, rtol=1e-15)
-    tiled = open_collection(image, patches=4)
-    back = tiled.put_back(tiled.read(slice(0, tiled.n_samples)).reshape(-1, 4, 4, 3))
-    np.testing.assert_array_equal(back[:16, :12], image[:16, :12])
-    assert np.isnan(back[16:]).all()
-    assert np.isnan(back[:, 12:]).all()
-
-
-def test_windows_put_back_are_averaged():
-    stack = values((2, 6, 5))
-    found = open_collection(stack, patches={"size": 3, "step": 1})
-    rng = np.random.default_rng(0)
-    given = rng.normal(size=(found.n_samples, 3, 3))
-    total, count = np.zeros(stack.shape), np.zeros(stack.shape)
-    for at, window in enumerate(given):
-        place, (row, column) = at // 12, np.unravel_index(at % 12, (4, 3))
-        total[place, row : row + 3, column : column + 3] += window
-        count[place, row : row + 3, column : column + 3] += 1
-    np.testing.assert_allclose(found.put_back(given), total / count)
-    np.testing.assert_allclose(found.put_back(given[:12])[0], (total / count)[0])
-    with pytest.raises(RequestError, match="give 12 for each of at most 2, of 9 values"):
-        found.put_back(given[:5])
 
 
 @pytest.mark.parametrize(

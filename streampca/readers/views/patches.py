@@ -15,7 +15,7 @@ from ...blocks import Span, block_rows, blocks_of
 from ...collection import Array, Chunks, Collection, Coordinate, digest
 from ...errors import RequestError
 from ...units import MIB, format_shape
-from ...windows import Windows, from_patches, size_and_step
+from ...windows import Windows, size_and_step
 from ..stored.axes import Box, boxes_of, is_colour, lengths
 from ..stored.coordinates import MOST_VALUES
 
@@ -177,35 +177,6 @@ class Patches(Collection):
         starts = np.indices([count for count, _ in counted.values()], dtype=np.int64).reshape(len(counted), -1)
         steps = [step for _, step in counted.values()]
         return {name: Coordinate(start * step) for name, start, step in zip(counted, starts, steps, strict=True)}
-
-    def put_back(self, windows: Array) -> Array:
-        """Put windows back where they were cut; where several overlap, their average.
-
-        Parameters
-        ----------
-        windows : ndarray of shape (n, p) or (n, *window)
-            Of all images, or of whole images from the first on; such as the reconstruction of every sample.
-
-        Returns
-        -------
-        ndarray of float64, shape (*image) or (images, *image)
-            Without the axis of images where the collection has one image only; NaN in what no window covers.
-
-        Raises
-        ------
-        RequestError
-            If they are not windows of whole images.
-        """
-        windows = np.asarray(windows)
-        count, rest = divmod(len(windows), self.per_image)
-        if rest or not 0 < count <= self.base.n_samples or windows[0].size != self.n_features:
-            raise RequestError(
-                f"windows of shape {windows.shape} do not cover whole images of {self.source}; give {self.per_image} "
-                f"for each of at most {self.base.n_samples}, of {self.n_features} values."
-            )
-        several = self.base.n_samples > 1 and count == 1
-        whole: Array = from_patches(windows, self.windows.image, self.size, self.step)
-        return whole[None] if several else whole
 
     def fingerprint(self) -> str:
         """Digest of the base and of the windows."""
