@@ -22,6 +22,7 @@ from .options import (
     one_or_list,
     opening,
     opening_words,
+    part_asked,
     preparing,
     run_of,
     sharing,
@@ -209,7 +210,12 @@ def plan(source: tuple[str, ...], shape: str | None, dtype: str, workers: int, a
 @preparing
 @asking
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of everything random.")
-@click.option("--part", metavar="I/N", help="Samples of part I of N only, as in a job array: 3/16. Then: merge.")
+@click.option(
+    "--part",
+    metavar="I/N",
+    callback=part_asked,
+    help="Samples of part I of N only, as in a job array: 3/16. Then: merge.",
+)
 @sharing
 @keeping
 @writing
@@ -297,7 +303,7 @@ def inspect(model: str, count: int, as_json: bool) -> None:
     from .model import load_model
     from .terminal import print_model, print_trust
 
-    found = load_model(model, memory=1)  # its components are not shown, and stay on disk
+    found = load_model(model, memory="1B")  # its components are not shown, and stay on disk
     if as_json:
         click.echo(json.dumps(found.summary(), indent=1))
         return

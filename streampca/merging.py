@@ -19,7 +19,7 @@ from .accumulate import Scatter
 from .blocks import Part
 from .collection import digest
 from .errors import ModelError, OutputError, RequestError
-from .events import BlockDone, Finished, Listener, PassFinished, PassStarted, Planned, logged
+from .events import BlockDone, Finished, Listener, PassFinished, PassStarted, Planned, check_listener, logged
 from .machine import PeakMeter, hand_back
 from .making import numbers_of, provenance_of
 from .methods import check_variance, decompose
@@ -76,6 +76,7 @@ def merge(
     -----
     Reads 4 to 8 p^2 bytes a part. Memory: 16 p^2 bytes, and what the solver takes.
     """
+    check_listener(listener)
     began = time.perf_counter()
     path, given = None if output is None else os.fspath(output), _given(parts)
     if path is not None:
@@ -103,7 +104,12 @@ def merge(
 def _given(parts: PathLike | Iterable[PathLike | PCAModel]) -> list[str | PCAModel]:
     """Models and paths, one by one: a glob stands for what it matches."""
     given: list[str | PCAModel] = []
-    for part in [parts] if isinstance(parts, (str, os.PathLike)) else parts:
+    for part in [parts] if isinstance(parts, (str, os.PathLike)) or not isinstance(parts, Iterable) else parts:
+        if not isinstance(part, (str, os.PathLike, PCAModel)):
+            raise RequestError(
+                f"a {type(part).__name__} is not a model; merge takes models and the folders they were saved to. "
+                "Fit each collection with method='covariance' first."
+            )
         path = part if isinstance(part, PCAModel) else os.fspath(part)
         if isinstance(path, PCAModel) or os.path.lexists(path) or not glob.has_magic(path):
             given.append(path)
@@ -193,7 +199,7 @@ class _Piece:
 
 
 def _loaded(source: str | PCAModel) -> PCAModel:
-    return source if isinstance(source, PCAModel) else load_model(source, memory=1)
+    return source if isinstance(source, PCAModel) else load_model(source, memory="1B")
 
 
 def _stored(path: str) -> Scatter | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
+from numbers import Integral
+from typing import Any
 
 from .errors import RequestError
 
@@ -17,13 +20,14 @@ _FACTORS = {
 }  # fmt: skip
 
 
-def parse_bytes(text: str | int) -> int:
-    """Read a number of bytes such as ``"2 GiB"``, ``"512MiB"``, ``"1.5 GB"`` or ``4096``.
+def parse_bytes(text: str | float) -> int:
+    """Read a number of bytes such as ``"2 GiB"``, ``"512MiB"``, ``"1.5 GB"`` or ``2**30``.
 
     Parameters
     ----------
-    text : str or int
+    text : str or number
         Binary units (KiB, MiB, GiB, TiB, also K, M, G, T) are powers of 1024; decimal ones (kB, MB, GB, TB) of 1000.
+        A number without a unit counts bytes, and is accepted from 1 MiB: a smaller one almost certainly lacks its unit.
 
     Returns
     -------
@@ -33,13 +37,43 @@ def parse_bytes(text: str | int) -> int:
     Raises
     ------
     RequestError
-        If it is not a positive number with one of these units.
+        If it is not a positive number with one of these units, or lacks the unit.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*", str(text))
     factor = _FACTORS.get(match[2].lower()) if match else None
     if match is None or factor is None or float(match[1]) * factor < 1:
         raise RequestError(f"memory size {text!r} is not understood; write a positive size such as 512MiB or 2GiB.")
+    if not match[2] and float(match[1]) < MIB:
+        number = match[1]
+        raise RequestError(
+            f"memory size {text!r} has no unit and would be less than 1 MiB; write {number}GiB or {number}MiB, or "
+            f"{math.ceil(float(number))}B if bytes are meant."
+        )
     return int(float(match[1]) * factor)
+
+
+def whole_number(value: Any, name: str, *, least: int, example: str) -> int:
+    """Return an option that counts something as an int; numpy's whole numbers are accepted, booleans are not.
+
+    Parameters
+    ----------
+    value
+        As given by the user.
+    name : str
+        Of the option.
+    least : int
+        Smallest number allowed.
+    example : str
+        Remedy shown, completing "use for example ...".
+
+    Raises
+    ------
+    RequestError
+        If it is not a whole number, or is less than `least`.
+    """
+    if isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least:
+        return int(value)
+    raise RequestError(f"{name} {value!r} is not a whole number of at least {least}; use for example {example}.")
 
 
 def budget_size(count: int) -> str:

@@ -108,14 +108,14 @@ def test_components_on_disk_give_the_same_within_the_budget(images, model, tmp_p
     for name, size in {"TILE": 512, "CHUNK": 64, "TOGETHER": 2, "LEAST_RUN": 16, "POOLS": 0}.items():
         monkeypatch.setattr(components_module, name, size)
     model.save(tmp_path / "m.zarr")
-    stored = load_model(tmp_path / "m.zarr", memory=1)
+    stored = load_model(tmp_path / "m.zarr", memory="1B")
     clean, noisy = images
     with monkeypatch.context() as patch:
         patch.setattr("streampca.applying.beside.plan_application", refuse)
         found = stored.compression(noisy, against=clean, memory="200MiB")
     np.testing.assert_allclose(found.rmse, model.compression(noisy, against=clean).rmse, rtol=1e-5)
     with pytest.raises(BudgetError, match=r"in ranges needs .* Set memory to at least \S+\.") as refused:
-        stored.compression(noisy, memory=1)
+        stored.compression(noisy, memory="1B")
     remedy = refused.value.args[0].rpartition("at least ")[2].removesuffix(".")
     stored.compression(noisy, memory=remedy)
 
@@ -138,7 +138,7 @@ def test_what_is_kept_and_what_is_left_are_the_sample(images, tmp_path, monkeypa
     model.save(tmp_path / "m.zarr")
     model.write_reconstruction(x, tmp_path / "whole.npy", residual=True, memory="128MiB")
     monkeypatch.setattr("streampca.applying.writing.plan_application", refuse)
-    stored = load_model(tmp_path / "m.zarr", memory=1)
+    stored = load_model(tmp_path / "m.zarr", memory="1B")
     figures = stored.write_reconstruction(x, tmp_path / "pieces.npy", residual=True, memory="32MiB")
     for output in ("whole.npy", "pieces.npy"):
         np.testing.assert_allclose(np.load(tmp_path / output), left, atol=1e-4)

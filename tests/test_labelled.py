@@ -84,7 +84,7 @@ def test_a_model_as_a_dataset(field, model):
 
 def test_components_on_disk_stay_there(model, tmp_path):
     model.save(tmp_path / "m.zarr")
-    found = load_model(tmp_path / "m.zarr", memory=1).to_xarray()
+    found = load_model(tmp_path / "m.zarr", memory="1B").to_xarray()
     assert isinstance(found["components"].data, da.Array)
     np.testing.assert_array_equal(found["components"].compute(), model.components)
     with xr.open_zarr(tmp_path / "m.zarr") as stored:

@@ -113,7 +113,7 @@ def test_provenance_may_be_empty(model):
 
 def test_components_on_disk_are_not_read(model, tmp_path, monkeypatch):
     model.save(tmp_path / "m.zarr")
-    stored = load_model(tmp_path / "m.zarr", memory=1)
+    stored = load_model(tmp_path / "m.zarr", memory="1B")
     monkeypatch.setattr(type(stored.components), "__getitem__", None)
     page = Balanced(stored._repr_html_())
     assert "on disk, in" in page.text

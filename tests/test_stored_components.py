@@ -172,7 +172,7 @@ def fitted(x, folder, **steps):
     """A model in memory, and the same on disk, opened so that nothing of it is read."""
     model = streampca.fit(x, n_components=5, memory="64MiB", preparation=streampca.Preparation(**steps))
     model.save(folder / "m.zarr")
-    return model, load_model(folder / "m.zarr", memory=1)
+    return model, load_model(folder / "m.zarr", memory="1B")
 
 
 @pytest.fixture
@@ -185,8 +185,8 @@ def test_small_components_are_read_and_large_ones_stay(both, tmp_path):
     assert isinstance(stored.components, StoredComponents)
     size = held.components.nbytes
     assert isinstance(load_model(tmp_path / "m.zarr").components, np.ndarray)
-    assert isinstance(load_model(tmp_path / "m.zarr", memory=4 * size).components, np.ndarray)
-    assert isinstance(load_model(tmp_path / "m.zarr", memory=4 * size - 1).components, StoredComponents)
+    assert isinstance(load_model(tmp_path / "m.zarr", memory=f"{4 * size}B").components, np.ndarray)
+    assert isinstance(load_model(tmp_path / "m.zarr", memory=f"{4 * size - 1}B").components, StoredComponents)
     assert isinstance(load_model(tmp_path / "m.zarr", memory="1KiB").components, StoredComponents)
 
 
@@ -314,7 +314,7 @@ def test_damage_is_named_when_it_is_met(small_tiles, tmp_path):
 def test_a_relative_path_holds_wherever_one_goes(small_tiles, tmp_path, monkeypatch, written):
     held, _ = fitted(images(), tmp_path)
     monkeypatch.chdir(tmp_path)
-    stored = write_made("made.zarr", held) if written else load_model("m.zarr", memory=1)
+    stored = write_made("made.zarr", held) if written else load_model("m.zarr", memory="1B")
     monkeypatch.chdir("/")
     assert isinstance(stored.components, StoredComponents)
     np.testing.assert_array_equal(stored.components, held.components)
@@ -325,7 +325,7 @@ def test_a_model_that_was_moved_away_is_missing_and_not_damaged(small_tiles, tmp
     os.rename(tmp_path / "m.zarr", tmp_path / "elsewhere.zarr")
     with pytest.raises(ModelError, match=r"m.zarr is no longer there; load the model from where it is now"):
         stored.transform(images())
-    load_model(tmp_path / "elsewhere.zarr", memory=1).transform(images())
+    load_model(tmp_path / "elsewhere.zarr", memory="1B").transform(images())
 
 
 @pytest.mark.parametrize("written", [False, True])
@@ -354,7 +354,7 @@ def test_inspect_reads_no_components(small_tiles, tmp_path):
 def test_a_model_of_format_1_is_read_in_pieces(small_tiles, monkeypatch):
     """Its components are stored whole."""
     monkeypatch.setattr(components_module, "TILE", 64)
-    held, stored = load_model(FORMAT_1), load_model(FORMAT_1, memory=1)
+    held, stored = load_model(FORMAT_1), load_model(FORMAT_1, memory="1B")
     assert isinstance(stored.components, StoredComponents)
     rows = replace(stored.components, piece_bytes=80).rows
     assert len(rows.ranges()) > 2
@@ -465,7 +465,7 @@ def test_written_in_pieces_keeps_names_and_coordinates(in_pieces, tmp_path):
     )  # fmt: skip
     model = streampca.fit(maps, n_components=3, memory="64MiB", sample_axes=("lat", "lon"))
     model.save(tmp_path / "m.zarr")
-    stored = load_model(tmp_path / "m.zarr", memory=1)
+    stored = load_model(tmp_path / "m.zarr", memory="1B")
     collection = streampca.open_collection(maps, sample_axes=("lat", "lon"))
     model.write_reconstruction(collection, tmp_path / "whole.zarr")
     in_pieces("panel")
