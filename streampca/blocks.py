@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import index as as_index
 from typing import NamedTuple
 
 from .errors import RequestError
@@ -49,11 +50,12 @@ def part_of(given: str | tuple[int, int] | None) -> Part | None:
     if given is None:
         return None
     try:
-        number, of = (int(text) for text in (given.split("/") if isinstance(given, str) else given))
+        number, of = map(int, given.split("/")) if isinstance(given, str) else map(as_index, given)
     except (TypeError, ValueError):
         raise RequestError(f"part {given!r} is not PART/PARTS; give for example 3/16 for the third of 16.") from None
     if not 1 <= number <= of:
-        raise RequestError(f"part {number}/{of} does not exist; parts count from 1, as in 1/16 to 16/16.")
+        last = max(of, 1)
+        raise RequestError(f"part {number}/{of} does not exist; parts count from 1, as in 1/{last} to {last}/{last}.")
     return Part(number, of)
 
 

@@ -8,7 +8,7 @@ import math
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -89,6 +89,26 @@ class Collection(abc.ABC):
 
     def _repr_html_(self) -> str:
         return collection_html(self)
+
+    def _no_array(self) -> NoReturn:
+        """Refuse to be taken for an array, whose items and length a collection that is read in pieces lacks."""
+        raise RequestError(
+            f"{self.source} is a collection and is read in pieces, not as an array; use "
+            f"collection.read(slice(0, 1)) for its first row of {self.n_features} features, and "
+            "collection.n_samples for its length."
+        )
+
+    def __getitem__(self, item: Any) -> NoReturn:
+        self._no_array()
+
+    def __len__(self) -> int:
+        self._no_array()
+
+    def __bool__(self) -> bool:
+        return True  # Python would ask for the length otherwise
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
+        self._no_array()
 
     @property
     def n_samples(self) -> int:

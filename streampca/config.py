@@ -17,6 +17,7 @@ from .blocks import part_of
 from .errors import ConfigError, first_line, nearest
 from .request import RULES, RuleName
 
+COMMAND = "the command"  # the subject of runs that are made of a command's options
 MERGE_TAG = "tag:yaml.org,2002:merge"  # of the key <<, which may stand in a mapping as often as one likes
 
 
@@ -218,7 +219,7 @@ def make_run(data: Mapping[str, Any], subject: str = "the run") -> Run:
     try:
         return Run.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(f"{subject}: {_explain(error)}") from None
+        raise ConfigError(_explain(error, subject)) from None
 
 
 def _apply_override(data: dict[str, Any], override: str) -> None:
@@ -271,8 +272,11 @@ def _parsed(text: str, subject: str) -> Any:
         raise ConfigError(f"{subject} is not YAML: {problem}{line}; mend that line.") from None
 
 
-def _explain(error: ValidationError) -> str:
-    """Say what is wrong first, by its dotted key; a misspelt key comes before the one it leaves missing."""
+def _explain(error: ValidationError, subject: str) -> str:
+    """Say what is wrong first, by its dotted key; a misspelt key comes before the one it leaves missing.
+
+    What a command was given is named by the command's option instead, which is what its user knows.
+    """
     errors = error.errors(include_url=False)
     first = next((item for item in errors if item["type"] == "extra_forbidden"), errors[0])
     place, given = _place(first["loc"]), reprlib.repr(first["input"])
@@ -281,19 +285,27 @@ def _explain(error: ValidationError) -> str:
         case "extra_forbidden":
             known = list(_section(place[:-1]).model_fields)
             hint = nearest(place[-1], known) or f" Known here: {', '.join(known)}."
-            return f"key {key!r} is not known.{hint}"
+            return f"{subject}: key {key!r} is not known.{hint}"
         case "missing" if len(first["loc"]) == len(place):
-            return f"key {key!r} is missing; add it."
+            return f"{subject}: key {key!r} is missing; add it."
         case "model_type":
             known = list(_section(place).model_fields)
-            return f"{key} = {given} is not a section; give keys under it ({', '.join(known)}), or leave it out."
+            remedy = f"give keys under it ({', '.join(known)}), or leave it out"
+            return f"{subject}: {key} = {given} is not a section; {remedy}."
         case "invalid_key":
-            return f"key {given} is not a name; correct it."
+            return f"{subject}: key {given} is not a name; correct it."
     if first["type"] == "missing":
         first["msg"] = "input has too few entries"
-    message = first["msg"].removeprefix("Value error, ")
+    message = first["msg"].removeprefix("Value error, ").removesuffix(".")
     meaning = _section(place[:-1]).model_fields[place[-1]].description
-    return f"{key} = {given}: {message[0].lower()}{message[1:]}; correct it{f' ({meaning})' if meaning else ''}."
+    named = _option(key) if subject == COMMAND else f"{subject}: {key} ="
+    return f"{named} {given}: {message[0].lower()}{message[1:]}; correct it{f' ({meaning})' if meaning else ''}."
+
+
+def _option(key: str) -> str:
+    """Name the option of a command that a dotted key is given by."""
+    name = {"fit.n_components": "k", "execution.memory": "worker-memory"}.get(key, key.rpartition(".")[2])
+    return f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
 
 
 def _place(loc: tuple[int | str, ...]) -> list[str]:

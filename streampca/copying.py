@@ -23,7 +23,7 @@ from .bill import RUNTIME_BYTES, Phase
 from .boxes import Box, box_of, flat_range
 from .collection import Chunks, Collection, sample_dims
 from .errors import BudgetError, OutputError, RequestError
-from .events import BlockDone, Finished, Listener, PassFinished, PassStarted, silent
+from .events import BlockDone, Finished, Listener, PassFinished, PassStarted, check_listener, silent
 from .outputs import check_output, staged
 from .planning import budget_of, problem_of
 from .prepare import Prepared
@@ -103,6 +103,7 @@ def copy_collection(
     SourceError
         If the collection cannot be read.
     """
+    check_listener(listener)
     path = os.fspath(path)
     source = _copied(collection)
     check_copy(path, overwrite=overwrite)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -121,14 +122,11 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             How often each sample counts: weight 2 is the sample given twice.
         """
         collection = prepared(self._opened(X), self.preparation)
-        wanted = self.n_components
-        if isinstance(wanted, Real) and not isinstance(wanted, (bool, Integral)):
-            wanted = float(wanted)  # numpy's fractions too; whole numbers are the request's business
         memory = None if self.memory is None else parse_bytes(self.memory)
         state = self.random_state
         seed = int(state) if isinstance(state, Integral) else int(check_random_state(state).randint(2**31 - 1))
         stops: dict[str, Any] = {"tol": self.tol, "max_passes": self.max_passes}
-        request = Request(wanted, self.method, memory, self.precision, seed, **stops)
+        request = Request(self.n_components, self.method, memory, self.precision, seed, **stops)
         weights = weights_of(sample_weight, collection.raw)
         kept = None if self.checkpoint is None else Checkpointing(os.fspath(self.checkpoint))
         self.model_: PCAModel = fit_collection(collection, request, weights=weights, checkpoint=kept, listener=logged)
@@ -161,55 +159,61 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             return open_collection(X)
         return open_collection(validate_data(self, X, dtype="numeric", ensure_min_samples=2))
 
+    def _fitted(self, name: str) -> PCAModel:
+        """Return the fitted model, or say that the attribute `name` is known after `fit` only."""
+        if "model_" not in vars(self):
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet and has no {name}; call fit first.")
+        return self.model_
+
     @property
     def components_(self) -> Array:
         """Components as rows of features."""
-        return np.asarray(self.model_.subspace.components)
+        return np.asarray(self._fitted("components_").subspace.components)
 
     @property
     def mean_(self) -> Array:
         """Mean as a row of features."""
-        return self.model_.subspace.mean
+        return self._fitted("mean_").subspace.mean
 
     @property
     def explained_variance_(self) -> Array:
         """Variance along each component."""
-        return self.model_.explained_variance
+        return self._fitted("explained_variance_").explained_variance
 
     @property
     def explained_variance_ratio_(self) -> Array:
         """Share of the total variance along each component."""
-        return self.model_.explained_variance_ratio
+        return self._fitted("explained_variance_ratio_").explained_variance_ratio
 
     @property
     def singular_values_(self) -> Array:
         """Singular values of the centred data."""
-        return self.model_.singular_values
+        return self._fitted("singular_values_").singular_values
 
     @property
     def error_bound_(self) -> Array:
         """Bound on each pair's relative residual."""
-        return self.model_.error_bound
+        return self._fitted("error_bound_").error_bound
 
     @property
     def angle_bound_(self) -> Array:
         """Bound on each direction's angle, radians."""
-        return self.model_.angle_bound
+        return self._fitted("angle_bound_").angle_bound
 
     @property
     def n_components_(self) -> int:
         """Number of components found."""
-        return self.model_.n_components
+        return self._fitted("n_components_").n_components
 
     @property
     def n_samples_(self) -> int:
         """Number of samples fitted."""
-        return self.model_.n_samples
+        return self._fitted("n_samples_").n_samples
 
     @property
     def noise_variance_(self) -> float:
         """Mean variance of the directions left out."""
-        model = self.model_
+        model = self._fitted("noise_variance_")
         left = min(model.n_features, model.n_samples) - model.n_components
         rest = model.total_variance - float(model.explained_variance.sum())
         return max(0.0, rest) / left if left > 0 else 0.0

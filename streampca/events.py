@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from .errors import RequestError
+
 
 @dataclass(frozen=True, slots=True)
 class Planned:
@@ -125,6 +127,18 @@ Event: TypeAlias = (
     | Finished
 )
 Listener: TypeAlias = Callable[[Event], None]
+
+
+def check_listener(listener: Any) -> None:
+    """Refuse a listener that cannot be called, before anything is read.
+
+    Raises
+    ------
+    RequestError
+        If it is not callable.
+    """
+    if not callable(listener):
+        raise RequestError(f"listener {listener!r} is not a function of one event; give one, such as print.")
 
 
 def one_at_a_time(listener: Listener) -> Listener:

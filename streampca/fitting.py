@@ -18,7 +18,7 @@ from .blocks import Part, part_of
 from .collection import sample_dims
 from .components import ComponentSink
 from .compression import original_bytes
-from .events import Finished, Listener, Planned, logged, one_at_a_time, silent
+from .events import Finished, Listener, Planned, check_listener, logged, one_at_a_time, silent
 from .execute import Executor, LocalExecutor
 from .locking import alone_in
 from .machine import PeakMeter
@@ -136,6 +136,7 @@ def fit(
         If `output` exists (and `overwrite` is false) or cannot be written, or there is no room for a scratch copy.
     """
     more: dict[str, Any] = {"tol": tol, "max_passes": max_passes, "scratch": scratch, "seed": seed}
+    check_listener(listener)
     request = asked(n_components, method, memory, precision, output=output is not None, **more)
     check_options(opening)
     place = None if output is None else Place(os.fspath(output), overwrite)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from .blocks import part_of
 from .errors import RequestError
 from .request import RULES
 
@@ -29,12 +31,26 @@ def _components(context: click.Context, option: click.Parameter, text: str | Non
     """Read -k: 50, 0.95, a rule or all."""
     if text is None or text == "all" or text in RULES:
         return text
+    number: int | float = 0
+    with suppress(ValueError):
+        number = float(text) if "." in text or "e" in text.lower() else int(text)
+    if 0 < number < 1 or (isinstance(number, int) and number >= 1):
+        return number
+    if number == 1:
+        raise RequestError(f"-k {text} is ambiguous; give 1 for one component, or all.")
+    raise RequestError(
+        f"-k {text} is neither a whole number of at least 1 nor a fraction between 0 and 1; give such as 50, 0.95, a "
+        f"rule ({', '.join(RULES)}) or all."
+    )
+
+
+def part_asked(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
+    """Read --part: I/N."""
     try:
-        return float(text) if "." in text or "e" in text.lower() else int(text)
-    except ValueError:
-        raise RequestError(
-            f"-k {text!r} is not a number; give a count (50), a fraction (0.95), a rule ({', '.join(RULES)}) or all."
-        ) from None
+        part_of(text)
+    except RequestError as error:
+        raise RequestError(f"--{error}") from None
+    return text
 
 
 def count_or_all(context: click.Context, option: click.Parameter, text: str) -> int | None:
@@ -130,7 +146,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 def run_of(source: str | tuple[str, ...], **given: Any) -> Run:
     """Build the run that a command's options stand for; options at their defaults are left out."""
-    from .config import make_run
+    from .config import COMMAND, make_run
 
     output = {key: value for key, value in given.get("output", {}).items() if value is not None}
     data = {
@@ -142,7 +158,7 @@ def run_of(source: str | tuple[str, ...], **given: Any) -> Run:
         "checkpoint": _checkpoint(given),
         "execution": _execution(given),
     }
-    return make_run(data, "the command")
+    return make_run(data, COMMAND)
 
 
 def opening_words(given: dict[str, Any]) -> list[str]:

@@ -32,7 +32,7 @@ from .collection import Coordinate
 from .components import StoredComponents
 from .compression import Compression, written_compression
 from .errors import ModelError, RequestError
-from .events import Listener, silent
+from .events import Listener, check_listener, silent
 from .labelled import COMPONENT, Labelled, check_directions, component_numbers, is_labelled, units_of
 from .prepare import Frame, Preparation, Prepared, check_raw, given_shape
 from .readers import Collection, open_collection
@@ -312,6 +312,7 @@ class Projector:
         BudgetError
             If not even pieces of the components and one sample fit the budget.
         """
+        check_listener(listener)
         how: dict[str, Any] = {"whiten": whiten, "memory": memory, "overwrite": overwrite, "listener": listener}
         how |= {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every}
         write_scores(self.subspace, self.frame, self.prepared(source), os.fspath(path), model=self.name, **how)
@@ -358,6 +359,7 @@ class Projector:
             that are put together: give more memory or fewer `n_components`, or write the patches, and put them
             together with `from_patches`, which takes and fills arrays on disk.
         """
+        check_listener(listener)
         raw, subspace = open_collection(source), self._first(n_components)
         from_scores = raw.sample_shape == (self.n_components,) != self.raw_shape
         if from_scores and residual:

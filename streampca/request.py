@@ -7,6 +7,7 @@ from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
 from .errors import RequestError, nearest
+from .units import whole_number
 
 METHODS = ("auto", "covariance", "dual", "randomized")
 RuleName = Literal["elbow", "mp", "mle"]  # that counts components by the spectrum; `streampca.solve.choose` says how
@@ -140,15 +141,14 @@ class Request:
                 raise RequestError(
                     f"{name} {value!r} is not one of {', '.join(known)}.{nearest(str(value), list(known))}"
                 )
-        if isinstance(self.n_components, Integral) and not isinstance(self.n_components, bool):
-            object.__setattr__(self, "n_components", int(self.n_components))  # numpy's whole numbers too
-        _check_components(self.n_components)
-        if self.seed < 0:
-            raise RequestError(f"seed {self.seed} is negative; use a whole number of at least 0.")
-        if self.workers < 1:
-            raise RequestError(f"workers {self.workers} is less than 1; use a whole number of at least 1.")
-        object.__setattr__(self, "tol", _fraction(self.tol))
-        object.__setattr__(self, "max_passes", _passes(self.max_passes))
+        set_ = object.__setattr__
+        set_(self, "n_components", _components(self.n_components))
+        set_(self, "seed", whole_number(self.seed, "seed", least=0, example="0, the default"))
+        set_(self, "workers", whole_number(self.workers, "workers", least=1, example="2"))
+        set_(self, "tol", _fraction(self.tol))
+        if self.max_passes is not None:
+            example = "8, or None for as many as tol takes"
+            set_(self, "max_passes", whole_number(self.max_passes, "max_passes", least=1, example=example))
 
     def counted_on(self, most: int) -> int | float | None:
         """What a bill counts on, of `most` components there can be: a number, any fraction where k is open, or all."""
@@ -167,24 +167,20 @@ def _fraction(tol: Any) -> float:
     )
 
 
-def _passes(most: Any) -> int | None:
-    """A number of passes as a plain int, if it is one; numpy's numbers too."""
-    if most is None:
-        return None
-    if isinstance(most, Integral) and not isinstance(most, bool) and int(most) >= 1:
-        return int(most)
-    raise RequestError(
-        f"max_passes {most!r} is not a whole number of at least 1; use for example 8, or None for as many as tol takes."
-    )
-
-
-def _check_components(wanted: int | float | str | None) -> None:
-    if wanted in RULES or wanted is None or (isinstance(wanted, int) and not isinstance(wanted, bool) and wanted >= 1):
-        return
-    if isinstance(wanted, float) and 0 < wanted < 1:
-        return
-    if wanted == 1.0 and isinstance(wanted, float):
-        raise RequestError("n_components=1.0 is ambiguous; write 1 for one component or None for all of the variance.")
+def _components(wanted: Any) -> int | float | str | None:
+    """Return n_components as a plain number, rule or None; numpy's numbers are accepted."""
+    if wanted is None or (isinstance(wanted, str) and wanted in RULES):
+        return wanted
+    if isinstance(wanted, Real) and not isinstance(wanted, bool):
+        if isinstance(wanted, Integral):
+            if int(wanted) >= 1:
+                return int(wanted)
+        elif 0 < float(wanted) < 1:
+            return float(wanted)
+        elif wanted == 1:
+            raise RequestError(
+                f"n_components={float(wanted)} is ambiguous; write 1 for one component or None for all of the variance."
+            )
     raise RequestError(
         f"n_components={wanted!r} is neither a whole number of at least 1 nor a fraction between 0 and 1; "
         f"use for example 50, 0.95 for 95 % of the variance, or a rule ({', '.join(RULES)})."

@@ -20,6 +20,12 @@ from .accumulate import Accumulator
 from .collection import Array
 from .readers import Collection
 
+if not __debug__:
+    raise ImportError(
+        "streampca.testing checks by assert statements, which python -O leaves out: every contract would pass; run "
+        "Python without -O (and PYTHONOPTIMIZE)."
+    )
+
 # Bytes a small collection may take when pickled: it holds a path, not its data.
 _PICKLED = 64 * 1024
 

@@ -7,6 +7,8 @@ import os
 import pickle
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,8 @@ from PIL import Image
 from shell import DATA, fresh, pictures, refused, succeeded
 
 import streampca
+from streampca import Preparation, plot
+from streampca.errors import RequestError
 
 ODD = DATA / "odd"
 
@@ -226,13 +230,20 @@ def test_remedies_for_a_large_p_work(here):
     (["--method", "covarianse"], "Did you mean 'covariance'?"),
     (["--tol", "0"], "'--tol': 0.0 is not in the range 0<x<1. See: "),
     (["--tol", "1"], "0<x<1"),
-    (["--tol", "nan"], "fit.tol = nan"),
+    (["--tol", "nan"], "--tol nan: input should be a finite number; correct it"),
+    (["--normalize", "nom"], "--normalize 'nom': input should be 'mean', 'norm' or 'ratio'"),
+    (["-k", "1.0"], "-k 1.0 is ambiguous; give 1 for one component, or all."),
+    (["-k", "0"], "-k 0 is neither a whole number of at least 1 nor a fraction"),
+    (["-k", "1.5"], "-k 1.5 is neither"),
+    (["--part", "0/3"], "--part 0/3 does not exist; parts count from 1, as in 1/3 to 3/3."),
+    (["--part", "3"], "--part '3' is not PART/PARTS"),
     (["--tol", "small"], "'--tol': 'small'"),
     (["--max-passes", "0"], "'--max-passes': 0 is not in the range x>=1. See: "),
     (["--max-passes", "1.5"], "'--max-passes': '1.5'"),
     (["--precision", "half"], "auto, single, double"),
     (["--memory", "lots"], "such as 512MiB or 2GiB"),
     (["--memory", "-1"], "such as 512MiB or 2GiB"),
+    (["--memory", "2.5"], "'2.5' has no unit and would be less than 1 MiB; write 2.5GiB or 2.5MiB, or"),
     (["--sample-axes", "1,9"], "axis 9"),
     (["--sample-axes", "y,x"], "'y'"),
     (["--sample-axes", ""], "''"),
@@ -253,6 +264,13 @@ def test_remedies_for_a_large_p_work(here):
 ])  # fmt: skip
 def test_options_that_do_not_fit(source, options, says):
     assert says in refused_fit(source, "-k", 2, *options, code=2)
+
+
+def test_labels_that_are_not_there(source):
+    """What is missing is said before how a table names its columns."""
+    for labels in ("missing.csv", "missing.csv:digit"):
+        line = refused_fit(source, "--labels", labels)
+        assert line.startswith(f"{labels.removesuffix(':digit')} does not exist; check the path")
 
 
 def test_masks_that_do_not_fit(source):
@@ -495,3 +513,60 @@ def test_one_line_in_a_fresh_process(here):
     said = fresh("fit", "nowhere.npy", "-o", "m.zarr")
     assert said.code == 1
     assert "nowhere.npy does not exist" in said.complaint
+
+
+# -- in Python
+
+
+def fitted():
+    return streampca.fit(pictures(), n_components=2)
+
+
+def opened():
+    return streampca.open_collection(pictures())
+
+
+@pytest.mark.parametrize(("call", "says"), [
+    (lambda: streampca.fit(pictures(), seed=None), "seed None is not a whole number of at least 0; use for example 0"),
+    (lambda: streampca.fit(pictures(), listener="print"), "listener 'print' is not a function of one event"),
+    (lambda: streampca.merge([], listener="print"), "listener 'print' is not a function"),
+    (lambda: streampca.open_collection(pictures(), listener="print"), "listener 'print' is not a function"),
+    (lambda: streampca.write_report(fitted(), "r.html", listener="print"), "listener 'print' is not a function"),
+    (lambda: streampca.write_report(fitted(), "r.html", examine="3"), "examine '3' is not a whole number of at least"),
+    (lambda: fitted().write_scores(pictures(), "s.npy", listener=1), "listener 1 is not a function"),
+    (lambda: fitted().write_reconstruction(pictures(), "i.npy", listener=1), "listener 1 is not a function"),
+    (lambda: Preparation(bin="2"), "bin '2' is not a whole number of at least 1; use for example 2"),
+    (lambda: Preparation(bin=2.5), "bin 2.5 is not a whole number"),
+    (lambda: Preparation(grey="no"), "grey 'no' is neither True nor False"),
+    (lambda: streampca.merge([pictures(), pictures()]), "a ndarray is not a model; merge takes models and the folders"),
+    (lambda: streampca.merge(3), "a int is not a model"),
+    (lambda: streampca.fit(pictures(), part=(1.5, 3)), "is not PART/PARTS"),
+    (lambda: opened()[0], "numpy array is a collection and is read in pieces, not as an array; use collection.read"),
+    (lambda: len(opened()), "collection.n_samples for its length"),
+    (lambda: list(opened()), "is read in pieces"),
+    (lambda: np.asarray(opened()), "is read in pieces"),
+    (lambda: plot.scores(fitted(), opened()), "scores are a ArrayCollection, not an array of shape (n, k); give model"),
+    (lambda: plot.scores(fitted(), [[1.0, 2.0]]), "scores are a list, not an array"),
+    (lambda: plot.nearest_to_quantiles(opened()), "give model.transform(samples)"),
+    (lambda: plot.reconstructions(fitted(), opened()), "is read in pieces"),
+])  # fmt: skip
+def test_calls_that_make_no_sense(here, call, says):
+    with pytest.raises(RequestError) as refused:
+        call()
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_way_that_a_refused_collection_names():
+    """The remedy works, and asking whether there is a collection is no mistake."""
+    collection = opened()
+    np.testing.assert_array_equal(collection.read(slice(0, 1)), pictures().reshape(12, -1)[:1])
+    assert collection.n_samples == len(pictures())
+    assert collection
+
+
+def test_contract_suites_do_not_run_without_assertions():
+    """python -O leaves out assert statements, so that every contract would pass."""
+    done = subprocess.run([sys.executable, "-O", "-c", "import streampca.testing"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("ImportError: streampca.testing checks by assert statements")

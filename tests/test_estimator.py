@@ -282,3 +282,10 @@ def test_sparse_and_complex_are_refused():
 
 def test_unfitted_repr_is_scikit_learns():
     assert repr(StreamingPCA(n_components=3)) == "StreamingPCA(n_components=3)"
+
+
+@pytest.mark.parametrize("name", sorted(name for name in vars(StreamingPCA) if name.endswith("_") and name[0] != "_"))
+def test_an_attribute_of_a_fit_names_itself_before_it(name):
+    with pytest.raises(NotFittedError, match=f"not fitted yet and has no {name}; call fit first"):
+        getattr(StreamingPCA(), name)
+    assert not hasattr(StreamingPCA(), name)

@@ -277,8 +277,13 @@ def test_applying_keeps_to_its_budget(memory, out_bytes):
         ({"n_components": 1.0}, "n_components=1.0 is ambiguous; write 1 for one component or None for all"),
         ({"method": "covarance"}, "method 'covarance' is not one of .* Did you mean 'covariance'"),
         ({"precision": "half"}, "precision 'half' is not one of auto, single, double"),
-        ({"seed": -1}, "seed -1 is negative"),
-        ({"workers": 0}, "workers 0 is less than 1"),
+        ({"seed": -1}, "seed -1 is not a whole number of at least 0"),
+        ({"seed": None}, "seed None is not a whole number of at least 0; use for example 0"),
+        ({"seed": 1.5}, "seed 1.5 is not"),
+        ({"n_components": [1]}, r"n_components=\[1\] is neither"),
+        ({"n_components": np.ones(2)}, r"n_components=array.* is neither"),
+        ({"workers": 0}, "workers 0 is not a whole number of at least 1"),
+        ({"workers": "2"}, "workers '2' is not a whole number of at least 1"),
     ],
 )
 def test_wrong_options_are_refused_by_name(options, message):
@@ -289,6 +294,7 @@ def test_wrong_options_are_refused_by_name(options, message):
 def test_numpy_numbers_are_numbers():
     assert Request(np.int64(5)) == Request(5)
     assert Request(np.float64(0.5)).n_components == 0.5
+    assert Request(np.float32(0.9)).n_components == pytest.approx(0.9)
 
 
 def test_more_components_than_there_are():
@@ -376,6 +382,23 @@ def test_lanczos_gives_way_where_a_dense_solve_has_more_room(tmp_path):
     few = replace(planned, solver="lanczos", room=2, dense_room=80)
     found = fit_covariance(Job(collection, few, SerialExecutor()))
     assert found.explained_variance.sum() >= 0.5 * found.total_variance
+
+
+@pytest.mark.parametrize("text", ["2.5", 2.5, 4096, "1048575", "1.5"])
+def test_a_size_without_a_unit_is_not_taken_for_bytes(text):
+    with pytest.raises(
+        RequestError, match=rf"{re.escape(repr(text))} has no unit and .* write (\S+)GiB or "
+    ) as refused:
+        parse_bytes(text)
+    remedies = re.findall(r"[\d.]+(?:GiB|MiB|B)\b", str(refused.value).partition("write")[2])
+    assert len(remedies) == 3
+    assert [parse_bytes(remedy) for remedy in remedies[:2]] == [int(float(text) * 2**30), int(float(text) * 2**20)]
+    assert parse_bytes(remedies[2]) >= 1
+
+
+def test_bytes_count_from_one_mebibyte():
+    assert parse_bytes(2**20) == parse_bytes("1048576") == 2**20
+    assert parse_bytes("4096B") == parse_bytes("4 KiB") == 4096
 
 
 @pytest.mark.parametrize("count", [1, 2**20, 2**20 + 1, 99 * 2**30 + 1, 100 * 2**30, 3**30, 7**20])

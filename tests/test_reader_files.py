@@ -176,7 +176,7 @@ def test_npz_refusals(tmp_path):
     path = tmp_path / "x.npz"
     x = np.arange(600, dtype="u1").reshape(20, 30)
     np.savez(path, a=x, b=x.astype("f4"), c=np.arange(3))
-    message = refused(path, "holds 3 arrays, a (20 x 30 uint8), b (20 x 30 float32), c (3 int64)", "--key a (key='a')")
+    message = refused(path, "holds 2 arrays, a (20 x 30 uint8), b (20 x 30 float32);", "--key a (key='a')")
     np.testing.assert_array_equal(everything(path, key=message.split("--key ")[1].split()[0]), x)
     refused(path, "no array 'd'", "it holds a (20 x 30", error=RequestError, key="d")
     np.savez(path, images=x, labels=np.arange(20))
@@ -246,7 +246,7 @@ def test_zarr_refusals(tmp_path):
     group.create_array("a", data=x, chunks=(7, 30))
     group.create_array("b/c", data=x + 1, chunks=(7, 30))
     group.create_array("times", data=np.arange(20))
-    message = refused(path, "holds 3 arrays, a (20 x 30 float32), b/c (20 x 30 float32), times (20 int64)")
+    message = refused(path, "holds 2 arrays, a (20 x 30 float32), b/c (20 x 30 float32);")
     np.testing.assert_array_equal(everything(path, key=message.split("--key ")[1].split()[0]), x)
     np.testing.assert_array_equal(everything(path, key="b"), x + 1)
     refused(path, "no array 'd'", error=RequestError, key="d")

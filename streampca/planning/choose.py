@@ -98,8 +98,8 @@ def _check_components(problem: Problem, request: Request) -> None:
         )
     if request.n_components is None and request.method == "randomized":
         raise RequestError(
-            "n_components=None asks for all components, and method 'randomized' finds the leading ones; use method "
-            f"'auto', or a number such as {min(50, most)} or a fraction such as 0.95."
+            "n_components=None (-k all) asks for all components, and method 'randomized' finds the leading ones; use "
+            f"method 'auto', or a number such as {min(50, most)} or a fraction such as 0.95."
         )
     if request.n_components != "mle":
         return

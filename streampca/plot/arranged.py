@@ -19,7 +19,7 @@ from ..panels import SMALL, Array, AxesGrid, draw, new_figure
 from ..views import View, view_of
 from .images import explain, scale_of
 from .kept import prepared_rows
-from .points import check_axes, ring
+from .points import check_axes, check_scores, ring
 from .points import scores as draw_scores
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ def nearest_to_quantiles(
         If quantiles do not ascend from 0 to 1, `axes` are not two components of the scores, or scores are none or not
         finite.
     """
+    check_scores(scores)
     check_axes(axes, scores.shape[1])
     wanted = np.asarray(quantiles, np.float64)
     if wanted.size == 0 or not (wanted[0] >= 0 and wanted[-1] <= 1 and np.all(np.diff(wanted) > 0)):

@@ -65,6 +65,7 @@ def scores(
     RequestError
         If `axes` are not two components of the scores, or labels are not one per sample.
     """
+    check_scores(scores)
     n, k = scores.shape
     named = None if labels is None else np.asarray(labels)
     if named is not None and named.shape != (n,):
@@ -139,6 +140,14 @@ def outliers(
     ax.set_ylabel("squared prediction error: outside them")
     ax.set_title(_counted(len(across), n_samples or len(across)))
     return ax
+
+
+def check_scores(scores: Any) -> None:
+    """Refuse what is not an array of scores, such as the collection that they are computed from."""
+    if getattr(scores, "ndim", None) != 2 or not hasattr(scores, "__getitem__"):
+        raise RequestError(
+            f"scores are a {type(scores).__name__}, not an array of shape (n, k); give model.transform(samples)."
+        )
 
 
 def check_axes(axes: tuple[int, int], k: int) -> None:

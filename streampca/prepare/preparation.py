@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import RequestError, nearest
-from ..units import format_shape
+from ..units import format_shape, whole_number
 from .steps import NORMALIZATIONS, binned, float_of, greyed, resized
 
 Array = npt.NDArray[Any]
@@ -70,8 +70,9 @@ class Preparation:
                 ) from None
         if self.resize is not None:
             set_(self, "resize", _size(self.resize))
-        if self.bin < 1:
-            raise RequestError(f"bin {self.bin} is not a positive number of pixels; give a side such as 2.")
+        set_(self, "bin", whole_number(self.bin, "bin", least=1, example="2, to average squares of 2 x 2 pixels"))
+        if not isinstance(self.grey, (bool, np.bool_)):
+            raise RequestError(f"grey {self.grey!r} is neither True nor False; give one of these.")
         for name, word in (("mask", "valid"), ("scale", "area")):
             value = getattr(self, name)
             if isinstance(value, str) and value != word:

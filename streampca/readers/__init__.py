@@ -24,7 +24,7 @@ from typing import Any, TypedDict
 
 from ..collection import Chunks, Collection
 from ..errors import RequestError, SourceError, without_secrets
-from ..events import Listener, silent
+from ..events import Listener, check_listener, silent
 from . import sniff
 from .paths import check_apart, named, paths_of
 from .views.columns import open_column
@@ -171,6 +171,7 @@ def open_collection(
     RequestError
         If an axis or key does not exist, or an option makes no sense for this source.
     """
+    check_listener(listener)
     if on_bad_file not in _ON_BAD_FILE:
         raise RequestError(f"on_bad_file {on_bad_file!r} is not known; give 'error' or 'skip'.")
     further = {

@@ -9,19 +9,20 @@ from __future__ import annotations
 import math
 import struct
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy_format
 
-from ..collection import Collection, by_key, check_dtype, refuse_key
-from ..errors import RequestError, SourceError, nearest
+from ..collection import Collection, check_dtype, refuse_key
+from ..errors import SourceError
 from ..units import format_shape
 from .stored.array import ArrayCollection
 from .stored.axes import Axis, Selection
 from .stored.bytes import ByteSource, StreamFile, opened, positioned, size_of
+from .stored.choosing import chosen
 from .stored.flat import FlatArray
 
 # A zip entry's local header: 26 bytes, then the lengths of the name and of the extra field (APPNOTE.TXT, 4.3.7).
@@ -71,7 +72,8 @@ def open_npz(
     """Open one array of a `.npz` archive: the one called `key`, or the only one of two axes or more."""
     try:
         with opened(source) as file, zipfile.ZipFile(file) as archive:
-            name = _chosen(_headers(archive, source), key, source)
+            headers = _headers(archive, source)
+            name = chosen(headers, key if key is None or key in headers else key.removesuffix(".npy"), source)
             member = archive.getinfo(f"{name}.npy")
             label = f"{source}, array {name!r}"
             header = _member_header(archive, member, label)
@@ -135,21 +137,6 @@ def _member_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, label: str
         raise SourceError(f"{label} is encrypted; save the arrays again without a password.")
     with archive.open(member) as file:
         return read_header(file, label)
-
-
-def _chosen(headers: Mapping[str, Header], key: str | None, source: str) -> str:
-    listing = ", ".join(f"{name} ({header})" for name, header in headers.items())
-    if key is not None:
-        name = key.removesuffix(".npy") if key not in headers else key
-        if name not in headers:
-            raise RequestError(f"{source} has no array {key!r}; it holds {listing}.{nearest(key, list(headers))}")
-        return name
-    images = [name for name, header in headers.items() if len(header.shape) >= 2]
-    if len(images) == 1 or len(headers) == 1:
-        return (images or list(headers))[0]
-    raise SourceError(
-        f"{source} holds {len(headers)} arrays, {listing}; say which with {by_key((images or list(headers))[0])}."
-    )
 
 
 def _member_bytes(path: str, member: zipfile.ZipInfo, label: str) -> ByteSource:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from ..collection import Collection
-from ..errors import OutputError, RequestError, SourceError, StreampcaError, first_line
-from ..events import Finished, Listener, logged
+from ..errors import OutputError, SourceError, StreampcaError, first_line
+from ..events import Finished, Listener, check_listener, logged
 from ..model import PCAModel, load_model
 from ..outputs import check_file, staged
 from ..readers import Opening, check_apart, open_collection, paths_of
+from ..units import whole_number
 from .contents import page_of
 from .figures import check_kind, picture_files
 from .page import Page, write_page
@@ -81,9 +82,10 @@ def write_report(
         If a file exists (and `overwrite` is false) or cannot be written.
     """
     began = time.perf_counter()
+    check_listener(listener)
     check_kind(picture_format)
-    if examine is not None and examine < 1:
-        raise RequestError(f"examine is {examine}; give at least 1 sample, or None for all (--examine all).")
+    if examine is not None:
+        whole_number(examine, "examine", least=1, example="20000, or None for all samples (--examine all)")
     places = Places(os.fspath(path), None if pictures is None else os.fspath(pictures), picture_format, overwrite)
     places.check()
     found = model if isinstance(model, PCAModel) else load_model(model, memory=memory)

@@ -31,7 +31,7 @@ class Progress:
     console : rich.console.Console, optional
         Where to write; standard error by default.
     quiet : bool, default=False
-        Show nothing, warnings included.
+        Show warnings only.
     clock : callable, optional
         Returns seconds; for tests.
 
@@ -46,25 +46,22 @@ class Progress:
         self, console: Console | None = None, *, quiet: bool = False, clock: Callable[[], float] = time.monotonic
     ) -> None:
         console = console or Console(stderr=True)
-        self._view: _Lines | None = None
-        if not quiet:
-            live = console.is_terminal and not console.is_dumb_terminal
-            self._view = _Bar(console, clock) if live else _Lines(console, clock)
+        live = console.is_terminal and not console.is_dumb_terminal
+        self._quiet = quiet
+        self._view = _Bar(console, clock) if live and not quiet else _Lines(console, clock)
 
     def __enter__(self) -> Self:
-        if self._view:
-            self._view.open()
+        self._view.open()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._view:
-            self._view.close()
+        self._view.close()
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
-        if self._view:
+        if not self._quiet or isinstance(event, Warned):
             self._view.show(event)
 
 

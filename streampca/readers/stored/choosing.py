@@ -53,16 +53,22 @@ def chosen(
         return named
     inside = {name: array for name, array in arrays.items() if name.startswith(f"{named}/") or not named}
     if not inside and arrays:
-        raise RequestError(f"{source} has no array {key!r}; it holds {listing(arrays)}.{nearest(named, list(arrays))}")
-    likely = [name for name in (arrays if images is None else images) if name in inside]
-    likely = [name for name in likely if len(inside[name].shape) >= 2]
+        meant = _several_axes(arrays, arrays if images is None else images) or arrays
+        raise RequestError(f"{source} has no array {key!r}; it holds {listing(meant)}.{nearest(named, list(arrays))}")
+    likely = _several_axes(inside, arrays if images is None else images)
     if len(likely) == 1 or len(inside) == 1:
-        return (likely or list(inside))[0]
+        return next(iter(likely or inside))
     if not inside:
         raise SourceError(f"{source} holds no arrays; give a file with an array of images in it.")
+    found = likely or inside  # coordinates are offered only where there is nothing else
     raise SourceError(
-        f"{source} holds {len(inside)} arrays, {listing(inside)}; say which with {by_key((likely or list(inside))[0])}."
+        f"{source} holds {len(found)} arrays, {listing(found)}; say which with {by_key(next(iter(found)))}."
     )
+
+
+def _several_axes(arrays: Mapping[str, Described], names: Iterable[str]) -> dict[str, Described]:
+    """Return those of the named arrays that are there and have two axes or more."""
+    return {name: arrays[name] for name in names if name in arrays and len(arrays[name].shape) >= 2}
 
 
 def listing(arrays: Mapping[str, Described]) -> str:

@@ -145,6 +145,8 @@ def _cells(path: str, column: str) -> Iterator[str]:
                 if len(row) <= at:
                     raise SourceError(f"{path}, line {rows.line_num} ends before column {column!r}; mend that line.")
                 yield row[at].strip()
+    except FileNotFoundError:
+        raise SourceError(f"{path} does not exist; check the path of the table.") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise SourceError(f"{path} cannot be read as a table ({first_line(error)}); give a CSV file.") from error
 
@@ -160,10 +162,12 @@ def _read(source: str) -> Array:
         return _loaded(source)
     if is_idx(source):
         return read_idx(source)
-    if source.lower().endswith(_TABLES):
-        raise RequestError(f"column {source} names a table and no column of it; give {source}:COLUMN.")
     if not os.path.exists(source):
-        raise SourceError(f"column {source} does not exist; give a .npy, .npz:array, IDX or .csv:column, or 'folder'.")
+        raise SourceError(
+            f"{source} does not exist; check the path, and give a .npy, .npz:array, IDX or .csv:column, or 'folder'."
+        )
+    if source.lower().endswith(_TABLES):
+        raise RequestError(f"{source} is a table; say which of its columns with {source}:COLUMN.")
     raise SourceError(f"column {source} is of an unknown format; give a .npy, .npz:array, IDX or .csv:column.")
 
 
