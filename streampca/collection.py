@@ -72,6 +72,8 @@ class Collection(abc.ABC):
         Which of the source's samples are here, where it is known how many were left out with those files.
     labels : ndarray of shape (n,) or None
         A value a sample, numbers or text, where labels were given on opening.
+    opened : Opened or None
+        How `open_collection` opened it.
     """
 
     source: str
@@ -82,6 +84,7 @@ class Collection(abc.ABC):
     skipped: tuple[Skipped, ...] = ()
     kept: Array | None = None
     labels: Array | None = None
+    opened: Any = None
 
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.sample_shape))

@@ -279,6 +279,7 @@ def _data(collection: Prepared, weights: Float64 | None, part: Part | None) -> d
         "dtype": collection.raw.dtype.str,
         "nbytes": original_bytes(collection.raw),
         "units": units if isinstance(units, str) else None,
+        "opened": None if collection.raw.opened is None else collection.raw.opened.to_json(),
         "skipped": [list(item) for item in collection.skipped],
         "sample_weight": weights_digest(weights),
     }

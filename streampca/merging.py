@@ -285,7 +285,7 @@ def _whole(pieces: list[_Piece]) -> tuple[dict[str, Any], Problem, Request]:
     skipped = first.about.get("skipped") or []
     if first.part is not None:
         data = {name: first.data[name] for name in ("source", "fingerprint", "sample_weight")}
-        data |= {name: first.about.get(name) for name in ("dtype", "nbytes", "units")}
+        data |= {name: first.about.get(name) for name in ("dtype", "nbytes", "units", "opened")}
         data |= {"skipped": skipped, "parts": first.part.of}
         return data, replace(problem, n_samples=first.about["n_samples"]), request
     merged = [entry for piece in pieces for entry in piece.about.get("merged", [piece.data])]

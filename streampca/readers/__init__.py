@@ -26,6 +26,7 @@ from ..collection import Chunks, Collection
 from ..errors import RequestError, SourceError, without_secrets
 from ..events import Listener, check_listener, silent
 from . import sniff
+from .opening import Opened, given_of, record_of
 from .paths import check_apart, named, paths_of
 from .views.columns import open_column
 from .views.compose import composed
@@ -35,8 +36,10 @@ __all__ = [
     "Chunks",
     "Collection",
     "Format",
+    "Opened",
     "Opening",
     "check_apart",
+    "given_of",
     "open_collection",
     "open_column",
     "paths_of",
@@ -174,6 +177,18 @@ def open_collection(
     check_listener(listener)
     if on_bad_file not in _ON_BAD_FILE:
         raise RequestError(f"on_bad_file {on_bad_file!r} is not known; give 'error' or 'skip'.")
+    given: Opening = {
+        "key": key,
+        "sample_axes": sample_axes,
+        "select": select,
+        "patches": patches,
+        "samples": samples,
+        "labels": labels,
+        "where": where,
+        "on_bad_file": on_bad_file,
+    }
+    if isinstance(source, Collection):
+        _refuse_late(source, given)
     further = {
         "on_bad_file": on_bad_file,
         "listing": None if listing is None else os.fspath(listing),
@@ -181,7 +196,18 @@ def open_collection(
         "opened": _opened,
     }
     collection = _opened(source, {"key": key, "sample_axes": sample_axes, "select": select}, further)
-    return composed(collection, sample_axes=sample_axes, patches=patches, samples=samples, labels=labels, where=where)
+    made = composed(collection, sample_axes=sample_axes, patches=patches, samples=samples, labels=labels, where=where)
+    if made is not source:
+        before = source.opened if isinstance(source, Collection) else None
+        made.opened = record_of(source, given) if before is None else before.again(**given_of(given))
+    return made
+
+
+def _refuse_late(source: Collection, given: Opening) -> None:
+    """Refuse options that say how an array is read, for a collection that is open already."""
+    late = next((name for name in ("key", "select") if given[name] is not None), None)
+    if late is not None:
+        raise RequestError(f"{late} was given for {source.source}, which is open already; open it with {late}=.")
 
 
 def _opened(source: Any, options: Mapping[str, Any], further: Mapping[str, Any]) -> Collection:

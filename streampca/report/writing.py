@@ -5,24 +5,25 @@ from __future__ import annotations
 import os
 import re
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
 from ..collection import Collection
 from ..errors import OutputError, SourceError, StreampcaError, first_line
-from ..events import Finished, Listener, check_listener, logged
+from ..events import Finished, Listener, Warned, check_listener, logged
 from ..model import PCAModel, load_model
 from ..outputs import check_file, staged
-from ..readers import Opening, check_apart, open_collection, paths_of
+from ..readers import Opened, Opening, check_apart, given_of, open_collection, paths_of
 from ..units import whole_number
-from .contents import page_of
+from .contents import LEFT_OUT, page_of
 from .figures import check_kind, picture_files
 from .page import Page, write_page
 from .survey import survey
+from .words import shown_name
 
 EXAMINED = 200_000  # samples, unless more or fewer are asked for
-ON_BAD_FILE = ("on_bad_file", "error")  # the default, which is as good as not given
 
 
 def write_report(
@@ -47,8 +48,9 @@ def write_report(
     path : path
         The file to write.
     collection : path, glob, list of paths, array or Collection, optional
-        Raw samples of the model's kind, see `open_collection`; by default those the model was fitted on, if they can
-        still be opened and have not changed. Otherwise the report says so, and has what needs no samples.
+        Raw samples of the model's kind, see `open_collection`; by default those the model was fitted on, opened as
+        they were then, if that is still possible and they have not changed. Otherwise a warning and the report say
+        so, and the report has what needs no samples.
     memory : int or str, optional
         Most bytes to use, e.g. ``"512 MiB"``; half of what the machine allows by default. Of components that do not fit
         the leading ones are used, and the report says which.
@@ -92,6 +94,8 @@ def write_report(
     check_apart(places.files, _read_from(found, collection))
     raw, missing = (open_collection(collection, **opening), "") if collection is not None else _fitted(found, opening)
     seen = None if raw is None else survey(found, raw, memory=memory, examine=examine, listener=listener)
+    if missing:
+        listener(Warned(LEFT_OUT.format(shown_name(missing))))
     page = page_of(found, seen, missing=missing, kind=picture_format, listener=listener)
     written = places.write(page)
     listener(Finished("report", time.perf_counter() - began))
@@ -99,40 +103,47 @@ def write_report(
 
 
 def _fitted(model: PCAModel, opening: Opening) -> tuple[Collection | None, str]:
-    """The collection a model was fitted on, if it is there as it was; else None, and why in words."""
-    source = model.provenance.get("source")
-    if not isinstance(source, str):
+    """The collection a model was fitted on, if it is there as it was; else None, and why in words.
+
+    It is opened as it was for the fit; options that are given take the place of those.
+    """
+    before = opened_for(model.provenance)
+    if before is None:
         return None, "the model does not say what it was fitted on"
+    given = given_of(opening)
+    lost = [name for name in before.not_kept if name not in given]
+    if lost and not (lost == ["labels"] and "where" not in before.options):
+        return None, f"it was opened with {lost[0]} that a model does not keep, an array or a long list"
+    how: Any = {**before.options, **given}
     try:
-        raw = _opened(source, opening)
+        raw = open_collection(before.source, **how)
         changed = model.prepared(raw).fingerprint() != model.provenance.get("fingerprint")
     except (StreampcaError, OSError) as error:
-        options = [value for name, value in opening.items() if value is not None and (name, value) != ON_BAD_FILE]
-        if options and (not isinstance(error, SourceError) or _opens(source, opening)):
+        if given and (not isinstance(error, SourceError) or _opens(before.source, how)):
             raise
         return None, f"the collection the model was fitted on cannot be used ({first_line(error)})"
     if changed:
-        return None, f"{source} has changed since the fit, or was opened with other options then"
+        return None, f"{raw.source} has changed since the fit, or was opened with other options then"
     return raw, ""
 
 
-def _opens(source: str, opening: Opening) -> bool:
+def _opens(source: Any, opening: Mapping[str, Any]) -> bool:
     """Whether a collection itself can be opened, so that it is the labels that cannot be used."""
-    bare = opening.copy()
-    bare["labels"] = None
     try:
-        _opened(source, bare)
+        open_collection(source, **{**opening, "labels": None, "where": None})
     except (StreampcaError, OSError):
         return False
     return True
 
 
-def _opened(source: str, opening: Opening) -> Collection:
-    """Open what a model calls its source."""
+def opened_for(provenance: Mapping[str, Any]) -> Opened | None:
+    """How the collection a model was fitted on was opened; by the name of its source alone where no more is kept."""
+    data, source = provenance.get("opened"), provenance.get("source")
+    before = Opened(None, {}) if data is None else Opened.from_json(data)
+    if before.source is not None or not isinstance(source, str):
+        return before if before.source is not None else None
     path, key = _file_and_key(source)
-    whole = opening.copy()
-    whole["key"] = opening.get("key") or key
-    return open_collection(path, **whole)
+    return replace(before, source=path, options={**({"key": key} if key else {}), **before.options})
 
 
 def _file_and_key(source: str) -> tuple[str, str | None]:
@@ -145,8 +156,10 @@ def _read_from(model: PCAModel, collection: Any) -> list[str]:
     """Paths that a report reads samples from: of the collection that is named, else of the one that was fitted."""
     if collection is not None and not isinstance(collection, Collection):
         return paths_of(collection)
-    source = model.provenance.get("source") if collection is None else collection.source
-    return [_file_and_key(source)[0]] if isinstance(source, str) else []
+    if collection is not None:
+        return [_file_and_key(collection.source)[0]]
+    before = opened_for(model.provenance)
+    return [] if before is None else paths_of(before.source)
 
 
 @dataclass(frozen=True)

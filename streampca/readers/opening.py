@@ -1,0 +1,118 @@
+"""How a collection was opened, as plain data that a model keeps: so that the same samples can be opened again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import index as as_index
+from typing import Any
+
+import numpy as np
+
+from ..errors import without_secrets
+
+MOST_KEPT = 1_000  # entries of a list, of paths or of places, that are kept: attributes of a model are small
+DEFAULTS = {"on_bad_file": "error"}  # as good as not given
+ELSEWHERE = frozenset({"listing"})  # where a run keeps its own files, which says nothing of the samples
+COMPOSED = frozenset({"patches", "samples", "labels", "where"})  # done one after another, each to what is there
+
+
+@dataclass(frozen=True)
+class Opened:
+    """How a collection was opened.
+
+    Attributes
+    ----------
+    source : str, list of str or None
+        Paths, as given to `open_collection`; None for an object.
+    options : mapping of str to Any
+        Options of `open_collection` that were given, as given.
+    not_kept : tuple of str
+        Names of options that were given as arrays or long lists, and are not kept.
+    """
+
+    source: str | list[str] | None
+    options: Mapping[str, Any]
+    not_kept: tuple[str, ...] = ()
+
+    def again(self, **more: Any) -> Opened:
+        """Return the record of a collection that is opened with more options; those done twice cannot be kept."""
+        twice = COMPOSED & {*self.options, *self.not_kept} if COMPOSED & more.keys() else ()
+        kept = {name: value for name, value in {**self.options, **more}.items() if name not in twice}
+        return Opened(self.source, kept, (*self.not_kept, *sorted({*twice} - {*self.not_kept})))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as plain data."""
+        options = {name: _plain(name, value) for name, value in self.options.items()}
+        lost = tuple(name for name, value in options.items() if value is None)
+        return {
+            "source": self.source,
+            "options": {name: value for name, value in options.items() if value is not None},
+            "not_kept": [*self.not_kept, *lost],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Opened:
+        """Inverse of `to_json`."""
+        options = {name: _given(name, value) for name, value in data["options"].items()}
+        return cls(data["source"], options, tuple(data["not_kept"]))
+
+
+def record_of(source: Any, options: Mapping[str, Any]) -> Opened:
+    """Make the record of a source opened with options of `open_collection`; those not given are left out."""
+    return Opened(_paths(source), given_of(options))
+
+
+def given_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that were given, and say something of the samples."""
+    return {
+        name: value
+        for name, value in options.items()
+        if value is not None and name not in ELSEWHERE and not (name in DEFAULTS and value == DEFAULTS[name])
+    }
+
+
+def _paths(source: Any) -> str | list[str] | None:
+    if isinstance(source, (str, os.PathLike)):
+        return without_secrets(os.fspath(source))
+    if isinstance(source, (list, tuple)) and all(isinstance(item, (str, os.PathLike)) for item in source):
+        return [without_secrets(os.fspath(item)) for item in source] if len(source) <= MOST_KEPT else None
+    return None
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return an option as JSON has it, None where it is an array or a long list of values."""
+    if name == "select":
+        taken = {axis: _numbers(item) if isinstance(item, slice) else as_index(item) for axis, item in value.items()}
+        return [[axis if isinstance(axis, str) else as_index(axis), item] for axis, item in taken.items()]
+    if name == "samples" and isinstance(value, (slice, tuple)):
+        return {"slice": _numbers(value if isinstance(value, slice) else slice(*value))}
+    if name == "patches" and isinstance(value, Mapping):
+        return {key: _listed(item) for key, item in value.items() if item is not None}
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value if isinstance(value, (str, bool, int, float)) else _listed(value)
+
+
+def _numbers(item: slice) -> list[int | None]:
+    return [None if end is None else as_index(end) for end in (item.start, item.stop, item.step)]
+
+
+def _listed(value: Any) -> Any:
+    """Return a number, or a short list of numbers and text, as plain data; None for all else."""
+    array = np.asarray(value)
+    if array.ndim > 1 or array.size > MOST_KEPT or array.dtype.kind not in "biufU":
+        return None
+    if array.dtype.kind == "f" and not np.isfinite(array).all():  # which JSON lacks
+        return None
+    return list(value) if isinstance(value, (list, tuple)) and array.dtype.kind == "U" else array.tolist()
+
+
+def _given(name: str, value: Any) -> Any:
+    """Return an option as `open_collection` takes it."""
+    if name == "select":
+        return {axis: slice(*item) if isinstance(item, list) else item for axis, item in value}
+    if name == "samples" and isinstance(value, dict):
+        return slice(*value["slice"])
+    return value
