@@ -13,13 +13,12 @@ from ..machine import hand_back
 from ..planning import Plan
 from ..solve import Lanczos, Solution, outside_bound_of_basis, product_bounds, resume_lanczos, ritz_pairs
 from .job import Job
-from .leading import chosen_of, wanted_of
+from .leading import chosen_of, scale_of, wanted_of
 from .pairs import RANK, ROUGH_RANK
 from .passes import OfPass
 from .protocol import Array, Float64
 
 MOST_PASSES = 30  # where nobody says; spectra that need more are as good as flat
-MOST_SCALE = 1000  # of exponents of two: those of float64 end at 1023
 TRACE = {"single": 1e-6, "double": 1e-12}  # rounding of the trace, of itself
 STAGE = "lanczos"  # of what is kept between passes
 
@@ -101,7 +100,7 @@ class Course:
 
     def scale_by(self, trace: float) -> None:
         """Take over the trace, and the scale where there is none yet."""
-        self.scale = self.scale or 2.0 ** min(MOST_SCALE, -round(np.log2(trace)))
+        self.scale = self.scale or scale_of(trace)
         self.trace = trace * self.scale
         self.solver = replace(self.solver, total=self.trace)
 

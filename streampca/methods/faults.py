@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -44,17 +46,38 @@ def check_products(products: npt.NDArray[np.float64], source: str, plan: Plan) -
 
 
 def check_variance(trace: float, source: str, plan: Plan) -> None:
-    """Refuse samples that are all equal.
+    """Refuse samples that are all equal, or whose differences are too small to be squared.
+
+    Parameters
+    ----------
+    trace : float
+        Sum of squared distances from the mean.
+    source : str
+        Name of the collection.
+    plan : Plan
+        Its problem and precision.
 
     Raises
     ------
     DataError
-        If the sum of squared distances from the mean is 0, or no number.
+        If the trace is 0 or not finite, or if the mean square is below the smallest normal number of the products'
+        dtype. Squares then lose digits that no error bound sees, because the probes lose them too.
     """
     if trace > 0 and np.isfinite(trace):
-        return
+        single = plan.precision == "single"
+        square = trace / (plan.problem.n_samples * plan.problem.n_features)
+        if square >= float(np.finfo(np.float32).tiny if single else np.finfo(np.float64).tiny):
+            return
+        apart = math.sqrt(square)
+        remedy = "use precision='double', or multiply" if single else "multiply"
+        raise DataError(
+            f"the samples of {source} differ by about {apart:.1e}, whose square float{32 if single else 64} does not "
+            f"hold to full precision; {remedy} all samples by a factor such as 1e{-math.floor(math.log10(apart))}."
+        )
     tiny = ", or they differ by less than float32 squares can hold (try precision='double')"
+    if plan.precision == "double":
+        tiny = ", or they differ by less than float64 squares can hold (multiply them by a factor such as 1e150)"
     raise DataError(
         f"{source} has no variance: all {plan.problem.n_samples} samples are equal"
-        f"{tiny if plan.problem.kind == 'f' and plan.precision == 'single' else ''}; give samples that differ."
+        f"{tiny if plan.problem.kind == 'f' else ''}; give samples that differ."
     )

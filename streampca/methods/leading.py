@@ -14,6 +14,7 @@ from ..solve import Rule, Solution, Wanted, dense_flops, elbow, noise_edge, solv
 
 Float64 = npt.NDArray[np.float64]
 
+MOST_SCALE = 1000  # of exponents of two: those of float64 end at 1023
 PATIENCE = 3  # times the cost of a dense solve that Lanczos may take where there is no memory for one
 NOT_CONVERGED = (
     "the spectrum is too flat for the eigensolver that fits the budget; components it could not settle were left out. "
@@ -117,7 +118,8 @@ def _lanczos(matrix: Symmetric, wanted: Wanted, plan: Plan, listener: Listener) 
 
     None once a dense solve would have cost less, where one fits; else what a generous number of steps reached.
     """
-    state = start_lanczos(matrix.size, wanted=wanted, total=matrix.trace, seed=plan.request.seed)
+    scale = scale_of(matrix.trace)
+    state = start_lanczos(matrix.size, wanted=wanted, total=matrix.trace * scale, seed=plan.request.seed)
     spent, allowed = 0.0, dense_flops(matrix.size)
     while state.solution is None:
         spent += state.flops
@@ -125,11 +127,18 @@ def _lanczos(matrix: Symmetric, wanted: Wanted, plan: Plan, listener: Listener) 
             return None
         if spent > PATIENCE * allowed:
             listener(Warned(NOT_CONVERGED))
-            return state.so_far().first(plan.room)
-        state = state.step(matrix.multiply(state.wants))
+            return state.so_far().first(plan.room).scaled(1 / scale)
+        product = matrix.multiply(state.wants)
+        product *= scale
+        state = state.step(product)
     if len(state.solution.values) > plan.room and plan.dense_room > plan.room:
         return None
-    return state.solution.first(plan.room)
+    return state.solution.first(plan.room).scaled(1 / scale)
+
+
+def scale_of(trace: float) -> float:
+    """Return the power of two that brings a trace to about 1: squares and fourth powers then fit float64."""
+    return float(2.0 ** min(MOST_SCALE, -round(np.log2(trace))))
 
 
 def next_value(solution: Solution, p: int) -> float | None:

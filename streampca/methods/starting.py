@@ -51,10 +51,12 @@ def started(job: Job) -> Start:
     collection, width = job.collection, job.plan.width
     n = collection.n_samples
     rows = _sampled(collection, sample_runs(n, sample_rows(n, width), collection.chunks.samples), job.weights)
-    with np.errstate(over="ignore"):
-        centre = rows.mean(axis=0, dtype=np.float64)
-        rows -= centre.astype(rows.dtype)
-        rows /= max(float(np.abs(rows).max()), np.finfo(rows.dtype).tiny)  # directions know no scale, and squares do
+    exponent = int(np.frexp(np.abs(rows).max())[1])
+    np.ldexp(rows, -exponent, out=rows)  # exact; sums and differences of the largest numbers would overflow
+    mean = rows.mean(axis=0, dtype=np.float64)
+    centre = np.ldexp(mean, exponent)
+    rows -= mean.astype(rows.dtype)
+    rows /= max(float(np.abs(rows).max()), np.finfo(rows.dtype).tiny)  # directions know no scale, and squares do
     if collection.dtype.kind in "biu":
         centre = np.rint(centre)
     random = min(RANDOM, -(-width // 2))

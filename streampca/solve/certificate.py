@@ -163,9 +163,9 @@ def product_bounds(
     ndarray of shape (k,)
         In the units of the eigenvalues. An unconverged pair has a large residual and a small bound of this kind.
     """
-    sketch = np.linalg.norm(products - claimed, axis=0)
+    sketch = lengths(products - claimed)
     if rounding is not None:
-        sketch += np.linalg.norm(rounding, axis=0)
+        sketch += lengths(rounding)
     quantile = 2 * gammaincinv(len(products) / 2, failure / max(1, sketch.size))
     return np.asarray(sketch / np.sqrt(quantile))
 
@@ -195,6 +195,18 @@ def value_bounds(
     gap = gaps_around(values, residual, next_value) - product
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(gap > 0, np.minimum(residual, product + residual**2 / gap), residual)
+
+
+def lengths(columns: Float64) -> Float64:
+    """Return the Euclidean norms of columns, shape (k,), whatever their scale.
+
+    Squares of numbers below 1e-154 or above 1e154 do not fit float64: a bound made of them would be 0, or infinite.
+    Columns are divided by powers of two first, which rounds nothing.
+    """
+    largest = np.abs(columns).max(axis=0, initial=0.0)
+    unit = np.ldexp(1.0, np.frexp(np.where(np.isfinite(largest), largest, 1.0))[1] - 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(unit * np.linalg.norm(columns / unit, axis=0))
 
 
 def _sum(one: Float64, other: Float64) -> Float64:

@@ -37,6 +37,16 @@ class Solution:
     passes: int = 0
     next_value: float | None = None
 
+    def scaled(self, factor: float) -> Solution:
+        """Return the pairs of the matrix multiplied by a positive factor."""
+        return replace(
+            self,
+            values=self.values * factor,
+            residuals=self.residuals * factor,
+            spectrum=None if self.spectrum is None else self.spectrum * factor,
+            next_value=None if self.next_value is None else self.next_value * factor,
+        )
+
     def first(self, count: int) -> Solution:
         """The leading `count` pairs, or all where there are fewer."""
         if count >= len(self.values):

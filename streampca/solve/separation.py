@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from .certificate import lengths
+
 Float64 = npt.NDArray[np.float64]
 
 
@@ -57,7 +59,7 @@ def clusters(values: Float64, residual: Float64, next_value: float | None) -> li
     for first, last in zip(firsts, lasts, strict=True):
         if last > first:
             gap = min(below[first - 1] if first else np.inf, below[last])
-            found.append(Cluster(first, last, _angle(float(np.linalg.norm(residual[first : last + 1])), float(gap))))
+            found.append(Cluster(first, last, _angle(float(lengths(residual[first : last + 1, None])[0]), float(gap))))
     return found
 
 

@@ -1,0 +1,115 @@
+"""Values at the edge of what floats hold: every method gives a bound that is true, or refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from judged import along_samples, noise
+from threadpoolctl import threadpool_limits
+
+import streampca
+from streampca.errors import DataError
+from streampca.events import silent
+
+WAYS = {  # how samples are analysed: the shape that takes it there, and the method
+    "covariance": ((400, 120), "covariance"),
+    "dual": ((60, 700), "dual"),
+    "along features": ((400, 120), "randomized"),
+    "along samples": ((60, 700), "randomized"),
+}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    with threadpool_limits(1):
+        yield
+
+
+@pytest.fixture(params=WAYS)
+def way(request, monkeypatch):
+    """Shape of samples, and a function that fits them."""
+    if request.param == "along samples":
+        along_samples(monkeypatch)
+    shape, method = WAYS[request.param]
+
+    def fit(x, k=4, **more):
+        return streampca.fit(x, n_components=k, method=method, listener=silent, **more)
+
+    return shape, fit
+
+
+def decaying(shape):
+    """Deviations of about 1 that fall as 1/i, in directions at random."""
+    n, p = shape
+    turn = np.linalg.qr(noise((p, 40), seed=5))[0]
+    return noise((n, 40), seed=6) / np.arange(1, 41) @ turn.T * 10
+
+
+def centred(x):
+    """Samples less their mean, by exact differences from the first; divided by a power of two, which is returned."""
+    apart = np.asarray(x, np.float64) - np.float64(x[0]) if x.dtype.kind == "f" else (x - x[0]).astype(np.float64)
+    unit = 2.0 ** np.floor(np.log2(np.abs(apart).max()))
+    apart /= unit
+    return apart - apart.mean(axis=0), unit
+
+
+def check_bounds(model, x):
+    """Assert that the components found leave no larger residual than they say, and that the total is right."""
+    rows, unit = centred(x)
+    values, vectors = model.explained_variance / unit / unit, model.components.reshape(len(model.components), -1)
+    left = np.linalg.norm((vectors @ rows.T) @ rows / (len(rows) - 1) - values[:, None] * vectors, axis=1)
+    true = np.linalg.svd(rows, compute_uv=False) ** 2 / (len(rows) - 1)
+    assert np.all(left <= model.error_bound * values)
+    assert np.all(np.abs(values - true[: len(values)]) <= model.error_bound * values)
+    assert model.total_variance / unit / unit == pytest.approx(true.sum(), rel=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-100, 1e-78, 1e78, 1e100, 1e150])
+def test_bounds_hold_at_any_scale(way, scale):
+    """Squares of variances of these no float64 holds."""
+    shape, fit = way
+    x = decaying(shape) * scale
+    model = fit(x)
+    check_bounds(model, x)
+    assert np.all(model.error_bound <= 1e-3)
+    assert np.all(model.error_bound > 0)
+    assert np.all(np.nan_to_num(model.angle_bound, nan=1.0) > 0)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale", "precision", "remedy"),
+    [
+        ("f8", 1e-160, "double", r"; multiply all samples by a factor such as 1e16\d\.$"),
+        ("f4", 1e-21, "single", r"; use precision='double', or multiply all samples by a factor such as 1e2\d\.$"),
+    ],
+)
+def test_differences_whose_squares_lose_digits_are_refused(way, dtype, scale, precision, remedy):
+    shape, fit = way
+    x = (decaying(shape) * scale).astype(dtype)
+    with pytest.raises(DataError, match=rf"differ by about \d\.\de-\d+, whose square .*{remedy}"):
+        fit(x, precision=precision)
+    factor = 2.0**530 if dtype == "f8" else 1.0
+    check_bounds(fit(x * factor, precision="double"), x * factor)
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [("f8", 1e-200), ("f4", 1e-30)])
+def test_samples_whose_squares_are_zero_are_not_just_called_equal(way, dtype, scale):
+    shape, fit = way
+    with pytest.raises(DataError, match=r"differ by (less than float\d\d squares can hold|about \d.*full precision)"):
+        fit((decaying(shape) * scale).astype(dtype), precision="double" if dtype == "f8" else "single")
+
+
+@pytest.mark.parametrize(("dtype", "largest", "precision"), [("f8", 1.7e308, "double"), ("f4", 3e38, "single")])
+def test_the_largest_numbers_are_refused_by_name(way, dtype, largest, precision):
+    """Neither their squares fit the dtype nor their sums and differences."""
+    shape, fit = way
+    x = (np.sign(noise(shape)) * largest).astype(dtype)
+    with pytest.raises(DataError, match=r"^sample \d+ of numpy array holds values up to .* squares overflow"):
+        fit(x, precision=precision)
+
+
+def test_float32_of_any_size_is_analysed_in_double_precision(way):
+    """The squares of these fit float64; the differences do not fit float32."""
+    shape, fit = way
+    x = (np.sign(noise(shape)) * np.linspace(1, 3e38, shape[1])).astype(np.float32)
+    check_bounds(fit(x, precision="double"), x)
