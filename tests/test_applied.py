@@ -38,7 +38,8 @@ def block(features=P, width=WIDTH, seed=9):
 def beginning(dtype, offset, precision, mean=None, **more):
     """How an accumulator begins, its centre one off the mean."""
     centre = np.full(P, (min(offset, 127.0) if dtype == "u1" else offset) + 1)
-    return partial(Applied, block(), centre, mean=mean, precision=precision, **more)
+    known = None if mean is None else mean - centre
+    return partial(Applied, block(), centre, offset=known, precision=precision, **more)
 
 
 @st.composite
@@ -127,7 +128,14 @@ def test_products_are_right(dtype, offset, precision, known, weighted):
     weights = np.random.default_rng(4).gamma(2.0, size=2000) if weighted else None
     s, mean = scatter(x, weights)
     q = block(40, 6)
-    applied = Applied(q, mean.round() + 1, mean=mean if known else None, precision=precision, product_rows=300, seed=5)
+    applied = Applied(
+        q,
+        mean.round() + 1,
+        offset=mean - mean.round() - 1 if known else None,
+        precision=precision,
+        product_rows=300,
+        seed=5,
+    )
     for start in range(0, 2000, 700):
         rows = slice(start, start + 700)
         applied.update(x[rows], at=start, weights=None if weights is None else weights[rows])
@@ -195,7 +203,7 @@ def test_what_is_no_number_is_named_with_its_sample(bad, precision, said, known)
     weights = np.ones(40)
     for given_weights in (None, weights, np.where(np.arange(40) == 5, 0, weights)):
         applied = Applied(
-            block(), np.zeros(P), mean=np.zeros(P) if known else None, precision=precision, product_rows=16
+            block(), np.zeros(P), offset=np.zeros(P) if known else None, precision=precision, product_rows=16
         )
         with pytest.raises(NotFiniteError) as error:
             applied.update(x, at=100, weights=given_weights)
@@ -208,7 +216,7 @@ def test_an_overflow_along_one_vector_is_seen():
     q = block()
     x = np.outer(np.linspace(1, 2, 20), 1e20 * q[:, 2]).astype(np.float32)
     with pytest.raises(NotFiniteError, match=r"squares overflow; use precision='double'"):
-        Applied(q, np.zeros(P), mean=np.zeros(P)).update(x)
+        Applied(q, np.zeros(P), offset=np.zeros(P)).update(x)
 
 
 def test_other_blocks_or_centres_are_not_added():
@@ -216,7 +224,7 @@ def test_other_blocks_or_centres_are_not_added():
     for other in (
         Applied(block(seed=1), np.zeros(P)),
         Applied(block(), np.ones(P)),
-        Applied(block(), np.zeros(P), mean=np.zeros(P)),
+        Applied(block(), np.zeros(P), offset=np.zeros(P)),
         Applied(block(), np.zeros(P), precision="double"),
     ):
         with pytest.raises(ValueError, match="cannot be added"):
@@ -228,7 +236,7 @@ def test_a_state_goes_on_in_the_middle(known):
     """To the same bits, its sum taken over or copied."""
     x = samples(500, "f4", 1e4, seed=8)
     centre = x[:9].mean(axis=0, dtype=np.float64)  # no float32 holds it: it is centred on in two parts
-    new = partial(Applied, block(), centre, mean=centre + 0.1 if known else None, product_rows=64)
+    new = partial(Applied, block(), centre, offset=np.full(P, 0.1) if known else None, product_rows=64)
     whole, half = new(), new()
     for start in range(0, 500, 100):
         whole.update(x[start : start + 100], at=start)

@@ -113,3 +113,24 @@ def test_float32_of_any_size_is_analysed_in_double_precision(way):
     shape, fit = way
     x = (np.sign(noise(shape)) * np.linspace(1, 3e38, shape[1])).astype(np.float32)
     check_bounds(fit(x, precision="double"), x)
+
+
+@pytest.mark.parametrize("precision", ["single", "double"])
+@pytest.mark.parametrize("offset", [1e12, 1e15])
+def test_float64_far_from_zero_is_centred_before_it_is_rounded(way, offset, precision):
+    """The mean of these fills all digits of float64, and what it lacks is a good part of a deviation."""
+    shape, fit = way
+    x = decaying(shape) + offset
+    model = fit(x, precision=precision)
+    check_bounds(model, x)
+    assert np.all(model.error_bound <= 5e-4)
+    assert np.all(np.abs(model.mean - x.mean(axis=0)) <= 2 * np.spacing(offset) * len(x) ** 0.5)
+
+
+def test_wide_whole_numbers_are_centred_before_they_are_rounded(way):
+    """Differences of these fit float32, the numbers do not."""
+    shape, fit = way
+    x = (np.rint(decaying(shape)) + 1_999_999_999).astype(np.int32)
+    model = fit(x, precision="single")
+    check_bounds(model, x)
+    assert np.all(model.error_bound <= 5e-4)

@@ -34,9 +34,9 @@ class Applied:
         Q; it is rounded to the precision of products.
     centre : ndarray of shape (p,)
         Subtracted from every row; near the mean.
-    mean : ndarray of shape (p,), optional
-        The exact mean. Where it is not known, it is measured, together with the trace of S and with products of
-        random probes that bound errors.
+    offset : ndarray of shape (p,), optional
+        The exact mean less the centre, which has digits that no float64 mean holds where the centre is large. Where it
+        is not known, it is measured, together with the trace of S and with products of random probes that bound errors.
     precision : {"single", "double"}
         Of the products; sums are float64 always.
     product_rows : int
@@ -64,7 +64,7 @@ class Applied:
         vectors: Array,
         centre: Float64,
         *,
-        mean: Float64 | None = None,
+        offset: Float64 | None = None,
         precision: str = "single",
         product_rows: int = 512,
         seed: int = 0,
@@ -74,12 +74,12 @@ class Applied:
         self._fused = Fused(vectors, precision, seed)
         self._parts = split(centre, self._fused.dtype)
         self._centre: Float64 = self._parts[0].astype(np.float64) + self._parts[1]
-        self._mean = mean
+        self._offset = None if offset is None else offset + (centre - self._centre)
         p, width = vectors.shape
         self._product: Float64 = np.zeros((width, p))
         self._total: Float64 = np.zeros(p)
         self._squares = 0.0
-        self._probes = Probes(p, seed, precision, in_lane=True, columns=PROBES) if mean is None else None
+        self._probes = Probes(p, seed, precision, in_lane=True, columns=PROBES) if offset is None else None
         self._piece: Array | None = None
         self._work: Array | None = None
 
@@ -169,7 +169,11 @@ class Applied:
     @property
     def offset(self) -> Float64:
         """Mean less centre, d, shape (p,)."""
-        return self._total / (self.weight or 1.0) if self._mean is None else self._mean - self._centre
+        return self._total / (self.weight or 1.0) if self._offset is None else self._offset
+
+    def offset_from(self, centre: Float64) -> Float64:
+        """Return the mean less another centre that is near it, shape (p,), to more digits than `mean` has."""
+        return (self._centre - centre) + self.offset
 
     @property
     def mean(self) -> Float64:
@@ -213,8 +217,8 @@ class Applied:
             "total": self._total.copy(),
             "product": self._product.copy() if copy else self._product,
         }
-        if self._mean is not None:
-            found["mean"] = self._mean.copy()
+        if self._offset is not None:
+            found["offset"] = self._offset.copy()
         return found if self._probes is None else {**found, **self._probes.state()}
 
     @classmethod
@@ -223,7 +227,7 @@ class Applied:
         new = cls(
             state["vectors"],
             np.array(state["centre"]),
-            mean=np.array(state["mean"]) if "mean" in state else None,
+            offset=np.array(state["offset"]) if "offset" in state else None,
             precision="double" if state["double"] else "single",
             product_rows=int(state["product_rows"]),
             seed=int(state["seed"]),

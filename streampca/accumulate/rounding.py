@@ -29,9 +29,19 @@ def split(centre: Float64, dtype: np.dtype[Any]) -> tuple[Array, Array]:
         return coarse, (centre - coarse).astype(dtype)
 
 
+def is_wide(rows: npt.DTypeLike, working: np.dtype[Any]) -> bool:
+    """Return whether values of a dtype may have more digits than the working dtype holds."""
+    return np.result_type(rows, working) != working
+
+
 def subtract(rows: Array, parts: tuple[Array, ...], out: Array) -> None:
-    """Write ``rows`` less the sum of some parts to ``out``, in its dtype."""
+    """Write ``rows`` less the sum of some parts to ``out``, in its dtype.
+
+    Wide rows less the first part only may need more digits than `out` has: all is subtracted before it is rounded.
+    """
     first, *others = parts
+    if is_wide(rows.dtype, out.dtype):
+        first, others = np.asarray(np.sum(parts, axis=0, dtype=np.float64)), []
     np.subtract(rows, first, out=out, casting="unsafe")
     for part in others:
         if part.any():
@@ -45,7 +55,7 @@ def subtract_mean(rows: Array, out: Array) -> Float64:
     whole numbers. Others are centred twice where the mean is so large beside what is left that they lie on a coarse
     grid, where squares round to one side (`split`).
     """
-    mean = _mean(rows, out.dtype)
+    mean = _mean(rows, np.result_type(rows.dtype, out.dtype))
     if rows.dtype.kind in "biu":
         mean = np.rint(mean)
     np.subtract(rows, mean, out=out, casting="unsafe")

@@ -18,7 +18,7 @@ from ..products import among, times, update_among
 from .alarms import allowed, excess, made_right, symmetric_times
 from .probes import COUNT, Probes
 from .protocol import NotFiniteError, not_finite
-from .rounding import split, sum_of_squares, weighted_sum
+from .rounding import is_wide, split, subtract, sum_of_squares, weighted_sum
 from .sums import Sums
 
 Array = npt.NDArray[Any]
@@ -185,11 +185,14 @@ class Scatter(Sums):
         if self._work is None or len(self._work) < len(piece):
             self._work = np.empty((min(self.product_rows, max(len(piece), FIRST_ROWS)), self.n_features), self._dtype)
         centred = self._work[: len(piece)]
-        coarse, fine = split(self._centre, self._dtype)
-        shifts = [part for part in (coarse, fine) if part.any()]
+        parts, wide = split(self._centre, self._dtype), is_wide(piece.dtype, self._dtype)
+        shifts = [part for part in parts if part.any()]
         with np.errstate(over="ignore", invalid="ignore"):  # the product's diagonal will say so
             for start in range(0, len(piece), TILE_ROWS):
                 tile = centred[start : start + TILE_ROWS]
+                if wide:
+                    subtract(piece[start : start + TILE_ROWS], parts, tile)
+                    continue
                 np.copyto(tile, piece[start : start + TILE_ROWS], casting="unsafe")
                 for part in shifts:
                     tile -= part

@@ -22,7 +22,7 @@ class AppliedTask(SamplesTask[Applied]):
 
     vectors: Array
     centre: Float64
-    mean: Float64 | None = None
+    offset: Float64 | None = None
     precision: str
     product_rows: int
     seed: int
@@ -33,7 +33,7 @@ class AppliedTask(SamplesTask[Applied]):
         return Applied(
             self.vectors,
             self.centre,
-            mean=self.mean,
+            offset=self.offset,
             precision=self.precision,
             product_rows=self.product_rows,
             seed=self.seed,

@@ -44,15 +44,15 @@ class AlongFeatures(Course):
         What samples are centred on.
     began_anew : bool
         Whether the first block was multiplied twice, the sample's mean having been too far off.
-    mean : ndarray or None
-        The exact mean, (p,), from the first pass.
+    offset : ndarray or None
+        The exact mean less the centre, (p,), from the first pass.
     weight, n_samples : float, int
         Sum of the weights; samples that count.
     """
 
     centre: Float64
     began_anew: bool = False
-    mean: Float64 | None = None
+    offset: Float64 | None = None
     weight: float = 0.0
     n_samples: int = 0
 
@@ -100,7 +100,7 @@ def _pass(course: AlongFeatures, job: Job) -> Applied:
     task = AppliedTask(
         vectors=course.block,
         centre=course.centre,
-        mean=None if course.products is None else course.mean,
+        offset=None if course.products is None else course.offset,
         precision=course.precision,
         product_rows=plan.product_rows,
         seed=plan.request.seed,
@@ -137,8 +137,8 @@ def _measure(course: AlongFeatures, applied: Applied, products: Float64, roundin
     course.scale_by(applied.trace)
     course.weight, course.n_samples = applied.weight, applied.n_samples
     course.products, course.rounding = products * course.scale, rounding * course.scale
-    course.mean = applied.mean
     course.centre = np.rint(applied.mean) if is_whole else applied.mean
+    course.offset = applied.offset_from(course.centre)
 
 
 def _is_off(course: AlongFeatures, product: Float64, drift: float) -> bool:
@@ -158,13 +158,13 @@ def _decomposed(course: AlongFeatures, solution: Solution, plan: Plan) -> Decomp
     components = np.ascontiguousarray(
         solution.vectors.T, dtype=np.float64 if course.precision == "double" else stored_dtype(values, plan)
     )
-    if course.products is None or course.mean is None:
+    if course.products is None or course.offset is None:
         raise AssertionError("no pass has found the mean")
     probes: dict[str, Any] = {"directions": probe_directions(p, plan.request.seed, PROBES), "products": course.products}
     outside, wrong = course.beyond(values, probes["directions"])
     certificate = certify(values, components.T, rounding=course.rounding, next_value=outside, **probes)
     return Decomposition(
-        mean=course.mean,
+        mean=course.centre + course.offset,
         components=components,
         explained_variance=values / divisor,
         error_bound=certificate.relative,
