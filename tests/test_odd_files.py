@@ -10,8 +10,10 @@ import sys
 import numpy as np
 import pytest
 import tifffile
+from PIL import Image
 from shell import DATA
 
+from streampca import open_collection
 from streampca.errors import SourceError
 from streampca.readers.images import open_images
 from streampca.readers.tiff import open_tiff
@@ -29,6 +31,7 @@ import imagecodecs
 import numpy as np
 from PIL import Image
 import streampca
+from streampca import open_collection
 from streampca.errors import SourceError
 from streampca.readers import tiff
 from streampca.readers.images import open_images
@@ -277,3 +280,65 @@ def test_the_index_of_pages_is_billed(tmp_path):
         for n in (10, 2000)
     )
     assert many.decode_bytes - few.decode_bytes == 1990 * 48
+
+
+# --- pages beside the images ---
+
+
+def write_beside(path, images, *, first=None, **options):
+    """Write images, each with a reduced copy and a mask after it, as GDAL does."""
+    with tifffile.TiffWriter(path, **options) as writer:
+        for image in images:
+            plain = {"photometric": "minisblack", "metadata": None, "contiguous": False}
+            writer.write(image, **plain, subfiletype=first)
+            writer.write(image[::2, ::2], **plain, subfiletype=1)
+            writer.write(image > 100, photometric="minisblack", metadata=None, subfiletype=4)
+    return str(path)
+
+
+@pytest.mark.parametrize("options", [{}, {"bigtiff": True}, {"byteorder": ">"}], ids=["plain", "bigtiff", "big-endian"])
+def test_reduced_copies_and_masks_are_no_samples(tmp_path, options):
+    x = stack("u1", (3, 12, 10))
+    collection = open_tiff(write_beside(tmp_path / "x.tif", x, **options))
+    np.testing.assert_array_equal(collection.read(slice(0, 3)), x.reshape(3, -1))
+    assert [collection.where(at)[-6:] for at in range(3)] == ["page 1", "page 4", "page 7"]
+
+
+def test_a_folder_of_images_with_reduced_copies_is_one_of_images(tmp_path):
+    x = stack("u1", (3, 12, 10))
+    for at, image in enumerate(x):
+        write_beside(tmp_path / f"{at}.tif", image[None])
+    collection = open_collection(str(tmp_path))
+    assert collection.where(1) == str(tmp_path / "1.tif")
+    np.testing.assert_array_equal(collection.read(slice(0, 3)), x.reshape(3, -1))
+
+
+def test_pages_of_which_all_say_that_they_are_reduced_are_taken(tmp_path):
+    x = stack("u1", (3, 12, 10))
+    collection = opened(tmp_path / "x.tif", x, photometric="minisblack", metadata=None, subfiletype=1)
+    np.testing.assert_array_equal(collection.read(slice(0, 3)), x.reshape(3, -1))
+
+
+def test_the_old_tag_of_reduced_copies_is_known(tmp_path):
+    x = stack("u1", (2, 12, 10))
+    with tifffile.TiffWriter(tmp_path / "x.tif") as writer:
+        for kind, image in zip((1, 2), x, strict=True):
+            tags = [(255, "H", 1, kind, True)]
+            writer.write(image, photometric="minisblack", metadata=None, extratags=tags, contiguous=False)
+    np.testing.assert_array_equal(open_tiff(str(tmp_path / "x.tif")).read(slice(0, 1)), x[:1].reshape(1, -1))
+
+
+@pytest.mark.parametrize("grey", [True, False])
+def test_palette_with_alpha(tmp_path, grey):
+    rng = np.random.default_rng(3)
+    table = rng.integers(0, 256, (256, 3), "u1")
+    picture = Image.fromarray(rng.integers(0, 256, (6, 5), "u1")).convert("P")
+    picture.putpalette((table[:, :1].repeat(3, axis=1) if grey else table).tobytes())
+    picture = picture.convert("PA")
+    picture.putalpha(Image.fromarray(rng.integers(0, 256, (6, 5), "u1")))
+    path = str(tmp_path / "x.tif")
+    picture.save(path)
+    with Image.open(path) as stored:
+        expected = np.asarray(stored.convert("RGBA"))[..., [0, 3] if grey else [0, 1, 2, 3]]
+    read = open_tiff(path).read(slice(0, 1))
+    np.testing.assert_array_equal(read.reshape(expected.shape), expected)

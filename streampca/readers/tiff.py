@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -33,6 +34,12 @@ from .threads import for_each
 _LOOKED_AT = 64
 # What tifffile keeps of a page that it has passed: its offset in the file, as one of Python's numbers in a list.
 _PAGE_INDEX = 48
+# Tags that say of which kind a page is, bits of the first, and the types a whole number may have.
+_NEW_SUBFILE_TYPE, _SUBFILE_TYPE = 254, 255
+_REDUCED, _MASK = 1, 4
+_BESIDE = _REDUCED | _MASK
+_WHOLE = {1: "B", 3: "H", 4: "I", 16: "Q"}
+_ALPHA = (1, 2)  # kinds of further samples that are opacities
 _COLOURS = {"MINISWHITE", "MINISBLACK", "RGB", "PALETTE"}
 _NAMES = {"Y": "y", "X": "x", "S": "channel", "T": "t", "Z": "z", "C": "c"}
 
@@ -47,13 +54,13 @@ def open_tiff(
     """Open the pages of one TIFF file; ImageJ and OME files keep the names of their axes."""
     refuse_key(key, source)
     with _opened(source) as tiff:
-        leading, names, order = _stack(tiff, source)
-        first = _picture(tiff.pages[0], source)
+        leading, names, order = stack = _stack(tiff, source)
+        first = _picture(tiff.pages[stack.page(0)], source)
         array: StoredArray
-        flat = _flat(tiff, first, leading, source)
+        flat = _flat(tiff, first, leading, source) if order is None else None
         if flat is None:
-            count = len(tiff.pages)
-            for page in sorted({at * (count - 1) // _LOOKED_AT for at in range(_LOOKED_AT + 1)}):
+            count = min(math.prod(leading), len(tiff.pages))
+            for page in sorted({stack.page(at * (count - 1) // _LOOKED_AT) for at in range(_LOOKED_AT + 1)}):
                 _check_alike(_picture(tiff.pages[page], source), first, source, page)
             array = TiffPages(source, leading, first, len(tiff.pages), order)
         else:
@@ -167,7 +174,7 @@ def opened_page(path: str) -> Iterator[Picture]:
                 f"{path} has {images} pages, and a file of a folder, glob or list is one image; give it "
                 "alone to make each page a sample, or leave it out."
             )
-        yield _picture(tiff.pages[0], path)
+        yield _picture(tiff.pages[_full_pages(tiff)[0]], path)
 
 
 def has_pages(path: str) -> bool:
@@ -181,7 +188,7 @@ def has_pages(path: str) -> bool:
 
 def _images(tiff: Any, path: str) -> int:
     # One plane of a series that is spread over files, as microscopes write, is one image too.
-    alone = len(tiff.pages) == 1 and len(_ome_files(tiff)) > 1
+    alone = len(_full_pages(tiff)) == 1 and len(_ome_files(tiff)) > 1
     return 1 if alone else math.prod(_stack(tiff, path).leading)
 
 
@@ -211,12 +218,17 @@ class _Stack(NamedTuple):
     names: tuple[str, ...]
     order: Array | None = None
 
+    def page(self, place: int) -> int:
+        """Return the number of the page at a place, counted in C order."""
+        return place if self.order is None else int(self.order[place])
+
 
 def _stack(tiff: Any, path: str) -> _Stack:
     """Say how pages are counted, as the file's own metadata do where they can be followed."""
-    pages = len(tiff.pages)
+    full = _full_pages(tiff)
+    pages, among_others = len(full), full if len(full) < len(tiff.pages) else None
     if not (tiff.is_imagej or tiff.is_ome or tiff.is_shaped):
-        return _Stack((pages,), ("page",))
+        return _Stack((pages,), ("page",), among_others)
     files = _ome_files(tiff)
     if len(files) > 1:
         some = ", ".join(files[:3]) + ", ..." * (len(files) > 3)
@@ -225,7 +237,7 @@ def _stack(tiff: Any, path: str) -> _Stack:
             "save the series as one file, as by Bio-Formats' bfconvert."
         )
     series = tiff.series[0]
-    own = len(tiff.pages[0].shape)
+    own = len(tiff.pages[int(full[0])].shape)
     leading, letters = tuple(series.shape[:-own]), series.axes[:-own]
     announced = max(math.prod(leading), int((tiff.imagej_metadata or {}).get("images", 0)) if tiff.is_imagej else 0)
     if announced > pages and (series.dataoffset is None or announced > math.prod(leading)):
@@ -233,11 +245,44 @@ def _stack(tiff: Any, path: str) -> _Stack:
             f"{path} announces {announced} pages and holds {pages}; it was cut short, or its other images are in files "
             "of their own. Copy it again, or save it as one file."
         )
+    if among_others is not None and not tiff.is_ome and math.prod(leading) != pages:
+        return _Stack((pages,), ("page",), among_others)
     known = all(letter in _NAMES for letter in letters)
     if leading and len(tiff.series) == 1 and known and series.axes[-own:] == tiff.pages[0].axes:
-        order = _ome_order(series, path) if tiff.is_ome else None
+        order = _ome_order(series, path) if tiff.is_ome else among_others
         return _Stack(leading, tuple(_NAMES[letter] for letter in letters), order)
-    return _Stack((max(pages, math.prod(leading)),), ("page",))
+    return _Stack((max(pages, math.prod(leading)),), ("page",), among_others)
+
+
+def _full_pages(tiff: Any) -> Array:
+    """Return the numbers of the pages that are images, in order: not those of another's reduced copies or masks.
+
+    Where every page says that it is one of these, which some writers do, all are returned.
+    """
+    count = len(tiff.pages)
+    if count == 1:
+        return np.zeros(1, np.int64)
+    full = np.flatnonzero([not kind & _BESIDE for kind in _subfile_types(tiff)])
+    return full if len(full) else np.arange(count)
+
+
+def _subfile_types(tiff: Any) -> Iterator[int]:
+    """Read each page's subfile type (tag 254, or the older 255); parsing all of its tags would take 20 times longer."""
+    format_, file = tiff.tiff, tiff.filehandle
+    entry = struct.Struct(format_.tagformat1 + format_.offsetformat[1:])  # code, type, count
+    offset = tiff.pages.first.offset
+    for _ in range(len(tiff.pages)):
+        file.seek(offset)
+        (tags,) = struct.unpack(format_.tagnoformat, file.read(format_.tagnosize))
+        table = file.read(tags * format_.tagsize + format_.offsetsize)
+        found = {}
+        for at in range(tags):
+            start = at * format_.tagsize
+            code, kind, _ = entry.unpack_from(table, start)
+            if code in (_NEW_SUBFILE_TYPE, _SUBFILE_TYPE) and kind in _WHOLE:
+                found[code] = struct.unpack_from(format_.byteorder + _WHOLE[kind], table, start + entry.size)[0]
+        yield found.get(_NEW_SUBFILE_TYPE) or (_REDUCED if found.get(_SUBFILE_TYPE) == 2 else 0)
+        (offset,) = struct.unpack(format_.offsetformat, table[-format_.offsetsize :])
 
 
 def _ome_files(tiff: Any) -> list[str]:
@@ -290,16 +335,32 @@ def _picture(page: Any, path: str) -> Picture:
     check_dtype(page.dtype, path)
     check_size(path, page.shape, page.dtype)
     if colour == "PALETTE" and page.colormap is not None:
-        table = _palette(page.colormap)
-        return Picture((*page.shape, *table.shape[1:]), table.dtype, lambda: table[_values(page).astype(np.intp)])
+        return _paletted(page)
     if page.dtype.kind == "b":
         black = colour == "MINISWHITE"  # what a 1 means; as in every format here, black comes out as 0
         return Picture(page.shape, np.dtype("u1"), lambda: (_values(page) != black) * np.uint8(255))
     native = page.dtype.newbyteorder("=")
-    if page.axes == "SYX":
-        channels, height, width = page.shape
-        return Picture((height, width, channels), native, lambda: np.moveaxis(_values(page), 0, -1).astype(native))
-    return Picture(page.shape, native, lambda: _values(page).astype(native, copy=False))
+    shape = (*page.shape[1:], page.shape[0]) if page.axes == "SYX" else page.shape
+    return Picture(shape, native, lambda: _values(page).astype(native, copy=False))
+
+
+def _paletted(page: Any) -> Picture:
+    """Describe a page of palette entries, perhaps with the opacity of each pixel beside."""
+    table = _palette(page.colormap)
+    sides = page.shape[1:] if page.axes == "SYX" else page.shape[:2]
+    if len(page.shape) == 2:
+        return Picture((*sides, *table.shape[1:]), table.dtype, lambda: table[_values(page).astype(np.intp)])
+    colours, most = table.reshape(len(table), -1), 2**page.bitspersample - 1
+    clear = bool(page.extrasamples) and int(page.extrasamples[0]) in _ALPHA
+
+    def load() -> Array:
+        values = _values(page)
+        shown = colours[values[..., 0].astype(np.intp)]
+        alpha = (values[..., 1].astype(np.uint32) * 255 // most).astype("u1")
+        return np.concatenate([shown, alpha[..., None]], axis=-1) if clear else shown.reshape(*sides, *table.shape[1:])
+
+    channels = (colours.shape[1] + 1,) if clear else table.shape[1:]
+    return Picture((*sides, *channels), table.dtype, load)
 
 
 def _number(place: tuple[int, ...], leading: tuple[int, ...]) -> int:
@@ -308,8 +369,9 @@ def _number(place: tuple[int, ...], leading: tuple[int, ...]) -> int:
 
 
 def _values(page: Any) -> Array:
+    """Decode a page as stored, shape (height, width) or (height, width, samples)."""
     values: Array = page.asarray(maxworkers=1, lock=page.parent.filehandle.lock)
-    return values
+    return np.moveaxis(values, 0, -1) if page.axes == "SYX" else values
 
 
 def _palette(colormap: Array) -> Array:
