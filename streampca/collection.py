@@ -280,6 +280,24 @@ def check_dtype(dtype: np.dtype[Any], subject: str) -> np.dtype[Any]:
     raise SourceError(f"{subject} has dtype {dtype}, which is not a real number of up to 8 bytes; {remedy}.")
 
 
+def with_nan(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the smallest floating dtype that holds the numbers of a dtype, and NaN."""
+    if dtype.kind == "f":
+        return dtype
+    return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
+
+
+def unmasked(values: Array) -> Array:
+    """Return an array of numbers with NaN where it is masked, in a floating dtype; as it is where nothing is masked."""
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    if not np.ma.is_masked(values) or values.dtype.kind not in "biuf":
+        return np.asarray(values)
+    found: Array = values.data.astype(with_nan(values.dtype))
+    found[np.ma.getmaskarray(values)] = np.nan
+    return found
+
+
 def check_shape(shape: tuple[int, ...], subject: str) -> tuple[int, ...]:
     """Return `shape` if it is samples by at least one feature, else say what is missing."""
     if len(shape) < 2:

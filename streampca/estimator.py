@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .beforehand import prepared
+from .collection import unmasked
 from .events import logged
 from .fitting import fit_collection
 from .model import PCAModel
@@ -152,12 +153,12 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         images = isinstance(X, np.ndarray) and self.model_.raw_shape != (self.n_features_in_,)
         if not _is_table(X) or images:
             return X
-        return validate_data(self, X, reset=False, dtype=None)
+        return validate_data(self, unmasked(X), reset=False, dtype=None)
 
     def _opened(self, X: Any) -> Collection:
         if not _is_table(X):
             return open_collection(X)
-        return open_collection(validate_data(self, X, dtype="numeric", ensure_min_samples=2))
+        return open_collection(validate_data(self, unmasked(X), dtype="numeric", ensure_min_samples=2))
 
     def _fitted(self, name: str) -> PCAModel:
         """Return the fitted model, or say that the attribute `name` is known after `fit` only."""

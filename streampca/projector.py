@@ -28,7 +28,7 @@ from .applying import (
     write_images,
     write_scores,
 )
-from .collection import Coordinate
+from .collection import Coordinate, unmasked
 from .components import StoredComponents
 from .compression import Compression, written_compression
 from .errors import ModelError, RequestError
@@ -180,7 +180,7 @@ class Projector:
         if isinstance(scores, da.Array):
             dtype = np.float32 if scores.dtype == np.float32 else np.float64
             return map_rows(scores.rechunk({1: -1}), function, shape=self.sample_shape, dtype=dtype)
-        return function(np.asarray(scores))
+        return function(unmasked(np.asanyarray(scores)))
 
     def reconstruct(self, samples: Any, n_components: int | None = None) -> Any:
         """Samples projected on the first components and back: what the model keeps of them.

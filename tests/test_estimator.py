@@ -280,6 +280,17 @@ def test_sparse_and_complex_are_refused():
             StreamingPCA().fit(wrong)
 
 
+def test_masked_tables_are_refused():
+    x = np.ma.masked_array(np.arange(40.0).reshape(10, 4) ** 2, np.zeros((10, 4), bool))
+    estimator = StreamingPCA(n_components=2).fit(x)
+    x[3, 1] = np.ma.masked
+    for call in (estimator.fit, estimator.transform):
+        with pytest.raises(ValueError, match="contains NaN"):
+            call(x)
+    with pytest.raises(RequestError, match="sample_weight of sample 3 of numpy array is nan"):
+        StreamingPCA(n_components=2).fit(x.data, sample_weight=x[:, 1])
+
+
 def test_unfitted_repr_is_scikit_learns():
     assert repr(StreamingPCA(n_components=3)) == "StreamingPCA(n_components=3)"
 

@@ -305,6 +305,17 @@ def test_every_kind_of_samples_gives_the_same_scores(model, digits, tmp_path):
         np.testing.assert_allclose(computed, expected, rtol=0, atol=2e-5)
 
 
+def test_masked_entries_are_missing(model, digits):
+    samples = np.ma.masked_array(digits, np.zeros(digits.shape, bool))
+    np.testing.assert_array_equal(model.transform(samples), model.transform(digits))
+    samples[7, 3, 4] = np.ma.masked
+    for given in (samples, da.from_array(samples, chunks=(500, 8, 8))):
+        scores = np.asarray(model.transform(given))
+        np.testing.assert_array_equal(np.isnan(scores).any(axis=1).nonzero()[0], [7])
+    with pytest.raises(ModelError, match=r"numpy array holds fractions .* was fitted on whole numbers"):
+        model.transform(streampca.open_collection(samples))
+
+
 def test_scores_are_those_of_float64(model, digits):
     rows = digits.reshape(1797, 64).astype(np.float64)
     expected = (rows - rows.mean(axis=0)) @ model.components.reshape(10, 64).astype(np.float64).T

@@ -342,3 +342,80 @@ def test_palette_with_alpha(tmp_path, grey):
         expected = np.asarray(stored.convert("RGBA"))[..., [0, 3] if grey else [0, 1, 2, 3]]
     read = open_tiff(path).read(slice(0, 1))
     np.testing.assert_array_equal(read.reshape(expected.shape), expected)
+
+
+# --- missing values ---
+
+NO_DATA = 42113  # GDAL's tag
+
+
+def tagged(number, once=True):
+    return [(NO_DATA, "s", 0, number, once)]
+
+
+LAYOUTS = {
+    "contiguous": {},
+    "pages": {"metadata": None, "compression": "zlib"},
+    "big-endian": {"byteorder": ">"},
+    "imagej": {"imagej": True, "metadata": {"axes": "TYX"}},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("dtype", "number", "read"),
+    [
+        ("u1", "7", "f4"),
+        ("u1", "7.0", "f4"),
+        ("u2", "7", "f4"),
+        ("f4", "7", "f4"),
+        ("u1", "-9999", "u1"),  # what no pixel can be
+        ("u2", "nan", "u2"),
+        ("f4", "nan", "f4"),
+        ("f4", "1e400", "f4"),
+    ],
+)
+def test_no_data_is_missing(tmp_path, layout, dtype, number, read):
+    x = stack(dtype, (5, 6, 8)) % 9
+    collection = opened(tmp_path / "x.tif", x, photometric="minisblack", extratags=tagged(number), **LAYOUTS[layout])
+    expected = np.where(x == float(number), np.nan, x)
+    assert collection.dtype.newbyteorder("=") == read
+    assert collection.read(slice(3, 4)).dtype == collection.dtype
+    np.testing.assert_array_equal(collection.read(slice(0, 5)), expected.reshape(5, -1))
+
+
+@pytest.mark.parametrize("dtype", ["i4", "f8"])
+def test_no_data_of_32_bits_and_more_needs_double(tmp_path, dtype):
+    x = np.where(stack(dtype, (5, 6, 8)) % 9 == 3, -(2**31), 2**31 - 5).astype(dtype)
+    options = {"photometric": "minisblack", "metadata": None, "extratags": tagged(str(-(2**31)))}
+    read = opened(tmp_path / "x.tif", x, **options).read(slice(0, 5))
+    np.testing.assert_array_equal(read, np.where(x < 0, np.nan, x.astype("f8")).reshape(5, -1))
+
+
+def test_no_data_in_colours_and_palettes(tmp_path):
+    x = stack("u1", (4, 6, 8, 3))
+    x[0, 0, 0] = (0, 9, 0)
+    options = {"metadata": None, "extratags": tagged("0", once=False)}
+    read = opened(tmp_path / "x.tif", x, photometric="rgb", **options).read(slice(0, 1)).reshape(6, 8, 3)
+    np.testing.assert_array_equal(read, np.where(x[0] == 0, np.nan, x[0].astype("f4")))
+    table = np.random.default_rng(4).integers(0, 65536, (3, 256), "u2")
+    entries = x[0, ..., 0]
+    read = opened(tmp_path / "p.tif", entries, photometric="palette", colormap=table, **options).read(slice(0, 1))
+    colours = np.where(entries[..., None] == 0, np.nan, (table.T >> 8)[entries].astype("f4"))
+    np.testing.assert_array_equal(read.reshape(6, 8, 3), colours)
+
+
+def test_no_data_in_a_folder(tmp_path):
+    x = stack("u2", (3, 6, 8)) % 5
+    for at, image in enumerate(x):
+        tifffile.imwrite(tmp_path / f"{at}.tif", image, extratags=tagged("2"), photometric="minisblack")
+    read = open_collection(tmp_path).read(slice(0, 3))
+    np.testing.assert_array_equal(read, np.where(x == 2, np.nan, x.astype("f4")).reshape(3, -1))
+    tifffile.imwrite(tmp_path / "3.tif", x[0], photometric="minisblack")
+    with pytest.raises(SourceError, match=r"3\.tif is 6 x 8 uint16, unlike most images of .* \(6 x 8 float32\)"):
+        open_collection(tmp_path)
+
+
+def test_a_no_data_tag_that_is_no_number_is_refused_by_name(tmp_path):
+    with pytest.raises(SourceError, match=r"x\.tif has the NODATA tag 'none', which is not a number; correct the tag"):
+        opened(tmp_path / "x.tif", stack(), photometric="minisblack", extratags=tagged("none"))

@@ -379,7 +379,6 @@ def test_array_refusals():
     refused(np.zeros((3, 4), complex), "numpy array has dtype complex128")
     refused(np.float64(3), "shape ()")
     refused(scipy.sparse.eye_array(4).tocsr(), "sparse matrix", "toarray")
-    refused(np.ma.masked_array(np.zeros((3, 4)), np.eye(3, 4, dtype=bool)), "masked values", "filled")
     lazy = da.from_array(np.arange(12).reshape(6, 2), chunks=2)
     refused(lazy[lazy[:, 0] > 3], "not known yet", "compute_chunk_sizes")
 

@@ -67,6 +67,49 @@ class TestZarrObject(Contract):
         return open_collection(array), x
 
 
+def masked(dtype="u2", shape=(23, 6, 5)):
+    """A masked array, and what is read of it: its values, NaN where it is masked."""
+    x, mask = values(dtype, shape), np.random.default_rng(8).random(shape) < 0.1
+    wider = x.dtype if x.dtype.kind == "f" else np.dtype("f4" if x.dtype.itemsize <= 2 else "f8")
+    return np.ma.masked_array(x, mask), np.where(mask, wider.type(np.nan), x.astype(wider))
+
+
+class TestMasked(TestNumpy):
+    def make(self, tmp_path):
+        x, expected = masked()
+        return open_collection(x, sample_axes=(2, 1)), expected.transpose(0, 2, 1)
+
+
+class TestMaskedDask(TestDask):
+    def make(self, tmp_path):
+        x, expected = masked("i4")
+        return open_collection(da.from_array(x, chunks=(7, 2, 5))), expected
+
+
+class TestMaskedXarray(TestDask):
+    def make(self, tmp_path):
+        x, expected = masked("f4")
+        return open_collection(xarray.DataArray(da.from_array(x, chunks=(7, 2, 5)), dims=("time", "y", "x"))), expected
+
+
+def test_masked_values_that_dask_does_not_announce():
+    def unannounced(dtype):
+        x = da.from_array(np.arange(24, dtype=dtype).reshape(6, 4), chunks=2)
+        return x.map_blocks(lambda block: np.ma.masked_equal(block, 3), dtype=dtype, meta=np.empty((0, 0), dtype))
+
+    with pytest.raises(SourceError, match="dask array has masked values, of which its meta"):
+        open_collection(unannounced("u1")).read(slice(0, 6))
+    read = open_collection(unannounced("f4")).read(slice(0, 6))
+    np.testing.assert_array_equal(np.isnan(read).nonzero(), [[0], [3]])
+
+
+def test_a_masked_array_without_masked_entries_is_one_of_its_values():
+    x = values()
+    collection = open_collection(np.ma.masked_array(x))
+    assert collection.dtype == x.dtype
+    assert np.shares_memory(collection.array, x)
+
+
 class TestBigEndianArray(Contract):
     """Numpy unpickles it in the machine's own byte order."""
 

@@ -11,6 +11,7 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
+from ..collection import unmasked
 from ..components import StoredComponents
 from ..prepare import Frame
 from ..readers import Collection
@@ -82,6 +83,6 @@ def map_rows(rows: da.Array, function: RowMap, *, shape: tuple[int, ...], dtype:
 def map_array(samples: Any, frame: Frame, function: RowMap, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Any:
     """Apply a map of rows of features to raw samples, (n, *raw_shape): at once to numpy's, lazily to dask's."""
     if isinstance(samples, np.ndarray):
-        return function(frame.rows(samples.reshape(len(samples), math.prod(samples.shape[1:]))))
+        return function(frame.rows(unmasked(samples).reshape(len(samples), math.prod(samples.shape[1:]))))
     whole = partial(prepared_first, frame=frame, function=function)
     return map_rows(flat_rows(samples, samples.ndim - 1), whole, shape=shape, dtype=dtype)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..collection import unmasked
 from ..prepare import Frame
 from ..subspace import Subspace, squared_lengths
 
@@ -92,5 +93,5 @@ def t2_of(subspace: Subspace, rows: Array) -> Array:
 
 def prepared_first(raw: Array, *, frame: Frame, function: Any) -> Array:
     """Apply a map of features to raw rows."""
-    result: Array = function(frame.rows(raw))
+    result: Array = function(frame.rows(unmasked(raw)))
     return result

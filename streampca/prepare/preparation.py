@@ -286,6 +286,8 @@ def _factor(value: Any) -> float | Array:
 
 def _kept_for_ever(value: Any, dtype: type) -> Array:
     """Copy an array, so that nobody writes to it any more."""
+    if np.ma.is_masked(value):
+        raise RequestError("an array for mask or scale has masked entries; fill them first, as by array.filled(0).")
     try:
         array: Array = np.array(value, dtype=dtype)
     except (TypeError, ValueError):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import machine
-from ..collection import Array, Coordinate
+from ..collection import Array, Coordinate, check_dtype, unmasked, with_nan
 from ..errors import SourceError, StreampcaError, first_line
 from ..units import MIB
 from .stored.array import StoredArray
@@ -40,7 +40,10 @@ class LazyArray(StoredArray):
 
     def __init__(self, array: Any, source: str) -> None:
         self._array, self._source, self.attributes = array, source, object_attributes(array)
+        # Only what dask keeps of an array without values, its meta, says before computing whether it may be masked.
+        self._masked = isinstance(getattr(_computable(array), "_meta", None), np.ma.MaskedArray)
         self.shape, self.dtype = tuple(map(int, array.shape)), np.dtype(array.dtype)
+        self.dtype = with_nan(check_dtype(self.dtype, source)) if self._masked else self.dtype
         self.chunk_shape = tuple(max(map(int, sizes), default=1) or 1 for sizes in array.chunks)
         piece = largest_piece(self.shape, self.chunk_shape, self._most()) * self.dtype.itemsize
         chunk = math.prod(self.chunk_shape) * self.dtype.itemsize
@@ -59,12 +62,15 @@ class LazyArray(StoredArray):
 
     def _computed(self, box: Box) -> Array:
         try:
-            values = np.asarray(self._array[box])
+            piece = self._array[box]
+            lazy = _computable(piece)
+            values = np.asanyarray(lazy.compute() if hasattr(lazy, "compute") else piece)
         except (StreampcaError, MemoryError):
             raise
         except Exception as error:  # whatever the graph's own functions raise
             reason = f"{type(error).__name__}: {first_line(error)}"
             raise SourceError(f"{self._source} cannot be read ({reason}); check what it is made of.") from error
+        values = self._without_mask(values)
         if values.dtype == self.dtype.newbyteorder():  # numpy unpickles arrays in the machine's own byte order
             values = values.astype(self.dtype, copy=False)
         expected = tuple(part.stop - part.start for part in box)
@@ -75,13 +81,27 @@ class LazyArray(StoredArray):
             )
         return values
 
+    def _without_mask(self, values: Array) -> Array:
+        """Return computed values with NaN for masked entries, in the dtype that the array was opened with."""
+        found = unmasked(values)
+        if found is not values and found.dtype != values.dtype and not self._masked:
+            raise SourceError(
+                f"{self._source} has masked values, of which its meta, an array that is not masked, says nothing; fill "
+                "them with a number first (dask.array.ma.filled), or give map_blocks a masked meta."
+            )
+        return found.astype(self.dtype, copy=False) if self._masked else np.asarray(found)
+
     def _most(self) -> int:
         return _PIECE // self.dtype.itemsize
 
     def fingerprint(self) -> str:
         """Name of the graph's result, which dask derives from what it is made of."""
-        data = getattr(self._array, "data", self._array)
-        return str(getattr(data, "name", ""))
+        return str(getattr(_computable(self._array), "name", ""))
+
+
+def _computable(array: Any) -> Any:
+    """Return the dask array that an `xarray.DataArray` holds, or a dask array itself."""
+    return getattr(array, "data", array)
 
 
 def is_lazy(source: Any) -> bool:

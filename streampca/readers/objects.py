@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..collection import Collection, refuse_key
+from ..collection import Collection, check_dtype, refuse_key
 from ..errors import SourceError
 from .stored.array import ArrayCollection, dims_of
 from .stored.axes import Axis, Selection
+from .stored.masked import MaskedEntries
 
 
 def open_array(
@@ -20,7 +21,7 @@ def open_array(
     sample_axes: Sequence[Axis] | None = None,
     select: Selection | None = None,
 ) -> Collection:
-    """Open an object with shape, dtype and slicing."""
+    """Open an object with shape, dtype and slicing; entries that a masked array masks are NaN."""
     name = f"{type(source).__module__.partition('.')[0]} array"
     refuse_key(key, f"a {name}")
     _check_object(source, name)
@@ -29,6 +30,9 @@ def open_array(
 
         source = held_dataset(source, name)
     dims = dims_of(source)
+    if isinstance(source, np.ma.MaskedArray):
+        check_dtype(source.dtype, name)
+        source = MaskedEntries(source) if np.ma.is_masked(source) else source.data
     if getattr(source, "__dask_graph__", None) is not None:
         from .lazy import LazyArray, is_lazy
 
@@ -44,8 +48,6 @@ def _check_object(source: Any, name: str) -> None:
         )
     if hasattr(source, "tocsr"):
         raise SourceError(f"{name} is a sparse matrix, which is not read; give source.toarray(), or a Zarr array.")
-    if isinstance(source, np.ma.MaskedArray) and np.ma.is_masked(source):
-        raise SourceError(f"{name} has masked values; fill them first, as by source.filled(0), or leave them out.")
     try:
         np.dtype(source.dtype)
     except TypeError:

@@ -9,7 +9,7 @@ import math
 import re
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import product
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ import numpy as np
 import tifffile
 
 from .. import machine
-from ..collection import Array, Collection, check_dtype, digest, refuse_key
+from ..collection import Array, Collection, check_dtype, digest, refuse_key, with_nan
 from ..errors import SourceError
 from ..units import MIB, format_shape
 from . import remote
@@ -26,6 +26,7 @@ from .pictures.picture import Picture, check_size, decoding
 from .stored.array import ArrayCollection, StoredArray
 from .stored.axes import Axis, Box, Selection
 from .stored.bytes import positioned, size_of, state_of
+from .stored.cf import Packing, Unpacked, packing_of
 from .stored.flat import FlatArray
 from .stored.reopening import Reopening
 from .threads import for_each
@@ -39,6 +40,7 @@ _NEW_SUBFILE_TYPE, _SUBFILE_TYPE = 254, 255
 _REDUCED, _MASK = 1, 4
 _BESIDE = _REDUCED | _MASK
 _WHOLE = {1: "B", 3: "H", 4: "I", 16: "Q"}
+_NO_DATA = 42113  # GDAL's tag: a number as text
 _ALPHA = (1, 2)  # kinds of further samples that are opacities
 _COLOURS = {"MINISWHITE", "MINISBLACK", "RGB", "PALETTE"}
 _NAMES = {"Y": "y", "X": "x", "S": "channel", "T": "t", "Z": "z", "C": "c"}
@@ -55,14 +57,15 @@ def open_tiff(
     refuse_key(key, source)
     with _opened(source) as tiff:
         leading, names, order = stack = _stack(tiff, source)
-        first = _picture(tiff.pages[stack.page(0)], source)
+        page = tiff.pages[stack.page(0)].aspage()
+        first, no_data = _picture(page, source), _no_data_tag(page)
         array: StoredArray
         flat = _flat(tiff, first, leading, source) if order is None else None
         if flat is None:
             count = min(math.prod(leading), len(tiff.pages))
-            for page in sorted({stack.page(at * (count - 1) // _LOOKED_AT) for at in range(_LOOKED_AT + 1)}):
-                _check_alike(_picture(tiff.pages[page], source), first, source, page)
-            array = TiffPages(source, leading, first, len(tiff.pages), order)
+            for number in sorted({stack.page(at * (count - 1) // _LOOKED_AT) for at in range(_LOOKED_AT + 1)}):
+                _check_alike(_picture(tiff.pages[number], source, no_data), first, source, number)
+            array = TiffPages(source, leading, first, len(tiff.pages), order, no_data)
         else:
             array = flat
     dims = (*names, "y", "x", "channel")[: len(names) + len(first.shape)]
@@ -99,6 +102,8 @@ class TiffPages(Reopening, StoredArray):
         How many the file has.
     order : ndarray of int, optional
         Number of the page at each place of the leading axes, in C order; that of the file if not given.
+    no_data : str, optional
+        NODATA tag of pages that have none of their own: that of the first, for some writers tag no other.
     """
 
     _left_behind = ("_tiff", "_lock")
@@ -108,9 +113,15 @@ class TiffPages(Reopening, StoredArray):
     _lock: threading.Lock
 
     def __init__(
-        self, path: str, leading: tuple[int, ...], page: Picture, pages: int, order: Array | None = None
+        self,
+        path: str,
+        leading: tuple[int, ...],
+        page: Picture,
+        pages: int,
+        order: Array | None = None,
+        no_data: str = "",
     ) -> None:
-        self._path, self._leading, self._order = path, leading, order
+        self._path, self._leading, self._order, self._no_data = path, leading, order, no_data
         self._page, self.dtype = page._replace(load=_nothing), page.dtype
         self.shape = (*leading, *page.shape)
         self.chunk_shape = (*(1 for _ in leading), *page.shape)
@@ -141,7 +152,7 @@ class TiffPages(Reopening, StoredArray):
         with decoding(f"{self._path}, page {number + 1}"):
             tiff = self._open()
             with tiff.filehandle.lock:  # decoding threads read under it too: they all move one file position
-                picture = _picture(tiff.pages[number], self._path)
+                picture = _picture(tiff.pages[number], self._path, self._no_data)
             _check_alike(picture, self._page, self._path, number)
             return picture.load()
 
@@ -305,7 +316,7 @@ def _ome_order(series: Any, path: str) -> Array | None:
     return None if np.array_equal(order, np.arange(len(order))) else order
 
 
-def _flat(tiff: Any, first: Picture, leading: tuple[int, ...], path: str) -> FlatArray | None:
+def _flat(tiff: Any, first: Picture, leading: tuple[int, ...], path: str) -> StoredArray | None:
     """Return the whole file as one run of plain values, where it is one."""
     page = tiff.pages[0]
     series = tiff.series[0] if tiff.is_imagej or tiff.is_shaped else None
@@ -313,20 +324,29 @@ def _flat(tiff: Any, first: Picture, leading: tuple[int, ...], path: str) -> Fla
         return None
     if page.dtype.kind not in "iuf" or page.photometric.name == "PALETTE" or tuple(page.shape) != first.shape:
         return None
-    dtype = first.dtype.newbyteorder(tiff.byteorder)
+    dtype = page.dtype.newbyteorder(tiff.byteorder)
     size, needed = size_of(path), series.dataoffset + series.size * dtype.itemsize
     if size < needed:
         raise SourceError(
             f"{path} has {size} bytes and its {math.prod(leading)} pages need {needed}; it was cut short, copy "
             "it again."
         )
-    return FlatArray(positioned(path), (*leading, *first.shape), dtype, offset=series.dataoffset)
+    flat = FlatArray(positioned(path), (*leading, *first.shape), dtype, offset=series.dataoffset)
+    packing = _no_data(_no_data_tag(page), dtype, path)
+    return flat if packing is None else Unpacked(flat, packing)
 
 
-def _picture(page: Any, path: str) -> Picture:
-    """Describe a page, with how to decode it."""
-    if isinstance(page, tifffile.TiffFrame):  # tifffile's short form of a page that should be like the first
-        page = page.aspage()
+class _Shown(NamedTuple):
+    """How the stored values of a page become those of its image: their shape and dtype, and the conversion."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    convert: Callable[[Array], Array]
+
+
+def _picture(page: Any, path: str, no_data: str = "") -> Picture:
+    """Describe a page, with how to decode it; `no_data` is its NODATA tag where it has none of its own."""
+    page = page.aspage()  # tifffile has a short form of pages that should be like the first
     colour, compression = getattr(page.photometric, "name", page.photometric), getattr(page.compression, "name", "")
     if colour not in _COLOURS and not (colour == "YCBCR" and "JPEG" in compression):
         raise SourceError(f"{path} has colours stored as {colour}, not grey or RGB; convert it to RGB.")
@@ -334,33 +354,70 @@ def _picture(page: Any, path: str) -> Picture:
         raise SourceError(f"{path} has a page with axes {page.axes}; save it as pages of height by width.")
     check_dtype(page.dtype, path)
     check_size(path, page.shape, page.dtype)
-    if colour == "PALETTE" and page.colormap is not None:
-        return _paletted(page)
+    paletted = colour == "PALETTE" and page.colormap is not None
+    shape, dtype, convert = _paletted(page) if paletted else _valued(page, colour)
+    stored = np.dtype("u1") if page.dtype.kind == "b" else page.dtype
+    packing = _no_data(_no_data_tag(page) or no_data, stored, path)
+    if packing is None:
+        return Picture(shape, dtype, lambda: convert(_values(page)))
+    missing, with_missing = packing.missing[0], with_nan(dtype)
+
+    def load() -> Array:
+        values = _values(page)
+        shown = convert(values).astype(with_missing)
+        shown[(values[..., 0] if paletted and values.ndim == 3 else values) == missing] = np.nan
+        return shown
+
+    return Picture(shape, with_missing, load)
+
+
+def _no_data_tag(page: Any) -> str:
+    """Return the number, as text, that stands for no value by GDAL's tag; nothing where there is no tag."""
+    return str(page.tags.valueof(_NO_DATA, default="")).strip("\0 ")
+
+
+def _no_data(text: str, stored: np.dtype[Any], path: str) -> Packing | None:
+    """Say which stored number stands for no value by the NODATA tag, None where none that there can be does."""
+    if not text:
+        return None
+    try:
+        number: Any = int(text) if re.fullmatch(r"[+-]?\d{1,18}", text) else float(text)
+    except ValueError:
+        raise SourceError(
+            f"{path} has the NODATA tag {text[:40]!r}, which is not a number; correct the tag (gdal_edit.py "
+            "-a_nodata) or take it off."
+        ) from None
+    packing = packing_of({"_FillValue": number}, stored, path)
+    # Of whole numbers, one beyond their range is no value that a pixel has.
+    return packing if packing is not None and np.asarray(packing.missing[0]).dtype.kind == stored.kind else None
+
+
+def _valued(page: Any, colour: str) -> _Shown:
+    """Describe a page of values."""
+    shape = (*page.shape[1:], page.shape[0]) if page.axes == "SYX" else page.shape
     if page.dtype.kind == "b":
         black = colour == "MINISWHITE"  # what a 1 means; as in every format here, black comes out as 0
-        return Picture(page.shape, np.dtype("u1"), lambda: (_values(page) != black) * np.uint8(255))
+        return _Shown(shape, np.dtype("u1"), lambda values: (values != black) * np.uint8(255))
     native = page.dtype.newbyteorder("=")
-    shape = (*page.shape[1:], page.shape[0]) if page.axes == "SYX" else page.shape
-    return Picture(shape, native, lambda: _values(page).astype(native, copy=False))
+    return _Shown(shape, native, lambda values: values.astype(native, copy=False))
 
 
-def _paletted(page: Any) -> Picture:
+def _paletted(page: Any) -> _Shown:
     """Describe a page of palette entries, perhaps with the opacity of each pixel beside."""
     table = _palette(page.colormap)
     sides = page.shape[1:] if page.axes == "SYX" else page.shape[:2]
     if len(page.shape) == 2:
-        return Picture((*sides, *table.shape[1:]), table.dtype, lambda: table[_values(page).astype(np.intp)])
+        return _Shown((*sides, *table.shape[1:]), table.dtype, lambda values: table[values.astype(np.intp)])
     colours, most = table.reshape(len(table), -1), 2**page.bitspersample - 1
     clear = bool(page.extrasamples) and int(page.extrasamples[0]) in _ALPHA
 
-    def load() -> Array:
-        values = _values(page)
+    def convert(values: Array) -> Array:
         shown = colours[values[..., 0].astype(np.intp)]
         alpha = (values[..., 1].astype(np.uint32) * 255 // most).astype("u1")
         return np.concatenate([shown, alpha[..., None]], axis=-1) if clear else shown.reshape(*sides, *table.shape[1:])
 
     channels = (colours.shape[1] + 1,) if clear else table.shape[1:]
-    return Picture((*sides, *channels), table.dtype, load)
+    return _Shown((*sides, *channels), table.dtype, convert)
 
 
 def _number(place: tuple[int, ...], leading: tuple[int, ...]) -> int:

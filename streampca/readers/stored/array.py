@@ -291,7 +291,7 @@ class ArrayCollection(Collection):
 
     def fingerprint(self) -> str:
         """Digest of the layout and of the array behind it: files by size and time, numpy arrays by some values."""
-        behind = self._array.fingerprint() if isinstance(self._array, StoredArray) else _object_state(self._array)
+        behind = self._array.fingerprint() if isinstance(self._array, StoredArray) else object_state(self._array)
         return digest(self.source, self.shape, self.dtype.str, repr(self._layout), behind)
 
 
@@ -316,7 +316,7 @@ def _chunk_shape(array: ArrayLike | StoredArray) -> tuple[int, ...] | None:
     return tuple(max(size) if isinstance(size, tuple) else int(size) for size in chunks)
 
 
-def _object_state(array: Any) -> str:
+def object_state(array: Any) -> str:
     """Tell one array from another of its shape: by some rows of one in memory, by the name of one elsewhere."""
     if not isinstance(array, np.ndarray):
         return str(getattr(array, "name", ""))

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...collection import Array, Coordinate, digest
+from ...collection import Array, Coordinate, digest, with_nan
 from ...errors import SourceError
 from ...units import MIB
 from .array import StoredArray
@@ -172,7 +172,7 @@ def packing_of(attributes: Mapping[str, Any], stored: np.dtype[Any], label: str)
     elif packs:
         dtype = _float_for(taken, scale, offset)
     else:
-        dtype = _with_nan(taken) if missing or limited else taken
+        dtype = with_nan(taken) if missing or limited else taken
     return Packing(taken, dtype.newbyteorder("="), scale, offset, missing, lowest, highest, unpacked_limits)
 
 
@@ -335,10 +335,3 @@ def _float_for(taken: np.dtype[Any], scale: Any, offset: Any) -> np.dtype[Any]:
     if offset is None or (agreed and not (taken.itemsize == 4 and taken.kind in "iu")):
         return kinds[0]
     return np.dtype(np.float64)
-
-
-def _with_nan(taken: np.dtype[Any]) -> np.dtype[Any]:
-    """The least dtype that has the numbers of another and NaN."""
-    if taken.kind == "f":
-        return taken
-    return np.dtype(np.float32 if taken.itemsize <= 2 else np.float64)

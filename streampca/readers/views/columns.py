@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...collection import Array, Collection
+from ...collection import Array, Collection, unmasked
 from ...errors import RequestError, SourceError, first_line, nearest
 from ..idx import is_idx, read_idx
 from .chosen import Chosen
@@ -190,7 +190,7 @@ def _loaded(path: str, member: str = "") -> Array:
 
 def _array(given: Any, subject: str) -> Array:
     try:
-        return np.asarray(given)
+        return np.asarray(unmasked(given))
     except ValueError as error:
         raise SourceError(f"{subject} is no array ({first_line(error)}); give one value a sample.") from None
 
