@@ -476,6 +476,15 @@ def test_pictures_are_named_by_their_urls(place):
     said(caught, url)
 
 
+@pytest.mark.parametrize("start", [b"P5 5 6 255\n", b"P2 5 6 255\n"])
+def test_netpbm_pictures(place, start):
+    x = values((6, 5), "u1")
+    pixels = x.tobytes() if start.startswith(b"P5") else b" ".join(b"%d" % value for value in x.ravel())
+    url = place("x.pgm", start + pixels)
+    np.testing.assert_array_equal(open_collection([url]).read(slice(0, 1)), x.reshape(1, -1))
+    refused(place("x.pgm", start + pixels[:20]), "of pixels and")
+
+
 def test_no_pictures_behind_a_url_are_said_in_a_line(place):
     url = place("notes/a.txt", b"none").rpartition("/")[0]
     refused(f"{url}/*.txt", url, "holds no images")

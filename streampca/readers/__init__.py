@@ -105,7 +105,9 @@ FORMATS: list[Format] = [
     Format("netcdf", sniff.is_netcdf3, ".netcdf", "open_netcdf"),
     Format("fits", sniff.is_fits, ".fits", "open_fits"),
     Format("joined", sniff.is_several, ".joined", "open_joined", options=("on_bad_file", "opened")),
-    Format("images", sniff.is_files, ".images", "open_images", options=("on_bad_file", "listing", "listener")),
+    Format(
+        "images", sniff.is_files, ".images", "open_images", options=("on_bad_file", "listing", "listener", "opened")
+    ),
 ]
 
 

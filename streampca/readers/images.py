@@ -15,7 +15,8 @@ from ..collection import Array, Collection, Skipped, file_state, refuse_key
 from ..errors import RequestError, SourceError
 from ..events import Listener, silent
 from ..units import MIB
-from .pictures.census import Sort, look_at, offering, sift, sorts_kept, take_census, unlike
+from .joined import joined
+from .pictures.census import Sort, look_at, mostly_stacks, offering, sift, sorts_kept, take_census, unlike
 from .pictures.files import find_images
 from .pictures.imagefile import Kind, read_picture
 from .pictures.listing import KeptNames, Listing, listing_in, read_table, write_table
@@ -38,8 +39,12 @@ def open_images(
     on_bad_file: str = "error",
     listing: str | None = None,
     listener: Listener = silent,
+    opened: Callable[..., Collection] | None = None,
 ) -> Collection:
     """Open image files of one dtype; axes are ``sample, y, x`` and, in colour, ``channel``.
+
+    Where most of the files are TIFF stacks or FITS cubes, each of their pages or planes is a sample, and so is every
+    other image, one file after another.
 
     Parameters
     ----------
@@ -54,11 +59,13 @@ def open_images(
         Where to keep the table of files, and what skipping found, for the next time; see `readers.listing`.
     listener : callable, optional
         Told of the files' being checked.
+    opened : callable, optional
+        Opens a file that holds several images, see `open_joined`; without it, each file is one image.
 
     Returns
     -------
-    ImageCollection or MixedImages
-        The latter where images differ in height, width or colour.
+    ImageCollection, MixedImages or Joined
+        The second where images differ in height, width or colour, the third where most files hold several.
 
     Raises
     ------
@@ -71,8 +78,11 @@ def open_images(
         raise RequestError(f"on_bad_file {on_bad_file!r} is not known; give 'error' or 'skip'.")
     table = read_table(listing) if listing else None
     known = listing_in(table, source) if table and isinstance(source, str) and os.path.isdir(source) else None
-    files = known or find_images(source)
+    files = known or find_images(source, skip=on_bad_file == "skip")
     label = source if isinstance(source, str) else f"a list of {len(files)} image files"
+    if opened is not None and mostly_stacks(files):
+        options = {"key": key, "sample_axes": sample_axes, "select": select}
+        return joined(files, label, options, opened, skip=on_bad_file == "skip")
     refuse_key(key, label)
     skipped: tuple[Skipped, ...] = ()
     kept: Array | None = None

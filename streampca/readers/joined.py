@@ -5,7 +5,6 @@ Files of images, a sample each, are a collection by themselves (`images.py`).
 
 from __future__ import annotations
 
-import glob
 import os
 import threading
 from collections import OrderedDict
@@ -19,11 +18,11 @@ import numpy as np
 from .. import machine
 from ..collection import Array, Chunks, Collection, Coordinate, Skipped, digest
 from ..errors import SourceError, StreampcaError, without_secrets
+from ..events import silent
 from ..units import MIB, format_shape
-from . import remote
-from .pictures.census import log_skipped
+from .pictures.census import log_skipped, offering
 from .pictures.listing import Listing
-from .pictures.names import FileNames, natural
+from .pictures.names import FileNames
 from .sniff import those_of
 from .stored.axes import Axis, Selection
 from .stored.coordinates import MOST_VALUES
@@ -56,7 +55,7 @@ def open_joined(
     key, sample_axes, select : optional
         As for `open_collection`, for each.
     on_bad_file : {"error", "skip"}
-        What a file does that cannot be opened, or is unlike the first: end the run, or be left out.
+        What a file does that cannot be opened, or is unlike most: end the run, or be left out.
     opened : callable
         ``opened(path, options=..., further=...) -> Collection`` opens one of them; it pickles.
 
@@ -65,14 +64,25 @@ def open_joined(
     SourceError
         If one cannot be opened or is unlike the first, or all are left out; the message names it.
     """
-    files = _listing(_paths(source))
+    files = _listing(list(source) if not isinstance(source, str) else those_of(source))
     label = source if isinstance(source, str) else f"a list of {len(files)} files"
+    options = {"key": key, "sample_axes": sample_axes, "select": select}
+    return joined(files, label, options, opened, skip=on_bad_file == "skip")
+
+
+def joined(
+    files: Listing, label: str, options: Mapping[str, Any], opened: Callable[..., Collection], *, skip: bool
+) -> Joined:
+    """Open every file of a listing, by `opened` with `options`, and put them one after another; see `open_joined`."""
     if not len(files):
         raise SourceError(f"{label} holds no files; give at least one.")
-    options = {"key": key, "sample_axes": sample_axes, "select": select}
-    # What a listener is told of is the checking of image files, of which there are none here.
-    opener = partial(opened, options=options, further={"on_bad_file": "error", "opened": opened})
-    return Joined(files, opener, source=label, skip=on_bad_file == "skip")
+    # A part that is one image file has nothing to list, to leave out or to tell a listener of.
+    further = {"on_bad_file": "error", "opened": opened, "listing": None, "listener": silent}
+    return Joined(files, partial(opened, options=options, further=further), source=label, skip=skip)
+
+
+# What the parts of one collection have in common: the shape of a sample, its dtype and the names of its axes.
+_Kind = tuple[tuple[int, ...], "np.dtype[Any]", tuple[str, ...] | None]
 
 
 class _Part(NamedTuple):
@@ -84,6 +94,10 @@ class _Part(NamedTuple):
     chunks: Chunks
     decode_bytes: int
     piece_bytes: int
+
+    @property
+    def kind(self) -> _Kind:
+        return self.shape[1:], self.dtype, self.axes
 
 
 class Joined(Reopening, Collection):
@@ -98,7 +112,7 @@ class Joined(Reopening, Collection):
     source : str
         What messages call them all.
     skip : bool
-        Whether to leave out what cannot be opened or is unlike the first.
+        Whether to leave out what cannot be opened or is unlike most.
     """
 
     _left_behind = ("_open", "_lock")
@@ -108,30 +122,37 @@ class Joined(Reopening, Collection):
 
     def __init__(self, files: Listing, opener: Callable[[str], Collection], *, source: str, skip: bool) -> None:
         self.source, self._opener = source, opener
-        counts, skipped = [], []
-        kept = np.ones(len(files), np.bool_)
-        first: _Part | None = None
-        samples = features = decode = piece = 1
+        counts, numbers = np.zeros(len(files), np.int64), np.full(len(files), -1, np.int32)
+        kinds: dict[_Kind, int] = {}
+        most: list[Array] = []  # of each kind: samples and features of a chunk, bytes of decoding and of a piece
+        problems: dict[int, StreampcaError] = {}
         for at, found in enumerate(_described(files, opener)):
-            path = files.path(at)
-            problem = found if isinstance(found, StreampcaError) else _unlike(path, found, first, source)
-            if problem is not None:
+            if isinstance(found, StreampcaError):
                 if not skip:
-                    raise problem
-                kept[at] = False
-                skipped.append(Skipped(without_secrets(path), str(problem)))
+                    raise found
+                problems[at] = found
                 continue
-            assert isinstance(found, _Part)  # noqa: S101 - the other kind is a problem
-            first = first or found
-            counts.append(found.shape[0])
-            samples, features = max(samples, found.chunks.samples), max(features, found.chunks.features)
-            decode, piece = max(decode, found.decode_bytes), max(piece, found.piece_bytes)
-        if first is None:
-            raise SourceError(f"{source} has no file that can be read; the first one: {skipped[0].reason}")
+            numbers[at] = kinds.setdefault(found.kind, len(kinds))
+            if len(kinds) > 1 and not skip:
+                raise offering(_unlike(files.path(at), found.kind, next(iter(kinds)), source), files)
+            counts[at] = found.shape[0]
+            its = np.array([*found.chunks, found.decode_bytes, found.piece_bytes], np.int64).clip(1)
+            if len(most) < len(kinds):
+                most.append(its)
+            np.maximum(most[numbers[at]], its, out=most[numbers[at]])
+        if not kinds:
+            raise SourceError(f"{source} has no file that can be read; the first one: {problems[0]}")
+        common = int(np.bincount(numbers[numbers >= 0]).argmax())
+        kind, kept = list(kinds)[common], numbers == common
+        samples, features, decode, piece = map(int, most[common])
+        for at in np.flatnonzero(~kept & (numbers >= 0)).tolist():
+            problems[at] = _unlike(files.path(at), list(kinds)[numbers[at]], kind, source)
+        skipped = [Skipped(without_secrets(files.path(at)), str(problems[at])) for at in sorted(problems)]
         # Not Listing.taken: it asks the system for every file's state.
         self.files = files if kept.all() else Listing(files.root, files.names.taken(kept))
-        self._ends = np.cumsum([0, *counts], dtype=np.int64)
-        self.shape, self.dtype, self.axes = (int(self._ends[-1]), *first.shape[1:]), first.dtype, first.axes
+        counts = counts[kept]
+        self._ends = np.concatenate([[0], np.cumsum(counts)])
+        self.shape, self.dtype, self.axes = (int(self._ends[-1]), *kind[0]), kind[1], kind[2]
         self.skipped = tuple(skipped)
         log_skipped(skipped, len(files), source)
         self._chunks = Chunks(samples, features)
@@ -293,34 +314,25 @@ def _each(files: Listing, function: Callable[[str], T]) -> Iterator[T]:
             yield from pool.map(function, map(files.path, range(start, min(count, start + 64 * _AT_ONCE))))
 
 
-def _unlike(path: str, part: _Part, first: _Part | None, source: str) -> SourceError | None:
-    """Say what keeps a part from being put beside the first."""
-    if first is None or (part.shape[1:], part.dtype, part.axes) == (first.shape[1:], first.dtype, first.axes):
-        return None
-    for what, its, theirs, remedy in (
-        ("images of", format_shape(part.shape[1:]), format_shape(first.shape[1:]), "bring all to one size"),
-        ("values of dtype", part.dtype, first.dtype, f"convert it to {first.dtype}"),
-        ("axes", part.axes, first.axes, "give all the same axes"),
-    ):
-        if its != theirs:
-            return SourceError(
-                f"{path} has {what} {_say(its)}, unlike the files before it in {source} ({_say(theirs)}); {remedy}, "
-                "or leave it out."
-            )
-    return None
+def _unlike(path: str, its: _Kind, theirs: _Kind, source: str) -> SourceError:
+    """Say what keeps a part from being put beside others of another kind."""
+    ways = (
+        ("images of", "bring all to one size"),
+        ("values of dtype", f"convert it to {theirs[1]}"),
+        ("axes", "give all the same axes"),
+    )
+    at = next(at for at in range(len(ways)) if its[at] != theirs[at])
+    what, remedy = ways[at]
+    return SourceError(
+        f"{path} has {what} {_say(its[at], at)}, unlike other files of {source} ({_say(theirs[at], at)}); {remedy}, or "
+        "leave it out."
+    )
 
 
-def _say(value: Any) -> str:
-    return ", ".join(value) if isinstance(value, tuple) else "without names" if value is None else str(value)
-
-
-def _paths(source: str | Sequence[str]) -> list[str]:
-    if not isinstance(source, str):
-        return list(source)
-    if os.path.isdir(source):
-        return those_of(source)
-    found = remote.matching(source) if remote.is_url(source) else glob.iglob(source, recursive=True)
-    return sorted(found, key=natural)
+def _say(value: Any, at: int) -> str:
+    if at == 0:
+        return format_shape(value)
+    return "without names" if value is None else ", ".join(value) if at == 2 else str(value)
 
 
 def _listing(paths: list[str]) -> Listing:

@@ -13,8 +13,8 @@ from typing import Any
 
 from ..errors import RequestError, SourceError, first_line, nearest
 from . import remote
-from .pictures.files import EXTENSIONS
-from .sniff import MANY, is_several
+from .pictures.files import EXTENSIONS, MANY
+from .sniff import is_several
 from .views.columns import csv_column
 
 
@@ -130,7 +130,7 @@ def _list_file(source: str) -> str:
 def _listed(path: str) -> list[str]:
     """Read paths, one a line; those that are not absolute start at the list's own folder."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:  # some editors begin UTF-8 with a byte order mark
             lines = [line.strip() for line in file]
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or first_line(error)

@@ -6,21 +6,18 @@ import glob
 import gzip
 import os
 import zlib
-from itertools import islice
+from collections.abc import Iterable
 from typing import IO, Any
 
 from ..errors import SourceError
 from . import remote
-from .pictures.files import EXTENSIONS
+from .pictures.files import IMAGES, MANY, ending, has_images
 from .pictures.names import natural
 from .quiet import quiet
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
-# Names of files that hold an image each, and of files that hold many; a folder of others is for the readers to refuse.
-MANY = frozenset((".npy", ".npz", ".h5", ".hdf5", ".he5", ".nc", ".nc4", ".cdf", ".zarr"))
-_STACKS, _CUBES = frozenset((".tif", ".tiff")), frozenset((".fits", ".fit", ".fts", ".fz"))
-# Names looked at, and files that are opened for it where names do not tell.
-_LOOKED_AT, _OPENED = 1000, 8
+# Files that are opened where names do not tell what they hold.
+_OPENED = 8
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
 
@@ -114,24 +111,38 @@ def is_frames(source: Any) -> bool:
 
 
 def is_several(source: Any) -> bool:
-    """Whether it is a list, glob or folder of files that hold many samples each, not one image."""
-    some = _some_files(source)
-    images = [path for path in some if _suffix(path) in EXTENSIONS]
-    if images:
-        return _has_pages(images[0])
-    if any(_suffix(path) in MANY for path in some):
-        return True
-    # A folder goes by names alone: what lies in a folder may be a part of something that is not read.
-    inside = isinstance(source, str) and os.path.isdir(source)
-    return not inside and any(is_zarr(path) or is_idx(path) for path in some[:_OPENED])
+    """Whether it is a list, glob or folder of files of arrays, without an image among them or in their folders."""
+    if isinstance(source, str) and os.path.isdir(source):
+        return bool(those_of(source)) and not has_images(source)
+    unknown: list[str] = []
+    many = False
+    for path in _files_of(source):
+        if ending(path) in IMAGES and not os.path.isdir(path):
+            return False
+        many |= ending(path) in MANY
+        if os.path.isdir(path) and not is_zarr(path) and has_images(path):
+            return False
+        if len(unknown) < _OPENED:
+            unknown.append(path)
+    return many or any(map(is_arrays, unknown))
 
 
-def those_of(folder: str) -> list[str]:
-    """Files and stores of a folder that `is_several` calls several, in natural order: of images, TIFF or FITS, only."""
-    with os.scandir(folder) as entries:
-        paths = sorted((entry.path for entry in entries if not entry.name.startswith(".")), key=natural)
-    kinds = (_STACKS, _CUBES, MANY)
-    return next(filter(None, ([path for path in paths if _suffix(path) in kind] for kind in kinds)), [])
+def those_of(source: str) -> list[str]:
+    """Files and stores of arrays of a folder or glob, in natural order."""
+    if os.path.isdir(source):
+        # A folder goes by names alone: what lies in a folder may be a part of something that is not read.
+        with os.scandir(source) as entries:
+            paths = [entry.path for entry in entries if not entry.name.startswith(".") and ending(entry.name) in MANY]
+    else:
+        found = remote.matching(source) if remote.is_url(source) else glob.glob(source, recursive=True)
+        paths = [path for path in found if ending(path) in MANY or is_arrays(path)]
+    return sorted(paths, key=natural)
+
+
+def is_arrays(path: str) -> bool:
+    """Whether a file or store begins as one of arrays does, however it is called."""
+    here = not remote.is_url(path)
+    return is_zarr(path) or is_idx(path) or (here and (is_hdf5(path) or is_npy(path) or is_netcdf3(path)))
 
 
 def is_files(source: Any) -> bool:
@@ -152,31 +163,15 @@ def starts(source: Any, *magic: bytes) -> bool:
         raise SourceError(f"{source} cannot be read: {error.strerror}; check its permissions.") from error
 
 
-def _some_files(source: Any) -> list[str]:
-    """Some files of a list, glob or folder, in natural order as far as that takes no more than a look."""
+def _files_of(source: Any) -> Iterable[str]:
+    """Paths of a list, or those that a glob matches."""
     if isinstance(source, list):
-        return [path for path in source[:_LOOKED_AT] if isinstance(path, str) and not os.path.isdir(path)] + [
-            path for path in source[:1] if isinstance(path, str) and is_zarr(path)
-        ]
+        return (path for path in source if isinstance(path, str))
     if remote.is_url(source):
-        return remote.matching(source)[:_LOOKED_AT] if remote.is_pattern(source) else []
+        return remote.matching(source) if remote.is_pattern(source) else ()
     if not isinstance(source, str) or os.path.isfile(source):
-        return []
-    pattern = os.path.join(glob.escape(source), "*") if os.path.isdir(source) else source
-    return sorted(islice(glob.iglob(pattern, recursive=True), _LOOKED_AT), key=natural)
-
-
-def _has_pages(path: str) -> bool:
-    from .fits import has_planes
-    from .tiff import has_pages
-
-    if _suffix(path) in _STACKS:
-        return is_tiff(path) and has_pages(path)
-    return _suffix(path) in _CUBES and is_fits(path) and has_planes(path)
-
-
-def _suffix(path: str) -> str:
-    return os.path.splitext(remote.without_query(path).lower().removesuffix(".gz"))[1]
+        return ()
+    return glob.iglob(source, recursive=True)
 
 
 def _at(file: IO[bytes], place: int) -> bytes:

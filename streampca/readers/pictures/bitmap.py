@@ -1,4 +1,4 @@
-"""PNG, JPEG, BMP and GIF files, decoded by Pillow.
+"""PNG, JPEG, BMP, GIF, WebP and AVIF files, decoded by Pillow.
 
 Its format classes are called directly: `PIL.Image.open` tries every plugin and warns of large images by a limit of its
 own, where `picture.check_size` compares with what the file can hold. Orientation tags are left unread.
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import IO, Any
 
 import numpy as np
-from PIL import BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin
+from PIL import BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
 from ...collection import Array
 from ...errors import SourceError
@@ -30,24 +30,40 @@ _BANDS = {"1": (), "L": (), "I": (), "F": (), "I;16": (), "I;16L": (), "I;16B": 
 }
 _DTYPES = {"I": "i4", "F": "f4"} | dict.fromkeys(("I;16", "I;16L", "I;16B", "I;16N"), "u2")
 
+# Bytes and where they stand: of containers, what is inside stands behind the first eight or more.
 _OTHER_FORMATS = {
-    b"\x89HDF": "HDF5, an array of images: give it alone",
-    b"CDF": "NetCDF, an array of images: give it alone",
-    b"PK": "a zip archive: unpack it and give the folder",
-    b"\x1f\x8b": "gzipped: unpack it first",
-    b"RIFF": "WebP or video: save the images as PNG",
-    b"\0\0\0": "a video or HEIF: save the images as PNG",
-    b"%PDF": "PDF: save its pages as PNG",
+    (0, b"\x89HDF"): "HDF5, an array of images: give it alone",
+    (0, b"CDF"): "NetCDF, an array of images: give it alone",
+    (0, b"\x93NUMPY"): "a numpy array: give it alone",
+    (0, b"MATLAB 5.0"): "a MATLAB file of version 5 to 7: save it with MATLAB's -v7.3, which is HDF5, or as .npy",
+    (512, b"\x89HDF"): "HDF5 as MATLAB writes it, an array of images: give it alone",
+    (0, b"PK"): "a zip archive: unpack it and give the folder",
+    (0, b"\x1f\x8b"): "gzipped: unpack it first",
+    (128, b"DICM"): "DICOM: save its pixels as TIFF or .npy, as by pydicom's pixel_array",
+    (8, b"AVI "): "a video: save its frames as PNG",
+    (8, b"WAVE"): "sound",
+    (8, b"heic"): "HEIF: save it as PNG or JPEG",
+    (8, b"heix"): "HEIF: save it as PNG or JPEG",
+    (8, b"mif1"): "HEIF: save it as PNG or JPEG",
+    (8, b"msf1"): "HEIF: save it as PNG or JPEG",
+    (4, b"ftyp"): "a video: save its frames as PNG",
+    (0, b"\x1aE\xdf\xa3"): "a video: save its frames as PNG",
+    (0, b"\xff\x0a"): "JPEG XL: save it as PNG",
+    (4, b"JXL "): "JPEG XL: save it as PNG",
+    (0, b"8BPS"): "Photoshop's: save it as TIFF or PNG",
+    (0, b"v/1\x01"): "OpenEXR: save it as TIFF of float32",
+    (0, b"%PDF"): "PDF: save its pages as PNG",
 }
+_START = 1024  # bytes, among which are those above
 
 
 def open_bitmap(file: IO[bytes], path: str) -> Picture:
     """Open a file of one of these formats, told by its first bytes; the file stays open until it is decoded."""
-    magic = file.read(8)
+    start = file.read(_START)
     file.seek(0)
-    open_format = next((found for start, found in _FORMATS.items() if magic.startswith(start)), None)
+    open_format = _format_of(start, path)
     if open_format is None:
-        raise SourceError(f"{path} is not of a known format: {_guess(magic)}.")
+        raise SourceError(f"{path} is not of a known format: {_guess(start)}.")
     image = open_format(file, path)
     if getattr(image, "is_animated", False):
         alone = "give it alone to make each frame a sample, or " if image.format == "GIF" else ""
@@ -60,11 +76,35 @@ def open_bitmap(file: IO[bytes], path: str) -> Picture:
     return picture
 
 
-def _guess(magic: bytes) -> str:
-    for start, text in _OTHER_FORMATS.items():
-        if magic.startswith(start):
+def _format_of(start: bytes, path: str) -> Callable[..., Any] | None:
+    """Return Pillow's class for a file that begins so; None where it is of another format."""
+    if start.startswith(b"RIFF") and start[8:12] == b"WEBP":
+        return WebPImagePlugin.WebPImageFile
+    if start[4:8] == b"ftyp" and start[8:12] in (b"avif", b"avis"):
+        return _avif(start, path)
+    return next((found for magic, found in _FORMATS.items() if start.startswith(magic)), None)
+
+
+def _avif(start: bytes, path: str) -> Callable[..., Any]:
+    """Return Pillow's class for AVIF, which there is from Pillow 11.3 on and reads 8 bits."""
+    # The box "pixi" counts the channels and gives each one's bits (ISO/IEC 23008-12, 6.5.6).
+    pixels = start.find(b"pixi")
+    if pixels > 0 and max(start[pixels + 9 :][: start[pixels + 8]], default=8) > 8:
+        raise SourceError(f"{path} is AVIF of more than 8 bits a channel, of which Pillow reads 8; save it as PNG.")
+    try:
+        from PIL import AvifImagePlugin
+    except ImportError as error:
+        raise SourceError(f"{path} is AVIF, which Pillow reads from version 11.3 on; pip install -U pillow.") from error
+    return AvifImagePlugin.AvifImageFile
+
+
+def _guess(start: bytes) -> str:
+    for (place, magic), text in _OTHER_FORMATS.items():
+        if start.startswith(magic, place):
             return f"it is {text}"
-    known = "npy, npz, IDX, Zarr, HDF5, NetCDF, FITS, PNG, JPEG, TIFF, BMP, GIF, PBM, PGM and PPM"
+    known = (
+        "npy, npz, IDX, Zarr, HDF5, NetCDF, FITS, PNG, JPEG, JPEG 2000, TIFF, BMP, GIF, WebP, AVIF, PBM, PGM and PPM"
+    )
     return f"it begins like none of {known}; save it as one of them; paths in a list are @list.txt or table.csv:column"
 
 

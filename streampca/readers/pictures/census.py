@@ -22,7 +22,7 @@ from ...events import BlockDone, Listener, PassFinished, PassStarted
 from ...units import MIB, format_bytes
 from ..quiet import quiet
 from ..threads import for_each
-from .imagefile import Kind, read_kind, read_picture, say_kind
+from .imagefile import Kind, holds_several, read_kind, read_picture, say_kind
 from .listing import Listing
 from .names import FileNames
 
@@ -90,6 +90,19 @@ def look_at(files: Listing, label: str) -> tuple[list[Sort], bool]:
         if sort.kind[1] != common[1]:
             raise offering(unlike(files.path(sort.first), sort.kind, common, label), files)
     return sorts, len(looked_at) == len(files)
+
+
+def mostly_stacks(files: Listing) -> bool:
+    """Return whether most files, by the headers of some, are TIFF or FITS files that hold several images."""
+    looked_at = _spread(len(files))
+    several = np.zeros(len(looked_at), np.bool_)
+
+    def look(at: int) -> None:
+        several[at] = holds_several(files.path(looked_at[at]))
+
+    with quiet():
+        for_each(look, len(looked_at), 2**16)  # as in _sorted_by_header
+    return bool(2 * several.sum() > len(looked_at))
 
 
 def unlike(path: str, kind: Kind, common: Kind, label: str) -> SourceError:

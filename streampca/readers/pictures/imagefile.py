@@ -13,10 +13,13 @@ from ...collection import Array
 from ...errors import SourceError
 from ...units import format_shape
 from .. import remote
-from ..fits import open_fits_image
-from ..tiff import opened_page
+from ..fits import has_planes, open_fits_image
+from ..sniff import is_fits, is_tiff
+from ..tiff import has_pages, opened_page
 from . import pnm
 from .bitmap import open_bitmap
+from .files import CUBES, STACKS, UNREAD, ending
+from .jpeg_2000 import JPEG_2000, open_jpeg_2000
 from .picture import Picture, decoding
 from .png import open_png
 
@@ -58,6 +61,17 @@ def read_picture(path: str, check: Callable[[Kind], None] | None = None) -> Arra
     return pixels
 
 
+def holds_several(path: str) -> bool:
+    """Return whether a file is a TIFF stack or a FITS cube; one that cannot be read will say so when it is."""
+    kind = ending(path)
+    try:
+        if kind in STACKS:
+            return is_tiff(path) and has_pages(path)
+        return kind in CUBES and is_fits(path) and has_planes(path)
+    except SourceError:
+        return False
+
+
 def say_kind(kind: Kind) -> str:
     """Write a kind of image as people say it, e.g. ``"112 x 92 uint8"``."""
     return f"{format_shape(kind[0])} {kind[1]}"
@@ -74,6 +88,11 @@ def _opened(path: str) -> Iterator[Picture]:
         magic = file.read(8)
         file.seek(0)
         if magic[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
+            if ending(path) in UNREAD:
+                raise SourceError(
+                    f"{path} is a camera's or scanner's own format, in which the TIFF pages are previews; save it as "
+                    "TIFF or PNG."
+                )
             with opened_page(path) as picture:
                 yield picture
         elif magic[:1] == b"P" and magic[1:2] in (b"1", b"2", b"3", b"4", b"5", b"6"):
@@ -81,7 +100,9 @@ def _opened(path: str) -> Iterator[Picture]:
             yield Picture(header.shape, header.dtype, lambda: pnm.read_pixels(file, header))
         elif magic == b"\x89PNG\r\n\x1a\n":
             yield open_png(file, path)
-        elif magic == b"SIMPLE  ":
+        elif magic.startswith(JPEG_2000):
+            yield open_jpeg_2000(file, path)
+        elif magic == b"SIMPLE  " or (magic.startswith(b"\x1f\x8b") and is_fits(path)):
             yield open_fits_image(path)
         else:
             yield open_bitmap(file, path)

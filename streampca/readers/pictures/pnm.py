@@ -52,7 +52,7 @@ def read_header(file: IO[bytes]) -> Pnm:
         raise ValueError(f"the header says width {width}, height {height} and largest value {most}")
     shape = (height, width, 3) if kind in (3, 6) else (height, width)
     header = Pnm(kind, shape, np.dtype("u1" if most < 256 else "u2"), at + 1)
-    size = os.fstat(file.fileno()).st_size - header.offset
+    size = file.seek(0, os.SEEK_END) - header.offset  # not of a descriptor: files behind URLs have none
     if size < header.stored_bytes:
         raise ValueError(f"the file holds {max(size, 0)} bytes of pixels and {header.stored_bytes} are announced")
     return header
