@@ -14,6 +14,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from .blocks import part_of
+from .disk import expanded
 from .errors import ConfigError, first_line, nearest
 from .request import RULES, RuleName
 
@@ -201,7 +202,7 @@ def load_run(path: str, overrides: Iterable[str] = ()) -> Run:
         If it is missing, not YAML, or has unknown or doubled keys or wrong values.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(expanded(path)).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(f"run file {path} does not exist; check the path.") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -22,6 +22,7 @@ from . import boxes
 from .bill import RUNTIME_BYTES, Phase
 from .boxes import Box, box_of, flat_range
 from .collection import Chunks, Collection, sample_dims
+from .disk import expanded
 from .errors import BudgetError, OutputError, RequestError
 from .events import BlockDone, Finished, Listener, PassFinished, PassStarted, check_listener, silent
 from .outputs import check_output, staged
@@ -104,7 +105,7 @@ def copy_collection(
         If the collection cannot be read.
     """
     check_listener(listener)
-    path = os.fspath(path)
+    path = expanded(path)
     source = _copied(collection)
     check_copy(path, overwrite=overwrite)
     plan = plan_copy(problem_of(source), source.chunks, None if memory is None else parse_bytes(memory))

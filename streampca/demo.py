@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .disk import expanded
 from .errors import OutputError, RequestError
 
 SIDE = 32  # pixels to an edge of every image
@@ -68,7 +69,7 @@ def make_digits(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0) ->
     def save_labels() -> None:
         np.save(labels_path(path), labels)
 
-    return _write(Path(path), {"pictures": "digits", "n": int(n), "seed": int(seed)}, chunks, save_labels)
+    return _write(Path(expanded(path)), {"pictures": "digits", "n": int(n), "seed": int(seed)}, chunks, save_labels)
 
 
 def make_patches(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0) -> Path:
@@ -102,12 +103,12 @@ def make_patches(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0) -
         for start in range(0, n, CHUNK):
             yield _patches(photographs, np.random.default_rng([seed, start]))
 
-    return _write(Path(path), {"pictures": "patches", "n": int(n), "seed": int(seed)}, chunks)
+    return _write(Path(expanded(path)), {"pictures": "patches", "n": int(n), "seed": int(seed)}, chunks)
 
 
 def labels_path(path: str | os.PathLike[str]) -> Path:
     """Where `make_digits` puts the labels of a collection: ``digits.zarr`` has ``digits-labels.npy``."""
-    return Path(path).with_name(f"{Path(path).stem}-labels.npy")
+    return Path(expanded(path)).with_name(f"{Path(path).stem}-labels.npy")
 
 
 def _warped_digits(digits: Floats, rng: np.random.Generator) -> Images:

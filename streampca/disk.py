@@ -1,10 +1,15 @@
-"""Seeing that what was written is on the disk, and stays when the machine fails."""
+"""Paths as people write them; and seeing that what was written is on the disk, and stays when the machine fails."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
 from contextlib import suppress
+
+
+def expanded(path: str | os.PathLike[str]) -> str:
+    """Return a path as text, its leading ``~`` or ``~user`` replaced by the home folder."""
+    return os.path.expanduser(os.fspath(path))
 
 
 def sync_files(paths: Iterable[str], root: str) -> None:

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .disk import expanded
 from .errors import ModelError, RequestError, first_line
 from .model import PCAModel
-from .outputs import check_file, open_sink, staged
+from .outputs import check_ending, check_file, open_sink, staged
 from .sinks import Table
 from .store import read_model
 from .units import GIB, MIB, format_shape
@@ -121,7 +122,7 @@ def export_components(
     ModelError
         If the path holds no complete model.
     """
-    path = os.fspath(path)
+    path = expanded(path)
     suffix = _checked(path, overwrite)
     found = _components(model, n_components, mean)
     if suffix == ".npy":
@@ -131,9 +132,7 @@ def export_components(
 
 
 def _checked(path: str, overwrite: bool) -> str:
-    suffix = os.path.splitext(path)[1].lower()
-    if suffix not in ENDINGS:
-        raise RequestError(f"output {path} ends in none of {', '.join(ENDINGS)}; choose one of these formats.")
+    suffix = check_ending(path, ENDINGS)
     check_file(path, overwrite=overwrite)
     return suffix
 
@@ -143,7 +142,7 @@ def _components(model: PCAModel | str | os.PathLike[str], asked: int | None, mea
         name, dims = model.name, model.sample_dims
         arrays = {key: getattr(model, key) for key in ("mean", "components", "explained_variance_ratio")}
     else:
-        name = os.fspath(model)
+        name = expanded(model)
         group, _ = read_model(name)
         arrays = {key: group[key] for key in ("mean", "components", "explained_variance_ratio")}
         dims = tuple(arrays["mean"].metadata.dimension_names)

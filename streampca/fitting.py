@@ -18,6 +18,7 @@ from .blocks import Part, part_of
 from .collection import sample_dims
 from .components import ComponentSink
 from .compression import original_bytes
+from .disk import expanded
 from .events import Finished, Listener, Planned, check_listener, logged, one_at_a_time, silent
 from .execute import Executor, LocalExecutor
 from .locking import alone_in
@@ -139,7 +140,7 @@ def fit(
     check_listener(listener)
     request = asked(n_components, method, memory, precision, output=output is not None, **more)
     check_options(opening)
-    place = None if output is None else Place(os.fspath(output), overwrite)
+    place = None if output is None else Place(expanded(output), overwrite)
     raw = open_collection(source, listener=listener, **opening)
     weights = weights_of(sample_weight, raw)
     collection, wanted = prepared(raw, preparation, listener), part_of(part)

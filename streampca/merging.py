@@ -18,6 +18,7 @@ import numpy as np
 from .accumulate import Scatter
 from .blocks import Part
 from .collection import digest
+from .disk import expanded
 from .errors import ModelError, OutputError, RequestError
 from .events import BlockDone, Finished, Listener, PassFinished, PassStarted, Planned, check_listener, logged
 from .machine import PeakMeter, hand_back
@@ -78,7 +79,7 @@ def merge(
     """
     check_listener(listener)
     began = time.perf_counter()
-    path, given = None if output is None else os.fspath(output), _given(parts)
+    path, given = None if output is None else expanded(output), _given(parts)
     if path is not None:
         _check_output(path, given, overwrite=overwrite)
     pieces = _ordered([_Piece.of(item, number) for number, item in enumerate(given, 1)])
@@ -110,7 +111,7 @@ def _given(parts: PathLike | Iterable[PathLike | PCAModel]) -> list[str | PCAMod
                 f"a {type(part).__name__} is not a model; merge takes models and the folders they were saved to. "
                 "Fit each collection with method='covariance' first."
             )
-        path = part if isinstance(part, PCAModel) else os.fspath(part)
+        path = part if isinstance(part, PCAModel) else expanded(part)
         if isinstance(path, PCAModel) or os.path.lexists(path) or not glob.has_magic(path):
             given.append(path)
             continue

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from .accumulate import ACCUMULATORS, Accumulator
 from .compression import Compression, fitted_compression, measured_compression
+from .disk import expanded
 from .errors import RequestError
 from .labelled import dataset_of
 from .notebook import model_html
@@ -192,7 +193,7 @@ class PCAModel(Projector):
         Parameters
         ----------
         path : path
-            Folder to make; complete only when the call returns.
+            Folder to make, ``.zarr`` or without an ending; complete only when the call returns.
         overwrite : bool, default=False
             Replace a model already there.
         keep_state : bool, optional
@@ -208,7 +209,7 @@ class PCAModel(Projector):
         how: dict[str, Any] = {"arrays": pca_arrays(self), "attributes": pca_attributes(self), "overwrite": overwrite}
         if self.statistic is not None and keep_state:
             how |= {"state": self.statistic.state(copy=False), "state_kind": self.statistic.kind}
-        write_model(os.fspath(path), kind="pca", **how)
+        write_model(expanded(path), kind="pca", **how)
 
     def without_statistic(self) -> PCAModel:
         """The same model without the p x p statistic, which gives its memory back."""
@@ -237,6 +238,7 @@ def load_model(path: str | os.PathLike[str], *, statistic: bool = False, memory:
         If there is none, or it is incomplete, damaged, or of a newer format.
     """
     budget, _ = budget_of(None if memory is None else parse_bytes(memory))
-    fields = read_pca(os.fspath(path), budget)
-    kept = read_state(os.fspath(path)) if statistic else None
+    path = expanded(path)
+    fields = read_pca(path, budget)
+    kept = read_state(path) if statistic else None
     return PCAModel(**fields, statistic=ACCUMULATORS[kept[0]].from_state(kept[1]) if kept else None)

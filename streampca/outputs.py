@@ -14,7 +14,7 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from .errors import OutputError, RequestError
@@ -23,6 +23,8 @@ from .units import MIB
 
 PARTIAL, REPLACED = ".streampca-partial", ".streampca-replaced"  # nobody else's names: what has them is removed
 SCRATCH = ".streampca-scratch"  # what the name of a scratch copy ends in
+# Formats of each kind of array: images of more than one axis do not fit a table.
+ENDINGS = {"scores": (".zarr", ".npy", ".csv"), "images": (".zarr", ".npy"), "components": (".npy",)}
 NEXT_TO_NOTHING = 1 * MIB  # free on a disk: no model or table fits
 
 
@@ -39,11 +41,9 @@ def open_sink(
     OutputError
         If it exists already and `overwrite` is false, or cannot be written.
     RequestError
-        If the ending is none of .zarr, .npy, .csv, or the format cannot hold the array.
+        If the ending is of no format that holds such an array, see `ENDINGS`.
     """
     suffix = check_output(path, table.name, overwrite=overwrite)
-    if suffix == ".csv" and len(table.shape) > 2:
-        raise RequestError(f"{path}: images do not fit a csv table; write them to .zarr or .npy.")
     with staged(path, unfinished) as partial:
         sink = SINKS[suffix](partial, table, unfinished)
         try:
@@ -133,15 +133,26 @@ def _take_place(partial: str, path: str) -> None:
 
 def check_output(path: str, kind: str, *, overwrite: bool) -> str:
     """Return the ending of an output's name, or say why nothing of a kind can be written there."""
-    bare = path.rstrip("/")
-    suffix = os.path.splitext(bare)[1].lower()
-    if suffix not in SINKS:
-        raise RequestError(f"output {path} ends in none of {', '.join(SINKS)}; choose one of these formats.")
+    bare, suffix = path.rstrip("/"), check_ending(path, ENDINGS[kind])
     if os.path.lexists(bare):
         if not _is_ours(bare, kind):
             raise OutputError(f"{path} exists and is not {kind} written by streampca; choose another output.")
         _check_replacing(path, overwrite)
     check_place(bare)
+    return suffix
+
+
+def check_ending(path: str, endings: Sequence[str]) -> str:
+    """Return the ending of an output's name in lower case.
+
+    Raises
+    ------
+    RequestError
+        If it is none of those that work, which the message lists.
+    """
+    suffix = os.path.splitext(path.rstrip("/"))[1].lower()
+    if suffix not in endings:
+        raise RequestError(f"output {path} ends in none of {', '.join(endings)}; choose one of these formats.")
     return suffix
 
 

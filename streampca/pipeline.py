@@ -20,6 +20,7 @@ from .blocks import part_of
 from .compression import Compression
 from .config import Run
 from .copying import check_copy, copy_collection
+from .disk import expanded
 from .errors import ModelError, OutputError, RequestError
 from .events import Event, FileSkipped, Listener, Planned, Warned, silent
 from .fitting import Place, fit_collection
@@ -154,19 +155,23 @@ class _Outputs:
 
 
 def _outputs(run: Run) -> _Outputs:
-    asked, folder = run.output, run.output.directory
+    asked = run.output
+    folder = expanded(asked.directory) if asked.directory else None
 
     def inside(name: str, wanted: bool = True) -> str | None:
         return os.path.join(folder, name) if folder and wanted else None
 
+    def place(path: str | None) -> str | None:
+        return expanded(path) if path else None
+
     found = _Outputs(
         folder,
-        None if run.model else asked.model or inside("model.zarr"),
-        asked.scores or inside("scores.zarr", asked.transform),
-        asked.images,
+        None if run.model else place(asked.model) or inside("model.zarr"),
+        place(asked.scores) or inside("scores.zarr", asked.transform),
+        place(asked.images),
         inside(REPORT, asked.report),
         inside(PICTURES, asked.report),
-        asked.collection,
+        place(asked.collection),
     )
     if not found.files and not found.report:
         raise RequestError(
@@ -194,9 +199,9 @@ def _listing(run: Run, outputs: _Outputs) -> str | None:
     """
     source, skips = run.collection.source, run.collection.on_bad_file == "skip"
     place = os.path.join(outputs.directory, LISTING) if outputs.directory else f"{outputs.files[0]}.{LISTING}"
-    if not isinstance(source, str) or not os.path.isdir(source) or not (outputs.directory or skips):
+    if not isinstance(source, str) or not os.path.isdir(expanded(source)) or not (outputs.directory or skips):
         return None
-    inside = Path(os.path.realpath(place)).is_relative_to(os.path.realpath(source))
+    inside = Path(os.path.realpath(place)).is_relative_to(os.path.realpath(expanded(source)))
     return None if inside else place
 
 
@@ -204,7 +209,7 @@ def _check_apart(run: Run, outputs: _Outputs) -> None:
     """Refuse outputs that would replace what the run reads, or become part of it."""
     drawn = picture_files(outputs.pictures) if outputs.pictures else []
     files = [*outputs.files, *filter(None, [outputs.report]), *drawn]
-    check_apart(files, [*paths_of(run.collection.source), *filter(None, [run.model])])
+    check_apart(files, [*paths_of(run.collection.source), *([expanded(run.model)] if run.model else [])])
 
 
 def _check_outputs(run: Run, outputs: _Outputs, kept: Set[str]) -> None:

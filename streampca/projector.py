@@ -31,6 +31,7 @@ from .applying import (
 from .collection import Coordinate, unmasked
 from .components import StoredComponents
 from .compression import Compression, written_compression
+from .disk import expanded
 from .errors import ModelError, RequestError
 from .events import Listener, check_listener, silent
 from .labelled import COMPONENT, Labelled, check_directions, component_numbers, is_labelled, units_of
@@ -315,7 +316,7 @@ class Projector:
         check_listener(listener)
         how: dict[str, Any] = {"whiten": whiten, "memory": memory, "overwrite": overwrite, "listener": listener}
         how |= {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every}
-        write_scores(self.subspace, self.frame, self.prepared(source), os.fspath(path), model=self.name, **how)
+        write_scores(self.subspace, self.frame, self.prepared(source), expanded(path), model=self.name, **how)
 
     def write_reconstruction(
         self,
@@ -377,5 +378,5 @@ class Projector:
         )
         how |= {"whole": whole, "dims": self.sample_dims, "coordinates": {**self.coordinates, **own}}
         how["whitened"] = bool(raw.attributes.get("whiten", whiten)) if from_scores else None
-        squares = write_images(subspace, self.frame, collection, os.fspath(path), model=self.name, **how)
+        squares = write_images(subspace, self.frame, collection, expanded(path), model=self.name, **how)
         return written_compression(self, collection, len(subspace.components), squares)

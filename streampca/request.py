@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
+from .disk import expanded
 from .errors import RequestError, nearest
 from .units import whole_number
 
@@ -135,6 +136,8 @@ class Request:
     max_passes: int | None = None
 
     def __post_init__(self) -> None:
+        if self.scratch is not None:
+            object.__setattr__(self, "scratch", expanded(self.scratch))
         for name, known in (("method", METHODS), ("precision", PRECISIONS)):
             value = getattr(self, name)
             if value not in known:

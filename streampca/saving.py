@@ -21,6 +21,7 @@ from . import __version__
 from .blocks import Part
 from .checkpoint import Slots, is_slot
 from .collection import digest
+from .disk import expanded
 from .errors import ClusterLostError, DataError, OutputError, RequestError, Stopped
 from .events import Checkpoint, Listener, Warned
 from .execute import Saved
@@ -70,6 +71,9 @@ class Checkpointing:
     folder: str
     every: float = EVERY
     switch: Switch = field(default_factory=Switch)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", expanded(self.folder))
 
 
 def identity_of(

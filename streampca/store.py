@@ -8,6 +8,7 @@ without the attribute is somebody else's, and is left alone.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from .collection import Coordinate
 from .components import NAME as COMPONENTS
 from .components import PIECE, ComponentSink, StoredComponents
 from .disk import sync_files, sync_folder
-from .errors import ModelError, OutputError, first_line
+from .errors import ModelError, OutputError, RequestError, first_line
 from .outputs import discard, staged
 from .prepare import Preparation
 from .resumable import Begun, ResumableSink, unfinished_of
@@ -32,6 +33,7 @@ from .units import MIB
 Array = npt.NDArray[Any]
 
 FORMAT = 1
+_ENDING = re.compile(r"\.[^\W\d]\w*$")  # of a format; the .95 of model-0.95 is none
 PER_COMPONENT = ("explained_variance", "explained_variance_ratio", "singular_values", "error_bound", "angle_bound")
 SCALARS = ("total_weight", "outside")  # that a model may lack
 CHUNK_BYTES = 4 * MIB  # of one chunk: small enough to read a component alone, large enough for a disk
@@ -374,18 +376,20 @@ def check_model_output(path: str, *, overwrite: bool) -> None:
 
     Raises
     ------
+    RequestError
+        If the name has the ending of another format.
     OutputError
         If a complete model is there and `overwrite` is false, or something that is not ours is.
     """
-    if not os.path.lexists(path):
-        return
-    ours, complete = _is_ours(path)
+    ours, complete = _is_ours(path) if os.path.lexists(path) else (True, False)
     if not ours:
         raise OutputError(f"{path} exists and is not a model of streampca; choose another output.")
     if complete and not overwrite:
         raise OutputError(
             f"{path} exists already; choose another output, or replace it with --overwrite (overwrite=True)."
         )
+    if _ENDING.search(path.rstrip("/")) and not path.rstrip("/").lower().endswith(".zarr"):
+        raise RequestError(f"output {path} does not end in .zarr, and models are Zarr folders; choose such a name.")
 
 
 def _is_ours(path: str) -> tuple[bool, bool]:

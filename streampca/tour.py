@@ -12,6 +12,7 @@ from rich.markup import escape
 from . import plot
 from .beforehand import plan, prepared
 from .demo import labels_path, make_digits, make_patches
+from .disk import expanded
 from .fitting import fit_collection
 from .model import PCAModel
 from .readers import open_collection
@@ -41,7 +42,7 @@ def guided_tour(console: Console, folder: str, memory: str) -> None:
     memory : str
         Budget of each fit.
     """
-    began = time.perf_counter()
+    began, folder = time.perf_counter(), expanded(folder)
     os.makedirs(folder, exist_ok=True)
     console.print(f"[bold]Making two collections of 60000 images[/bold] in {escape(folder)} ...")
     digits = make_digits(os.path.join(folder, "digits.zarr"))

@@ -396,7 +396,7 @@ def test_collections_of_another_shape_or_kind(source, model):
 
 def test_outputs_with_other_endings(source, model):
     assert ".zarr, .npy, .csv" in refused("transform", model, source, "-o", "scores.txt", code=2)
-    assert "do not fit a csv" in refused("reconstruct", model, source, "-o", "images.csv", code=2)
+    assert "ends in none of .zarr, .npy;" in refused("reconstruct", model, source, "-o", "images.csv", code=2)
     assert not os.path.exists("images.csv")
 
 
@@ -496,7 +496,7 @@ def test_collections_say_what_they_are(source):
 def test_missing_folders_are_made(source, model, output):
     succeeded("transform", model, source, "-o", output, "-q")
     assert os.path.exists(output)
-    succeeded("fit", source, "-k", 2, "-o", f"newer/{output}", "-q")
+    succeeded("fit", source, "-k", 2, "-o", f"newer/{output}.zarr", "-q")
 
 
 def test_folder_that_is_a_file(source, model):

@@ -1,16 +1,23 @@
-"""Outputs are kept apart from what is read, however either is spelled."""
+"""Paths: outputs are kept apart from what is read, however either is spelled; the home folder; endings."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
-from shell import typed
+from shell import pictures, refused, succeeded, typed
 
+import streampca
+from streampca.copying import copy_collection
+from streampca.demo import make_digits
 from streampca.errors import RequestError
+from streampca.export import export_components
+from streampca.merging import merge
 from streampca.readers import check_apart, paths_of
+from streampca.report import write_report
 
 REPLACED, PART = "is what the run reads", "would become part of the collection"
 
@@ -76,3 +83,119 @@ def test_pictures_of_a_run_stay_out_of_its_images(place, directory):
     said = typed("run", "run.yaml", "--set", f"output.directory={directory}", "--set", "output.report=true")
     assert f"output {directory}/pictures/scree.png {PART}" in said.complaint
     assert said.code == 2
+
+
+# -- the home folder
+
+
+@pytest.fixture
+def home(here, monkeypatch):
+    """A home folder with images, labels and a list in it, beside the working folder."""
+    folder = here.parent / "home"
+    folder.mkdir()
+    monkeypatch.setenv("HOME", str(folder))
+    np.save(folder / "images.npy", pictures(40))
+    np.save(folder / "labels.npy", np.arange(40) % 3)
+    np.save(folder / "mask.npy", np.eye(8, 7, dtype=bool))
+    (folder / "list.txt").write_text("images.npy\n")
+    return folder
+
+
+def new_in(home):
+    """Names of what was made there, but for what matplotlib keeps in hidden folders."""
+    there = {"images.npy", "labels.npy", "mask.npy", "list.txt"}
+    return sorted(name for name in os.listdir(home) if name not in there and not name.startswith("."))
+
+
+def test_commands_expand_the_home_folder(here, home, undrawn):
+    about = ["--labels", "~/labels.npy", "--sample-weight", "~/labels.npy", "--mask", "~/mask.npy"]
+    how = ["--scratch", "~", "--checkpoint-every", 0, "-q"]
+    succeeded("fit", "~/images.npy", "-k", 2, "-o", "~/m.zarr", *about, *how)
+    succeeded("fit", "~/images.npy", "-k", 2, "-o", "~/whole.zarr", "--method", "covariance", "-q")
+    succeeded("transform", "~/m.zarr", "@~/list.txt", "-o", "~/s.csv", "-q")
+    succeeded("reconstruct", "~/m.zarr", "~/images.npy", "-o", "~/i.zarr", "-q")
+    succeeded("copy", "~/images.npy", "-o", "~/c.zarr", "-q")
+    succeeded("export", "~/m.zarr", "-o", "~/e.tif")
+    succeeded("report", "~/m.zarr", "-o", "~/r.html", "--pictures", "~/p", "--labels", "~/labels.npy", "-q")
+    succeeded("merge", "~/whole.zarr", "-o", "~/merged.zarr", "-q")
+    succeeded("inspect", "~/m.zarr")
+    made = ["c.zarr", "e.tif", "i.zarr", "m.zarr", "merged.zarr", "p", "r.html", "s.csv", "whole.zarr"]
+    assert new_in(home) == made
+    assert os.listdir(here) == []
+
+
+def test_run_files_expand_the_home_folder(here, home, undrawn):
+    (home / "run.yaml").write_text(
+        "collection: {source: ~/images.npy, labels: ~/labels.npy}\nprepare: {mask: ~/mask.npy}\n"
+        "fit: {n_components: 2, sample_weight: ~/labels.npy, scratch: '~'}\n"
+        "output: {directory: ~/out, transform: true, report: true, images: ~/i.npy, collection: ~/c.zarr}\n"
+    )
+    succeeded("run", "~/run.yaml", "--set", "prepare.mask=null", "-q")
+    (home / "apply.yaml").write_text(
+        "collection: {source: ~/images.npy}\nmodel: ~/out/model.zarr\noutput: {scores: ~/s.npy}\n"
+    )
+    succeeded("run", "~/apply.yaml", "-q")
+    assert new_in(home) == ["apply.yaml", "c.zarr", "i.npy", "out", "run.yaml", "s.npy"]
+    assert os.listdir(here) == []
+
+
+def test_python_expands_the_home_folder(here, home, undrawn):
+    x = streampca.open_collection("~/images.npy", labels="~/labels.npy")
+    how = {"n_components": 2, "method": "covariance", "scratch": "~", "checkpoint": "~/kept"}
+    model = streampca.fit("~/images.npy", output="~/fitted.zarr", sample_weight="~/labels.npy", **how)
+    streampca.StreamingPCA(2, checkpoint="~/kept").fit("~/images.npy")
+    model.save("~/saved.zarr")
+    loaded = streampca.load_model("~/saved.zarr", statistic=True)
+    loaded.write_scores(x, "~/s.npy", checkpoint="~/kept")
+    loaded.write_reconstruction(["~/images.npy"], "~/i.npy", checkpoint="~/kept")
+    copy_collection(x, "~/c.zarr")
+    export_components("~/saved.zarr", "~/e.npy")
+    write_report("~/saved.zarr", "~/r.html", pictures="~/p")
+    merge(["~/saved.zarr"], "~/merged.zarr")
+    streampca.plot.save(streampca.plot.scree(model), "~/scree.png")
+    make_digits("~/digits.zarr", n=5)
+    made = ["c.zarr", "digits-labels.npy", "digits.zarr", "e.npy", "fitted.zarr", "i.npy", "merged.zarr", "p", "r.html"]
+    assert new_in(home) == [*made, "s.npy", "saved.zarr", "scree.png"]
+    assert os.listdir(here) == []
+
+
+# -- endings
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("fit", "images.npy", "-k", 2, "-o", "m.h5"), "output m.h5 does not end in .zarr, and models are Zarr"),
+        (("merge", "model.zarr", "-o", "m.nc", "-q"), "output m.nc does not end in .zarr, and models are Zarr"),
+        (("transform", "model.zarr", "images.npy", "-o", "s.txt"), "output s.txt ends in none of .zarr, .npy, .csv"),
+        (("reconstruct", "model.zarr", "images.npy", "-o", "x.csv"), "output x.csv ends in none of .zarr, .npy;"),
+        (("copy", "images.npy", "-o", "c.npy"), "output c.npy does not end in .zarr, and copies are Zarr"),
+        (("export", "model.zarr", "-o", "e.csv"), "output e.csv ends in none of .tif, .tiff, .npy"),
+        (("report", "model.zarr", "-o", "r.pdf", "-q"), "output r.pdf ends in none of .html, .htm"),
+    ],
+)  # fmt: skip
+def test_endings_that_a_command_cannot_write_are_refused_by_name(source, model, words, problem):
+    assert problem in refused(*words, code=2)
+    assert sorted(os.listdir()) == ["images.npy", "model.zarr"]
+
+
+def test_run_files_are_refused_endings_that_cannot_be_written(source):
+    for key in ("model", "scores", "images", "collection"):
+        Path("run.yaml").write_text(f"collection: {{source: images.npy}}\noutput: {{{key}: x.pdf}}")
+        assert "output x.pdf " in refused("run", "run.yaml", code=2)
+        assert sorted(os.listdir()) == ["images.npy", "run.yaml"]
+
+
+@pytest.mark.parametrize("name", ["m.nc", "m.H5", "m.npy", "m.model/", "m.v2"])
+def test_models_are_saved_under_no_other_formats_name(model, name):
+    loaded = streampca.load_model(model)
+    with pytest.raises(RequestError, match=f"output {name} does not end in .zarr"):
+        loaded.save(name)
+    with pytest.raises(RequestError, match=f"output {name} does not end in .zarr"):
+        streampca.fit("images.npy", n_components=2, output=name)
+
+
+@pytest.mark.parametrize("name", ["m", "m.ZARR", "m.zarr/", "v0.95", "some.day/m"])
+def test_names_without_an_ending_stay_names_of_models(model, name):
+    streampca.load_model(model).save(name)
+    assert streampca.load_model(name).n_components == 3

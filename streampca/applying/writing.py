@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ..bill import Bill, Phase
 from ..blocks import Span, blocks_of
 from ..collection import Coordinate
+from ..disk import expanded
 from ..errors import BudgetError
 from ..events import BlockDone, Listener, PassFinished, PassStarted
 from ..locking import alone_in
@@ -109,8 +110,9 @@ def _write(
     **how: Any,
 ) -> float:
     """Write, while no other process writes the same; returns the squared error of images made of samples."""
-    with alone_in(checkpoint):
-        return _write_alone(work, function, table, path, checkpoint=checkpoint, **how)
+    folder = None if checkpoint is None else expanded(checkpoint)
+    with alone_in(folder):
+        return _write_alone(work, function, table, path, checkpoint=folder, **how)
 
 
 def _write_alone(

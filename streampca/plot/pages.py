@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from ..disk import expanded
 from ..errors import OutputError
 from ..outputs import staged
 from ..panels import DPI, Array, AxesGrid, new_figure
@@ -84,7 +85,7 @@ def save(figure_or_axes: Figure | Axes | AxesGrid, path: str | os.PathLike[str])
     kind = os.path.splitext(path)[1].lstrip(".").lower()
     if kind not in _figure_of(figure_or_axes).canvas.get_supported_filetypes():
         raise OutputError(f"{os.fspath(path)} has no ending that names a picture format; call it .png, .pdf or .svg.")
-    with staged(os.fspath(path)) as partial:
+    with staged(expanded(path)) as partial:
         encode(figure_or_axes, partial, kind)
 
 

@@ -23,6 +23,7 @@ from importlib.metadata import entry_points
 from typing import Any, TypedDict
 
 from ..collection import Chunks, Collection
+from ..disk import expanded
 from ..errors import RequestError, SourceError, without_secrets
 from ..events import Listener, check_listener, silent
 from . import sniff
@@ -193,7 +194,7 @@ def open_collection(
         _refuse_late(source, given)
     further = {
         "on_bad_file": on_bad_file,
-        "listing": None if listing is None else os.fspath(listing),
+        "listing": None if listing is None else expanded(listing),
         "listener": listener,
         "opened": _opened,
     }

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..collection import Array
+from ..disk import expanded
 from ..errors import SourceError, first_line
 from . import remote
 from .pictures.imagefile import read_picture
@@ -47,7 +48,7 @@ def read_scale(path: str) -> npt.NDArray[np.float64]:
 
 def _values(path: str, what: str) -> Array:
     """Numbers of a file; of an image in colour, whether a pixel is not black."""
-    path = os.path.expanduser(path)
+    path = expanded(path)
     if not remote.is_url(path) and not os.path.exists(path):
         raise SourceError(f"{what} {path} does not exist; check the path, or give {_WORDS[what]!r}.")
     if path.lower().endswith(".npy"):

@@ -11,6 +11,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from ..disk import expanded
 from ..errors import RequestError, SourceError, first_line, nearest
 from . import remote
 from .pictures.files import EXTENSIONS, MANY
@@ -38,7 +39,7 @@ def paths_of(source: Any) -> list[str]:
     if not isinstance(found, list):
         paths = [found]
     elif isinstance(source, (str, os.PathLike)):
-        paths = [*found, _list_file(os.path.expanduser(os.fspath(source)))]
+        paths = [*found, _list_file(expanded(source))]
     else:
         paths = found
     return [path for path in paths if isinstance(path, str) and not remote.is_url(path)]
@@ -105,16 +106,16 @@ def _spelled_out(source: Any) -> Any:
     if isinstance(source, os.PathLike):
         source = os.fspath(source)
     if isinstance(source, (list, tuple)) and all(isinstance(item, (str, os.PathLike)) for item in source):
-        return [os.path.expanduser(os.fspath(item)) for item in source]
+        return [expanded(item) for item in source]
     if isinstance(source, str) and remote.is_url(source):
         source = remote.local_path(source)
     if not isinstance(source, str) or remote.is_url(source):
         return source
-    source = os.path.expanduser(source)
+    source = expanded(source)
     if os.path.exists(source):
         return source
     if source.startswith("@"):
-        return _listed(source[1:])
+        return _listed(expanded(source[1:]))
     table = csv_column(source)
     if table is None:
         return source
@@ -124,7 +125,7 @@ def _spelled_out(source: Any) -> Any:
 
 def _list_file(source: str) -> str:
     """The file of ``@list.txt`` or ``table.csv:column``."""
-    return source[1:] if source.startswith("@") else source.rpartition(":")[0]
+    return expanded(source[1:]) if source.startswith("@") else source.rpartition(":")[0]
 
 
 def _listed(path: str) -> list[str]:
@@ -140,7 +141,7 @@ def _listed(path: str) -> list[str]:
 
 def _from(folder: str, path: str) -> str:
     """Return a path as seen from a folder; URLs and absolute ones stay as they are."""
-    return path if remote.is_url(path) else os.path.join(folder, os.path.expanduser(path))
+    return path if remote.is_url(path) else os.path.join(folder, expanded(path))
 
 
 def _parent_hint(path: str) -> str:

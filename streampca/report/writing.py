@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from ..collection import Collection
+from ..disk import expanded
 from ..errors import OutputError, SourceError, StreampcaError, first_line
 from ..events import Finished, Listener, Warned, check_listener, logged
 from ..model import PCAModel, load_model
-from ..outputs import check_file, staged
+from ..outputs import check_ending, check_file, staged
 from ..readers import Opened, Opening, check_apart, given_of, open_collection, paths_of
 from ..units import whole_number
 from .contents import LEFT_OUT, page_of
@@ -24,6 +25,7 @@ from .survey import survey
 from .words import shown_name
 
 EXAMINED = 200_000  # samples, unless more or fewer are asked for
+ENDINGS = (".html", ".htm")
 
 
 def write_report(
@@ -46,7 +48,7 @@ def write_report(
     model : PCAModel or path
         The model.
     path : path
-        The file to write.
+        The file to write, ``.html``.
     collection : path, glob, list of paths, array or Collection, optional
         Raw samples of the model's kind, see `open_collection`; by default those the model was fitted on, opened as
         they were then, if that is still possible and they have not changed. Otherwise a warning and the report say
@@ -88,10 +90,11 @@ def write_report(
     check_kind(picture_format)
     if examine is not None:
         whole_number(examine, "examine", least=1, example="20000, or None for all samples (--examine all)")
-    places = Places(os.fspath(path), None if pictures is None else os.fspath(pictures), picture_format, overwrite)
+    places = Places(expanded(path), None if pictures is None else expanded(pictures), picture_format, overwrite)
     places.check()
     found = model if isinstance(model, PCAModel) else load_model(model, memory=memory)
     check_apart(places.files, _read_from(found, collection))
+    check_ending(places.path, ENDINGS)
     raw, missing = (open_collection(collection, **opening), "") if collection is not None else _fitted(found, opening)
     seen = None if raw is None else survey(found, raw, memory=memory, examine=examine, listener=listener)
     if missing:

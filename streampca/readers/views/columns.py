@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...collection import Array, Collection, unmasked
+from ...disk import expanded
 from ...errors import RequestError, SourceError, first_line, nearest
 from ..idx import is_idx, read_idx
 from .chosen import Chosen
@@ -55,7 +56,7 @@ def open_column(source: Any, collection: Collection) -> Array:
     if isinstance(source, str) and source == "folder":
         return _folders(collection)
     subject = f"column {source}" if isinstance(source, str) else "the column given"
-    values = _read(os.path.expanduser(source)) if isinstance(source, str) else _array(source, subject)
+    values = _read(expanded(source)) if isinstance(source, str) else _array(source, subject)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1 or values.dtype.kind not in "biufUS":
