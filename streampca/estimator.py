@@ -38,7 +38,8 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         A number of components; a fraction of the variance, between 0 and 1; or None for min(n_samples - 1,
         n_features).
     whiten : bool, default=False
-        Divide scores by the standard deviation along each component.
+        Divide scores by the standard deviation along each component; those along components whose variance is no more
+        than rounding become 0.
     method : {"auto", "covariance", "dual", "randomized"}, default="auto"
         How; "auto" lets the plan choose.
     memory : int or str, optional

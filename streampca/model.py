@@ -79,12 +79,9 @@ class PCAModel(Projector):
         The mergeable statistic, where kept.
     """
 
-    error_bound: Float64
     angle_bound: Float64
     total_variance: float
-    n_samples: int
     total_weight: float | None = None
-    variance_bound: Float64 | None = None
     outside: float | None = None
     eigenvalues: Float64 | None = None
     statistic: Accumulator | None = None

@@ -38,6 +38,7 @@ from .labelled import COMPONENT, Labelled, check_directions, component_numbers, 
 from .prepare import Frame, Preparation, Prepared, check_raw, given_shape
 from .readers import Collection, open_collection
 from .subspace import Subspace, working_dtype
+from .trust import null_directions
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -82,9 +83,12 @@ class Projector:
     components: Array | StoredComponents
     mean: Float64
     explained_variance: Float64
+    error_bound: Float64
+    n_samples: int
     sample_dims: tuple[str, ...]
     raw_shape: tuple[int, ...]
     raw_kind: str
+    variance_bound: Float64 | None = None
     coordinates: Mapping[str, Coordinate] = field(default_factory=dict)
     mask: npt.NDArray[np.bool_] | None = None
     preparation: Preparation = field(default_factory=Preparation)
@@ -106,7 +110,8 @@ class Projector:
         """Mean and components as plain rows of features, without names."""
         own, features = self.components, self.frame.features
         rows = own.rows if isinstance(own, StoredComponents) else features(own)
-        return Subspace(features(self.mean[None])[0], rows, self.explained_variance)
+        null = null_directions(self, self.frame.n_features)
+        return Subspace(features(self.mean[None])[0], rows, np.where(null, 0.0, self.explained_variance))
 
     @property
     def frame(self) -> Frame:
@@ -125,7 +130,8 @@ class Projector:
             must be of the dtype kind the model was fitted on. The axes of one sample in an `xarray.DataArray` are
             those of the model's names, or the last ones where it has none of these names.
         whiten : bool, default=False
-            Divide by the standard deviation along each component.
+            Divide by the standard deviation along each component. Scores along null components, whose variance is
+            no more than rounding, are then 0.
 
         Returns
         -------

@@ -92,7 +92,7 @@ class Subspace:
     components : ndarray or FeatureRows of shape (k, p)
         Orthonormal rows, float32 or float64.
     variance : ndarray of shape (k,)
-        Variances along the components, for whitening.
+        Variances along the components, for whitening and T2; 0 of a null direction.
     """
 
     mean: Float64
@@ -166,8 +166,9 @@ class Subspace:
         return scores
 
     def whitened(self, scores: Array) -> Array:
-        """Divide scores by the standard deviation along each component, in place."""
-        scores /= self._deviations().astype(scores.dtype)
+        """Divide scores by the standard deviation along each component, in place; those of null directions become 0."""
+        deviations = self._deviations()
+        scores /= np.where(deviations > 0, deviations, np.inf).astype(scores.dtype)
         return scores
 
     def unwhitened(self, scores: Array) -> Array:
@@ -216,8 +217,8 @@ class Subspace:
 
     def precisions(self, dtype: npt.DTypeLike) -> Float64:
         """Reciprocals of the variances, shape (k,); 0 of those that scores of a dtype do not tell from rounding."""
-        known = self.variance > np.finfo(dtype).eps * self.variance[0]
-        return np.divide(1.0, self.variance, out=np.zeros(len(self.variance)), where=known)
+        variance = self._known(dtype)
+        return np.divide(1.0, variance, out=np.zeros(len(variance)), where=variance > 0)
 
     def _centred(self, rows: Array) -> Array:
         """Rows less the mean, in the working dtype."""
@@ -234,6 +235,12 @@ class Subspace:
         left = self.mean - self.mean.astype(np.float32)
         return cast("Array", self.components) @ left.astype(np.float32)
 
+    def _known(self, dtype: npt.DTypeLike) -> Float64:
+        """Return the variances, shape (k,), with 0 for those that scores of a dtype do not tell from rounding."""
+        return np.where(self.variance > np.finfo(dtype).eps * self.variance[0], self.variance, 0.0)
+
     def _deviations(self) -> Float64:
-        floor = np.finfo(np.float64).tiny
-        return np.sqrt(np.maximum(self.variance, floor))
+        """Return the standard deviations, shape (k,); 0 of a null direction."""
+        # Not by the dtype of the scores: their rounding is small beside every deviation that is kept, and going back
+        # has to undo whitening whatever dtype the scores were stored in meanwhile.
+        return np.sqrt(self._known(np.float64))

@@ -20,8 +20,8 @@ LISTED = 4  # groups of components named in a sentence
 _DEGREES = 0.001  # of an angle; less is not worth a figure
 
 
-class Numbers(Protocol):
-    """What is asked of a `PCAModel`."""
+class Bounded(Protocol):
+    """Variances with bounds on their errors."""
 
     @property
     def explained_variance(self) -> Float64:
@@ -32,12 +32,20 @@ class Numbers(Protocol):
         """Bounds of relative residuals, shape (k,)."""
 
     @property
-    def angle_bound(self) -> Float64:
-        """Bounds of angles, radians, shape (k,)."""
-
-    @property
     def variance_bound(self) -> Float64 | None:
         """Bounds of relative errors of the variances, shape (k,), where they are sharper."""
+
+    @property
+    def n_samples(self) -> int:
+        """Samples fitted."""
+
+
+class Numbers(Bounded, Protocol):
+    """What is asked of a `PCAModel`."""
+
+    @property
+    def angle_bound(self) -> Float64:
+        """Bounds of angles, radians, shape (k,)."""
 
     @property
     def eigenvalues(self) -> Float64 | None:
@@ -50,10 +58,6 @@ class Numbers(Protocol):
     @property
     def total_variance(self) -> float:
         """Sum of all variances."""
-
-    @property
-    def n_samples(self) -> int:
-        """Samples fitted."""
 
 
 @dataclass(frozen=True)
@@ -115,9 +119,20 @@ def trust_of(model: Numbers) -> Trust:
     )
 
 
-def sharpest_bounds(model: Numbers) -> Float64:
+def sharpest_bounds(model: Bounded) -> Float64:
     """Bound on the relative error of each variance, shape (k,); NaN where it is not known."""
     return model.error_bound if model.variance_bound is None else np.fmin(model.error_bound, model.variance_bound)
+
+
+def null_directions(model: Bounded, n_features: int) -> npt.NDArray[np.bool_]:
+    """Return which components have a variance that is no more than rounding, shape (k,).
+
+    A component is null where its variance lies below the rounding of float64, eps max(n, p) times the first variance,
+    or below the bound on its own error, where that is known: single-precision products round far above the former.
+    """
+    values = model.explained_variance
+    rounding = np.finfo(np.float64).eps * max(model.n_samples, n_features) * values[0]
+    return np.asarray((values <= rounding) | (sharpest_bounds(model) >= 1))
 
 
 def digits_of(bound: float) -> int | None:

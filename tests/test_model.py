@@ -17,6 +17,7 @@ import xarray
 import zarr
 from PIL import Image
 from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
 
 import streampca
 from streampca.errors import ModelError, OutputError, RequestError
@@ -393,7 +394,36 @@ def test_whitened_scores_have_unit_variance(model, whole, digits):
         np.testing.assert_allclose(scores.mean(axis=0), 0, atol=1e-5)
         np.testing.assert_allclose(scores.std(axis=0, ddof=1), 1, rtol=1e-5)
         np.testing.assert_allclose(fitted.inverse_transform(scores, whiten=True), fitted.reconstruct(digits), atol=1e-3)
-    assert np.isfinite(whole.transform(digits, whiten=True)).all()  # pixels that never change have no variance
+
+
+@pytest.mark.parametrize("precision", ["single", "double"])
+def test_whitened_scores_equal_those_of_pca_and_are_0_along_null_directions(digits, precision, tmp_path):
+    """Three pixels never change: of 64 components 61 have a variance."""
+    streampca.fit(digits, n_components=None, precision=precision, output=tmp_path / "m.zarr")
+    fitted, rows = load_model(tmp_path / "m.zarr"), digits.reshape(len(digits), -1).astype(np.float64)
+    theirs = PCA(n_components=61, whiten=True, svd_solver="full").fit(rows).transform(rows)
+    fitted.write_scores(digits, tmp_path / "s.npy", whiten=True)
+    fitted.write_reconstruction(tmp_path / "s.npy", tmp_path / "back.npy", whiten=True)
+    lazy = fitted.transform(da.from_array(digits, chunks=(600, 8, 8)), whiten=True)
+    for ours in (fitted.transform(digits, whiten=True), lazy.compute(scheduler="sync"), np.load(tmp_path / "s.npy")):
+        np.testing.assert_allclose(np.abs(ours[:, :61]), np.abs(theirs), atol=1e-6)
+        np.testing.assert_array_equal(ours[:, 61:], 0)
+        np.testing.assert_allclose(fitted.inverse_transform(ours, whiten=True), digits, atol=1e-9)
+    np.testing.assert_allclose(np.load(tmp_path / "back.npy"), digits, atol=1e-9)
+
+
+@pytest.mark.parametrize("precision", ["single", "double"])
+def test_a_variance_below_its_own_bound_is_null(precision):
+    """Products of fractions round: in single precision, far above the rounding of float64."""
+    rng = np.random.default_rng(0)
+    rows = (rng.normal(size=(300, 6)) @ rng.normal(size=(6, 20))).astype(np.float32)
+    fitted = streampca.fit(rows, n_components=None, precision=precision)
+    scores = fitted.transform(rows, whiten=True)
+    above = fitted.explained_variance[6] > 300 * np.finfo(np.float64).eps * fitted.explained_variance[0]
+    assert above == (precision == "single")
+    np.testing.assert_array_equal(scores[:, 6:], 0)
+    np.testing.assert_allclose(scores[:, :6].std(axis=0, ddof=1), 1, rtol=1e-4)
+    np.testing.assert_allclose(fitted.hotelling_t2(rows), np.square(scores).sum(axis=1), rtol=1e-3)
 
 
 def test_going_back_is_reconstructing(model, digits):
