@@ -239,13 +239,13 @@ def test_default_keeps_95_percent(tmp_path, source):
 
 
 @pytest.mark.parametrize(("asked", "says"), [
-    ("1.0", "1 for one component or None for all"),
-    ("abc", "give a count (50), a fraction (0.95), a rule"),
+    ("1.0", "1 for one component, or all."),
+    ("abc", "give such as 50, 0.95, a rule (elbow, mp, mle) or all"),
     ("0", "whole number of at least 1"),
     ("-3", "whole number of at least 1"),
     ("1.5", "whole number of at least 1"),
-    ("nan", "give a count (50), a fraction (0.95), a rule"),
-    ("1e999", "finite number"),
+    ("nan", "give such as 50, 0.95, a rule"),
+    ("1e999", "neither a whole number"),
 ])  # fmt: skip
 def test_numbers_of_components_that_are_none(tmp_path, source, asked, says):
     said = typed("fit", source, "-k", asked, "-o", tmp_path / "m.zarr", "-q")
