@@ -7,18 +7,21 @@ import hashlib
 import math
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import zip_longest
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from .errors import RequestError, SourceError
+from .errors import ChangedError, DataError, RequestError, SourceError
 from .notebook import collection_html
 
 Array = npt.NDArray[Any]
 
 COLOURS = (3, 4)  # lengths of a last axis that is taken for colours when axes have no names
+MOST_STATES = 256  # groups of samples of which a state is kept: some 6 kB of text in a model
 
 
 class Chunks(NamedTuple):
@@ -37,6 +40,24 @@ class Coordinate(NamedTuple):
     values: Array
     attributes: Mapping[str, Any] = {}
     axis: str = ""
+
+
+class State(NamedTuple):
+    """State of what a group of samples is read from.
+
+    Attributes
+    ----------
+    first : int
+        First sample of the group; the group ends where the next one begins.
+    what : str
+        Name for messages: a file, or the first and last of several.
+    state : str
+        Text that changes when the data do, such as a file's size and time of change.
+    """
+
+    first: int
+    what: str
+    state: str
 
 
 class Skipped(NamedTuple):
@@ -225,9 +246,33 @@ class Collection(abc.ABC):
         where = self.where(index)
         return where if where.startswith("sample ") else f"{where} (sample {index})"
 
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return the states of what samples are read from, by groups of samples in ascending order.
+
+        Readers define it, and views derive theirs from the collection below; fingerprints and every comparison of a
+        source with itself at another time are made of it. By default nothing is known, and no change is noticed.
+
+        Parameters
+        ----------
+        now : bool, default=False
+            Return the states at the time of the call rather than those at the time when the source was opened.
+
+        Returns
+        -------
+        list of State
+            At most about `MOST_STATES`. The first group begins at sample 0. Groups have a power of two of entries, so
+            that those of a collection to which samples were added begin where they did.
+
+        Raises
+        ------
+        SourceError
+            If a source cannot be asked for its state.
+        """
+        return [State(0, self.source, "")]
+
     def fingerprint(self) -> str:
-        """Return a short text that changes when the source does, for files by their sizes and times."""
-        return digest(self.source, self.shape, self.dtype.str)
+        """Return a short text that changes when the source does: a digest of `states`, source, shape and dtype."""
+        return fingerprint_of(self, self.states())
 
 
 def sample_dims(collection: Collection) -> tuple[str, ...]:
@@ -241,6 +286,85 @@ def sample_dims(collection: Collection) -> tuple[str, ...]:
     if len(shape) == 3:
         return ("y", "x", "channel") if shape[-1] in COLOURS else ("z", "y", "x")
     return tuple(f"axis_{number}" for number in range(len(shape)))
+
+
+def fingerprint_of(collection: Collection, states: Sequence[State]) -> str:
+    """Return the fingerprint of a collection whose states are known already."""
+    return digest(collection.source, collection.shape, collection.dtype.str, encoded_states(states))
+
+
+def encoded_states(states: Sequence[State]) -> str:
+    """Return states as one line of text, ``"0:1f3a... 4:90bc..."``, for `first_change` to compare others with."""
+    return " ".join(f"{first}:{digest(state)}" for first, _, state in states)
+
+
+def first_change(before: str | Sequence[State], states: Sequence[State]) -> str | None:
+    """Return the name of the first group whose state differs from an earlier one; None where all are the same.
+
+    Earlier states may be encoded; names are theirs where they have any, as files may be gone since.
+    """
+    known, text = (states, before) if isinstance(before, str) else (before, encoded_states(before))
+    pairs = zip_longest(text.split(), encoded_states(states).split())
+    at = next((at for at, (one, other) in enumerate(pairs) if one != other), None)
+    if at is None:
+        return None
+    return (known[at] if at < len(known) else states[min(at, len(states) - 1)]).what
+
+
+def group_size(count: int) -> int:
+    """Return the smallest power of two of entries to a group that makes at most `MOST_STATES` groups of `count`."""
+    return 1 << max(0, (-(-count // MOST_STATES) - 1).bit_length())
+
+
+def span_of(first: str, last: str) -> str:
+    """Name a group of files by its first and last one."""
+    return first if first == last else f"one of {first} to {last}"
+
+
+def with_ends(states: Sequence[State], n: int) -> Iterator[tuple[State, int]]:
+    """Yield each state with where its group ends; states that begin at the same sample concern the same group."""
+    firsts = sorted({state.first for state in states})
+    ends = dict(zip(firsts, [*firsts[1:], n], strict=True))
+    for state in states:
+        yield state, ends[state.first]
+
+
+@contextmanager
+def unchanged(collection: Collection, states: Sequence[State] | None = None) -> Iterator[None]:
+    """Refuse what was read of a source that changed meanwhile.
+
+    Parameters
+    ----------
+    collection : Collection
+        Read inside the block.
+    states : sequence of State, optional
+        What its states must be when the block ends; those of when it was opened by default. For an array in memory
+        that is when the block begins.
+
+    Raises
+    ------
+    ChangedError
+        If they differ at the end of the block, whether it ended well or because samples could not be read or used.
+    """
+    before = collection.states() if states is None else states
+    try:
+        yield
+    except (SourceError, DataError) as error:
+        changed = first_change(before, collection.states(now=True))
+        if changed is None:
+            raise
+        raise _changed(changed, collection) from error
+    changed = first_change(before, collection.states(now=True))
+    if changed is not None:
+        raise _changed(changed, collection)
+
+
+def _changed(what: str, collection: Collection) -> ChangedError:
+    within = "" if collection.source in what else f" ({collection.source})"
+    return ChangedError(
+        f"{what} was changed while it was read{within}: what was made of it is of no one state of the data, and is not "
+        "kept. Leave the data as they are, and run the same again."
+    )
 
 
 def digest(*parts: object) -> str:

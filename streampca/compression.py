@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ import numpy.typing as npt
 
 from .applying import refuse_bad, rows_beside
 from .blocks import Span, blocks_of
+from .collection import unchanged
 from .errors import ModelError, RequestError
 from .prepare import Preparation, Prepared
 from .readers import Collection
@@ -225,7 +227,8 @@ def measured_compression(
             f"{samples.source} has {samples.n_samples} samples and {against.source}, to compare them with, has "
             f"{against.n_samples}; give one for each, in the same order."
         )
-    errors, given = _squared_errors(model, samples, against, memory)
+    with unchanged(samples), nullcontext() if against is None else unchanged(against):
+        errors, given = _squared_errors(model, samples, against, memory)
     features = samples.n_samples * model.n_features
     dtype = working_dtype(samples.dtype, model.components.dtype)
     return Compression(

@@ -21,7 +21,7 @@ import zarr
 from . import boxes
 from .bill import RUNTIME_BYTES, Phase
 from .boxes import Box, box_of, flat_range
-from .collection import Chunks, Collection, sample_dims
+from .collection import Chunks, Collection, sample_dims, unchanged
 from .disk import expanded
 from .errors import BudgetError, OutputError, RequestError
 from .events import BlockDone, Finished, Listener, PassFinished, PassStarted, check_listener, silent
@@ -102,7 +102,7 @@ def copy_collection(
     BudgetError
         If not even the smallest tile fits; before any data is read.
     SourceError
-        If the collection cannot be read.
+        If the collection cannot be read; as a ChangedError, if it changed since it was opened.
     """
     check_listener(listener)
     path = expanded(path)
@@ -112,7 +112,8 @@ def copy_collection(
     began = time.perf_counter()
     with staged(path) as partial:
         sink = ZarrSink(partial, _table(source, plan))
-        _write_tiles(source, plan, sink, listener)
+        with unchanged(source):
+            _write_tiles(source, plan, sink, listener)
         sink.close()
         _check(partial, path, source)
     listener(Finished("copy", time.perf_counter() - began))

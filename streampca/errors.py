@@ -36,6 +36,10 @@ class SourceError(StreampcaError, ValueError):
     """A path, URL or object that cannot be read as a collection: missing, broken, ambiguous or of an unknown format."""
 
 
+class ChangedError(SourceError):
+    """A source that changed while it was read: what was made of it is of no one state of the data."""
+
+
 class DataError(StreampcaError, ValueError):
     """Values no analysis can use: NaN or infinity, one sample only, no variance at all."""
 

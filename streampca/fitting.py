@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from .beforehand import asked, check_options, plan_collection, prepared
 from .blocks import Part, part_of
-from .collection import sample_dims
+from .collection import State, encoded_states, fingerprint_of, sample_dims
 from .components import ComponentSink
 from .compression import original_bytes
 from .disk import expanded
@@ -124,7 +124,7 @@ def fit(
     Raises
     ------
     SourceError
-        If the source cannot be read.
+        If the source cannot be read; as a ChangedError, if it changed since it was opened.
     DataError
         If it has one sample only, NaN or infinity, or no variance.
     RequestError
@@ -207,10 +207,10 @@ def _fitted(
     listener: Listener,
 ) -> PCAModel:
     """See `fit_collection`."""
-    began = time.perf_counter()
+    began, states = time.perf_counter(), collection.states()
     saver = None
     if checkpoint is not None:
-        identity = identity_of(collection, request, weights_digest(weights), part)
+        identity = identity_of(collection, request, weights_digest(weights), part, states)
         saver = Saver(checkpoint, identity, anew=place is not None and place.overwrite, listener=listener)
     before = {} if saver is None else {"memory": saver.memory, "workers": saver.workers}
     with as_of(runner):
@@ -223,11 +223,14 @@ def _fitted(
         scratch = saver.scratch
     meter = PeakMeter()
     keep = None if saver is None else saver.stage
-    job = Job(collection, chosen, runner, weights=weights, listener=listener, keep=keep, scratch=scratch)
+    how: dict[str, Any] = {"weights": weights, "listener": listener, "keep": keep, "scratch": scratch}
+    job = Job(collection, chosen, runner, states=states, **how)
 
     def about(found: Decomposition) -> dict[str, Any]:
         seconds = time.perf_counter() - began
-        return provenance_of(_data(collection, weights, part), chosen, found, seconds=seconds, peak=meter.peak())
+        return provenance_of(
+            _data(collection, states, weights, part), chosen, found, seconds=seconds, peak=meter.peak()
+        )
 
     with nullcontext() if saver is None else saver.running():
         if chosen.stored and place is not None:
@@ -271,12 +274,13 @@ def _model(collection: Prepared, found: Decomposition, provenance: dict[str, Any
     )
 
 
-def _data(collection: Prepared, weights: Float64 | None, part: Part | None) -> dict[str, Any]:
+def _data(collection: Prepared, states: Sequence[State], weights: Float64 | None, part: Part | None) -> dict[str, Any]:
     """What a model's provenance says of the data."""
     units = collection.raw.attributes.get("units")
     data = {
         "source": collection.source,
-        "fingerprint": collection.fingerprint(),
+        "fingerprint": fingerprint_of(collection, states),
+        "states": encoded_states(states),
         "dtype": collection.raw.dtype.str,
         "nbytes": original_bytes(collection.raw),
         "units": units if isinstance(units, str) else None,

@@ -33,6 +33,8 @@ from .units import parse_bytes
 
 PathLike = str | os.PathLike[str]
 
+KIND = "kind of fingerprint"  # 1 of versions that kept no states of the data, 2 of a digest of these
+
 
 def merge(
     parts: PathLike | Iterable[PathLike | PCAModel],
@@ -168,10 +170,10 @@ class _Piece:
             )
         part = Part(*about["part"]) if "part" in about else None
         data = {key: about.get(key) for key in ("source", "fingerprint", "sample_weight")}
-        alike = _alike(model)
+        alike, kind = _alike(model), 1 + ("states" in about)
         if part is not None:
-            alike |= {"parts": part.of, "n_samples": about["n_samples"], **data}
-        data |= {"n_samples": model.n_samples, "mean": _digest(model.mean)}
+            alike |= {"parts": part.of, "n_samples": about["n_samples"], KIND: kind, **data}
+        data |= {"n_samples": model.n_samples, "mean": _digest(model.mean), KIND: kind}
         return cls(name, source, part, about, alike, data)
 
     def load(self) -> PCAModel:
@@ -286,7 +288,7 @@ def _whole(pieces: list[_Piece]) -> tuple[dict[str, Any], Problem, Request]:
     skipped = first.about.get("skipped") or []
     if first.part is not None:
         data = {name: first.data[name] for name in ("source", "fingerprint", "sample_weight")}
-        data |= {name: first.about.get(name) for name in ("dtype", "nbytes", "units", "opened")}
+        data |= {name: first.about.get(name) for name in ("states", "dtype", "nbytes", "units", "opened")}
         data |= {"skipped": skipped, "parts": first.part.of}
         return data, replace(problem, n_samples=first.about["n_samples"]), request
     merged = [entry for piece in pieces for entry in piece.about.get("merged", [piece.data])]
@@ -310,9 +312,12 @@ def _whole(pieces: list[_Piece]) -> tuple[dict[str, Any], Problem, Request]:
 def _check_apart(merged: list[Mapping[str, Any]]) -> None:
     """Refuse to count the samples of one collection twice."""
     seen: set[tuple[Any, ...]] = set()
+    kinds: dict[tuple[Any, ...], int] = {}
     for entry in merged:
-        identity = entry["fingerprint"], entry["mean"]
-        if identity in seen:
+        identity, kind = (entry["fingerprint"], entry["mean"]), entry.get(KIND, 1)
+        # Where fingerprints are of two kinds, the same samples have different ones.
+        known = kinds.setdefault((entry["source"], entry["n_samples"], entry["mean"]), kind)
+        if identity in seen or known != kind:
             raise ModelError(f"{entry['source']} is in two of the models to merge; leave one of them out.")
         seen.add(identity)
 

@@ -17,6 +17,7 @@ from .applying import check_foreseen
 from .asked import cluster_of, open_run, preparation_of, request_of
 from .beforehand import plan_collection, prepared
 from .blocks import part_of
+from .collection import fingerprint_of, first_change
 from .compression import Compression
 from .config import Run
 from .copying import check_copy, copy_collection
@@ -332,8 +333,12 @@ def _change(task: _Fit, model: PCAModel) -> str | None:
         return f"source {fitted.get('source')!r} and this run has {source!r}"
     if fitted.get("sample_weight") != weights_digest(task.weights):
         return "other sample weights"
-    if fitted.get("fingerprint") != collection.fingerprint():
-        return f"other data: {source} has changed since, or is opened with other options (key, select, samples ...)"
+    if "states" not in fitted:
+        return "an earlier version, which noted too little of the data to tell whether they have changed"
+    states = collection.states()
+    if fitted.get("fingerprint") != fingerprint_of(collection, states):
+        changed = first_change(fitted["states"], states) or source
+        return f"other data: {changed} has changed since, or is opened with other options (key, select, samples ...)"
     return None
 
 

@@ -8,7 +8,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,9 +20,9 @@ import numpy.typing as npt
 from . import __version__
 from .blocks import Part
 from .checkpoint import Slots, is_slot
-from .collection import digest
+from .collection import State, digest, first_change
 from .disk import expanded
-from .errors import ClusterLostError, DataError, OutputError, RequestError, Stopped
+from .errors import ChangedError, ClusterLostError, DataError, OutputError, RequestError, Stopped
 from .events import Checkpoint, Listener, Warned
 from .execute import Saved
 from .execute.protocol import Stateful
@@ -36,6 +36,7 @@ from .units import MIB, format_seconds
 
 Array = npt.NDArray[Any]
 
+STATES = "states of the source"  # what an identity calls them
 FIT = "fit"  # what is kept in a folder that may hold more
 FOLDER = ".streampca-checkpoint"  # what the name of a folder ends in that lies beside an output
 EVERY = 30.0  # seconds between saves, or more ...
@@ -77,9 +78,13 @@ class Checkpointing:
 
 
 def identity_of(
-    collection: Prepared, request: Request, digest_of_weights: str | None, part: Part | None
+    collection: Prepared,
+    request: Request,
+    digest_of_weights: str | None,
+    part: Part | None,
+    states: Sequence[State],
 ) -> dict[str, Any]:
-    """Which fit it is, as plain data: what is asked, and of which data."""
+    """Which fit it is, as plain data: what is asked, and of which data, by their states."""
     preparation, scale = collection.preparation, collection.preparation.scale
     asked = {name: value for name, value in vars(request).items() if name not in HOW or name == "memory"}
     return {
@@ -90,9 +95,14 @@ def identity_of(
         "scale": digest(scale.tobytes()) if isinstance(scale, np.ndarray) else scale,
         "part": part and list(part),
         "sample_weight": digest_of_weights,
-        "fingerprint of the source": collection.fingerprint(),
         "version of streampca": __version__,
+        "number of samples": collection.n_samples,
+        STATES: [list(state) for state in states],
     }
+
+
+def _states(plain: Sequence[Sequence[Any]]) -> list[State]:
+    return [State(*state) for state in plain]
 
 
 def check_apart(folder: str, output: str | None) -> None:
@@ -160,10 +170,13 @@ class Saver:
             if before.get(key) == value:
                 continue
             differs = f"{self.folder} holds the beginning of a fit with {key} {before.get(key)!r}"
+            now = f", and this one has {value!r}"
+            if key == STATES:
+                changed = first_change(_states(before.get(key, [])), _states(value))
+                differs, now = f"{self.folder} holds the beginning of a fit of other data: {changed} has changed", ""
             if not anew:
                 raise OutputError(
-                    f"{differs}, and this one has {value!r}; give what that one had to go on with it, or remove the "
-                    "folder to start again."
+                    f"{differs}{now}; give what that one had to go on with it, or remove the folder to start again."
                 )
             self._listener(Warned(f"{differs}; this one begins anew."))
             self.clear()
@@ -235,7 +248,7 @@ class Saver:
         """Remove what was saved when the fit is complete, or when it cannot be: data that will not do are changed."""
         try:
             yield
-        except DataError:
+        except (DataError, ChangedError):
             self.clear()
             raise
         except ClusterLostError as error:

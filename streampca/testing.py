@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from .accumulate import Accumulator
-from .collection import Array
+from .collection import MOST_STATES, Array
 from .readers import Collection
 
 if not __debug__:
@@ -156,6 +156,17 @@ class CollectionContract:
         assert collection.fingerprint() == before
         other = pickle.loads(pickle.dumps(collection))  # noqa: S301 - our own bytes
         assert other.fingerprint() == before
+
+    def test_states_are_those_of_groups_in_order(self, collection: Collection) -> None:
+        """There are few, the first begins at the first sample, and asked for again they are the same."""
+        states = collection.states()
+        firsts = [state.first for state in states]
+        assert firsts[0] == 0
+        assert firsts == sorted(firsts)
+        assert firsts[-1] < collection.n_samples
+        assert len(states) <= MOST_STATES + 1
+        assert all(state.what and state.state for state in states)
+        assert collection.states(now=True) == states
 
 
 def assert_same_rows(read: Array, expected: Array) -> None:

@@ -230,7 +230,7 @@ def test_a_source_that_changed_is_refused(tmp_path):
     with pytest.raises(Died):
         run(path, "sweep", folder, dying(2))
     np.save(path, x + 1)
-    with pytest.raises(OutputError, match=r"fingerprint of the source '\w+', and this one has '\w+'"):
+    with pytest.raises(OutputError, match=r"fit of other data: \S+x\.npy has changed; give what that one had"):
         run(path, "sweep", folder)
 
 

@@ -6,7 +6,7 @@ import re
 import numpy as np
 
 from streampca import Collection
-from streampca.collection import digest, file_state, refuse_key
+from streampca.collection import State, digest, file_state, refuse_key
 from streampca.errors import RequestError, SourceError
 from streampca.readers import Format
 
@@ -21,6 +21,7 @@ class RawFile(Collection):
         self.source = path
         self.shape = tuple(int(length) for length in shape.split("x"))
         self.dtype = np.dtype(dtype).newbyteorder("<")
+        self.state = digest(file_state(path))
         size = os.path.getsize(path)
         if size != self.nbytes:
             raise SourceError(f"{path} has {size} bytes and its name says {self.nbytes}; copy it again.")
@@ -37,9 +38,9 @@ class RawFile(Collection):
                     raise SourceError(f"{self.source} ends before sample {sample} does; copy it again.")
         return out
 
-    def fingerprint(self):
-        """Change when the file does, so that a run that was stopped does not go on with other data."""
-        return digest(self.source, file_state(self.source))
+    def states(self, *, now=False):
+        """Tell the file as it was opened from what it is now: no run goes on with other data."""
+        return [State(0, self.source, digest(file_state(self.source)) if now else self.state)]
 
 
 def open_raw(source, *, key=None, sample_axes=None, select=None):

@@ -48,7 +48,7 @@ def lazy_rows(collection: Collection, block_rows: int | None = None) -> da.Array
     whole = rows // collection.chunks.samples * collection.chunks.samples
     rows = min(whole or rows, collection.n_samples)
     source, meta = _Rows(collection), np.empty((0, 0), collection.dtype)
-    # A name of its own: by fingerprint, of which an array in memory has a rough one, dask would take one for another.
+    # A name of its own: of an array in memory a fingerprint covers some values, and dask would take one for another.
     return da.from_array(source, chunks=(rows, -1), name=False, asarray=False, meta=meta)
 
 

@@ -20,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..checkpoint import Slots
+from ..collection import encoded_states, first_change, unchanged
 from ..components import StoredRows
 from ..disk import sync_folder
-from ..errors import DataError, OutputError
+from ..errors import ChangedError, DataError, OutputError
 from ..events import BlockDone, Checkpoint, Listener, Resumed, Warned
 from ..outputs import check_place, open_sink
 from ..prepare import Frame, Prepared
@@ -81,6 +82,7 @@ class Recorder:
         listener: Listener,
     ) -> None:
         self._listener, self._every, self._row_bytes = listener, every, collection.row_bytes
+        self._collection = collection
         self._slots = None if folder is None else Slots(folder, name)
         self._unfinished: Unfinished | None = None
         self._about: dict[str, Any] = {}
@@ -91,7 +93,12 @@ class Recorder:
         if self._slots is not None:
             check_place(os.path.join(self._slots.folder, name))
             raw = collection.raw if isinstance(collection, Prepared) else collection
-            self._about = {"asked": json.loads(json.dumps(dict(asked))), "fingerprint": raw.fingerprint()}
+            self._states = raw.states()
+            self._about = {
+                "asked": json.loads(json.dumps(dict(asked))),
+                "samples": raw.n_samples,
+                "states": encoded_states(self._states),
+            }
             self._unfinished = Unfinished()
             self._take_up(self._slots, raw.source)
 
@@ -106,11 +113,14 @@ class Recorder:
             self._listener(Warned(f"{slots.folder} holds a run with {changed}; this one begins anew."))
             slots.discard()
             return
-        if before["fingerprint"] != self._about["fingerprint"]:
+        changed = first_change(before.get("states", ""), self._states)
+        if before.get("samples") != self._about["samples"]:
+            changed = source
+        if changed is not None:
             raise OutputError(
-                f"{self._about['asked']['output']} was begun with other data: {source} has changed since, or is opened "
-                "with other options (key, select, samples ...). Give it the same data, or delete "
-                f"{slots.folder} to begin anew."
+                f"{self._about['asked']['output']} was begun with other data: {changed} has changed since, or is "
+                f"opened with other options (key, select, samples ...). Give it the same data, or delete {slots.folder}"
+                " to begin anew."
             )
         self._unfinished = Unfinished(*before["partial"])
         self.plan, self.position, self.arrays = before["plan"], before["position"], arrays
@@ -125,6 +135,8 @@ class Recorder:
         ------
         OutputError
             As `open_sink`.
+        ChangedError
+            If the collection changed while it was read: nothing is written then.
         """
         self._about["plan"] = dict(plan)
         with open_sink(path, table, overwrite=overwrite, unfinished=self._unfinished) as self._sink:
@@ -134,8 +146,9 @@ class Recorder:
                 samples = self.position["samples"]
                 self._listener(Resumed(samples, samples * self._row_bytes))
             try:
-                yield self._sink
-            except DataError:  # whose remedy is other data
+                with unchanged(self._collection):
+                    yield self._sink
+            except (DataError, ChangedError):  # whose remedy is other data
                 self._forget()
                 raise
         if self._slots is not None:

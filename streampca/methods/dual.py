@@ -166,7 +166,8 @@ class Reads:
     def told(self, label: str, number: int, samples: int) -> AbstractContextManager[None]:
         """Tell the listener of a pass."""
         count = samples * self._source.row_bytes
-        return self._job.told(PassStarted(label, self._before + number, self._passes, samples, count))
+        started = PassStarted(label, self._before + number, self._passes, samples, count)
+        return self._job.told(started, reads=self._source is self._job.collection)
 
 
 def decomposed(basis: Kept | Written, pairs: Pairs, job: Job) -> Decomposition:

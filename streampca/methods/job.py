@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
+from ..collection import State, unchanged
 from ..events import Listener, PassFinished, PassStarted, Warned, silent
 from ..execute import Executor, Keeper, Saved
 from ..execute.protocol import Stateful
@@ -53,6 +54,8 @@ class Job:
     sink : callable or None
         ``sink(k, dtype, begun)`` gives where components are written as they are made, for plans that do so; it goes on
         with those that were begun, if it can.
+    states : sequence of State or None
+        States of the collection that every pass must find unchanged when it ends; None where nobody asks.
     """
 
     collection: Collection
@@ -63,6 +66,7 @@ class Job:
     keep: Callable[[str], Keeps] | None = None
     scratch: str | None = None
     sink: OpenSink | None = None
+    states: Sequence[State] | None = None
 
     def keeper(self, stage: str) -> Keeps | None:
         """Who keeps a stage; None where nothing is kept."""
@@ -79,11 +83,25 @@ class Job:
         self.listener(Warned(message))
 
     @contextmanager
-    def told(self, started: PassStarted) -> Iterator[None]:
-        """Tell of a pass, and when it is done how long it took."""
+    def told(self, started: PassStarted, *, reads: bool = True) -> Iterator[None]:
+        """Tell of a pass, and when it is done how long it took.
+
+        Parameters
+        ----------
+        started : PassStarted
+            The pass.
+        reads : bool, default=True
+            Whether it reads the collection, not a copy of it: the collection must be as it was then.
+
+        Raises
+        ------
+        ChangedError
+            If it is not.
+        """
         began = time.perf_counter()
         self.listener(started)
-        yield
+        with unchanged(self.collection, self.states) if reads and self.states is not None else nullcontext():
+            yield
         self.listener(PassFinished(time.perf_counter() - began))
 
 

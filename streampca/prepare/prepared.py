@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from .. import machine
-from ..collection import Array, Chunks, Collection, Coordinate, digest
+from ..collection import Array, Chunks, Collection, Coordinate, State, digest
 from ..errors import ModelError, RequestError, SourceError
 from ..units import format_shape
 from .coordinates import prepared_coordinates
@@ -168,11 +168,12 @@ class Prepared(Collection):
         """As the raw collection says."""
         return self.raw.sample_names()
 
-    def fingerprint(self) -> str:
-        """Of the raw collection and the preparation."""
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return those of the raw collection, with the preparation."""
         scale = self.preparation.scale
         arrays = [array.tobytes() for array in (self.mask, scale) if isinstance(array, np.ndarray)]
-        return digest(self.raw.fingerprint(), self.preparation.to_json(), arrays)
+        done = digest(self.preparation.to_json(), arrays)
+        return [state._replace(state=digest(state.state, done)) for state in self.raw.states(now=now)]
 
 
 def mixed_sizes(source: str, largest: tuple[int, ...]) -> str:

@@ -22,9 +22,9 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, TypedDict
 
-from ..collection import Chunks, Collection
+from ..collection import Chunks, Collection, file_state
 from ..disk import expanded
-from ..errors import RequestError, SourceError, without_secrets
+from ..errors import ChangedError, RequestError, SourceError, without_secrets
 from ..events import Listener, check_listener, silent
 from . import sniff
 from .opening import Opened, given_of, record_of
@@ -218,9 +218,12 @@ def _opened(source: Any, options: Mapping[str, Any], further: Mapping[str, Any])
     if isinstance(source, Collection):
         return source
     source = named(source)
+    before = file_state(source) if isinstance(source, str) and os.path.isfile(source) else None
     for row in _formats():
         if row.matches(source):
             found = row.open(source, **options, **{name: further[name] for name in row.options})
+            if before is not None and file_state(source) != before:
+                raise ChangedError(f"{source} was changed while it was opened; open it when it is written to its end.")
             if found.source != (shown := without_secrets(found.source)):  # models and outputs keep it
                 found.source = shown
             return found

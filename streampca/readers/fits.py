@@ -18,14 +18,14 @@ from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 
-from ..collection import Array, Collection, digest, file_state
+from ..collection import Array, Collection, State
 from ..errors import SourceError
 from ..units import MIB, format_shape
 from . import remote
 from .pictures.picture import Picture, check_size, decoding
 from .stored.array import ArrayCollection, StoredArray
 from .stored.axes import Axis, Box, Selection, lengths
-from .stored.bytes import ByteSource, PlainFile, StreamFile
+from .stored.bytes import ByteSource, Files, PlainFile, StreamFile
 from .stored.cf import Packing, Unpacked
 from .stored.choosing import chosen
 from .stored.flat import FlatArray
@@ -118,7 +118,7 @@ class Tiles(Reopening, StoredArray):
     _lock: threading.Lock
 
     def __init__(self, path: str, image: Image, label: str) -> None:
-        self._path, self._number, self._label = path, image.number, label
+        self._path, self._number, self._label, self._files = path, image.number, label, Files((path,))
         self.shape, self.dtype = image.shape, image.dtype.newbyteorder("=")
         self.chunk_shape = image.tiles or (1, *image.shape[1:])
         size = self.dtype.itemsize
@@ -143,9 +143,9 @@ class Tiles(Reopening, StoredArray):
                     )
                 out[inside] = values
 
-    def fingerprint(self) -> str:
-        """Digest of path, size and time of the file."""
-        return digest(self._label, file_state(self._path))
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return the state of the file."""
+        return self._files.states(now=now)
 
     def _forget(self) -> None:
         self._hdus, self._file, self._lock = None, None, threading.Lock()

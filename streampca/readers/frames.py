@@ -11,12 +11,12 @@ from typing import IO, Any
 import numpy as np
 from PIL import GifImagePlugin
 
-from ..collection import Array, Collection, digest, refuse_key
+from ..collection import Array, Collection, State, refuse_key
 from ..errors import SourceError
 from .pictures.picture import check_size, decoding
 from .stored.array import ArrayCollection, StoredArray
 from .stored.axes import Axis, Box, Selection
-from .stored.bytes import opened, state_of
+from .stored.bytes import Files, opened
 from .stored.reopening import Reopening
 
 _TAIL = 1024  # bytes, among which the last but padding must be the one that ends a GIF
@@ -69,7 +69,7 @@ class Frames(Reopening, StoredArray):
     _lock: threading.Lock
 
     def __init__(self, path: str, shape: tuple[int, ...]) -> None:
-        self._path, self.shape, self.dtype = path, shape, np.dtype("u1")
+        self._path, self.shape, self.dtype, self._files = path, shape, np.dtype("u1"), Files((path,))
         self.chunk_shape = (1, *shape[1:])
         # The frame shown, the one before it, the one being drawn, each of up to 4 bytes a pixel, and its values.
         self.decode_bytes = 16 * math.prod(shape[1:3])
@@ -87,9 +87,9 @@ class Frames(Reopening, StoredArray):
                     raise SourceError(f"{self._path} has frames of several sizes; save them as PNG files and resize.")
                 out[at] = frame[box[1:]]
 
-    def fingerprint(self) -> str:
-        """Digest of path, size and time of the file."""
-        return digest(self._path, state_of(self._path))
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return the state of the file."""
+        return self._files.states(now=now)
 
     def _forget(self) -> None:
         self._image, self._lock = None, threading.Lock()

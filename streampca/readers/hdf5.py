@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 
 from .. import machine
-from ..collection import Array, Collection, Coordinate, check_dtype, check_shape, digest, file_state
+from ..collection import Array, Collection, Coordinate, State, check_dtype, check_shape
 from ..errors import SourceError, StreampcaError, first_line
 from ..units import MIB
 from .hdf5_chunks import ChunkDecoder, chunk_decoder, whole_chunks
@@ -39,11 +39,12 @@ from .hdf5_content import (
 from .stored import cf
 from .stored.array import ArrayCollection, StoredArray
 from .stored.axes import Axis, Box, Selection, lengths
-from .stored.bytes import PlainFile
+from .stored.bytes import Files, PlainFile
 from .stored.coordinates import MOST_VALUES
 from .stored.flat import FlatArray
 from .stored.pieces import largest_piece, pieces_of
 from .stored.reopening import Reopening
+from .stored.sampled import sampled_states
 from .threads import for_each
 
 # Values read at a time: larger pieces were not faster.
@@ -109,11 +110,13 @@ class Hdf5Array(Reopening, StoredArray):
         self._label, self._path, self._name = label, str(dataset.file.filename), str(dataset.name)
         self.dims = axis_names(dataset)
         self.attributes = {name: cf.plain_value(value) for name, value in attributes_of(dataset).items()}
-        self._others = [] if held else [path for path, _ in sources_of(dataset)]
         self._flat = None if held else _flat(dataset, self.shape, self.dtype, label)
         # What is written to a file that is open for it may be in HDF5's memory only.
         fixed = not held or dataset.file.mode == "r"
         self._decoder = chunk_decoder(dataset, self.dtype) if fixed else None
+        # A file that is open for writing may be written to by HDF5 at any time; some files are in memory only.
+        fixed = fixed and os.path.isfile(self._path)
+        self._files = Files([*{self._path: "", **dict(sources_of(dataset))}]) if fixed else None
         self._measure(dataset, 0 if held else source_chunk_bytes(dataset))
         self._forget()
         self._dataset = dataset if held else None
@@ -221,9 +224,11 @@ class Hdf5Array(Reopening, StoredArray):
                 self._process, self._file = os.getpid(), file
             return self._dataset
 
-    def fingerprint(self) -> str:
-        """Digest of path, size and time of the file, and of those that a virtual dataset is put together from."""
-        return digest(self._label, file_state(self._path), [file_state(path) for path in self._others])
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return the states of the file and of the sources of a virtual dataset; of values, if the caller writes."""
+        if self._files is not None:
+            return self._files.states(now=now)
+        return sampled_states(self._open(), self._label, chunk_rows=self.chunk_shape[0])
 
     def _forget(self) -> None:
         self._dataset, self._file, self._process, self._lock = None, None, os.getpid(), threading.Lock()

@@ -7,11 +7,12 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from .. import machine
-from ..collection import Array, Collection, Skipped, file_state, refuse_key
+from ..collection import Array, Collection, Skipped, State, file_state, refuse_key
 from ..errors import RequestError, SourceError
 from ..events import Listener, silent
 from ..units import MIB
@@ -79,6 +80,7 @@ def open_images(
     table = read_table(listing) if listing else None
     known = listing_in(table, source) if table and isinstance(source, str) and os.path.isdir(source) else None
     files = known or find_images(source, skip=on_bad_file == "skip")
+    files.again = partial(find_images, source, skip=on_bad_file == "skip") if isinstance(source, str) else None
     label = source if isinstance(source, str) else f"a list of {len(files)} image files"
     if opened is not None and mostly_stacks(files):
         options = {"key": key, "sample_axes": sample_axes, "select": select}
@@ -221,6 +223,6 @@ class ImageFiles(StoredArray):
         with quiet():
             for_each(read_one, box[0].stop - box[0].start, self.image_bytes)
 
-    def fingerprint(self) -> str:
-        """Digest of every file's name, size and time."""
-        return self.listing.fingerprint()
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return states of runs of files."""
+        return self.listing.groups(now=now)

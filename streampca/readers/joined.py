@@ -16,7 +16,18 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from .. import machine
-from ..collection import Array, Chunks, Collection, Coordinate, Skipped, digest
+from ..collection import (
+    Array,
+    Chunks,
+    Collection,
+    Coordinate,
+    Skipped,
+    State,
+    digest,
+    encoded_states,
+    group_size,
+    span_of,
+)
 from ..errors import SourceError, StreampcaError, without_secrets
 from ..events import silent
 from ..units import MIB, format_shape
@@ -25,6 +36,7 @@ from .pictures.listing import Listing
 from .pictures.names import FileNames
 from .sniff import those_of
 from .stored.axes import Axis, Selection
+from .stored.bytes import state_of
 from .stored.coordinates import MOST_VALUES
 from .stored.reopening import Reopening
 from .stored.runs import fill, piece_bytes
@@ -64,7 +76,7 @@ def open_joined(
     SourceError
         If one cannot be opened or is unlike the first, or all are left out; the message names it.
     """
-    files = _listing(list(source) if not isinstance(source, str) else those_of(source))
+    files = _listing(source)
     label = source if isinstance(source, str) else f"a list of {len(files)} files"
     options = {"key": key, "sample_axes": sample_axes, "select": select}
     return joined(files, label, options, opened, skip=on_bad_file == "skip")
@@ -86,7 +98,7 @@ _Kind = tuple[tuple[int, ...], "np.dtype[Any]", tuple[str, ...] | None]
 
 
 class _Part(NamedTuple):
-    """What is known of a file from its header."""
+    """What is known of a file from its header: `states` is a digest of its states, `alone` of the one file it is."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -94,6 +106,8 @@ class _Part(NamedTuple):
     chunks: Chunks
     decode_bytes: int
     piece_bytes: int
+    states: int
+    alone: int
 
     @property
     def kind(self) -> _Kind:
@@ -123,6 +137,7 @@ class Joined(Reopening, Collection):
     def __init__(self, files: Listing, opener: Callable[[str], Collection], *, source: str, skip: bool) -> None:
         self.source, self._opener = source, opener
         counts, numbers = np.zeros(len(files), np.int64), np.full(len(files), -1, np.int32)
+        states, alone = np.zeros(len(files), np.uint64), np.zeros(len(files), np.uint64)
         kinds: dict[_Kind, int] = {}
         most: list[Array] = []  # of each kind: samples and features of a chunk, bytes of decoding and of a piece
         problems: dict[int, StreampcaError] = {}
@@ -135,7 +150,7 @@ class Joined(Reopening, Collection):
             numbers[at] = kinds.setdefault(found.kind, len(kinds))
             if len(kinds) > 1 and not skip:
                 raise offering(_unlike(files.path(at), found.kind, next(iter(kinds)), source), files)
-            counts[at] = found.shape[0]
+            counts[at], states[at], alone[at] = found.shape[0], found.states, found.alone
             its = np.array([*found.chunks, found.decode_bytes, found.piece_bytes], np.int64).clip(1)
             if len(most) < len(kinds):
                 most.append(its)
@@ -150,7 +165,7 @@ class Joined(Reopening, Collection):
         skipped = [Skipped(without_secrets(files.path(at)), str(problems[at])) for at in sorted(problems)]
         # Not Listing.taken: it asks the system for every file's state.
         self.files = files if kept.all() else Listing(files.root, files.names.taken(kept))
-        counts = counts[kept]
+        counts, self._states, self._alone = counts[kept], states[kept], alone[kept]
         self._ends = np.concatenate([[0], np.cumsum(counts)])
         self.shape, self.dtype, self.axes = (int(self._ends[-1]), *kind[0]), kind[1], kind[2]
         self.skipped = tuple(skipped)
@@ -265,10 +280,30 @@ class Joined(Reopening, Collection):
                 self._open.popitem(last=False)
         return part
 
-    def fingerprint(self) -> str:
-        """Digest of the fingerprints of all parts; opens them."""
-        states = _each(self.files, lambda path: self._opener(path).fingerprint())
-        return digest(self.source, self.shape, list(states))
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return states of runs of parts; of parts that are one file each, none is opened for it."""
+        files, states = (self.files, self._states) if not now else self._now()
+        size, found = group_size(len(self.files)), []
+        for start in range(0, len(files), size):
+            stop = min(start + size, len(files))
+            what, first = span_of(files.path(start), files.path(stop - 1)), self._ends[min(start, len(self.files))]
+            found.append(State(int(first), what, digest(states[start:stop].tobytes())))
+        return found
+
+    def _now(self) -> tuple[Listing, Array]:
+        """The files that there are now, and their states; of a file that was not in its place any text."""
+        files = self.files.current()
+
+        def state_of_part(at: int) -> int:
+            path = files.path(at)
+            if at >= len(self.files) or path != self.files.path(at):
+                return _number(path)
+            if not self._alone[at]:
+                return _number(encoded_states(self._opener(path).states(now=True)))
+            alone = _number(state_of(path))
+            return int(self._states[at]) if alone == self._alone[at] else alone
+
+        return files, np.fromiter(_each(len(files), state_of_part), np.uint64, len(files))
 
     def _parts(self) -> Iterator[Collection]:
         return (self.part(number) for number in range(len(self.files)))
@@ -295,23 +330,31 @@ class Joined(Reopening, Collection):
 def _described(files: Listing, opener: Callable[[str], Collection]) -> Iterator[_Part | StreampcaError]:
     """Open every file, several at a time, and keep what its header says, or what is wrong with it."""
 
-    def describe(path: str) -> _Part | StreampcaError:
+    def describe(at: int) -> _Part | StreampcaError:
+        path = files.path(at)
         try:
+            alone = 0 if os.path.isdir(path) else _number(state_of(path))
             part = opener(path)
+            states = part.states()
         except StreampcaError as error:
             return error
-        return _Part(part.shape, part.dtype, part.axes, part.chunks, part.decode_bytes, piece_bytes(part))
+        known = _number(encoded_states(states)), alone if len(states) == 1 else 0
+        return _Part(part.shape, part.dtype, part.axes, part.chunks, part.decode_bytes, piece_bytes(part), *known)
 
-    return _each(files, describe)
+    return _each(len(files), describe)
 
 
-def _each(files: Listing, function: Callable[[str], T]) -> Iterator[T]:
-    """What `function` gives for every path, in order, several called at a time."""
-    count = len(files)
-    with ThreadPoolExecutor(min(count, max(_AT_ONCE, machine.cores()))) as pool:
+def _number(state: object) -> int:
+    """Digest as a number of 64 bits: of many parts, as many are held."""
+    return int(digest(state), 16)
+
+
+def _each(count: int, function: Callable[[int], T]) -> Iterator[T]:
+    """What `function` gives for every number up to `count`, in order, several called at a time."""
+    with ThreadPoolExecutor(max(1, min(count, max(_AT_ONCE, machine.cores())))) as pool:
         # By and by: a task waiting for each of a million files would be a million Python objects.
         for start in range(0, count, 64 * _AT_ONCE):
-            yield from pool.map(function, map(files.path, range(start, min(count, start + 64 * _AT_ONCE))))
+            yield from pool.map(function, range(start, min(count, start + 64 * _AT_ONCE)))
 
 
 def _unlike(path: str, its: _Kind, theirs: _Kind, source: str) -> SourceError:
@@ -335,14 +378,17 @@ def _say(value: Any, at: int) -> str:
     return "without names" if value is None else ", ".join(value) if at == 2 else str(value)
 
 
-def _listing(paths: list[str]) -> Listing:
-    """Paths held as a common folder, where they have one, and names below it."""
+def _listing(source: str | Sequence[str]) -> Listing:
+    """Paths of a source held as a common folder, where they have one, and names below it."""
+    paths = list(source) if not isinstance(source, str) else those_of(source)
     try:
         root = "" if any("://" in path for path in paths) else os.path.commonpath(map(os.path.dirname, paths))
     except ValueError:  # of no paths, or of some from the root and others from here
         root = ""
     within = len(os.path.join(root, ""))
-    return Listing(root, FileNames(path[within:] for path in paths))
+    listing = Listing(root, FileNames(path[within:] for path in paths))
+    listing.again = partial(_listing, source) if isinstance(source, str) else None
+    return listing
 
 
 def _same(one: Coordinate, other: Coordinate | None) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import machine
-from ..collection import Array, Coordinate, check_dtype, unmasked, with_nan
+from ..collection import Array, Coordinate, State, check_dtype, digest, unmasked, with_nan
 from ..errors import SourceError, StreampcaError, first_line
 from ..units import MIB
 from .stored.array import StoredArray
@@ -94,9 +94,9 @@ class LazyArray(StoredArray):
     def _most(self) -> int:
         return _PIECE // self.dtype.itemsize
 
-    def fingerprint(self) -> str:
-        """Name of the graph's result, which dask derives from what it is made of."""
-        return str(getattr(_computable(self._array), "name", ""))
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return the name of the graph's result, which dask derives from what it is made of when it is made."""
+        return [State(0, self._source, digest(str(getattr(_computable(self._array), "name", ""))))]
 
 
 def _computable(array: Any) -> Any:

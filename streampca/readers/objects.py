@@ -29,15 +29,19 @@ def open_array(
         from .hdf5 import held_dataset
 
         source = held_dataset(source, name)
-    dims = dims_of(source)
+    dims, how = dims_of(source), {}
     if isinstance(source, np.ma.MaskedArray):
         check_dtype(source.dtype, name)
-        source = MaskedEntries(source) if np.ma.is_masked(source) else source.data
+        source = MaskedEntries(source, name) if np.ma.is_masked(source) else source.data
+    if type(source).__module__.startswith("zarr."):
+        from .zarr import held_chunks
+
+        how["states"] = held_chunks
     if getattr(source, "__dask_graph__", None) is not None:
         from .lazy import LazyArray, is_lazy
 
         source = LazyArray(source, name) if is_lazy(source) else source
-    return ArrayCollection(source, source=name, dims=dims, sample_axes=sample_axes, select=select)
+    return ArrayCollection(source, source=name, dims=dims, sample_axes=sample_axes, select=select, **how)
 
 
 def _check_object(source: Any, name: str) -> None:

@@ -10,6 +10,8 @@ import hashlib
 import io
 import os
 import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +22,8 @@ from ..units import MIB, format_bytes
 _CONNECT, _SILENT = 20.0, 60.0
 # Bytes asked for at once: what fsspec hands out is a copy, and this bounds it.
 PIECE = 4 * MIB
+# Files whose state is asked for at a time: servers take long to answer, whatever they are asked.
+_AT_ONCE = 16
 # Longer files are not images to be fetched whole.
 _MOST_FETCHED = 256 * MIB
 # Blocks of an opened file that are kept, and their bytes: headers and indices are read here and there.
@@ -120,12 +124,12 @@ def exists(url: str) -> bool:
 
 
 def _info_if_any(url: str) -> dict[str, Any] | None:
-    """Return what a server says of a file now, names in small letters; None where there is none."""
+    """Return what a server says of a file now; None where there is none."""
     fs, path = filesystem(url)
     try:
         # Object stores answer from their last listing of the folder, however old it is.
         fs.invalidate_cache(path)
-        return {str(name).lower(): value for name, value in fs.info(path).items()}
+        return dict(fs.info(path))
     except Exception as error:  # as in first_bytes
         if is_missing(error):
             return None
@@ -146,11 +150,34 @@ def file_state(url: str) -> tuple[int, str]:
     return state
 
 
+def states(urls: Sequence[str]) -> list[tuple[int, str] | None]:
+    """Return `state_if_any` of many files: from a listing of their folder where its server has one, else 16 at a time.
+
+    Listings and answers for one file may differ in what they tell: states are compared with others got as they were.
+    """
+    folder = common_folder(list(urls))
+    if len(urls) > 1 and folder and is_listed(folder):
+        fs, path = filesystem(folder)
+        try:
+            fs.invalidate_cache()
+            listed = fs.find(path, detail=True)
+        except Exception as error:  # as in first_bytes
+            raise failure(folder, error) from error
+        known = {_back(fs, name): info for name, info in listed.items()}
+        if not known.keys().isdisjoint(urls):  # else these URLs are written in another way
+            return [_state_of(known[url], url) if url in known else None for url in urls]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(state_if_any, urls))
+
+
 def state_if_any(url: str) -> tuple[int, str] | None:
     """Return `file_state`, None where there is no such file."""
     info = _info_if_any(url)
-    if info is None:
-        return None
+    return None if info is None else _state_of(info, url)
+
+
+def _state_of(info: Mapping[str, Any], url: str) -> tuple[int, str]:
+    info = {str(name).lower(): value for name, value in info.items()}
     if info.get("size") is None or info.get("type") == "directory":
         raise SourceError(f"{url} is not a file whose length its server tells; download it and give the file.")
     return int(info["size"]), ", ".join(str(info[name]) for name in _STATES if info.get(name) is not None)
@@ -257,12 +284,12 @@ def common_folder(urls: list[str]) -> str:
     return shared if is_url(shared) and shared.partition("://")[2] else ""
 
 
-def state_numbers(url: str) -> tuple[int, int]:
-    """Return size in bytes and a number of the rest of `file_state`, (-1, -1) for a file that is not there."""
-    state = state_if_any(url)
-    if state is None:
-        return -1, -1
-    return state[0], int.from_bytes(hashlib.sha256(state[1].encode()).digest()[:7], "big")
+def state_numbers(urls: Sequence[str]) -> list[tuple[int, int]]:
+    """Return sizes in bytes and numbers of the rest of `states`, (-1, -1) for a file that is not there."""
+    return [
+        (-1, -1) if state is None else (state[0], int.from_bytes(hashlib.sha256(state[1].encode()).digest()[:7], "big"))
+        for state in states(urls)
+    ]
 
 
 def open_file(url: str) -> io.BufferedReader:

@@ -18,14 +18,14 @@ import numpy as np
 import tifffile
 
 from .. import machine
-from ..collection import Array, Collection, check_dtype, digest, refuse_key, with_nan
+from ..collection import Array, Collection, State, check_dtype, refuse_key, with_nan
 from ..errors import SourceError
 from ..units import MIB, format_shape
 from . import remote
 from .pictures.picture import Picture, check_size, decoding
 from .stored.array import ArrayCollection, StoredArray
 from .stored.axes import Axis, Box, Selection
-from .stored.bytes import positioned, size_of, state_of
+from .stored.bytes import Files, positioned, size_of
 from .stored.cf import Packing, Unpacked, packing_of
 from .stored.flat import FlatArray
 from .stored.reopening import Reopening
@@ -122,6 +122,7 @@ class TiffPages(Reopening, StoredArray):
         no_data: str = "",
     ) -> None:
         self._path, self._leading, self._order, self._no_data = path, leading, order, no_data
+        self._files = Files((path,))
         self._page, self.dtype = page._replace(load=_nothing), page.dtype
         self.shape = (*leading, *page.shape)
         self.chunk_shape = (*(1 for _ in leading), *page.shape)
@@ -163,9 +164,9 @@ class TiffPages(Reopening, StoredArray):
                 self._tiff.filehandle.set_lock(True)
             return self._tiff
 
-    def fingerprint(self) -> str:
-        """Digest of path, size and time of the file."""
-        return digest(self._path, state_of(self._path))
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return the state of the file."""
+        return self._files.states(now=now)
 
     def _forget(self) -> None:
         self._tiff, self._lock = None, threading.Lock()

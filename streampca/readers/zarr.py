@@ -8,15 +8,25 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
 import zarr
 
 from .. import machine
-from ..collection import Array, Collection, Coordinate, check_dtype, digest, file_state
+from ..collection import (
+    MOST_STATES,
+    Array,
+    Collection,
+    Coordinate,
+    State,
+    check_dtype,
+    digest,
+    group_size,
+    span_of,
+)
 from ..errors import RequestError, SourceError, without_secrets
 from ..units import MIB
 from . import remote
@@ -26,6 +36,7 @@ from .stored import cf
 from .stored.array import ArrayCollection, StoredArray, dims_of
 from .stored.axes import Axis, Box, Selection
 from .stored.pieces import largest_piece, pieces_of
+from .stored.sampled import sampled_states
 from .zarr_groups import Choice, beside, broken, choose, member, reason_of, text_array
 
 # Pieces of this many decoded bytes bound what a read holds beside its result; 4 to 128 MiB read equally fast.
@@ -37,10 +48,6 @@ _POOLS = 6 * MIB
 _COPIES, _MOST_COPIES = {"Zstd": 2, "Blosc": 3}, 4
 # Listing what is stored of an array with more chunks takes seconds.
 _MOST_LISTED = 10_000
-# Files whose size and time tell one state of a local store from another; all of a large one would take seconds.
-_FILES_COMPARED = 256
-# The same behind a URL, where each is a request: the metadata, and this many chunks spread over the array.
-_CHUNKS_COMPARED = 8
 # Requests for small chunks under way at once: servers take long to begin, whatever is asked for.
 _REQUESTS, _REQUESTED = 16, 32 * MIB
 
@@ -88,9 +95,12 @@ class ZarrArray(StoredArray):
         The array, opened.
     """
 
+    _states: list[State] | None
+
     def __init__(self, path: str, choice: Choice, label: str, handle: Any) -> None:
         self._path, self._choice, self._label = path, choice, label
         self._handle: Any = handle
+        self._metadata, self._states = _described(handle), None
         self.attributes = dict(handle.attrs)
         self.shape = tuple(int(length) for length in handle.shape)
         self.dims = choice.picture.axes if choice.picture else dims_of(handle)
@@ -171,18 +181,20 @@ class ZarrArray(StoredArray):
             "again."
         )
 
-    def fingerprint(self) -> str:
-        """Digest of the array's metadata, and of its files' sizes and times: the first ones, behind a URL a few."""
-        metadata = self._open().metadata
-        if remote.is_url(self._path):
-            keys = ("zarr.json", ".zarray", *_some_chunks(self._open()))
-            base = "/".join(part for part in (self._path.rstrip("/"), self._choice.name) if part)
-            states: list[Any] = [remote.state_if_any(f"{base}/{key}") for key in keys]
-        else:
-            folder = os.path.join(self._path, self._choice.name)
-            files = (os.path.join(here, name) for here, _, names in os.walk(folder) for name in sorted(names))
-            states = [(path, *file_state(path)) for path in islice(files, _FILES_COMPARED)]
-        return digest(self._label, str(metadata.to_dict()), states)
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return states of runs of chunks along axis 0, with the array's metadata but for its shape.
+
+        Those of when it was opened are the metadata of then and the chunks of when this is first called: none has
+        been read for opening it.
+        """
+        if self._states is None or now:
+            handle = _array_at(_open_node(self._path), self._choice.name, self._label) if now else self._open()
+            place = "/".join(part for part in (self._path.rstrip("/"), self._choice.name) if part)
+            found = chunk_states(handle, place, self._label, of=self.shape[0])
+            if now:
+                return [state._replace(state=digest(state.state, _described(handle))) for state in found]
+            self._states = [state._replace(state=digest(state.state, self._metadata)) for state in found]
+        return self._states
 
     def _open(self) -> Any:
         if self._handle is None:
@@ -199,13 +211,60 @@ def _copies(handle: Any) -> int:
     return max((_COPIES.get(codec, _MOST_COPIES) for codec in codecs), default=1)
 
 
-def _some_chunks(handle: Any) -> list[str]:
-    """Keys of a few stored objects spread over the array: of its chunks, or where they lie in shards, of these."""
+def chunk_states(handle: Any, place: str, label: str, *, of: int) -> list[State]:
+    """Return states of runs along axis 0 of an array's chunks, or where these lie in shards, of its shards.
+
+    Parameters
+    ----------
+    handle : zarr.Array
+        The array.
+    place, label : str
+        Path or URL of the array, and what messages call it.
+    of : int
+        Entries along axis 0 by which runs are cut: those of the array when it was opened.
+    """
     sides = handle.shards or handle.chunks
     grid = tuple(-(-length // side) for length, side in zip(handle.shape, sides, strict=True))
-    count = math.prod(grid)
-    places = sorted({at * (count - 1) // (_CHUNKS_COMPARED - 1) for at in range(_CHUNKS_COMPARED)})
-    return [handle.metadata.encode_chunk_key(tuple(map(int, np.unravel_index(at, grid)))) for at in places]
+    size, encode, step = group_size(-(-of // sides[0])), handle.metadata.encode_chunk_key, 1
+    if not remote.is_listed(place):
+        step = -(-math.prod(grid) // MOST_STATES)  # each takes a request
+    groups = {}
+    for start in range(0, grid[0], size):
+        within = product(range(start, min(start + size, grid[0])), *map(range, grid[1:]))
+        groups[start * sides[0]] = [encode(at) for at in islice(within, 0, None, step)]
+    states: Iterator[tuple[int, Any] | None]
+    if remote.is_url(place):
+        states = iter(remote.states([f"{place}/{key}" for keys in groups.values() for key in keys]))
+    else:
+        states = (_stat(f"{place}/{key}") for keys in groups.values() for key in keys)
+    return [
+        State(first, f"{label}, {span_of(keys[0], keys[-1])}", digest(*islice(states, len(keys))))
+        for first, keys in groups.items()
+    ]
+
+
+def held_chunks(array: Any, source: str) -> list[State]:
+    """Return states of a `zarr.Array` that the caller holds: of its chunks on this machine's disk, else of values."""
+    if not isinstance(array.store, zarr.storage.LocalStore):
+        return sampled_states(array, source, chunk_rows=array.chunks[0])
+    place = os.path.join(array.store.root, array.path)
+    return chunk_states(array, place, source, of=array.shape[0])
+
+
+def _described(handle: Any) -> str:
+    """Digest of an array's metadata without its shape, which grows where samples are added."""
+    return digest({name: str(value) for name, value in handle.metadata.to_dict().items() if name != "shape"})
+
+
+def _stat(path: str) -> tuple[int, int] | None:
+    """Size and time of change of a stored object, None where it is not there."""
+    try:
+        state = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror}; check its permissions.") from error
+    return state.st_size, state.st_mtime_ns
 
 
 def _open_node(source: str) -> Any:

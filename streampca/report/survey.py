@@ -19,7 +19,7 @@ from .. import plot
 from ..applying import RowMap
 from ..applying.writing import mapped_blocks
 from ..blocks import Span
-from ..collection import Array, Collection
+from ..collection import Array, Collection, unchanged
 from ..events import BlockDone, Listener, PassFinished, PassStarted, silent
 from ..model import PCAModel
 from ..readers.views.compose import choose
@@ -227,11 +227,12 @@ def _screen(share: Share, raw: Collection, runs: Sequence[Span], listener: Liste
     function = partial(screened, model.subspace, first=first)
     began = time.perf_counter()
     listener(PassStarted("samples for the report", 1, 1, n, n * collection.row_bytes))
-    for block, values, read in _mapped(collection, function, share.block_rows, runs):
-        rows = range(-(-block.start // places.step), -(-block.stop // places.step))
-        kept[rows.start : rows.stop] = values[rows.start * places.step - block.start :: places.step]
-        largest.add(values[:, -2:], block.start)
-        listener(BlockDone(block.size, read))
+    with unchanged(collection):
+        for block, values, read in _mapped(collection, function, share.block_rows, runs):
+            rows = range(-(-block.start // places.step), -(-block.stop // places.step))
+            kept[rows.start : rows.stop] = values[rows.start * places.step - block.start :: places.step]
+            largest.add(values[:, -2:], block.start)
+            listener(BlockDone(block.size, read))
     listener(PassFinished(time.perf_counter() - began))
     return _Seen(places, kept, largest.positions)
 

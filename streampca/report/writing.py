@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from ..collection import Collection
+from ..collection import Collection, fingerprint_of, first_change
 from ..disk import expanded
 from ..errors import OutputError, SourceError, StreampcaError, first_line
 from ..events import Finished, Listener, Warned, check_listener, logged
@@ -120,13 +120,17 @@ def _fitted(model: PCAModel, opening: Opening) -> tuple[Collection | None, str]:
     how: Any = {**before.options, **given}
     try:
         raw = open_collection(before.source, **how)
-        changed = model.prepared(raw).fingerprint() != model.provenance.get("fingerprint")
+        collection, known = model.prepared(raw), model.provenance.get("states")
+        states = collection.states()
     except (StreampcaError, OSError) as error:
         if given and (not isinstance(error, SourceError) or _opens(before.source, how)):
             raise
         return None, f"the collection the model was fitted on cannot be used ({first_line(error)})"
-    if changed:
-        return None, f"{raw.source} has changed since the fit, or was opened with other options then"
+    if known is None:
+        return None, f"the model is of an earlier version, which noted too little to tell if {raw.source} has changed"
+    if fingerprint_of(collection, states) != model.provenance.get("fingerprint"):
+        changed = first_change(known, states) or raw.source
+        return None, f"{changed} has changed since the fit, or was opened with other options then"
     return raw, ""
 
 

@@ -12,12 +12,13 @@ import hashlib
 import os
 import time
 import zipfile
-from collections.abc import Mapping
+from array import array
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...collection import Array, digest
+from ...collection import Array, State, group_size, span_of
 from ...errors import OutputError, RequestError, SourceError
 from .. import remote
 from .names import FileNames
@@ -61,14 +62,20 @@ class Listing:
         of the system when needed, once, where not given.
     folders : Folders, optional
         Where they were found, if they are all there is.
+
+    Attributes
+    ----------
+    again : callable or None
+        Finds the files of the same source as they are now; set by who found these, where they are all there is.
     """
 
     def __init__(
         self, root: str, names: FileNames, states: Array | None = None, folders: Folders | None = None
     ) -> None:
         self.root, self.names, self.folders = root, names, folders
+        self.again: Callable[[], Listing] | None = None
         self._states = states
-        self._fingerprint = ""
+        self._groups: list[State] | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -81,21 +88,43 @@ class Listing:
     def states(self) -> Array:
         """Sizes and times of change, int64, shape (2, n), as they were when this was opened or first asked."""
         if self._states is None:
-            states = np.empty((2, len(self)), np.int64)
-            for at, name in enumerate(self.names):
-                states[:, at] = state_of(os.path.join(self.root, name))
-            self._states = states
+            self._states = self._asked()
         return self._states
+
+    def _asked(self) -> Array:
+        if len(self) and remote.is_url(self.path(0)):
+            return np.array(remote.state_numbers([self.path(at) for at in range(len(self))]), np.int64).T
+        states, root = array("q"), os.path.join(os.fsencode(self.root), b"")
+        for name in self.names.encoded():
+            states.extend(state_of(root + name))
+        return np.frombuffer(states, np.int64).reshape(-1, 2).T
 
     def taken(self, kept: Array) -> Listing:
         """Only the files of which `kept`, n bools, is True."""
         return Listing(self.root, self.names.taken(kept), self.states[:, kept])
 
-    def fingerprint(self) -> str:
-        """Digest of how many files there are, and of every file's name, size and time."""
-        if not self._fingerprint:
-            self._fingerprint = digest(len(self), _digest(*self.names.held, self.states))
-        return self._fingerprint
+    def groups(self, *, now: bool = False) -> list[State]:
+        """Return states of runs of files, by their names, sizes and times; see `Collection.states`."""
+        if now:
+            return self.current()._grouped(group_size(len(self)))
+        if self._groups is None:
+            self._groups = self._grouped(group_size(len(self)))
+        return self._groups
+
+    def current(self) -> Listing:
+        """Return the files that there are now, where folders have changed since, with their states of now."""
+        if self.again is None or (self.folders is not None and self.folders.unchanged()):
+            return Listing(self.root, self.names)
+        return self.again()
+
+    def _grouped(self, size: int) -> list[State]:
+        found, n, states = [], len(self), self.states
+        for start in range(0, n, size):
+            stop = min(start + size, n)
+            text, ends = self.names.part(slice(start, stop)).held
+            state = _digest(text, ends, states[:, start:stop])
+            found.append(State(start, span_of(self.path(start), self.path(stop - 1)), state))
+        return found
 
     def __getstate__(self) -> dict[str, Any]:
         # What was found is for the process that opened it; whoever needs more asks the system again.
@@ -104,8 +133,6 @@ class Listing:
 
 def state_of(path: str | bytes) -> tuple[int, int]:
     """Size in bytes and time of last change in nanoseconds, (-1, -1) for a file that is not there."""
-    if remote.is_url(path):
-        return remote.state_numbers(os.fsdecode(path))
     try:
         state = os.stat(path)
     except OSError:
@@ -258,6 +285,6 @@ def _check_outside(path: str, listing: Listing) -> None:
 
 def _digest(*arrays: Array) -> str:
     found = hashlib.sha256()
-    for array in arrays:
-        found.update(np.ascontiguousarray(array).data)
+    for values in arrays:
+        found.update(np.ascontiguousarray(values).data)
     return found.hexdigest()[:16]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ... import machine
-from ...collection import Array, Collection, check_dtype, digest
+from ...collection import Array, Collection, State, check_dtype, digest, with_ends
 from ...errors import RequestError, SourceError
 from ...units import MIB, format_shape
 from ..quiet import quiet
@@ -146,6 +146,11 @@ class MixedImages(Collection):
         """Paths of the files below their common folder."""
         return self.files.names.part(self._rows)
 
-    def fingerprint(self) -> str:
-        """Digest of every file's name, size and time."""
-        return digest(self.shape, self.dtype.str, self._rows, self.files.fingerprint())
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return states of runs of files."""
+        rows = self._rows
+        return [
+            State(max(0, first - rows.start), what, digest(state, rows.start))
+            for (first, what, state), end in with_ends(self.files.groups(now=now), len(self.files))
+            if end > rows.start and (first < rows.stop or rows.stop == len(self.files))
+        ]

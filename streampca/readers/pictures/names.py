@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, overload
 
 import numpy as np
@@ -58,6 +59,12 @@ class FileNames(Sequence[str]):
         text, ends = self.held
         at = range(len(ends) - 1)[index]
         return os.fsdecode(text[ends[at] : ends[at + 1]].tobytes())
+
+    def encoded(self) -> Iterator[bytes]:
+        """Names as the system has them, in order."""
+        text, ends = self.held
+        data = text.data
+        return (bytes(data[start:stop]) for start, stop in pairwise(ends.tolist()))
 
     def taken(self, kept: Array) -> FileNames:
         """Names of which `kept`, n bools, is True."""

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import abc
 import copy
-import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol, Self
 
 import numpy as np
 
-from ...collection import Array, Chunks, Collection, Coordinate, check_dtype, check_shape, digest
+from ...collection import Array, Chunks, Collection, Coordinate, State, check_dtype, check_shape, digest, with_ends
 from ...errors import SourceError, StreampcaError
 from .axes import Axis, Box, Layout, Selection, boxes_of, covering_box, layout_of, lengths
 from .coordinates import inner_coordinates, object_attributes, object_coordinates, outer_coordinates
+from .sampled import held_states
 
 # A partial read of a contiguous array fetches whole pages of this many bytes from the disk or memory behind it.
 PAGE = 4096
@@ -94,8 +94,8 @@ class StoredArray(abc.ABC):
         """
 
     @abc.abstractmethod
-    def fingerprint(self) -> str:
-        """Text that changes when the files do."""
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return the states of the files, see `Collection.states`; groups are of entries along axis 0."""
 
 
 class ArrayCollection(Collection):
@@ -111,6 +111,8 @@ class ArrayCollection(Collection):
         Names of all its axes, where it has names.
     sample_axes, select : optional
         As for `open_collection`. A slice narrows an axis, inside or outside the sample; an integer drops it.
+    states : callable
+        ``states(array, source)`` gives the present states of an array-like, see `StoredArray.states`; it pickles.
 
     Raises
     ------
@@ -128,11 +130,12 @@ class ArrayCollection(Collection):
         dims: Sequence[str] | None = None,
         sample_axes: Sequence[Axis] | None = None,
         select: Selection | None = None,
+        states: Callable[[Any, str], list[State]] = held_states,
     ) -> None:
         self.source = source
         self.dtype = check_dtype(np.dtype(array.dtype), source)
         shape = check_shape(tuple(int(length) for length in array.shape), source)
-        self._array = array
+        self._array, self._held_states = array, states
         self._dims = tuple(dims or ())
         self._lay_out(layout_of(shape, source=source, dims=self._dims or None, sample_axes=sample_axes, select=select))
 
@@ -289,10 +292,21 @@ class ArrayCollection(Collection):
         names = self._dims or [f"axis {axis}" for axis in range(len(self._layout.index))]
         return f"{plain} ({', '.join(f'{names[axis]} {entry}' for axis, entry in self._layout.place(index).items())})"
 
-    def fingerprint(self) -> str:
-        """Digest of the layout and of the array behind it: files by size and time, numpy arrays by some values."""
-        behind = self._array.fingerprint() if isinstance(self._array, StoredArray) else object_state(self._array)
-        return digest(self.source, self.shape, self.dtype.str, repr(self._layout), behind)
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return the states of the array behind, of an object those of the time of the call, with the layout."""
+        array, layout = self._array, self._layout
+        stored = array.states(now=now) if isinstance(array, StoredArray) else self._held_states(array, self.source)
+        first = layout.index[0]
+        if layout.outer[:1] != (0,) or not isinstance(first, slice):  # every sample may have a part in every entry
+            seen = repr((layout.index, layout.outer, layout.inner))
+            return [State(0, what, digest(state, seen)) for _, what, state in stored]
+        seen = repr((first.start, layout.index[1:], layout.outer, layout.inner))
+        each = math.prod(layout.outer_shape[1:])
+        return [
+            State(max(0, state.first - first.start) * each, state.what, digest(state.state, seen))
+            for state, end in with_ends(stored, max(int(array.shape[0]), stored[-1].first + 1))
+            if end > first.start and (state.first < first.stop or first.stop == int(array.shape[0]))
+        ]
 
 
 def dims_of(array: Any) -> tuple[str, ...] | None:
@@ -314,11 +328,3 @@ def _chunk_shape(array: ArrayLike | StoredArray) -> tuple[int, ...] | None:
     if not chunks:
         return None
     return tuple(max(size) if isinstance(size, tuple) else int(size) for size in chunks)
-
-
-def object_state(array: Any) -> str:
-    """Tell one array from another of its shape: by some rows of one in memory, by the name of one elsewhere."""
-    if not isinstance(array, np.ndarray):
-        return str(getattr(array, "name", ""))
-    some = array[:: max(1, len(array) // 32)]
-    return hashlib.sha256(some.astype(some.dtype.newbyteorder("=")).tobytes()).hexdigest()

@@ -11,12 +11,12 @@ import os
 import threading
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import IO
 
 import numpy as np
 
-from ...collection import Array, file_state
+from ...collection import Array, State, digest, file_state, group_size, span_of
 from ...errors import SourceError
 from .. import remote
 from .reopening import Reopening
@@ -29,11 +29,36 @@ _STREAM_PIECE = 2**18
 _CURSORS = 4
 
 
+class Files:
+    """Files that every sample of an array may be read from, and their states when it was opened.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        Paths or URLs.
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.paths = tuple(paths)
+        self._states = self._asked()
+
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return their states, see `Collection.states`."""
+        return self._asked() if now else self._states
+
+    def _asked(self) -> list[State]:
+        size = group_size(len(self.paths))
+        groups = (self.paths[start : start + size] for start in range(0, len(self.paths), size))
+        return [State(0, span_of(group[0], group[-1]), digest(*map(state_of, group))) for group in groups]
+
+
 class ByteSource(abc.ABC):
     """Bytes that can be read by position from any thread; opened on first use, closed by pickling.
 
     Attributes
     ----------
+    files : Files
+        State of the file.
     path, label : str
         The file, and what messages call the part of it that is read.
     page : int
@@ -47,6 +72,7 @@ class ByteSource(abc.ABC):
 
     def __init__(self, path: str, label: str | None = None) -> None:
         self.path, self.label = path, label or path
+        self.files = Files((path,))
 
     @abc.abstractmethod
     def pread(self, offset: int, buffer: Array) -> None:
@@ -57,10 +83,6 @@ class ByteSource(abc.ABC):
         SourceError
             If the source ends before the buffer is full or cannot be decoded.
         """
-
-    def state(self) -> tuple[object, ...]:
-        """Size and time of change of the file, or what else tells one state of it from another."""
-        return state_of(self.path)
 
 
 class PlainFile(Reopening, ByteSource):

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...collection import Array, Coordinate, digest, with_nan
+from ...collection import Array, Coordinate, State, digest, with_nan
 from ...errors import SourceError
 from ...units import MIB
 from .array import StoredArray
@@ -129,9 +129,10 @@ class Unpacked(StoredArray):
             self._stored.read_into(piece, packed)
             self._packing.decode(packed, out[inside])
 
-    def fingerprint(self) -> str:
-        """Digest of the array behind and of its packing."""
-        return digest(self._stored.fingerprint(), repr(self._packing))
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return those of the stored array, with the packing."""
+        packing = repr(self._packing)
+        return [state._replace(state=digest(state.state, packing)) for state in self._stored.states(now=now)]
 
 
 def unpacked(stored: StoredArray, attributes: Mapping[str, Any], label: str = "the array") -> StoredArray:

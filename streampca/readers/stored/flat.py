@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ... import machine
-from ...collection import Array, digest
+from ...collection import Array, State
 from ..threads import for_each
 from .array import StoredArray
 from .axes import Box, lengths
@@ -128,9 +128,9 @@ class FlatArray(StoredArray):
             self._source.pread(self._offset + start + first * stride, piece)
             yield slice(first - part.start, first - part.start + len(piece)), piece
 
-    def fingerprint(self) -> str:
-        """Digest of path, size and time of the file."""
-        return digest(self._source.label, self._source.state())
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return the state of the file."""
+        return self._source.files.states(now=now)
 
 
 def _halves(box: Box) -> Iterator[tuple[Box, tuple[slice, ...]]]:

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ...collection import Array, digest, with_nan
-from .array import PAGE, StoredArray, object_state
+from ...collection import Array, State, digest, with_nan
+from .array import PAGE, StoredArray
 from .axes import Box
+from .sampled import sampled_states
 
 
 class MaskedEntries(StoredArray):
@@ -18,10 +19,12 @@ class MaskedEntries(StoredArray):
     ----------
     array : numpy.ma.MaskedArray
         Of real numbers, some masked.
+    source : str
+        What messages call it.
     """
 
-    def __init__(self, array: Any) -> None:
-        self._array, self.shape = array, array.shape
+    def __init__(self, array: Any, source: str) -> None:
+        self._array, self._source, self.shape = array, source, array.shape
         self.dtype = with_nan(array.dtype).newbyteorder("=")
         left, sizes = max(1, PAGE // array.dtype.itemsize), []  # a page, as of any array in memory
         for length in reversed(self.shape[1:]):
@@ -35,6 +38,7 @@ class MaskedEntries(StoredArray):
         out[...] = piece.data
         np.copyto(out, np.nan, where=np.ma.getmaskarray(piece))
 
-    def fingerprint(self) -> str:
-        """Digest of some values and of their mask."""
-        return digest(object_state(self._array.data), object_state(np.ma.getmaskarray(self._array)))
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return the present states of the values, with those of their mask."""
+        pairs = (sampled_states(array, self._source) for array in (self._array.data, np.ma.getmaskarray(self._array)))
+        return [one._replace(state=digest(one.state, other.state)) for one, other in zip(*pairs, strict=True)]

@@ -10,7 +10,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from ...collection import Array, Chunks, Collection, Coordinate, digest
+from ...collection import Array, Chunks, Collection, Coordinate, State, digest, with_ends
 from ...errors import RequestError
 from ..stored.array import ArrayCollection
 from ..stored.flat import FlatArray
@@ -114,11 +114,15 @@ class Chosen(Collection):
         names = self.base.sample_names()
         return None if names is None else _Names(names, self.places)
 
-    def fingerprint(self) -> str:
-        """Digest of the base and of the choice."""
-        places = self.places
-        choice = repr(places) if isinstance(places, range) else hashlib.sha256(places.tobytes()).hexdigest()
-        return digest(self.base.fingerprint(), choice)
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return those of the base that hold chosen samples, with which of theirs these are."""
+        places, found = np.asarray(self.places, np.int64), []
+        for (first, what, state), end in with_ends(self.base.states(now=now), self.base.n_samples):
+            start, stop = np.searchsorted(places, (first, end)).tolist()
+            if stop > start:
+                some = hashlib.sha256((places[start:stop] - first).tobytes()).hexdigest()
+                found.append(State(start, what, digest(state, some)))
+        return found
 
 
 class _Names(Sequence[str]):

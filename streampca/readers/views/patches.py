@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...blocks import Span, block_rows, blocks_of
-from ...collection import Array, Chunks, Collection, Coordinate, digest
+from ...collection import Array, Chunks, Collection, Coordinate, State, digest
 from ...errors import RequestError
 from ...units import MIB, format_shape
 from ...windows import Windows, size_and_step
@@ -178,9 +178,12 @@ class Patches(Collection):
         steps = [step for _, step in counted.values()]
         return {name: Coordinate(start * step) for name, start, step in zip(counted, starts, steps, strict=True)}
 
-    def fingerprint(self) -> str:
-        """Digest of the base and of the windows."""
-        return digest(self.base.fingerprint(), self.size, self.step)
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return those of the images, with the windows."""
+        seen = repr((self.windows.image, self.size, self.step))
+        return [
+            State(first * self.per_image, what, digest(state, seen)) for first, what, state in self.base.states(now=now)
+        ]
 
 
 def _check_axes(base: Collection, size: tuple[int, ...]) -> None:
