@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .applying import refuse_bad, rows_beside
+from .applying import applied, rows_beside
 from .blocks import Span, blocks_of
 from .collection import unchanged
 from .errors import ModelError, RequestError
@@ -272,8 +272,4 @@ def _squared_errors(
 
 def _scores(subspace: Subspace, collection: Prepared, rows: Array, block: Span) -> Array:
     """Scores, where all samples have some."""
-    with np.errstate(invalid="ignore"):  # infinity less infinity; the sample is named instead
-        scores = subspace.project(rows)
-    if not np.isfinite(np.sum(scores, dtype=np.float64)):
-        refuse_bad(collection, rows, block.start)
-    return scores
+    return applied(subspace.project, rows, collection.named, block.start)

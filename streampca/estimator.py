@@ -150,16 +150,20 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return self.model_.inverse_transform(X if hasattr(X, "shape") else np.asarray(X), whiten=self.whiten)
 
     def _values(self, X: Any) -> Any:
-        """What the model's `transform` takes: tables validated as scikit-learn does, everything else as it is."""
+        """What the model's `transform` takes: tables validated as scikit-learn does, everything else as it is.
+
+        NaN is left to the model, which knows what its mask leaves out and names the sample.
+        """
         images = isinstance(X, np.ndarray) and self.model_.raw_shape != (self.n_features_in_,)
         if not _is_table(X) or images:
             return X
-        return validate_data(self, unmasked(X), reset=False, dtype=None)
+        return validate_data(self, unmasked(X), reset=False, dtype=None, ensure_all_finite=False)
 
     def _opened(self, X: Any) -> Collection:
         if not _is_table(X):
             return open_collection(X)
-        return open_collection(validate_data(self, unmasked(X), dtype="numeric", ensure_min_samples=2))
+        checked = validate_data(self, unmasked(X), dtype="numeric", ensure_min_samples=2, ensure_all_finite=False)
+        return open_collection(checked)
 
     def _fitted(self, name: str) -> PCAModel:
         """Return the fitted model, or say that the attribute `name` is known after `fit` only."""

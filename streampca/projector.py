@@ -16,10 +16,11 @@ import numpy.typing as npt
 
 from .applying import (
     RowMap,
+    applied,
     errors_of,
     images_of,
-    lazy_rows,
     map_array,
+    map_collection,
     map_rows,
     reconstructions_of,
     residuals_of,
@@ -144,6 +145,8 @@ class Projector:
         ModelError
             If the samples are not of the raw shape or kind the model was fitted on, some but not all of their axes have
             the model's names, or by their coordinates an axis runs the other way.
+        DataError
+            If a feature of a sample is NaN or infinite; where the result is lazy, when it is computed.
         """
         k, units = self.n_components, None if whiten else units_of(self, self.preparation)
         scores = _Result((COMPONENT,), (k,), "scores", component_numbers(k), units)
@@ -169,6 +172,8 @@ class Projector:
         ------
         RequestError
             If scores are no array of two axes, or are of more components than there are, or not of the first ones.
+        DataError
+            If a score is NaN or infinite; where the result is lazy, when it is computed.
         """
         if is_labelled(scores):
             given = Labelled.scores(scores)
@@ -184,10 +189,11 @@ class Projector:
                 "array; write_reconstruction takes files."
             )
         function = partial(images_of, self.subspace, frame=self.frame, whiten=whiten)
+        named = partial(_numbered, source="the scores")
         if isinstance(scores, da.Array):
             dtype = np.float32 if scores.dtype == np.float32 else np.float64
-            return map_rows(scores.rechunk({1: -1}), function, shape=self.sample_shape, dtype=dtype)
-        return function(unmasked(np.asanyarray(scores)))
+            return map_rows(scores.rechunk({1: -1}), function, shape=self.sample_shape, dtype=dtype, named=named)
+        return applied(function, unmasked(np.asanyarray(scores)), named)
 
     def reconstruct(self, samples: Any, n_components: int | None = None) -> Any:
         """Samples projected on the first components and back: what the model keeps of them.
@@ -251,13 +257,20 @@ class Projector:
         images = _Result(self.sample_dims, self.sample_shape, coordinates=self.coordinates)
         return self._mapped(samples, function, images, self.preparation.unnormalized)
 
-    def _mapped(self, samples: Any, function: RowMap, result: _Result, preparation: Preparation | None = None) -> Any:
+    def _mapped(
+        self,
+        samples: Any,
+        function: RowMap,
+        result: _Result,
+        preparation: Preparation | None = None,
+        source: str | None = None,
+    ) -> Any:
         """Map prepared rows of whatever was given: numpy at once, the rest lazily; named where samples have names."""
         preparation = preparation or self.preparation
         if is_labelled(samples):
             given = Labelled.samples(samples, self.sample_dims, self.raw_shape)
             check_directions(given.coordinates, self.coordinates, "the DataArray", self.name)
-            made = self._mapped(given.values, function, result, preparation)
+            made = self._mapped(given.values, function, result, preparation, "the DataArray")
             coordinates = {**result.coordinates, **given.prepared_coordinates(preparation)}
             return given.named(made, result.dims, coordinates, name=result.name, units=result.units)
         if isinstance(samples, (np.ndarray, da.Array)):
@@ -266,10 +279,12 @@ class Projector:
             shape = given_shape(samples.shape, self.preparation, self.raw_shape, self.name)
             frame = replace(self.frame, preparation=preparation, raw_shape=shape)
             dtype = result.dtype or working_dtype(frame.row_dtype(samples.dtype), self.components.dtype)
-            return map_array(samples, frame, function, result.shape, dtype)
+            kind = "numpy" if isinstance(samples, np.ndarray) else "dask"
+            named = partial(_numbered, source=source or f"{kind} array")
+            return map_array(samples, frame, function, result.shape, dtype, named)
         collection = self.prepared(samples, preparation)
         dtype = result.dtype or working_dtype(collection.dtype, self.components.dtype)
-        return map_rows(lazy_rows(collection), function, shape=result.shape, dtype=dtype)
+        return map_collection(collection, function, shape=result.shape, dtype=dtype)
 
     def prepared(self, source: Any, preparation: Preparation | None = None) -> Prepared:
         """Open a raw collection as this model sees it; see `open_collection` for what can be opened.
@@ -386,3 +401,8 @@ class Projector:
         how["whitened"] = bool(raw.attributes.get("whiten", whiten)) if from_scores else None
         squares = write_images(subspace, self.frame, collection, expanded(path), model=self.name, **how)
         return written_compression(self, collection, len(subspace.components), squares)
+
+
+def _numbered(index: int, source: str) -> str:
+    """Name a sample of an array by its number."""
+    return f"sample {index} of {source}"

@@ -22,7 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import streampca
 from streampca import Preparation, StreamingPCA
-from streampca.errors import ModelError, RequestError
+from streampca.errors import DataError, ModelError, RequestError
 
 DIGITS, TARGETS = load_digits(return_X_y=True)
 
@@ -86,6 +86,22 @@ def test_whitened_scores_are_as_good_features_as_those_of_pca():
     """With all components: three pixels of the digits never change, and their directions have no variance."""
     classify = make_pipeline(StreamingPCA(whiten=True), LogisticRegression(max_iter=1000))
     assert cross_val_score(classify, DIGITS, TARGETS, cv=3).mean() >= 0.88
+
+
+@pytest.mark.parametrize("kind", ["array", "list", "frame"])
+def test_features_that_are_missing_can_be_masked_in_tables_too(kind):
+    form = pytest.importorskip("pandas").DataFrame if kind == "frame" else np.ndarray.tolist
+    form = np.asarray if kind == "array" else form
+    rows = DIGITS.copy()
+    rows[::7, 20] = np.nan
+    ours = StreamingPCA(5, preparation=Preparation(mask="valid")).fit(form(rows))
+    theirs = PCA(5, svd_solver="full").fit(np.delete(rows, 20, axis=1))
+    np.testing.assert_allclose(np.abs(ours.transform(form(rows))), np.abs(theirs.transform(np.delete(rows, 20, 1))))
+    rows[40, 21] = np.nan
+    with pytest.raises(DataError, match=r"^sample 40 of numpy array holds NaN"):
+        ours.transform(form(rows))
+    with pytest.raises(DataError, match=r"^sample 0 of numpy array holds NaN"):
+        StreamingPCA(5).fit(form(rows))
 
 
 @pytest.mark.parametrize("wanted", [1, 0.5, 0.99, None, np.int32(5), np.float32(0.75)])

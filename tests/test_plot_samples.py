@@ -12,7 +12,7 @@ from pictured import assert_pictured, assert_readable, fitted, samples_like, spe
 import streampca
 from streampca import plot
 from streampca.compression import Compression
-from streampca.errors import RequestError
+from streampca.errors import DataError, RequestError
 from streampca.plot.spectrum import reached
 from streampca.prepare import Preparation
 from streampca.solve import Rule, count_components
@@ -231,6 +231,13 @@ def test_a_part_of_the_samples_is_said_to_be_one(model, x):
 def test_wrong_requests_are_refused_by_name(model, x, call, message):
     with pytest.raises(RequestError, match=message):
         call(model, x)
+
+
+def test_a_bad_sample_is_refused_by_name(model, x):
+    images = x[:4].astype(np.float64)
+    images[2].flat[1] = np.nan
+    with pytest.raises(DataError, match="sample 2 of those given holds NaN"):
+        plot.reconstructions(model, images)
 
 
 def test_a_plot_of_a_fitted_model(x):

@@ -7,19 +7,21 @@ piece of both, as `streampca.planning.plan_pieces` says; with a checkpoint they 
 
 from .beside import rows_beside
 from .foreseen import check_foreseen
-from .lazy import RowMap, lazy_components, lazy_rows, map_array, map_rows
+from .lazy import lazy_components, map_array, map_collection, map_rows
 from .maps import errors_of, images_of, reconstructions_of, residuals_of, scores_of, t2_of
-from .refusing import refuse_bad
+from .refusing import Named, RowMap, applied, refuse_bad
 from .writing import write_images, write_scores
 
 __all__ = [
+    "Named",
     "RowMap",
+    "applied",
     "check_foreseen",
     "errors_of",
     "images_of",
     "lazy_components",
-    "lazy_rows",
     "map_array",
+    "map_collection",
     "map_rows",
     "reconstructions_of",
     "refuse_bad",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,41 +14,48 @@ from ..collection import unmasked
 from ..components import StoredComponents
 from ..prepare import Frame
 from ..readers import Collection
-from .maps import prepared_first
+from .refusing import Named, RowMap, applied, applied_to_raw
 
 Array = npt.NDArray[Any]
-RowMap = Callable[[Array], Array]
 
 LAZY_BLOCK_BYTES = 64 * 2**20  # stored bytes to a chunk of a lazy result
 
 
-class _Rows:
-    """A collection as an (n, p) array that can be sliced, for `dask.array.from_array`."""
+class _Mapped:
+    """A collection mapped row by row, as what `dask.array.from_array` slices.
 
-    ndim = 2
+    It is in the graph once; sample names, for errors, come with it.
+    """
 
-    def __init__(self, collection: Collection) -> None:
-        self._collection = collection
-        self.shape = (collection.n_samples, collection.n_features)
-        self.dtype = collection.dtype
+    def __init__(self, collection: Collection, function: RowMap, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._collection, self._function = collection, function
+        self.shape, self.dtype = (collection.n_samples, *shape), dtype
+        self.ndim = len(self.shape)
 
-    def __getitem__(self, key: tuple[slice, slice]) -> Array:
-        rows, features = key
-        start, stop, _ = rows.indices(self.shape[0])
-        left, right, _ = features.indices(self.shape[1])
-        every = (left, right) == (0, self.shape[1])
-        return self._collection.read(slice(start, stop), None if every else slice(left, right))
+    def rows(self, key: tuple[slice, ...]) -> Array:
+        """Map the samples of a chunk, whose other slices are whole axes."""
+        start, collection = key[0].start, self._collection
+        return applied(self._function, collection.read(slice(start, key[0].stop)), collection.named, start)
 
 
-def lazy_rows(collection: Collection, block_rows: int | None = None) -> da.Array:
-    """A collection as a lazy (n, p) dask array, chunked by samples."""
+def map_collection(
+    collection: Collection, function: RowMap, *, shape: tuple[int, ...], dtype: npt.DTypeLike
+) -> da.Array:
+    """Apply a map of rows, (m, p) to (m, *shape), to a collection: a lazy array, chunked by samples."""
     row_bytes = max(1, collection.n_features * collection.dtype.itemsize)
-    rows = block_rows or max(1, LAZY_BLOCK_BYTES // row_bytes)
+    rows = max(1, LAZY_BLOCK_BYTES // row_bytes)
     whole = rows // collection.chunks.samples * collection.chunks.samples
-    rows = min(whole or rows, collection.n_samples)
-    source, meta = _Rows(collection), np.empty((0, 0), collection.dtype)
-    # A name of its own: of an array in memory a fingerprint covers some values, and dask would take one for another.
-    return da.from_array(source, chunks=(rows, -1), name=False, asarray=False, meta=meta)
+    rows, dtype = min(whole or rows, collection.n_samples), np.dtype(dtype)
+    return da.from_array(
+        _Mapped(collection, function, shape, dtype),
+        chunks=(rows, *shape),
+        # A name of its own: of an array in memory a fingerprint covers some values, and dask would take one for
+        # another.
+        name=False,
+        asarray=False,
+        getitem=_Mapped.rows,  # none of dask's own, into which it would fuse slices of the result
+        meta=np.empty((0,) * (1 + len(shape)), dtype),
+    )
 
 
 def lazy_components(components: StoredComponents) -> da.Array:
@@ -67,11 +73,33 @@ def flat_rows(samples: da.Array, sample_ndim: int) -> da.Array:
     return samples.rechunk({1: -1})
 
 
-def map_rows(rows: da.Array, function: RowMap, *, shape: tuple[int, ...], dtype: npt.DTypeLike) -> da.Array:
-    """Apply a map of rows, (m, p) to (m, *shape), to every chunk of a lazy array of rows."""
+def map_rows(
+    rows: da.Array,
+    function: RowMap,
+    *,
+    shape: tuple[int, ...],
+    dtype: npt.DTypeLike,
+    named: Named,
+    frame: Frame | None = None,
+) -> da.Array:
+    """Apply a map of rows, (m, p) to (m, *shape), to every chunk of a lazy array of rows.
+
+    Parameters
+    ----------
+    rows : dask array of shape (n, p)
+        Rows of features, or raw rows if there is a `frame`; chunks hold whole samples.
+    function : callable
+        The map of rows of features.
+    shape, dtype
+        Of what it makes of one row, and of its result.
+    named : callable
+        Gives the name of a sample that is refused, by its number.
+    frame : Frame, optional
+        Prepares raw rows first.
+    """
     dtype = np.dtype(dtype)
     return rows.map_blocks(
-        function,
+        partial(_applied_to_chunk, function=function, named=named, frame=frame),
         dtype=dtype,
         chunks=(rows.chunks[0], *((length,) for length in shape)),
         drop_axis=1 if not shape else None,
@@ -80,9 +108,22 @@ def map_rows(rows: da.Array, function: RowMap, *, shape: tuple[int, ...], dtype:
     )
 
 
-def map_array(samples: Any, frame: Frame, function: RowMap, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Any:
+def _applied_to_chunk(
+    rows: Array, *, function: RowMap, named: Named, frame: Frame | None, block_info: Any = None
+) -> Array:
+    """Apply a map to a chunk of rows, of which dask says where in the whole array it lies."""
+    start, rows = block_info[0]["array-location"][0][0], unmasked(rows)
+    if frame is None:
+        return applied(function, rows, named, start)
+    return applied_to_raw(function, rows, frame, named, start)
+
+
+def map_array(
+    samples: Any, frame: Frame, function: RowMap, shape: tuple[int, ...], dtype: npt.DTypeLike, named: Named
+) -> Any:
     """Apply a map of rows of features to raw samples, (n, *raw_shape): at once to numpy's, lazily to dask's."""
     if isinstance(samples, np.ndarray):
-        return function(frame.rows(unmasked(samples).reshape(len(samples), math.prod(samples.shape[1:]))))
-    whole = partial(prepared_first, frame=frame, function=function)
-    return map_rows(flat_rows(samples, samples.ndim - 1), whole, shape=shape, dtype=dtype)
+        rows = unmasked(samples).reshape(len(samples), math.prod(samples.shape[1:]))
+        return applied_to_raw(function, rows, frame, named)
+    rows = flat_rows(samples, samples.ndim - 1)
+    return map_rows(rows, function, shape=shape, dtype=dtype, named=named, frame=frame)

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..collection import unmasked
 from ..prepare import Frame
 from ..subspace import Subspace, squared_lengths
 
@@ -89,9 +88,3 @@ def errors_of(subspace: Subspace, rows: Array) -> Array:
 def t2_of(subspace: Subspace, rows: Array) -> Array:
     """Hotelling's T2 of each row, (m,)."""
     return subspace.t2(rows)
-
-
-def prepared_first(raw: Array, *, frame: Frame, function: Any) -> Array:
-    """Apply a map of features to raw rows."""
-    result: Array = function(frame.rows(unmasked(raw)))
-    return result

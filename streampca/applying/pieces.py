@@ -198,7 +198,7 @@ class _Scoring:
         for block in _cut(run, self._plan.read_rows):
             rows = work.collection.read(slice(*block))
             if rows.dtype.kind == "f":
-                refuse_bad(work.collection, rows, block.start)
+                refuse_bad(work.collection.named, rows, block.start)
             scores[block.start - run.start : block.stop - run.start] = rows[:, :count]
         return work.subspace.unwhitened(scores) if work.whiten else scores
 
@@ -258,7 +258,7 @@ class _Scoring:
         """Name a sample that has no scores because it is not finite."""
         for index in np.flatnonzero(~np.isfinite(total).all(axis=1)):
             at = run.start + int(index)
-            refuse_bad(self._work.collection, self._work.collection.read(slice(at, at + 1)), at)
+            refuse_bad(self._work.collection.named, self._work.collection.read(slice(at, at + 1)), at)
 
 
 @contextmanager

@@ -22,15 +22,14 @@ from ..events import BlockDone, Listener, PassFinished, PassStarted
 from ..locking import alone_in
 from ..planning import Application, plan_application, problem_of
 from ..planning.pieces import Piecewise, are_possible
-from ..prepare import Frame, NormalizeError
+from ..prepare import Frame
 from ..readers import Collection
 from ..sinks import Table
 from ..subspace import Subspace, working_dtype
 from ..units import parse_bytes
-from .lazy import RowMap
 from .maps import Rebuilding, images_of, scores_of
 from .pieces import Pieces, write_pieces
-from .refusing import refuse_bad
+from .refusing import RowMap, applied
 from .resuming import EVERY, Recorder, digest_of, numbers_of
 from .together import Together, patches_of, table_of
 
@@ -242,12 +241,5 @@ def mapped_blocks(
         If a result is not finite because a sample is not, or a sample cannot be normalized; names the sample.
     """
     for block in blocks_of(Span(start, collection.n_samples if stop is None else stop), block_rows):
-        rows = collection.read(slice(*block))
-        with np.errstate(invalid="ignore"):  # infinity less infinity; the sample is named instead
-            try:
-                result = function(rows)
-            except NormalizeError as error:
-                raise error.of(collection.named, block.start) from None
-            if rows.dtype.kind == "f" and not np.isfinite(np.sum(result, dtype=np.float64)):
-                refuse_bad(collection, rows, block.start)
+        result = applied(function, collection.read(slice(*block)), collection.named, block.start)
         yield block, result, block.size * collection.row_bytes

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..applying import refuse_bad
 from ..errors import RequestError
 from ..panels import LITERAL, SMALL, Array, AxesGrid, draw, new_figure, shown, sign_scale
 from ..prepare import given_shape
@@ -217,12 +218,16 @@ def prepared_rows(model: PCAModel, images: Sequence[Array]) -> Array:
     ------
     ModelError
         If one is not of the shape the model was fitted on.
+    DataError
+        If one holds NaN or infinity in what the model analyses.
     """
     frame, rows = model.frame.unnormalized, []
     for image in images:
         shape = given_shape((1, *image.shape), model.preparation, model.raw_shape, model.name)
         rows.append(replace(frame, raw_shape=shape).rows(image.reshape(1, -1)))
-    return np.concatenate(rows)
+    together = np.concatenate(rows)
+    refuse_bad("sample {} of those given".format, together, 0)
+    return together
 
 
 def _images(model: PCAModel, samples: Sequence[Array], count: int) -> list[Array]:
