@@ -307,7 +307,7 @@ def test_masked_tables_are_refused():
     estimator = StreamingPCA(n_components=2).fit(x)
     x[3, 1] = np.ma.masked
     for call in (estimator.fit, estimator.transform):
-        with pytest.raises(ValueError, match="contains NaN"):
+        with pytest.raises(ValueError, match="sample 3 of numpy array holds NaN"):
             call(x)
     with pytest.raises(RequestError, match="sample_weight of sample 3 of numpy array is nan"):
         StreamingPCA(n_components=2).fit(x.data, sample_weight=x[:, 1])
