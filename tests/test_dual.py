@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from judged import along_samples
 
 import streampca
-from streampca.blocks import Span, panel_steps
+from streampca.blocks import Span, blocks_of, panel_steps
 from streampca.collection import Chunks, Collection
 from streampca.errors import BudgetError, DataError, OutputError, SourceError
 from streampca.events import PassStarted, Planned, Warned
@@ -292,3 +293,90 @@ def test_without_an_output_they_are_refused_with_a_remedy(tmp_path):
     x = images("f4", n=120, shape=(300, 500))
     with pytest.raises(BudgetError, match=r"an output \(-o, output=\.\.\.\) to write"):
         streampca.fit(x, n_components=100, memory="100 MiB")
+
+
+# -- all components
+
+
+def decaying(decay, n=120, p=1500):
+    """Images whose deviations along orthogonal directions fall as `decay` does."""
+    rng = np.random.default_rng(3)
+    return (np.linalg.qr(rng.normal(size=(n, n)))[0] * decay(np.arange(1, n + 1))) @ rng.normal(size=(n, p))
+
+
+DECAYS = {
+    "even": lambda i: np.ones(len(i)),
+    "1/i": lambda i: 1 / i,
+    "1/i^2": lambda i: i**-2.0,
+    "0.8^i": lambda i: 0.8**i,
+}
+
+
+def off(components):
+    """How far components are from orthonormal."""
+    rows = components.reshape(len(components), -1).astype(np.float64)
+    return np.abs(rows @ rows.T - np.eye(len(rows))).max()
+
+
+def residuals(found, x):
+    rows = x.astype(np.float64) - x.astype(np.float64).mean(axis=0)
+    values, kept = found.explained_variance, found.components.astype(np.float64)
+    left = (kept @ rows.T) @ rows / (len(rows) - 1) - values[:, None] * kept
+    return np.linalg.norm(left, axis=1) / values
+
+
+@pytest.mark.parametrize("method", ["dual", "randomized"])
+@pytest.mark.parametrize(("precision", "allowed"), [("single", 1e-6), ("double", 1e-12)])
+@pytest.mark.parametrize("decay", DECAYS)
+def test_components_of_any_variance_are_orthonormal(decay, precision, allowed, method, monkeypatch):
+    """Rounding of what makes components of little variance lies along those of much, and is magnified."""
+    along_samples(monkeypatch)
+    for dtype in ("f4", "f8"):
+        x = decaying(DECAYS[decay]).astype(dtype)
+        k = None if method == "dual" else 20
+        found = streampca.fit(x, n_components=k, method=method, precision=precision)
+        assert off(found.components) <= allowed
+        assert np.all(residuals(found, x) <= found.error_bound)
+        if method == "dual" and precision == "double":  # they are right as well
+            assert np.all(found.error_bound <= 1e-13 * found.explained_variance[0] / found.explained_variance)
+
+
+class Memory:
+    """Takes components as they are made, and keeps them in memory."""
+
+    identity, goes_on = "some", False
+
+    def __init__(self, count, dtype, p):
+        self.components, self._p = np.zeros((count, p), dtype), p
+
+    def ranges(self, most_features):
+        return list(blocks_of(Span(0, self._p), min(most_features, 400)))
+
+    def write(self, features, values):
+        self.components[:, slice(*features)] = values
+
+    def sync(self):
+        pass
+
+
+@pytest.mark.parametrize("precision", ["single", "double"])
+@pytest.mark.parametrize("decay", DECAYS)
+def test_components_that_are_written_at_once_are_orthonormal_or_left_out(decay, precision):
+    x, events, sinks = decaying(DECAYS[decay]).astype("f4"), [], []
+    collection = Prepared(streampca.open_collection(x), Preparation())
+    plan = plan_of(collection, "sweep", k=None, component_features=400, request={"precision": precision})
+
+    def sink(count, dtype, begun):
+        sinks.append(Memory(count, dtype, collection.n_features))
+        return sinks[-1]
+
+    job = Job(collection, replace(plan, stored=True), SerialExecutor(), listener=events.append, sink=sink)
+    found = replace(METHODS["dual"](job), components=sinks[0].components)
+    assert off(found.components) <= 1e-6
+    assert np.all(residuals(found, x) <= found.error_bound)
+    left_out = [event.message for event in events if isinstance(event, Warned)]
+    least = 1e-3 if precision == "single" else 1e-9
+    assert np.all(found.explained_variance > least * found.explained_variance[0])
+    count = np.count_nonzero(truth(x)[1] > 1e-12 * found.explained_variance[0])
+    assert bool(left_out) == (len(found.explained_variance) < min(count, len(x) - 1))
+    assert all("are not orthogonal to the others" in message for message in left_out)

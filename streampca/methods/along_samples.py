@@ -34,7 +34,7 @@ from .dual import Reads, decomposed, with_components
 from .faults import check_products, check_variance
 from .gathering import SweepTask
 from .job import Job
-from .pairs import Pairs
+from .pairs import RANKS, STORED_RANKS, Pairs
 from .protocol import Array, Decomposition, Float64, stored_dtype
 
 _STREAM = 3  # apart from the start blocks of solvers, and from those along features
@@ -48,13 +48,21 @@ class AlongSamples(Course):
     ----------
     roots : ndarray of shape (n,)
         Of the samples' weights.
+    stored : bool
+        Whether components are written as they are made.
     along, along_rounding : ndarray of shape (n, 8) or None
         X W for random directions of features, and the error of it; once they are measured.
     """
 
     roots: Float64
+    stored: bool = False
     along: Float64 | None = None
     along_rounding: Float64 | None = None
+
+    @property
+    def ranks(self) -> dict[str, float]:
+        """See `Course.ranks`."""
+        return STORED_RANKS if self.stored else RANKS
 
     def step(self, product: Float64, listener: Listener, *, goes_on: bool) -> None:
         """See `Course.step`; the next block keeps to what is orthogonal to the roots.
@@ -136,7 +144,7 @@ def _begun(job: Job) -> AlongSamples:
     solver = start_lanczos(n, start=without(block, roots), **begin)
     del block
     hand_back()
-    return AlongSamples(solver=solver, roots=roots, precision=plan.precision)
+    return AlongSamples(solver=solver, roots=roots, stored=plan.stored, precision=plan.precision)
 
 
 def _pass(course: AlongSamples, reads: Reads, job: Job) -> Crossed:

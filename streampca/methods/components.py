@@ -266,7 +266,7 @@ class Kept(Basis):
 
     def gram(self) -> Float64:
         """V V^T, (k, k)."""
-        total: Float64 = np.zeros((self._shape[0], self._shape[0]))
+        total: Float64 = np.zeros((len(self.components), len(self.components)))
         for part in self._parts():
             values = np.ascontiguousarray(self.components[:, slice(*part)])
             syrk = blas.ssyrk if values.dtype == np.float32 else blas.dsyrk
@@ -277,7 +277,7 @@ class Kept(Basis):
 
     def turn(self, matrix: Float64) -> None:
         """Replace the components by combinations of them: ``matrix @ components``, the matrix (fewer, k)."""
-        working = matrix.astype(self._dtype)
+        working = matrix.astype(self._dtype, copy=False)
         for part in self._parts():
             values = self.components[:, slice(*part)]
             values[: len(matrix)] = times(working, np.ascontiguousarray(values))

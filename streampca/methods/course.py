@@ -14,7 +14,7 @@ from ..planning import Plan
 from ..solve import Lanczos, Solution, outside_bound_of_basis, product_bounds, resume_lanczos, ritz_pairs
 from .job import Job
 from .leading import chosen_of, scale_of, wanted_of
-from .pairs import RANK, ROUGH_RANK
+from .pairs import RANKS
 from .passes import OfPass
 from .protocol import Array, Float64
 
@@ -77,6 +77,11 @@ class Course:
     def block(self) -> Array:
         """What is multiplied next, in the precision of products."""
         return self.solver.wants.astype(np.float64 if self.precision == "double" else np.float32)
+
+    @property
+    def ranks(self) -> dict[str, float]:
+        """Share of the first eigenvalue below which a pair has no direction, by precision."""
+        return RANKS
 
     def keeper(self, job: Job) -> OfPass | None:
         """Who keeps the next pass, which makes no sense without what came before it."""
@@ -169,7 +174,7 @@ class Course:
 
     def _directions(self, solution: Solution, solver: Lanczos) -> int:
         """How many of the leading pairs have a direction: rounding has none."""
-        least = (RANK if self.precision == "double" else ROUGH_RANK) * solution.values[0]
+        least = self.ranks[self.precision] * solution.values[0]
         return int(np.count_nonzero(solution.values > max(least, solver.rounding)))
 
     def _with_direction(self, solution: Solution, job: Job) -> Solution:

@@ -27,16 +27,18 @@ from .components import Factors, Kept
 from .gathering import Features, PairsTask, Products, SweepTask, spread_mean
 from .job import Anew, Job
 from .leading import next_value
-from .pairs import Pairs, polished, solved
+from .pairs import Pairs, orthonormal, polished, solved
 from .projecting import ColumnsTask, RangesTask, part_of_state
 from .protocol import Decomposition, one_span
 from .scratch import scratch_copy
 from .written import Written, begun_of
 
-LOST = (
-    "components of less than a millionth of the first variance were left out: products in single precision do not tell "
-    "them from rounding. Use precision='double' for them."
-)
+LOST = {
+    "single": "components of less than a thousandth of the first variance were left out: made of products in single "
+    "precision and written at once they are not orthogonal to the others. Use precision='double' for them.",
+    "double": "components of less than a billionth of the first variance were left out: written as they are made they "
+    "are not orthogonal to the others. Give more memory, in which they all fit, for them.",
+}
 
 GONE = "the components that were written before are not there as they were: they are made again."
 
@@ -56,7 +58,7 @@ def fit_dual(job: Job) -> Decomposition:
     pairs, basis = with_components(job, lambda reads: solved(reads.gram(), job))
     asked, found = job.plan.request.n_components, len(pairs.solution.values)
     if pairs.lost:
-        job.warn(LOST)
+        job.warn(LOST["double" if pairs.exact else job.plan.precision])
     elif isinstance(asked, int) and found < asked:
         job.warn(f"{job.collection.source} spans {found} dimensions; there are no more components.")
     return decomposed(basis, pairs, job)
@@ -73,7 +75,7 @@ def with_components(job: Job, find: Callable[[Reads], Pairs]) -> tuple[Pairs, Ke
         basis = reads.basis(factors, pairs, begun)
     del reads, factors
     if isinstance(basis, Kept):
-        pairs = polished(basis, pairs) if pairs.polishes else pairs
+        pairs = orthonormal(basis, polished(basis, pairs) if pairs.polishes else pairs)
         basis.fix_signs()
     return pairs, basis
 

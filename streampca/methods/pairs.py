@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
-from scipy.linalg import eigh
+from scipy.linalg import eigh, lapack
 
 from ..accumulate import Gram
 from ..machine import hand_back
@@ -19,6 +19,12 @@ from .protocol import Array, Float64, stored_dtype
 
 RANK = 1e-12  # of the largest variance: below lies rounding, and no direction
 ROUGH_RANK = 1e-6  # ... where float32 products were not made good afterwards
+RANKS = {"single": ROUGH_RANK, "double": RANK}
+# ... where components are written as they are made, and nothing can be taken off them afterwards: their products with
+# one another grow as rounding times the first variance over their own, to 1e-6 about here.
+STORED_RANKS = {"single": 1e-3, "double": 1e-9}
+APART = 1e-2  # of the first variance: components of more are orthogonal as they are made
+ORTHONORMAL = {"float32": 5e-7, "float64": 1e-13}  # products of components with one another that need no mending
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ class Pairs:
     polishes : bool
         Whether components are multiplied with one another, once they are made, to make rounding good.
     lost : bool
-        Whether there may be more, which products in single precision do not tell from rounding.
+        Whether components were left out that are no rounding, but are not orthogonal to the others as they are made.
     bounds : ndarray of shape (k,) or None
         How far each of `sizes` may be from a true one, where that is known.
     """
@@ -113,10 +119,10 @@ def solved(gram: Gram, job: Job) -> Pairs:
     check_variance(centred.trace, job.collection.source, plan)
     rough = plan.precision == "single" and not exact
     solution = leading_pairs(centred, plan, job.listener)
-    least = ROUGH_RANK if rough and plan.stored else RANK
-    count = int(np.count_nonzero(solution.values > least * solution.values[0]))
+    least = STORED_RANKS["single" if rough else "double"] if plan.stored else RANK
+    count, some = (int(np.count_nonzero(solution.values > rank * solution.values[0])) for rank in (least, RANK))
     polishes = rough and not plan.stored
-    lost = count < len(solution.values) and least == ROUGH_RANK
+    lost = count < some
     if count < len(solution.values):
         solution = solution.first(count) if lost else replace(solution.first(count), next_value=0.0)
     mixed = np.eye(count) if polishes else np.diag(solution.values**-0.5)
@@ -152,3 +158,27 @@ def polished(basis: Kept, pairs: Pairs) -> Pairs:
         spectrum = np.concatenate([values, np.minimum(spectrum[count:], values[-1])])
     after = solution.next_value if count == len(solution.values) else 0.0
     return replace(pairs, solution=replace(solution, values=values, spectrum=spectrum, next_value=after), mixed=mixed)
+
+
+def orthonormal(basis: Kept, pairs: Pairs) -> Pairs:
+    """Make components orthogonal to one another, as those of little variance are not when they are made.
+
+    Of a component X^T u / sqrt(mu) the rounding of u lies along components of larger variance, magnified by sqrt of
+    the ratio of the variances. So each is made orthogonal to those before it, which stay as they are, by the Cholesky
+    factor L of their products: L^-1 V. What has nothing left of its own is left out.
+    """
+    values = pairs.solution.values
+    if values[-1] >= APART * values[0]:
+        return pairs
+    products = basis.gram()
+    if np.abs(products - np.eye(len(products))).max() <= ORTHONORMAL[pairs.dtype.name]:
+        return pairs
+    lower, failed = lapack.dpotrf(products, lower=1, overwrite_a=1)
+    if failed:
+        count = failed - 1
+        basis.turn(np.eye(count, len(values)))
+        solution = replace(pairs.solution.first(count), next_value=0.0)
+        return orthonormal(basis, replace(pairs, solution=solution, mixed=pairs.mixed[:count]))
+    turn = np.tril(lapack.dtrtri(lower, lower=1, overwrite_c=1)[0])
+    basis.turn(turn)
+    return replace(pairs, mixed=turn @ pairs.mixed)

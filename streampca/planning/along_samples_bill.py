@@ -57,8 +57,8 @@ def along_samples_bill(
     made = components_phase(problem, arithmetic, cutting, k)
     beside = {"products of samples with probes": 4 * 8 * COUNT * n, "a second library of BLAS": TWICE}
     phases += [Phase(made.name, tuple((dict(made.items) | beside).items()))]
-    if arithmetic.precision == "single" and not cutting.stored:
-        phases.append(polish_phase(problem, k))
+    if not cutting.stored:
+        phases.append(polish_phase(problem, k, arithmetic.precision))
     if arithmetic.output and not cutting.stored:
         phases.append(writing_phase(problem, k))
     return Bill(tuple(phases))

@@ -15,7 +15,8 @@ from ..request import Problem
 from ..units import MIB, format_shape
 
 POLISH_PART = 8 * MIB  # of components being multiplied with one another, and as much of what comes of it
-POLISH_SQUARES = 6  # k x k: their products, a part's, LAPACK's copy and work, eigenvectors, and these scaled
+# k x k: their products, a part's, LAPACK's copy and work, eigenvectors, and these scaled; or a Cholesky factor of them.
+POLISH_SQUARES = {"single": 6, "double": 3}
 WRITTEN = 16 * MIB  # of components gathered before they are written
 PROBES = 8  # columns
 COPY_POOLS = 26 * MIB  # 8 to 25 measured, with Zarr
@@ -74,8 +75,8 @@ def dual_bill(problem: Problem, arithmetic: Arithmetic, cutting: Cutting, k: int
     phases = [copy_phase(problem, cutting)] if cutting.schedule == "scratch" else []
     phases += [gram_phase(problem, arithmetic, cutting), *_solve_phases(problem, arithmetic, cutting, k)]
     phases.append(components_phase(problem, arithmetic, cutting, k))
-    if arithmetic.precision == "single" and not cutting.stored:
-        phases.append(polish_phase(problem, k))
+    if not cutting.stored:
+        phases.append(polish_phase(problem, k, arithmetic.precision))
     if arithmetic.output and not cutting.stored:
         phases.append(writing_phase(problem, k))
     return Bill(tuple(phases))
@@ -127,11 +128,11 @@ def components_phase(problem: Problem, arithmetic: Arithmetic, cutting: Cutting,
     return Phase("components", tuple(items.items()))
 
 
-def polish_phase(problem: Problem, k: int) -> Phase:
-    """Memory while components are multiplied with one another, to make good single precision; the data are let go."""
+def polish_phase(problem: Problem, k: int, precision: str) -> Phase:
+    """Memory while components are multiplied with one another, to make good what rounding did; the data are let go."""
     items = {
         f"{k} eigenvectors of {problem.n_samples} samples, as found": 8 * problem.n_samples * k,
-        f"products of components, {format_shape((k, k))} float64": POLISH_SQUARES * 8 * k * k,
+        f"products of components, {format_shape((k, k))} float64": POLISH_SQUARES[precision] * 8 * k * k,
         **_kept(problem, k),
         "parts of components, multiplied": 2 * POLISH_PART,
         "mean": 24 * problem.n_features,
