@@ -149,8 +149,14 @@ def plan_collection(
 
 def prepared(raw: Collection, preparation: Preparation | None, listener: Listener = silent) -> Prepared:
     """A raw collection seen through a preparation, what that leaves to the data found, or through none."""
-    if preparation is not None and not isinstance(preparation, Preparation):
-        raise RequestError(f"preparation {preparation!r} is not a Preparation; give such as Preparation(bin=2).")
+    raw = narrowed(raw, preparation)
     if isinstance(raw, Prepared):
         return raw
     return Prepared(raw, resolved(preparation or Preparation(), raw, listener))
+
+
+def narrowed(raw: Collection, preparation: Preparation | None) -> Collection:
+    """Return a raw collection without the images that a preparation, or none, does not make fit, if it may do so."""
+    if preparation is not None and not isinstance(preparation, Preparation):
+        raise RequestError(f"preparation {preparation!r} is not a Preparation; give such as Preparation(bin=2).")
+    return raw.fitting((preparation or Preparation()).of_images.shape_of)

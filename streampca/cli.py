@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -178,10 +179,15 @@ def info(source: tuple[str, ...], as_json: bool, **given: Any) -> None:
     click.echo(f"{'storage':<12}chunks of {piece} x {found.chunks.features} features")
     click.echo(f"{'first':<12}{without_secrets(found.where(0))}")
     click.echo(f"{'last':<12}{without_secrets(found.where(found.n_samples - 1))}")
-    for path, reason in found.skipped[:SHOWN]:
+    _list_skipped(found.skipped)
+
+
+def _list_skipped(skipped: Sequence[Sequence[str]]) -> None:
+    """Print the first files that were left out, each with its reason."""
+    for path, reason in skipped[:SHOWN]:
         click.echo(f"{'skipped':<12}{path}: {reason}")
-    if len(found.skipped) > SHOWN:
-        click.echo(f"{'':<12}... and {len(found.skipped) - SHOWN} more")
+    if len(skipped) > SHOWN:
+        click.echo(f"{'':<12}... and {len(skipped) - SHOWN} more (--json lists all)")
 
 
 @cli.command()
@@ -313,6 +319,7 @@ def inspect(model: str, count: int, as_json: bool) -> None:
     part = "part {} of {} of ".format(*about["part"]) if "part" in about else ""
     source = f"{part}{about.get('source')}"
     click.echo(f"\nfitted {about.get('created')} from {source} by streampca {about.get('streampca')}")
+    _list_skipped(about.get("skipped") or [])
 
 
 @cli.command()

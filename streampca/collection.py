@@ -87,6 +87,8 @@ class Collection(abc.ABC):
     mixed : bool
         Whether images differ in shape: `shape` is then that of the largest, only `each` gives them, and only a
         preparation that resizes makes rows of them.
+    one_size : bool
+        Whether mixed images differ in their colours only.
     skipped : tuple of Skipped
         Files left out on request, which are no samples.
     kept : ndarray of bool or None
@@ -102,6 +104,7 @@ class Collection(abc.ABC):
     dtype: np.dtype[Any]
     axes: tuple[str, ...] | None = None
     mixed: bool = False
+    one_size: bool = False
     skipped: tuple[Skipped, ...] = ()
     kept: Array | None = None
     labels: Array | None = None
@@ -232,6 +235,18 @@ class Collection(abc.ABC):
         """
         for at in range(rows.start, rows.stop):
             function(at - rows.start, self.read(slice(at, at + 1)).reshape(self.sample_shape))
+
+    def fitting(self, shape_of: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Collection:
+        """Return the collection without the images that a preparation cannot make one shape with most of the others.
+
+        Only where files may be left out and images differ in shape; any other collection is returned as it is.
+
+        Parameters
+        ----------
+        shape_of : callable
+            ``shape_of(shape)`` is the shape of a prepared image; it raises RequestError where there is none.
+        """
+        return self
 
     def where(self, index: int) -> str:
         """Say where sample `index` (from 0) comes from, e.g. ``"scans/b.tif, page 12"``."""

@@ -13,7 +13,7 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from .beforehand import asked, check_options, plan_collection, prepared
+from .beforehand import asked, check_options, narrowed, plan_collection, prepared
 from .blocks import Part, part_of
 from .collection import State, encoded_states, fingerprint_of, sample_dims
 from .components import ComponentSink
@@ -141,7 +141,7 @@ def fit(
     request = asked(n_components, method, memory, precision, output=output is not None, **more)
     check_options(opening)
     place = None if output is None else Place(expanded(output), overwrite)
-    raw = open_collection(source, listener=listener, **opening)
+    raw = narrowed(open_collection(source, listener=listener, **opening), preparation)
     weights = weights_of(sample_weight, raw)
     collection, wanted = prepared(raw, preparation, listener), part_of(part)
     how: dict[str, Any] = {"weights": weights, "place": place, "part": wanted, "listener": listener}

@@ -15,7 +15,7 @@ import numpy as np
 
 from .applying import check_foreseen
 from .asked import cluster_of, open_run, preparation_of, request_of
-from .beforehand import plan_collection, prepared
+from .beforehand import narrowed, plan_collection, prepared
 from .blocks import part_of
 from .collection import fingerprint_of, first_change
 from .compression import Compression
@@ -28,7 +28,7 @@ from .fitting import Place, fit_collection
 from .model import PCAModel, load_model
 from .outputs import check_output, check_place, discard
 from .planning import Plan, budget_of
-from .prepare import Prepared
+from .prepare import Preparation, Prepared
 from .readers import Collection, check_apart, paths_of
 from .record import LISTING, PICTURES, REPORT, check_directory, recorded, recorded_run, write_summary
 from .report import check_room, picture_files, write_report
@@ -85,7 +85,10 @@ def execute(run: Run, listener: Listener = silent, switch: Switch | None = None)
     for path in outputs.files:
         clear_finished(path)
     raw = open_run(run.collection, listing=_listing(run, outputs), listener=listener)
-    task = _Fit(run, raw, listener, switch)
+    preparation = preparation_of(run.prepare)
+    if run.model is None:
+        raw = narrowed(raw, preparation)
+    task = _Fit(run, raw, preparation, listener, switch)
     earlier = _earlier_model(task, outputs)
     kept = _kept(run, outputs) if earlier else set()
     _check_outputs(run, outputs, {*kept, outputs.model or ""} if earlier else kept)
@@ -118,13 +121,14 @@ class _Fit:
 
     run: Run
     raw: Collection
+    preparation: Preparation
     listener: Listener
     switch: Switch
 
     @cached_property
     def collection(self) -> Prepared:
         """The run's collection, prepared."""
-        return prepared(self.raw, preparation_of(self.run.prepare), self.listener)
+        return prepared(self.raw, self.preparation, self.listener)
 
     @cached_property
     def weights(self) -> Any:

@@ -36,7 +36,7 @@ from .disk import expanded
 from .errors import ModelError, RequestError
 from .events import Listener, check_listener, silent
 from .labelled import COMPONENT, Labelled, check_directions, component_numbers, is_labelled, units_of
-from .prepare import Frame, Preparation, Prepared, check_raw, given_shape
+from .prepare import Frame, Preparation, Prepared, check_raw, given_shape, shape_like
 from .readers import Collection, open_collection
 from .subspace import Subspace, working_dtype
 from .trust import null_directions
@@ -302,6 +302,7 @@ class Projector:
             If it is not of the raw shape and kind the model was fitted on, or an axis runs the other way.
         """
         raw: Collection = open_collection(source)
+        raw = raw.fitting(partial(shape_like, self.preparation, self.raw_shape))
         check_raw(raw, self.preparation, self.raw_shape, self.raw_kind, self.name)
         prepared = Prepared(raw, preparation or self.preparation)
         if self.coordinates:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 
 import h5py
@@ -16,6 +17,8 @@ from shell import refused, succeeded, typed
 
 import streampca
 from streampca.config import load_run
+from streampca.errors import SourceError
+from streampca.prepare import Preparation
 
 
 def pictures(n=60, height=12, width=10, seed=0):
@@ -95,6 +98,122 @@ def test_bad_files_are_skipped_and_listed(undrawn, tmp_path):
     assert scores.sizes["sample"] == 19
     assert "7.png" not in scores["sample"].values.tolist()
     assert "used again" in typed("run", config).err
+
+
+@pytest.fixture
+def both_ways(tmp_path):
+    """60 landscape and 40 portrait photographs, and one that is broken."""
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number in range(100):
+        shape = (24, 32, 3) if number % 5 < 3 else (32, 24, 3)
+        Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)).save(folder / f"{number}.jpg")
+    (folder / "50b.jpg").write_bytes((folder / "50.jpg").read_bytes()[:300])
+    return folder
+
+
+RESIZED = Preparation(resize=(16, 16), grey=True)
+
+
+def test_skipping_leaves_out_no_image_that_resizing_makes_fit(both_ways, tmp_path):
+    resized = ("--resize", "16x16", "--grey", "-k", 4, "-q")
+    succeeded("fit", both_ways, *resized, "--on-bad-file", "skip", "-o", tmp_path / "skip.zarr")
+    [(path, reason)] = streampca.load_model(tmp_path / "skip.zarr").provenance["skipped"]
+    assert path == str(both_ways / "50b.jpg")
+    assert f"skipped     {path}: {reason}" in succeeded("inspect", tmp_path / "skip.zarr")
+    (both_ways / "50b.jpg").unlink()
+    succeeded("fit", both_ways, *resized, "-o", tmp_path / "all.zarr")
+    model = same_model(tmp_path / "skip.zarr", streampca.load_model(tmp_path / "all.zarr"))
+    assert model.n_samples == 100
+    photos = streampca.open_collection(both_ways, on_bad_file="skip", labels=np.arange(100))
+    assert photos.n_samples == 100
+    assert streampca.fit(photos, n_components=4, preparation=RESIZED).n_samples == 100
+
+
+def test_skipping_leaves_out_what_no_preparation_makes_fit(both_ways, tmp_path):
+    skips = ("--on-bad-file", "skip", "-q")
+    succeeded("fit", both_ways, *skips, "-k", 4, "-o", tmp_path / "m.zarr")
+    model = streampca.load_model(tmp_path / "m.zarr")
+    assert model.raw_shape == (24, 32, 3)
+    assert model.n_samples == 60
+    left = [os.path.basename(path) for path, _ in model.provenance["skipped"]]
+    assert len(left) == 41
+    assert left[:3] == ["3.jpg", "4.jpg", "8.jpg"]
+    assert left[20:22] == ["50b.jpg", "53.jpg"]  # in the order of the files
+    assert "is 32 x 24 x 3 uint8, unlike most images of" in model.provenance["skipped"][0][1]
+    said = succeeded("inspect", tmp_path / "m.zarr")
+    assert said.count("skipped  ") == 10
+    assert "... and 31 more (--json lists all)" in said
+    assert len(json.loads(succeeded("inspect", tmp_path / "m.zarr", "--json"))["provenance"]["skipped"]) == 41
+    # The samples that fit the model are taken, though most files of this folder are others.
+    for number in range(60):
+        if number % 5 < 3:
+            (both_ways / f"{number}.jpg").unlink()
+    succeeded("transform", tmp_path / "m.zarr", both_ways, *skips, "-o", tmp_path / "s.npy")
+    assert np.load(tmp_path / "s.npy").shape == (24, 4)
+    assert "of 32 x 24 x 3" in refused("transform", tmp_path / "m.zarr", both_ways / "3.jpg", "-o", tmp_path / "t.npy")
+
+
+def test_a_run_lists_what_its_preparation_left_out(both_ways, tmp_path):
+    for number in range(3):
+        Image.fromarray(np.full((9, 9, 3), number, np.uint8)).save(both_ways / f"small{number}.jpg")
+    config = tmp_path / "run.yaml"
+    config.write_text(f"collection: {{source: {both_ways}, on_bad_file: skip}}\n"
+                      "prepare: {crop: [[2, 22], [2, 22]], resize: [8, 8]}\nfit: {n_components: 2}\n"
+                      f"output: {{directory: {tmp_path / 'run'}, transform: true}}\n")  # fmt: skip
+    assert "skipped 4 bad files" in succeeded("run", config, "-q")
+    log = (tmp_path / "run" / "run.log").read_text()
+    assert log.count("skipped ") == 4
+    assert f"skipped {both_ways / 'small1.jpg'}: crop 2:22 lies outside an axis of 9 pixels" in log
+    assert xarray.open_zarr(tmp_path / "run" / "scores.zarr").sizes["sample"] == 100
+    assert "used again" in typed("run", config).err
+
+
+@pytest.mark.parametrize("on_bad_file", ["error", "skip"])
+def test_grey_alone_makes_colours_of_one_size_fit(tmp_path, on_bad_file):
+    rng = np.random.default_rng(0)
+    images = [rng.integers(0, 256, shape, dtype=np.uint8) for shape in ((9, 7), (9, 7, 3), (9, 7, 4), (9, 7, 3)) * 3]
+    for number, image in enumerate(images):
+        Image.fromarray(image).save(tmp_path / f"{number}.png")
+    model = streampca.fit(tmp_path, n_components=3, preparation=Preparation(grey=True), on_bad_file=on_bad_file)
+    grey = [image if image.ndim == 2 else image[..., :3] @ np.array([0.299, 0.587, 0.114]) for image in images]
+    same = streampca.fit(np.array(grey, np.float32), n_components=3)
+    np.testing.assert_allclose(model.explained_variance, same.explained_variance, rtol=1e-5)
+    scores = np.asarray(model.transform(tmp_path))
+    np.testing.assert_allclose(np.asarray(model.transform(f"{tmp_path}/[159].png")), scores[[1, 5, 9]], rtol=1e-4)
+    with pytest.raises(SourceError, match=r"several numbers of channels, .*; give --grey \(Preparation\(grey=True\)\)"):
+        streampca.fit(tmp_path, n_components=3)
+
+
+def test_weights_and_labels_of_all_files_fit_those_that_are_left(both_ways):
+    numbers = np.arange(101)
+    weights = np.where(numbers % 2, 1.0, 2.0)
+    model = streampca.fit(both_ways, n_components=2, sample_weight=weights, on_bad_file="skip", labels=numbers)
+    assert model.n_samples == 60
+    photos = streampca.open_collection(both_ways, on_bad_file="skip", labels=numbers, where="label<20")
+    assert photos.n_samples == 20
+    fitted = streampca.fit(photos, n_components=2, sample_weight=weights)
+    assert fitted.n_samples == 12
+    x = np.stack([np.asarray(Image.open(both_ways / f"{n}.jpg")) for n in range(20) if n % 5 < 3])
+    kept = [n for n in range(20) if n % 5 < 3]
+    by_hand = streampca.fit(x, n_components=2, sample_weight=weights[kept])
+    np.testing.assert_allclose(fitted.explained_variance, by_hand.explained_variance, rtol=1e-6)
+
+
+def test_windows_are_cut_from_those_of_one_size(both_ways):
+    found = streampca.open_collection(both_ways, on_bad_file="skip", patches=8)
+    assert found.shape == (60 * 12, 8, 8, 3)
+    assert len(found.skipped) == 41
+
+
+def test_where_no_size_is_that_of_most_nothing_is_left_out_for_it(both_ways):
+    for number in range(100):
+        if number % 5 == 0:
+            (both_ways / f"{number}.jpg").unlink()
+    with pytest.raises(SourceError, match=r"several sizes, .*; give --resize 64x64 .*, or leave out the others\.$"):
+        streampca.fit(both_ways, n_components=2, on_bad_file="skip")
+    assert streampca.fit(both_ways, n_components=2, preparation=RESIZED, on_bad_file="skip").n_samples == 80
 
 
 def test_samples_by_label(digits, tmp_path):

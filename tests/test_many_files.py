@@ -20,6 +20,7 @@ import streampca
 from streampca.collection import Skipped
 from streampca.errors import OutputError, RequestError, SourceError
 from streampca.events import BlockDone, PassFinished, PassStarted
+from streampca.prepare import Preparation, Prepared
 from streampca.readers.images import open_images
 from streampca.readers.pictures import census, mixed
 from streampca.readers.pictures.files import find_images
@@ -309,7 +310,10 @@ def test_a_few_of_another_size_can_be_left_out(folder):
     save(folder / "s1" / "4b.png", np.zeros((30, 40), "u1"))
     with pytest.raises(SourceError, match=r"4b\.png \(30 x 40\); .* or leave out the others \(--on-bad-file skip\)"):
         open_images(str(folder)).read(slice(0, 1))
-    assert open_images(str(folder), on_bad_file="skip").shape == (12, 9, 7)
+    found = open_images(str(folder), on_bad_file="skip")
+    assert Prepared(found, Preparation()).shape == (12, 9, 7)
+    for sides in ({"sample_axes": ("y",)}, {"select": {"y": slice(0, 9)}}):
+        assert len(open_images(str(folder), on_bad_file="skip", **sides).skipped) == 1
 
 
 @pytest.mark.parametrize("on_bad_file", ["error", "skip"])
@@ -403,6 +407,8 @@ BAD = ["s0/2b.png", "s0/10.png", "s1/5b.png", "s2/9b.png"]
 
 
 def check_spoiled(collection, folder):
+    assert [skip.path for skip in collection.skipped] == [f"{folder}/{name}" for name in BAD if "5b" not in name]
+    collection = Prepared(collection, Preparation()).raw  # to which an image of another shape is bad, too
     assert [skip.path for skip in collection.skipped] == [f"{folder}/{name}" for name in BAD]
     words = (
         "cannot be decoded",
@@ -427,10 +433,16 @@ def test_bad_files_are_left_out_on_request(spoiled, caplog, monkeypatch, threads
     events = []
     with caplog.at_level("INFO", "streampca"):
         collection = open_images(str(spoiled), on_bad_file="skip", listener=events.append)
+        Prepared(collection, Preparation())
+        Prepared(collection, Preparation())
+    said = [record.message.split(":")[0] for record in caplog.records]
+    assert said == [
+        f"left out 3 of the 16 files of {spoiled}, {spoiled}/{BAD[0]} first.",
+        *(f"left out {spoiled}/{BAD[at]}" for at in (0, 1, 3)),
+        f"left out 1 of the 13 files of {spoiled}, {spoiled}/{BAD[2]} first.",
+        f"left out {spoiled}/{BAD[2]}",
+    ]
     check_spoiled(collection, spoiled)
-    summary, *each = [record.message for record in caplog.records]
-    assert summary == f"left out {len(BAD)} of the {len(BAD) + 12} files of {spoiled}, {spoiled}/{BAD[0]} first."
-    assert [message.split(":")[0] for message in each] == [f"left out {spoiled}/{name}" for name in BAD]
     start, *blocks, end = events
     size = sum(path.stat().st_size for path in spoiled.rglob("*.png"))
     assert start == PassStarted("checking files", 1, 1, 16, size)
@@ -513,8 +525,9 @@ def test_a_census_is_kept_and_only_what_changed_is_checked_again(spoiled, tmp_pa
     settle(spoiled)
     collection = open_images(str(spoiled), on_bad_file="skip", listing=table)
     assert sorted(decoded) == ["10.png", "11.png", "new.png"]
+    collection = Prepared(collection, Preparation()).raw
     assert collection.n_samples == 13
-    fresh = open_images(str(spoiled), on_bad_file="skip")
+    fresh = Prepared(open_images(str(spoiled), on_bad_file="skip"), Preparation()).raw
     assert collection.skipped == fresh.skipped
     assert collection.fingerprint() == fresh.fingerprint()
     assert list(collection.sample_names()) == list(fresh.sample_names())

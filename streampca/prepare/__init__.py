@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from .frame import Frame, unflatten
 from .preparation import Preparation
-from .prepared import Prepared, check_raw, given_shape
+from .prepared import Prepared, check_raw, given_shape, shape_like
 from .steps import NormalizeError
 from .valid import missing_share, resolved, valid_mask
 
@@ -27,6 +27,7 @@ __all__ = [
     "given_shape",
     "missing_share",
     "resolved",
+    "shape_like",
     "unflatten",
     "valid_mask",
 ]

@@ -29,8 +29,8 @@ class Preparation:
     crop : sequence of (start, stop), optional
         Range kept of each leading axis of the sample, in pixels; negative ones count from the end, None is the edge.
     grey : bool, default=False
-        Weigh the last axis (3 or 4 colour channels) into one grey value; alpha is left out. Where images are resized,
-        grey ones among them stay as they are.
+        Weigh the last axis (3 or 4 colour channels) into one grey value; alpha is left out. Images that are grey stay
+        as they are.
     resize : (height, width), optional
         Resample the first two axes to this size, smoothly, in float32. Images may then be of any size.
     bin : int, default=1
@@ -207,7 +207,7 @@ class Preparation:
 
     def _weighs(self, shape: tuple[int, ...]) -> bool:
         """Whether `grey` has colours to weigh in samples of a shape; refuse what is neither colour nor grey."""
-        if not self.grey or (self.resize is not None and len(shape) == 2):
+        if not self.grey or (len(shape) == 2 and (self.resize is not None or shape[-1] not in CHANNELS)):
             return False
         if len(shape) < 2 or shape[-1] not in CHANNELS:
             raise RequestError(

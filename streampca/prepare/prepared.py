@@ -47,7 +47,8 @@ class Prepared(Collection):
             raise RequestError(
                 'mask "valid" and scale "area" are read off a collection; give preparation.resolved(preparation, raw).'
             )
-        if raw.mixed and preparation.resize is None:
+        raw = raw.fitting(preparation.of_images.shape_of)
+        if raw.mixed and preparation.resize is None and not (preparation.grey and raw.one_size):
             raw.read(slice(0, 0))  # refused by the reader, which can name two of them
             raise SourceError(mixed_sizes(raw.source, raw.sample_shape))
         self.raw, self.preparation, self.source = raw, preparation, raw.source
@@ -57,7 +58,7 @@ class Prepared(Collection):
         self.dtype = preparation.dtype_of(raw.dtype)
         self.skipped, self.kept, self.labels = raw.skipped, raw.kept, raw.labels
         one_by_one = raw.mixed or (raw.chunks.samples == 1 and raw.chunks.features == raw.n_features)
-        self._by_image = preparation.resize is not None and one_by_one
+        self._by_image = (preparation.resize is not None or raw.mixed) and one_by_one
         if raw.axes is not None and len(raw.axes) >= len(self.sample_shape):
             self.axes = raw.axes[: len(self.sample_shape)]
 
@@ -155,9 +156,12 @@ class Prepared(Collection):
         except RequestError as error:
             raise SourceError(f"{self.named(index)} does not fit its preparation: {error}") from None
         if made != self.sample_shape:
+            remedy = "make them one size, such as with --resize 64x64 (resize=(64, 64))"
+            if self.preparation.resize is not None:
+                remedy = "turn colours into grey with --grey (grey=True)"
             raise SourceError(
                 f"{self.named(index)} is {format_shape(shape)} and others are {format_shape(self.raw.sample_shape)}; "
-                "turn colours into grey with --grey (grey=True), or leave it out."
+                f"{remedy}, or leave it out."
             )
 
     def where(self, index: int) -> str:
@@ -213,12 +217,25 @@ def check_raw(raw: Collection, preparation: Preparation, shape: tuple[int, ...],
 
 def _fits(preparation: Preparation, shape: tuple[int, ...], fitted: tuple[int, ...]) -> bool:
     """Whether raw samples of a shape are prepared to the shape of those of shape `fitted`, and may be."""
-    if shape == fitted or preparation.resize is None:
+    if shape == fitted or not (preparation.resize is not None or (preparation.grey and shape[:2] == fitted[:2])):
         return shape == fitted
     try:
         return preparation.of_images.shape_of(shape) == preparation.of_images.shape_of(fitted)
     except RequestError:
         return False
+
+
+def shape_like(preparation: Preparation, fitted: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return `fitted`, the raw shape a model was fitted on, for images of a shape that it takes; see `fitting`.
+
+    Raises
+    ------
+    RequestError
+        If it does not take them.
+    """
+    if not _fits(preparation, shape, fitted):
+        raise RequestError(f"is {format_shape(shape)}, and the model was fitted on samples of {format_shape(fitted)}.")
+    return fitted
 
 
 def given_shape(

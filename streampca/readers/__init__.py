@@ -159,7 +159,9 @@ def open_collection(
     where : str, optional
         Take samples by label only: ``"label=3"``, ``"label!=0,1"``, ``"label>=5"``.
     on_bad_file : {"error", "skip"}
-        Whether to stop at a file that cannot be read or to leave such files out; see `Collection.skipped`.
+        Whether to stop at a file that cannot be read or prepared, or to leave such files out; see
+        `Collection.skipped`. Images of other shapes than most are left out when a preparation is given that does not
+        make them fit, not on opening.
     listing : path, optional
         Where to keep the table of a folder's files, for the next time.
     listener : callable, optional

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +18,11 @@ from ..errors import RequestError, SourceError
 from ..events import Listener, silent
 from ..units import MIB
 from .joined import joined
-from .pictures.census import Sort, look_at, mostly_stacks, offering, sift, sorts_kept, take_census, unlike
+from .pictures.census import look_at, mostly_stacks, offering, sift, sorts_kept, take_census, unlike
 from .pictures.files import find_images
 from .pictures.imagefile import Kind, read_picture
 from .pictures.listing import KeptNames, Listing, listing_in, read_table, write_table
-from .pictures.mixed import MixedImages
+from .pictures.mixed import MixedImages, Sifted
 from .quiet import quiet
 from .remote import is_url
 from .stored.array import ArrayCollection, StoredArray
@@ -54,8 +55,9 @@ def open_images(
     key, sample_axes, select : optional
         As for `open_collection`.
     on_bad_file : {"error", "skip"}
-        What a file does that cannot be decoded, or is unlike the others: end the run, or be left out. To skip, every
-        file is decoded once on opening; the collection's `skipped` says which were left out, and why.
+        What a file does that cannot be decoded, or holds another dtype: end the run, or be left out. To skip, every
+        file is decoded once on opening; the collection's `skipped` says which were left out, and why. Images of other
+        shapes are left out where the preparation is known, unless it makes them fit; see `Collection.fitting`.
     listing : path, optional
         Where to keep the table of files, and what skipping found, for the next time; see `readers.listing`.
     listener : callable, optional
@@ -88,37 +90,47 @@ def open_images(
     refuse_key(key, label)
     skipped: tuple[Skipped, ...] = ()
     kept: Array | None = None
+    sifted: Sifted | None = None
     if on_bad_file == "skip":
         census = take_census(files, table, listener)
         kept, skipped = sift(census, files, label)
         if listing and (known is None or census.fresh):
             write_table(listing, files, **census.arrays(kept))
         files, sorts, complete = files.taken(kept), sorts_kept(census, kept), True
+        sifted = Sifted(census, np.flatnonzero(kept), tuple(np.flatnonzero(~kept).tolist()), _alike)
     else:
         sorts, complete = look_at(files, label)
         if listing and known is None:
             write_table(listing, files)
     if listing:
         files.names = KeptNames(files.names, listing, on_bad_file == "skip")
-    collection = _collection(files, label, sorts, complete, sample_axes, select)
+    axes: dict[str, Any] = {"sample_axes": sample_axes, "select": select}
+    collection: Collection
+    if len(sorts) == 1:
+        collection = _alike(files, label, sorts[0].kind, **axes)
+    else:
+        mixed = partial(MixedImages, files, label, sorts, complete=complete, sifted=sifted)
+        try:
+            collection = mixed(**axes)
+        except RequestError:
+            # What is asked of an image's axes takes images of one shape: those of most, where others may be left out.
+            images = mixed()
+            images.skipped, images.kept = skipped, kept
+            found = images.fitting(lambda shape: shape)
+            if not isinstance(found, ImageCollection) or not isinstance(found.array, ImageFiles):
+                raise
+            files, skipped, kept = found.array.listing, found.skipped, found.kept
+            collection = _alike(files, label, found.array.kind, **axes)
     collection.skipped = skipped
     collection.kept = kept if skipped and len(files) == collection.n_samples else None
     return collection
 
 
-def _collection(
-    files: Listing,
-    label: str,
-    sorts: list[Sort],
-    complete: bool,
-    sample_axes: Sequence[Axis] | None,
-    select: Selection | None,
-) -> Collection:
-    if len(sorts) > 1:
-        return MixedImages(files, label, sorts, complete=complete, sample_axes=sample_axes, select=select)
-    array = ImageFiles(files, label, sorts[0].kind)
+def _alike(files: Listing, label: str, kind: Kind, **axes: Any) -> ImageCollection:
+    """Files of one kind as a collection."""
+    array = ImageFiles(files, label, kind)
     dims = ("sample", "y", "x", "channel")[: len(array.shape)]
-    return ImageCollection(array, source=label, dims=dims, sample_axes=sample_axes, select=select)
+    return ImageCollection(array, source=label, dims=dims, **axes)
 
 
 class ImageCollection(ArrayCollection):
@@ -184,7 +196,7 @@ class ImageFiles(StoredArray):
 
     def __init__(self, listing: Listing, label: str, kind: Kind) -> None:
         self.listing = listing
-        self._label, self._kind = label, kind
+        self._label, self.kind = label, kind
         self.shape, self.dtype = (len(listing), *kind[0]), kind[1]
         self.chunk_shape = (1, *kind[0])
         self.image_bytes = math.prod(kind[0]) * kind[1].itemsize
@@ -199,15 +211,15 @@ class ImageFiles(StoredArray):
 
     def taken(self, kept: Array) -> ImageFiles:
         """Only the files of which `kept`, one bool each, is True."""
-        return ImageFiles(self.listing.taken(kept), self._label, self._kind)
+        return ImageFiles(self.listing.taken(kept), self._label, self.kind)
 
     def picture(self, index: int) -> Array:
         """Decode a file, shape (height, width[, channels])."""
         path = self.listing.path(index)
 
         def check(kind: Kind) -> None:
-            if kind != self._kind:
-                raise unlike(path, kind, self._kind, self._label)
+            if kind != self.kind:
+                raise unlike(path, kind, self.kind, self._label)
 
         try:
             return read_picture(path, check)

@@ -210,7 +210,9 @@ def take_census(files: Listing, table: Mapping[str, Array] | None, listener: Lis
 
 
 def sift(census: Census, files: Listing, label: str) -> tuple[Array, tuple[Skipped, ...]]:
-    """Choose which files to keep: those of the commonest kind where it is most of them, else of the commonest dtype.
+    """Choose which files to keep: those that can be decoded, of the commonest dtype.
+
+    Which shapes fit is for the preparation to say, see `MixedImages.fitting`.
 
     Returns
     -------
@@ -230,9 +232,8 @@ def sift(census: Census, files: Listing, label: str) -> tuple[Array, tuple[Skipp
         raise SourceError(
             f"none of the {len(files)} files of {label} can be used; {files.path(0)} {census.reasons[0]}."
         )
-    alike = sorts[0].files * 2 > good.sum()
-    common = sorts[0].kind if alike else _commonest(sorts)
-    wanted = [kind == common if alike else kind[1] == common[1] for kind in census.kinds]
+    common = _commonest(sorts)
+    wanted = [kind[1] == common[1] for kind in census.kinds]
     kept = np.array([*wanted, False])[census.numbers]  # the last is for those that are bad, -1
     skipped = tuple(_skipped(census, files, at, common, label) for at in np.flatnonzero(~kept).tolist())
     log_skipped(skipped, len(files), label)
@@ -249,7 +250,7 @@ def log_skipped(skipped: Sequence[Skipped], count: int, label: str) -> None:
 
 
 def sorts_kept(census: Census, kept: Array) -> list[Sort]:
-    """Sort the files that are kept into their kinds, the commonest first; places count those kept."""
+    """Sort the files that are kept, by bools or places, into their kinds, the commonest first; places count those."""
     found, first, counts = np.unique(census.numbers[kept], return_index=True, return_counts=True)
     sorts = [
         Sort(census.kinds[number], count, at)

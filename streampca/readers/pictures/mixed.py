@@ -4,20 +4,45 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ... import machine
-from ...collection import Array, Collection, State, check_dtype, digest, with_ends
-from ...errors import RequestError, SourceError
+from ...collection import Array, Collection, Skipped, State, check_dtype, digest, with_ends
+from ...errors import RequestError, SourceError, first_line, without_secrets
 from ...units import MIB, format_shape
 from ..quiet import quiet
 from ..stored.axes import Axis, Selection, layout_of
 from ..threads import for_each
-from .census import Sort, kind_bytes, offering
+from ..views.compose import choose
+from .census import Census, Sort, kind_bytes, log_skipped, offering, sorts_kept, unlike
 from .imagefile import Kind, read_picture, say_kind
 from .listing import Listing
+
+
+@dataclass(frozen=True)
+class Sifted:
+    """The files of a collection that were all decoded once, and may be left out.
+
+    Attributes
+    ----------
+    census : Census
+        Of all files there were.
+    places : ndarray of int, shape (n,)
+        Where among those each file of the collection is.
+    skipped : tuple of int
+        Where those left out are.
+    alike : callable
+        ``alike(files, label, kind) -> Collection`` of files of one kind.
+    """
+
+    census: Census
+    places: Array
+    skipped: tuple[int, ...]
+    alike: Callable[[Listing, str, Kind], Collection]
 
 
 class MixedImages(Collection):
@@ -35,9 +60,12 @@ class MixedImages(Collection):
         Whether these are all. If not, a file may turn out to have up to twice the pixels of the largest.
     sample_axes, select : optional
         As for `open_collection`; here `select` narrows the samples only.
+    sifted : Sifted, optional
+        Of files that may be left out.
     """
 
     mixed = True
+    _told = 0  # files whose leaving out was logged last: a collection is made to fit again whenever it is prepared
 
     def __init__(
         self,
@@ -48,13 +76,16 @@ class MixedImages(Collection):
         complete: bool,
         sample_axes: Sequence[Axis] | None = None,
         select: Selection | None = None,
+        sifted: Sifted | None = None,
     ) -> None:
         largest = max((sort.kind for sort in sorts), key=lambda kind: (kind[0][0] * kind[0][1], kind_bytes(kind)))
         channels = max((sort.kind[0][2:] for sort in sorts), default=())
         self.source, self.files = label, files
         self.dtype = check_dtype(largest[1], label)
         self._examples = tuple((files.path(sort.first), sort.kind[0]) for sort in sorts[:2])
-        self._offers = sorts[0].files * 2 > sum(sort.files for sort in sorts)
+        self._offers = sifted is None and sorts[0].files * 2 > sum(sort.files for sort in sorts)
+        self._sifted = sifted
+        self.one_size = len({sort.kind[0][:2] for sort in sorts}) == 1
         self._complete = complete
         self._most = max(kind_bytes(sort.kind) for sort in sorts) * (1 if complete else 2)
         self._rows = self._selected((len(files), *largest[0][:2], *channels), sample_axes, select)
@@ -90,12 +121,14 @@ class MixedImages(Collection):
     def read(self, rows: slice, features: slice | None = None) -> Array:
         """Refuse: images of several sizes make no rows; see `each`."""
         (one, shape), (other, others) = self._examples
-        colours = len(shape) != len(others) or shape[2:] != others[2:]
-        typed, written = (" --grey", ", grey=True") if colours else ("", "")
+        typed, written = ["--resize 64x64"] * (not self.one_size), ["resize=(64, 64)"] * (not self.one_size)
+        if shape[2:] != others[2:]:
+            typed, written = [*typed, "--grey"], [*written, "grey=True"]
+        kinds = "numbers of channels" if self.one_size else "sizes"
         leave = "leave out the others (--on-bad-file skip)" if self._offers else "leave out the others"
         raise SourceError(
-            f"{self.source} holds images of several sizes, e.g. {one} ({format_shape(shape)}) and {other} "
-            f"({format_shape(others)}); give --resize 64x64{typed} (Preparation(resize=(64, 64){written})), or {leave}."
+            f"{self.source} holds images of several {kinds}, e.g. {one} ({format_shape(shape)}) and {other} "
+            f"({format_shape(others)}); give {' '.join(typed)} (Preparation({', '.join(written)})), or {leave}."
         )
 
     def each(self, rows: slice, function: Callable[[int, Array], None]) -> None:
@@ -128,15 +161,65 @@ class MixedImages(Collection):
         except SourceError as error:
             raise offering(error, self.files) from error
 
-    def taken(self, kept: Array) -> MixedImages:
+    def taken(self, kept: Array) -> Collection:
         """Only the files of which `kept`, n bools, is True."""
         every = np.zeros(len(self.files), np.bool_)
         every[self._rows] = kept
-        other = copy.copy(self)
-        other.files = self.files.taken(every)
-        other._rows = slice(0, int(np.count_nonzero(kept)))
-        other.shape = (other._rows.stop, *self.sample_shape)
-        return other
+        files = self.files.taken(every)
+        if self._sifted is not None and kept.any():
+            sifted = replace(self._sifted, places=self._sifted.places[every])
+            sorts = sorts_kept(sifted.census, sifted.places)
+            other: Collection
+            if len(sorts) == 1:
+                other = sifted.alike(files, self.source, sorts[0].kind)
+            else:
+                other = MixedImages(files, self.source, sorts, complete=True, sifted=sifted)
+            other.skipped = self.skipped
+            return other
+        mixed = copy.copy(self)
+        mixed.files, mixed._rows = files, slice(0, int(np.count_nonzero(kept)))
+        mixed.shape = (mixed._rows.stop, *self.sample_shape)
+        return mixed
+
+    def fitting(self, shape_of: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Collection:
+        """Leave out the files whose images a preparation cannot make like most of the others; see `Collection`.
+
+        Images of no shape that most of those have which can be prepared are all kept: they are for the preparation to
+        refuse by name.
+        """
+        if self._sifted is None:
+            return self
+        kinds = self._sifted.census.kinds
+        numbers = self._sifted.census.numbers[self._sifted.places[self._rows]]
+        counts: Counter[tuple[int, ...]] = Counter()
+        shapes: dict[int, tuple[int, ...]] = {}
+        reasons: dict[int, str] = {}
+        for number, count in zip(*map(np.ndarray.tolist, np.unique(numbers, return_counts=True)), strict=True):
+            try:
+                shapes[number] = shape_of(kinds[number][0])
+                counts[shapes[number]] += count
+            except RequestError as error:
+                reasons[number] = first_line(error)
+        common, count = counts.most_common(1)[0] if counts else ((), 0)
+        kept = np.isin(numbers, [number for number, shape in shapes.items() if shape == common])
+        if 2 * count <= counts.total() or kept.all():
+            return self
+        typical = Counter(numbers[kept].tolist()).most_common(1)[0][0]
+        left = dict(zip(self._sifted.skipped, self.skipped, strict=True))
+        places = np.arange(len(self.files))[self._rows][~kept]
+        for at, number in zip(places.tolist(), numbers[~kept].tolist(), strict=True):
+            path = self.files.path(at)
+            reason = reasons.get(number) or first_line(unlike(path, kinds[number], kinds[typical], self.source))
+            shown = without_secrets(path)
+            left[int(self._sifted.places[at])] = Skipped(shown, reason.removeprefix(f"{shown} "))
+        found = choose(self, np.flatnonzero(kept))
+        found.skipped = tuple(left[at] for at in sorted(left))
+        if isinstance(found, MixedImages) and found._sifted is not None:
+            found._sifted = replace(found._sifted, skipped=tuple(sorted(left)))
+        if self._told != len(places):
+            self._told = len(places)
+            log_skipped([left[int(self._sifted.places[at])] for at in places.tolist()], len(self.files), self.source)
+        return found
 
     def where(self, index: int) -> str:
         """Path of the file, from where the source was named."""

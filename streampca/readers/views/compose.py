@@ -39,7 +39,7 @@ def composed(
     if patches is None:
         _refuse_single_image(collection, sample_axes)
     else:
-        collection = Patches(_images(collection, sample_axes, patches), patches)
+        collection = Patches(_images(collection.fitting(lambda shape: shape), sample_axes, patches), patches)
     if samples is not None:
         collection = choose(collection, places_of(samples, collection.n_samples, collection.source))
     if labels is not None:
@@ -52,13 +52,14 @@ def composed(
 def choose(collection: Collection, places: Places) -> Collection:
     """Take some samples of a collection: where each is a file, those files, which are then decoded side by side."""
     take = getattr(collection, "taken", None)
-    if take is None:
-        return Chosen(collection, places)
     kept = np.zeros(collection.n_samples, np.bool_)
     kept[np.asarray(places)] = True
-    found: Collection | None = take(kept)
+    found: Collection | None = None if take is None else take(kept)
     if found is None:
-        return Chosen(collection, places)
+        found = Chosen(collection, places)
+        found.opened = collection.opened
+        return found
+    found.opened = collection.opened
     found.labels = None if collection.labels is None else collection.labels[kept]
     if collection.kept is not None:
         of_all = collection.kept.copy()
