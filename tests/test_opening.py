@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import streampca
 from streampca.errors import RequestError
@@ -80,3 +81,13 @@ def test_options_come_too_late_for_a_collection_that_is_open(path):
     for late in ({"select": {1: 0}}, {"key": "x"}):
         with pytest.raises(RequestError, match=r"was given for x.npy, which is open already; open it with"):
             streampca.open_collection(opened, **late)
+
+
+def test_images_that_were_left_out_later_are_remembered(tmp_path):
+    """Which images a preparation leaves out is found after opening; the options are still those of the collection."""
+    for number in range(8):
+        shape = (6, 4) if number in (2, 5) else (4, 6)
+        Image.fromarray(np.full(shape, number, np.uint8)).save(tmp_path / f"{number}.png")
+    model = streampca.fit(tmp_path, on_bad_file="skip", n_components=1)
+    assert model.n_samples == 6
+    assert model.provenance["opened"]["options"] == {"on_bad_file": "skip"}

@@ -51,10 +51,7 @@ def composed(
 
 def choose(collection: Collection, places: Places) -> Collection:
     """Take some samples of a collection: where each is a file, those files, which are then decoded side by side."""
-    take = getattr(collection, "taken", None)
-    kept = np.zeros(collection.n_samples, np.bool_)
-    kept[np.asarray(places)] = True
-    found: Collection | None = None if take is None else take(kept)
+    found, kept = _files_taken(collection, places)
     if found is None:
         found = Chosen(collection, places)
         found.opened = collection.opened
@@ -67,6 +64,16 @@ def choose(collection: Collection, places: Places) -> Collection:
         kept = of_all
     found.kept = kept
     return found
+
+
+def _files_taken(collection: Collection, places: Places) -> tuple[Collection | None, Array]:
+    """Return a collection of the chosen files, where each sample is one, and which they are, shape (n,)."""
+    take = getattr(collection, "taken", None)
+    if take is None:
+        return None, np.empty(0, np.bool_)
+    kept = np.zeros(collection.n_samples, np.bool_)
+    kept[np.asarray(places)] = True
+    return take(kept), kept
 
 
 def _labelled(collection: Collection, labels: Array) -> Collection:
