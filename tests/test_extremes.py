@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from judged import along_samples, noise
@@ -10,6 +12,7 @@ from threadpoolctl import threadpool_limits
 import streampca
 from streampca.errors import DataError
 from streampca.events import silent
+from streampca.prepare import Preparation
 
 WAYS = {  # how samples are analysed: the shape that takes it there, and the method
     "covariance": ((400, 120), "covariance"),
@@ -134,3 +137,77 @@ def test_wide_whole_numbers_are_centred_before_they_are_rounded(way):
     model = fit(x, precision="single")
     check_bounds(model, x)
     assert np.all(model.error_bound <= 5e-4)
+
+
+# -- whole numbers of 64 bits
+
+BASES = {"i8": 2**60, "u8": 2**63 + 2**62}
+
+
+def whole(shape, dtype, base):
+    """Whole numbers near a base, of which float64 holds the differences only."""
+    apart = np.rint(300 * decaying(shape)).astype(np.int64)
+    return (apart.astype(np.uint64) + np.uint64(base)).view(np.dtype(dtype))
+
+
+@pytest.mark.parametrize("dtype", BASES)
+def test_whole_numbers_that_float64_does_not_hold_are_refused(way, dtype):
+    """As are remedies that are named: they work."""
+    shape, fit = way
+    x = whole(shape, dtype, BASES[dtype])
+    with pytest.raises(DataError, match=r"^sample \d+ of numpy array holds \d{19,20}, .* \(2\^53 - 1\) only; subtract"):
+        fit(x)
+    fewer = (x - x[0]).view(np.int64)
+    check_bounds(fit(fewer), fewer)
+    if dtype == "i8":
+        floats = x.astype(np.float64)
+        check_bounds(fit(floats), floats)
+
+
+@pytest.mark.parametrize("value", [2**53 - 1, 1 - 2**53])
+def test_whole_numbers_that_float64_holds_are_analysed(way, value):
+    shape, fit = way
+    x = whole(shape, "i8", 0) + value // abs(value) * (abs(value) - 10**6)
+    check_bounds(fit(x), x)
+    x[7, 3] = value + np.sign(value)
+    with pytest.raises(DataError, match=f"sample 7 of numpy array holds {x[7, 3]}, and float64"):
+        fit(x)
+
+
+@pytest.mark.parametrize("steps", [{"scale": 0.5}, {"normalize": "mean"}, {"bin": 2}, {"resize": (4, 4)}])
+def test_preparing_them_is_refused_too(steps):
+    x = whole((50, 64), "i8", BASES["i8"]).reshape(50, 8, 8)
+    with pytest.raises(DataError, match=r"sample 0 of numpy array holds \d{19}, and float64"):
+        streampca.fit(x, n_components=2, preparation=Preparation(**steps))
+
+
+def test_what_a_mask_leaves_out_may_be_any_number():
+    x = whole((50, 64), "i8", 0).reshape(50, 8, 8)
+    x[:, 0] = np.iinfo(np.int64).min  # as a missing value
+    mask = np.ones((8, 8), bool)
+    mask[0] = False
+    model = streampca.fit(x, n_components=2, preparation=Preparation(mask=mask))
+    check_bounds(replace(model, components=model.components[:, 1:]), x[:, 1:].reshape(50, -1))
+    assert np.isfinite(model.transform(x)).all()
+
+
+def test_they_are_not_projected_either(tmp_path):
+    x = whole((50, 64), "i8", 0)
+    model = streampca.fit(x, n_components=2)
+    x[20] += 2**60
+    np.save(tmp_path / "x.npy", x)
+    for apply in (model.transform, model.reconstruct, model.residual, model.reconstruction_error, model.hotelling_t2):
+        with pytest.raises(DataError, match=r"sample 20 of those given holds \d{19}, and float64"):
+            apply(x)
+    with pytest.raises(DataError, match=r"sample 20 of .*x.npy holds \d{19}, and float64"):
+        model.write_scores(str(tmp_path / "x.npy"), str(tmp_path / "scores.npy"))
+
+
+@pytest.mark.parametrize(("largest", "exact"), [(1e3, True), (3e8, False)])
+def test_sums_that_float64_rounds_are_not_called_exact(way, largest, exact):
+    """Squares of 3e8 are 9e16, which is more than 2^53."""
+    shape, fit = way
+    x = np.rint(noise(shape) * largest).astype(np.int64)
+    model = fit(x, precision="double")
+    assert model.provenance["exact_sums"] == (exact and model.provenance["plan"]["method"] != "randomized")
+    check_bounds(model, x)

@@ -22,6 +22,7 @@ from ..lanes import in_lanes, lane_count
 from .alarms import check_lengths
 from .probes import CHECK_EVERY, CHECK_FEATURES, COUNT
 from .protocol import NotFiniteError, not_finite
+from .sums import EXACT_SUMS_BELOW
 from .tiles import Bench, Multiplied, Tile
 
 Array = npt.NDArray[Any]
@@ -88,7 +89,7 @@ class Gram:
     n_features : int
         Features absorbed; with panels, those of the panels that met themselves.
     exact : bool
-        Whether every product so far was exact (whole numbers within range).
+        Whether every product so far was exact (whole numbers within range); see `sums_exactly` for their sums.
 
     Notes
     -----
@@ -151,6 +152,11 @@ class Gram:
     def update_pair(self, rows: Span, panel: Array, others: Span, block: Array, centre: Array) -> None:
         """Absorb the products of a panel with a block of later samples, both (some, p), about a centre (p,)."""
         self._absorb(rows, panel, others, block, centre, 0)
+
+    @property
+    def sums_exactly(self) -> bool:
+        """Whether products were exact, and their sums too: none is larger than the largest square of a length."""
+        return self.exact and bool(self._squares.max(initial=0.0) < EXACT_SUMS_BELOW)
 
     @staticmethod
     def lanes_for(n_samples: int, precision: str, cores: int) -> int:

@@ -19,7 +19,7 @@ from .alarms import allowed, excess, made_right, symmetric_times
 from .probes import COUNT, Probes
 from .protocol import NotFiniteError, not_finite
 from .rounding import is_wide, split, subtract, sum_of_squares, weighted_sum
-from .sums import Sums
+from .sums import EXACT_SUMS_BELOW, Sums
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -55,7 +55,7 @@ class Scatter(Sums):
     weight : float
         Sum of their weights; n_samples where none were given.
     exact : bool
-        Whether every product so far was exact (whole numbers within range).
+        Whether every product so far was exact (whole numbers within range); see `sums_exactly` for their sums.
 
     Notes
     -----
@@ -177,7 +177,7 @@ class Scatter(Sums):
             self._scatter += cast("Array", self._product)
         self.exact = self.exact and whole
         self._total += self._sums(centred, roots)
-        self._squares += float(diagonal.sum(dtype=np.float64)) if self._sums_exactly else sum_of_squares(centred)
+        self._squares += float(diagonal.sum(dtype=np.float64)) if self._sums_long else sum_of_squares(centred)
         self._allowed += bound
         self._probes.update(centred, piece, self._centre, roots, products=products)
 
@@ -200,13 +200,18 @@ class Scatter(Sums):
 
     def _sums(self, centred: Array, roots: Float64 | None) -> Array:
         """Weighted sum over the rows of a piece, which have been multiplied by the roots of their weights."""
-        if not self._sums_exactly:
+        if not self._sums_long:
             return weighted_sum(centred, roots)
         factors = np.ones((1, len(centred)), self._dtype) if roots is None else roots[None].astype(self._dtype)
         return times(factors, centred, in_lane=self.in_lane)[0]  # type: ignore[no-any-return]
 
     @property
-    def _sums_exactly(self) -> bool:
+    def sums_exactly(self) -> bool:
+        """Whether products were exact, and their sums too: none is larger than the largest on the diagonal."""
+        return self.exact and bool(self._scatter.diagonal().max(initial=0.0) < EXACT_SUMS_BELOW)
+
+    @property
+    def _sums_long(self) -> bool:
         """Whether sums over a whole piece are as good as short ones."""
         return self.exact or self.precision == "double"
 
@@ -249,6 +254,7 @@ class Scatter(Sums):
             centre = coarse.astype(np.float64) + fine
         shift = centre - self._centre
         if self.n_samples and shift.any():
+            self.exact = self.sums_exactly
             self._shift(shift, self.weight, self._total)
         self._centre = centre
 
@@ -274,6 +280,7 @@ class Scatter(Sums):
         self._probes.absorb(other._probes)
         shift = self._centre - other._centre
         if shift.any():
+            self.exact = self.sums_exactly
             self._shift(shift, other.weight, other._total)
         self.n_samples += other.n_samples
         self.weight += other.weight

@@ -19,6 +19,7 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 EPS = float(np.finfo(np.float64).eps)
+EXACT_SUMS_BELOW = 2.0**51  # float64 holds every whole number up to 4 times that, which moving a centre may take
 
 
 class Sums:

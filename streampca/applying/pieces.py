@@ -20,7 +20,7 @@ from ..components import StoredRows
 from ..machine import hand_back
 from ..planning import problem_of
 from ..planning.pieces import Parts, Piecewise, plan_pieces, product_rows
-from ..prepare import Frame, NormalizeError
+from ..prepare import Frame, SampleError
 from ..prepare.steps import normalizing_bytes
 from ..readers import Collection
 from ..request import Problem
@@ -265,7 +265,7 @@ class _Scoring:
 def _naming(collection: Collection, block: Span) -> Iterator[None]:
     try:
         yield
-    except NormalizeError as error:
+    except SampleError as error:
         raise error.of(collection.named, block.start) from None
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DataError
-from ..prepare import Frame, NormalizeError
+from ..prepare import Frame, SampleError
 
 Array = npt.NDArray[Any]
 RowMap = Callable[[Array], Array]
@@ -27,7 +27,7 @@ def applied(function: RowMap, rows: Array, named: Named, start: int = 0) -> Arra
     with np.errstate(invalid="ignore"):  # infinity less infinity; the sample is named instead
         try:
             result = function(rows)
-        except NormalizeError as error:
+        except SampleError as error:
             raise error.of(named, start) from None
         finite = rows.dtype.kind != "f" or np.isfinite(np.sum(result, dtype=np.float64))
     if not finite:
@@ -39,7 +39,7 @@ def applied_to_raw(function: RowMap, raw: Array, frame: Frame, named: Named, sta
     """Prepare raw rows, of samples from number `start` on, and map them; raises as `applied`."""
     try:
         rows = frame.rows(raw)
-    except NormalizeError as error:
+    except SampleError as error:
         raise error.of(named, start) from None
     return applied(function, rows, named, start)
 

@@ -238,7 +238,7 @@ def mapped_blocks(
     Raises
     ------
     DataError
-        If a result is not finite because a sample is not, or a sample cannot be normalized; names the sample.
+        If a result is not finite because a sample is not, or a sample cannot be prepared; names the sample.
     """
     for block in blocks_of(Span(start, collection.n_samples if stop is None else stop), block_rows):
         result = applied(function, collection.read(slice(*block)), collection.named, block.start)

@@ -71,7 +71,17 @@ def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition
         return _decomposed(scatter, leading_pairs(scatter, plan, listener), plan, trace)
     none = np.empty((0, scatter.n_features), np.float32)
     return Decomposition(
-        scatter.mean, none, some, some, some, None, 0.0, scatter.n_samples, scatter.weight, scatter.exact, scatter
+        scatter.mean,
+        none,
+        some,
+        some,
+        some,
+        None,
+        0.0,
+        scatter.n_samples,
+        scatter.weight,
+        scatter.sums_exactly,
+        scatter,
     )
 
 
@@ -116,6 +126,6 @@ def _decomposed(scatter: Scatter, solution: Solution, plan: Plan, trace: float) 
         total_variance=trace / divisor,
         n_samples=scatter.n_samples,
         total_weight=scatter.weight,
-        exact=scatter.exact,
+        exact=scatter.sums_exactly,
         statistic=scatter,
     )

@@ -114,7 +114,7 @@ class Pairs:
 def solved(gram: Gram, job: Job) -> Pairs:
     """The leading pairs that have a direction: those above rounding."""
     plan = job.plan
-    exact, centred = gram.exact, gram.centred(job.weights)
+    exact, sums_exactly, centred = gram.exact, gram.sums_exactly, gram.centred(job.weights)
     hand_back()
     check_variance(centred.trace, job.collection.source, plan)
     rough = plan.precision == "single" and not exact
@@ -128,7 +128,7 @@ def solved(gram: Gram, job: Job) -> Pairs:
     mixed = np.eye(count) if polishes else np.diag(solution.values**-0.5)
     return Pairs(
         trace=centred.trace,
-        exact=exact,
+        exact=sums_exactly,
         products=centred.products,
         rounding=centred.rounding,
         solution=solution,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from .frame import Frame, unflatten
 from .preparation import Preparation
 from .prepared import Prepared, check_raw, given_shape, shape_like
-from .steps import NormalizeError
+from .steps import NormalizeError, SampleError
 from .valid import missing_share, resolved, valid_mask
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "NormalizeError",
     "Preparation",
     "Prepared",
+    "SampleError",
     "check_raw",
     "given_shape",
     "missing_share",

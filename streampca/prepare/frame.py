@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..units import KIB
 from .preparation import Preparation
-from .steps import Float64, NormalizeError, denormalized, float_of, normalized, normalizing_bytes
+from .steps import Float64, SampleError, check_digits, denormalized, float_of, normalized, normalizing_bytes
 
 Array = npt.NDArray[Any]
 
@@ -60,10 +60,11 @@ class Frame:
 
         Raises
         ------
-        NormalizeError
-            If a sample has no mean or norm to divide by.
+        SampleError
+            If a sample has no mean or norm to divide by, or whole numbers that float64 does not hold.
         """
         if self.preparation.is_identity:
+            check_digits(raw, raw.dtype)
             return raw
         out = np.empty((len(raw), self.n_features), self.row_dtype(raw.dtype))
         step = self._step(raw.dtype)
@@ -71,8 +72,8 @@ class Frame:
             piece = raw[start : start + step]
             try:
                 out[start : start + step] = self._prepared(piece.reshape(len(piece), *self.raw_shape))
-            except NormalizeError as error:
-                raise NormalizeError(start + error.sample, error.problem) from None
+            except SampleError as error:
+                raise type(error)(start + error.sample, error.problem) from None
         return out
 
     def row(self, image: Array) -> Array:
@@ -82,8 +83,9 @@ class Frame:
 
     def _prepared(self, samples: Array) -> Array:
         with np.errstate(invalid="ignore", over="ignore"):  # values that are not finite are named where they are used
-            rows = self._scaled(self.features(self.preparation.apply(samples)))
-            return self.normalized(rows)[0]
+            features = self.features(self.preparation.apply(samples))
+            check_digits(features, samples.dtype)
+            return self.normalized(self._scaled(features))[0]
 
     def features(self, images: Array) -> Array:
         """Prepared images, (m, *sample_shape), as rows of features, (m, p); not scaled."""

@@ -14,7 +14,7 @@ from ..units import format_shape
 from .coordinates import prepared_coordinates
 from .frame import Frame
 from .preparation import Preparation
-from .steps import NormalizeError
+from .steps import SampleError, check_digits
 
 
 class Prepared(Collection):
@@ -113,13 +113,13 @@ class Prepared(Collection):
 
     def read(self, rows: slice, features: slice | None = None) -> Array:
         """Read raw samples and prepare them; see `Collection.read`."""
-        if self.preparation.is_identity:
-            return self.raw.read(rows, features)
+        identity = self.preparation.is_identity
+        raw = None if self._by_image else self.raw.read(rows, features if identity else None)
         try:
-            prepared = self._one_by_one(rows) if self._by_image else self.frame.rows(self.raw.read(rows))
-        except NormalizeError as error:
+            prepared = self._one_by_one(rows) if raw is None else self.frame.rows(raw)
+        except SampleError as error:
             raise error.of(self.named, rows.start) from None
-        return np.ascontiguousarray(prepared if features is None else prepared[:, features])
+        return prepared if identity else np.ascontiguousarray(prepared if features is None else prepared[:, features])
 
     @property
     def fills(self) -> bool:
@@ -130,6 +130,10 @@ class Prepared(Collection):
         """As the raw collection does, where nothing is done to it."""
         if self.preparation.is_identity:
             self.raw.read_into(rows, features, out)
+            try:
+                check_digits(out, self.dtype)
+            except SampleError as error:
+                raise error.of(self.named, rows.start) from None
         else:
             super().read_into(rows, features, out)
 
@@ -141,8 +145,8 @@ class Prepared(Collection):
             self._check_image(rows.start + at, image.shape)
             try:
                 out[at] = self.frame.row(image)
-            except NormalizeError as error:
-                raise NormalizeError(at, error.problem) from None
+            except SampleError as error:
+                raise type(error)(at, error.problem) from None
 
         self.raw.each(rows, fill)
         return out

@@ -20,14 +20,16 @@ Float64 = npt.NDArray[np.float64]
 LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601, what Pillow and most cameras mean by grey
 NORMALIZATIONS = ("mean", "norm", "ratio")
 
+MOST_DIGITS = 2**53 - 1  # every whole number up to here is a float64
+
 # Values summed in float64 at a time: a copy of 1 MiB, beside which a pass over the row costs more than the call.
 _SUMMED = 2**17
 # A mean of less than this share of the mean size of values is rounding left of zero.
 _NO_MEAN = 1e-12
 
 
-class NormalizeError(DataError):
-    """A sample that cannot be set against its mean or norm, which is 0.
+class SampleError(DataError):
+    """A sample that cannot be prepared.
 
     Parameters
     ----------
@@ -44,6 +46,38 @@ class NormalizeError(DataError):
     def of(self, named: Callable[[int], str], start: int = 0) -> DataError:
         """Return the error with the name that a collection gives its sample, of a block that begins at `start`."""
         return DataError(f"{named(start + self.sample)} {self.problem}")
+
+
+class NormalizeError(SampleError):
+    """A sample that cannot be set against its mean or norm, which is 0."""
+
+
+def check_digits(rows: Array, raw: np.dtype[Any]) -> None:
+    """Refuse whole numbers of more digits than float64 has, which would be rounded before they are centred.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (m, p)
+        Features: raw values, or weighted means of them.
+    raw : dtype
+        Of the raw values. Only integers of 64 bits are looked at.
+
+    Raises
+    ------
+    SampleError
+        If one is beyond 2^53 - 1.
+    """
+    if raw.kind not in "iu" or raw.itemsize < 8 or not rows.size:
+        return
+    if int(rows.min()) >= -MOST_DIGITS and int(rows.max()) <= MOST_DIGITS:
+        return
+    sample = int(np.argmax(((rows < -MOST_DIGITS) | (rows > MOST_DIGITS)).any(axis=1)))
+    value = max((int(rows[sample].min()), int(rows[sample].max())), key=abs)
+    raise SampleError(
+        sample,
+        f"holds {value}, and float64 holds whole numbers up to {MOST_DIGITS} (2^53 - 1) only; subtract an offset from "
+        "all samples, or store them as float64 if their last digits do not matter.",
+    )
 
 
 def float_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
