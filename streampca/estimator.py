@@ -57,7 +57,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Residual of a component, relative to its variance, at which method "randomized" stops.
     max_passes : int, optional
         Most passes of method "randomized" over the samples; 1 is a sketch. By default as many as `tol` takes, up to
-        30.
+        30. After few passes bounds are of the distance to some true variance, see `streampca.fit`.
 
     Attributes
     ----------

@@ -83,7 +83,8 @@ def fit(
         that is wanted is there; between 0 and 1. Exact methods take no notice of it.
     max_passes : int, optional
         Most passes of method "randomized" over the collection; by default as many as `tol` takes, up to 30. 1 is a
-        sketch. Where it ends before `tol` is met a warning says which bound was reached, and `error_bound` holds. A
+        sketch. Where it ends before `tol` is met a warning says which bound was reached, and `error_bound` holds, but
+        of the distance to some true variance: that of the same rank is certain for the leading components only. A
         product with a block of vectors counts as a pass even where all samples are in memory and are read once.
     preparation : Preparation, optional
         Done to every sample first, and kept in the model.

@@ -48,11 +48,13 @@ class PCAModel(Projector):
         centred data.
     error_bound : ndarray of shape (k,)
         |C v - lambda v| / lambda is at most this, for the stored component v and variance lambda, except with a
-        probability of 1e-6 over all components. NaN where unknown.
+        probability of 1e-6 over all components. NaN where unknown. Some true variance is then as near to lambda; it is
+        that of the same rank where nothing larger was left outside: for ``summary()["trust"]["leading"]`` components.
     angle_bound : ndarray of shape (k,)
         The component is within this angle (radians) of the true one; NaN where neighbouring variances lie too close.
     variance_bound : ndarray of shape (k,) or None
-        A bound on each variance's relative error that is sharper than `error_bound`, where one is known.
+        A bound on each variance's relative error that is sharper than `error_bound`, where one is known; of the
+        distance to some true variance, too.
     outside : float or None
         No direction left outside has a larger variance, except with a probability of 1e-6; None where not measured.
     eigenvalues : ndarray or None

@@ -177,7 +177,12 @@ def digits_trusted(bound: float) -> str:
 def sentences(model: Numbers) -> list[str]:
     """Say in a few lines how far to trust a model; nothing is said of what is not known."""
     trust = trust_of(model)
-    said = [_of_clusters(trust), _of_sampling(trust, model.n_samples), _of_outside(model, trust)]
+    said = [
+        _of_clusters(trust),
+        _of_sampling(trust, model.n_samples),
+        _of_rank(model, trust),
+        _of_outside(model, trust),
+    ]
     return [sentence for sentence in said if sentence]
 
 
@@ -215,6 +220,19 @@ def _of_sampling(trust: Trust, n_samples: int) -> str:
     one = len(trust.mixed) == 1
     verb, whose = ("is", "its") if one else ("are", "their")
     return f"{rule}, component{'' if one else 's'} {_listed(named)} {verb} not separated from {whose} neighbours"
+
+
+def _of_rank(model: Numbers, trust: Trust) -> str:
+    """Say which bounds are to some true variance, where larger ones may have been missed."""
+    count = len(trust.digits)
+    if model.outside is None or trust.leading == count:
+        return ""
+    if trust.leading == count - 1:
+        return (
+            f"the variance of component {count} is known to lie near a true one, not for certain that of rank {count}"
+        )
+    which = f"of components {trust.leading + 1} on" if trust.leading else "given"
+    return f"the variances {which} are each known to lie near a true one, not for certain that of the same rank"
 
 
 def _of_outside(model: Numbers, trust: Trust) -> str:

@@ -345,6 +345,18 @@ def test_what_is_left_is_said_where_it_is_known():
     assert "outside" not in said(whole)
 
 
+def test_variances_that_may_be_of_another_rank_are_told():
+    """Bounds are of the distance to some true variance, wherever something larger may have been missed."""
+    values, words = [20, 10, 5, 2], "are each known to lie near a true one, not for certain that of the same rank"
+    assert f"the variances given {words} / " in said(model(values, outside=31.0))
+    assert f"the variances of components 3 on {words} / " in said(model(values, outside=6.0))
+    assert "variance of component 4 is known to lie near a true one, not for certain that of rank 4 / " in said(
+        model(values, outside=4.0)
+    )
+    for sure in ({"outside": 1.5}, {"eigenvalues": np.array([20, 10, 5, 2, 1.0])}, {}):
+        assert "true one" not in said(model(values, **sure))
+
+
 def test_north_in_words():
     few = {"n": 200, "bound": 1e-9}
     assert "all components are separated" in said(model([50, 20, 10, 5], **few))

@@ -27,6 +27,7 @@ from streampca.methods.randomized import fit_randomized
 from streampca.methods.starting import sample_runs
 from streampca.planning import sample_rows
 from streampca.readers.views.chosen import Chosen
+from streampca.trust import sentences
 
 N, SIDE = 900, 20
 P = SIDE * SIDE
@@ -397,6 +398,25 @@ def test_one_pass_is_a_sketch_with_an_honest_bound():
             said = f"after 1 pass: their errors are at most {model.error_bound.max():.1e} of their variances."
             assert said in message
             assert "max_passes" in message
+
+
+def test_variances_of_one_pass_may_be_of_another_rank_and_say_so():
+    """The second component is in no sample of the start: what is given second is third, within its bound."""
+    unseen = outside_of_runs(1800, 4)
+    x = turned(0.3 ** np.arange(10), (1800, P))
+    direction = np.linalg.qr(noise((P, 1), seed=7))[0].ravel()
+    x = x - np.outer(x @ direction, direction) + np.outer(0.8 * noise(1800) * unseen, direction)
+    x = x.astype(np.float32).reshape(1800, SIDE, SIDE)
+    model, events = fit(x, 4, max_passes=1)
+    values, true, bound = model.explained_variance, truth(x).values, model.variance_bound
+    assert np.all(np.abs(values[:, None] - true).min(axis=1) <= bound * values)
+    assert np.any(np.abs(values - true[:4]) > bound * values)
+    (message,) = warnings(events)
+    assert "Each variance is within its bound of a true one, not for certain of that of the same rank." in message
+    assert any("not for certain that of the same rank" in sentence for sentence in sentences(model))
+    enough = quiet(x, 4)
+    np.testing.assert_allclose(enough.explained_variance, true[:4], rtol=1e-5)
+    assert not any("not for certain" in sentence for sentence in sentences(enough))
 
 
 def test_a_fraction_that_one_pass_does_not_reach():

@@ -162,14 +162,15 @@ class Course:
         """Say that components are not what was asked for, given the bounds of their errors."""
         most, tol = float(np.max(error_bound, initial=0.0)), plan.request.tol
         count = "1 pass" if self.passes == 1 else f"{self.passes} passes"
+        rank = "Each variance is within its bound of a true one, not for certain of that of the same rank."
         remedy = "Allow more by --max-passes (max_passes)."
         if self.solver.solution is not None:
             remedy = "What is left is rounding: ask for fewer components, or for a larger tol."
         elif self.solver.worst <= tol:
-            return f"1 pass does not tell whether something larger was missed, which others would find. {remedy}"
+            return f"1 pass does not tell whether something larger was missed, which others would find. {rank} {remedy}"
         return (
             f"components are not settled to tol={tol:g} after {count}: their errors are at most {most:.1e} of their "
-            f"variances. {remedy}"
+            f"variances. {rank} {remedy}"
         )
 
     def _directions(self, solution: Solution, solver: Lanczos) -> int:
