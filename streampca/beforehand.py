@@ -152,7 +152,10 @@ def prepared(raw: Collection, preparation: Preparation | None, listener: Listene
     raw = narrowed(raw, preparation)
     if isinstance(raw, Prepared):
         return raw
-    return Prepared(raw, resolved(preparation or Preparation(), raw, listener))
+    preparation = preparation or Preparation()
+    if not preparation.is_resolved:
+        raw.states()  # those of before anything is read
+    return Prepared(raw, resolved(preparation, raw, listener))
 
 
 def narrowed(raw: Collection, preparation: Preparation | None) -> Collection:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
+from functools import partial
 
+import dask.array
 import h5py
 import numpy as np
 import pytest
@@ -14,10 +17,14 @@ from resumed import Died, dying
 
 import streampca
 from streampca.beforehand import asked, prepared
-from streampca.collection import first_change
+from streampca.collection import MOST_STATES, first_change
+from streampca.config import make_run
+from streampca.copying import copy_collection
 from streampca.errors import ChangedError, OutputError, SourceError
 from streampca.events import BlockDone, PassStarted
 from streampca.fitting import Place, fit_collection
+from streampca.pipeline import execute
+from streampca.readers import npy
 from streampca.saving import Checkpointing
 
 N, SIDE = 1000, 12
@@ -266,3 +273,146 @@ def test_a_change_between_a_kill_and_its_resumption_is_named(copied, tmp_path, c
     assert "\n" not in message
     assert name in message or "number of samples" in message
     assert not output.exists()
+
+
+@pytest.mark.parametrize("source", ["pictures", "several"])
+def test_what_is_made_of_a_folder_and_lies_in_it_is_no_part_of_it(copied, source):
+    folder = copied(source)
+    before = streampca.open_collection(folder)
+    model = streampca.fit(folder, n_components=5, output=folder / "model.zarr", checkpoint=folder / "kept")
+    model.write_scores(folder, folder / "scores.zarr")
+    model.write_reconstruction(folder, folder / "images.zarr")
+    assert first_change(before.states(), before.states(now=True)) is None
+    after = streampca.open_collection(folder)
+    assert (after.fingerprint(), after.shape) == (before.fingerprint(), before.shape)
+    streampca.fit(folder, n_components=5, output=folder / "model.zarr", overwrite=True)
+
+
+def test_copies_in_a_folder_are_a_collection_of_it(copied, tmp_path):
+    """Where nothing else is there, so are scores."""
+    source = streampca.open_collection(copied("x.npy"))
+    (tmp_path / "copies").mkdir()
+    for name in ("a.zarr", "b.zarr"):
+        copy_collection(source, tmp_path / "copies" / name)
+    model = streampca.fit(tmp_path / "copies", n_components=5)
+    assert model.n_samples == 2 * N
+    (tmp_path / "scores").mkdir()
+    model.write_scores(source, tmp_path / "scores" / "a.zarr")
+    assert streampca.open_collection(tmp_path / "scores").shape == (N, 5)
+
+
+@pytest.mark.parametrize("make", ["scores", "images", "copy"])
+@pytest.mark.parametrize("case", ["npy changed", "chunk 900 of 1000 changed", "picture removed"])
+def test_nothing_made_of_a_source_that_changed_meanwhile_is_kept(copied, tmp_path, case, make):
+    source, change, name = CASES[case]
+    source = copied(source)
+    collection, output = streampca.open_collection(source), tmp_path / "made.zarr"
+    model = streampca.fit(source, n_components=5)
+    made = {
+        "scores": partial(model.write_scores, checkpoint=str(tmp_path / "kept")),
+        "images": model.write_reconstruction,
+        "copy": copy_collection,
+    }
+    with pytest.raises(ChangedError, match=name):
+        made[make](collection, output, listener=changing(change, source, BlockDone))
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(("made", "kept"))]
+
+
+def test_states_of_samples_come_before_those_that_are_added(copied):
+    """So that a model tells whether the samples it was fitted on are the first of those there are now."""
+    for name, change in (("pictures", added_picture), ("x.zarr", extended_zarr), ("several", added_file)):
+        source = copied(name)
+        before = streampca.open_collection(source).states()
+        change(source)
+        after = streampca.open_collection(source).states()
+        assert after[: len(before)] == before
+        assert len(after) == len(before) + 1
+
+
+def test_models_keep_states_of_few_bytes(copied, tmp_path):
+    source = copied("x.zarr")
+    model = streampca.fit(source, n_components=5, output=tmp_path / "model.zarr")
+    kept = streampca.load_model(tmp_path / "model.zarr").provenance["states"]
+    assert kept == model.provenance["states"]
+    assert len(kept) < 32 * MOST_STATES
+    assert first_change(kept, streampca.open_collection(source).states()) is not None  # of no preparation
+    assert first_change(kept, prepared(streampca.open_collection(source), None).states()) is None
+
+
+def test_a_choice_is_changed_by_its_own_samples_only(copied):
+    source = copied("x.zarr")
+    chosen = [streampca.open_collection(source, samples=some) for some in ((0, 900), (900, N), [5, 901, 950])]
+    patched = streampca.open_collection(source, patches=[4], samples=(0, 32))
+    before = [each.states() for each in (*chosen, patched)]
+    changed_chunk(source)
+    found = [
+        first_change(*pair) for pair in zip(before, (each.states(now=True) for each in (*chosen, patched)), strict=True)
+    ]
+    assert [name is not None for name in found] == [False, True, True, False]
+
+
+def test_a_file_that_is_written_while_it_is_opened_is_refused(copied, monkeypatch):
+    path = copied("x.npy")
+    opened = npy.open_npy
+
+    def slowly(source, **options):
+        found = opened(source, **options)
+        np.save(source, images(10))
+        return found
+
+    monkeypatch.setattr(npy, "open_npy", slowly)
+    with pytest.raises(ChangedError, match=r"x\.npy was changed while it was opened"):
+        streampca.open_collection(path)
+
+
+def test_a_model_of_an_earlier_version_accuses_nobody(copied, tmp_path):
+    """Whose fingerprint is of another kind."""
+    source, output = copied("x.npy"), tmp_path / "out"
+    execute(make_run({"collection": {"source": str(source)}, "output": {"directory": str(output)}}))
+    path = output / "model.zarr"
+    model = streampca.load_model(path)
+    old = replace(model, provenance={**model.provenance, "fingerprint": "0123456789abcdef"})
+    del old.provenance["states"]
+    old.save(path, overwrite=True)
+    streampca.write_report(path, tmp_path / "r.html")
+    text = (tmp_path / "r.html").read_text()
+    assert "the model is of an earlier version" in text
+    assert "has changed since" not in text
+    with pytest.raises(OutputError, match="fitted with an earlier version, which noted too little of the data"):
+        execute(make_run({"collection": {"source": str(source)}, "output": {"directory": str(output)}}))
+
+
+@pytest.mark.parametrize("name", ["array", "h5py", "h5py being written", "memory", "xarray", "dask"])
+def test_objects_tell_what_they_can(copied, tmp_path, name):
+    """A change in their file, or in 1 % of values in memory; of what is computed later only its name."""
+    if name == "array":
+        held, change = zarr.open_array(copied("x.zarr")), lambda: changed_chunk(tmp_path / "x.zarr")
+    elif name == "h5py":
+        held, change = h5py.File(copied("x.h5"))["x"], lambda: changed_hdf5(tmp_path / "x.h5")
+    elif name == "h5py being written":
+        held = h5py.File(copied("x.h5"), "r+")["x"]
+        change = lambda: held.write_direct(images(seed=1))  # noqa: E731
+    elif name == "memory":
+        held = zarr.array(images(), chunks=(10, SIDE, SIDE))
+        change = lambda: held.__setitem__(slice(None), images(seed=1))  # noqa: E731
+    elif name == "xarray":
+        held = pytest.importorskip("xarray").DataArray(images(), dims=("time", "y", "x"))
+        change = lambda: held.values.__setitem__(some_rows(held), 1)  # noqa: E731
+    else:
+        held, change = dask.array.zeros((100, 5, 5)), None
+    collection = streampca.open_collection(held)
+    before = collection.states()
+    assert collection.states(now=True) == before
+    if change is not None:
+        change()
+        assert first_change(before, collection.states(now=True)) is not None
+
+
+def test_what_a_preparation_reads_is_of_the_same_data(tmp_path):
+    """The mask is read off before the fit begins."""
+    path = tmp_path / "x.zarr"
+    zarr.create_array(path, data=images(40).astype(np.float32), chunks=(1, SIDE, SIDE))
+    collection = prepared(streampca.open_collection(path), streampca.Preparation(mask="valid"))
+    os.utime(path / "c" / "20" / "0" / "0", (1e9, 1e9))
+    with pytest.raises(ChangedError, match="c/20/0/0"):
+        fit_collection(collection, asked(5, "covariance", None, "auto", output=False, scratch=None))

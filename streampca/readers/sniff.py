@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import gzip
+import json
 import os
 import zlib
 from collections.abc import Iterable
@@ -128,15 +129,31 @@ def is_several(source: Any) -> bool:
 
 
 def those_of(source: str) -> list[str]:
-    """Files and stores of arrays of a folder or glob, in natural order."""
+    """Files and stores of arrays of a folder or glob, in natural order; of a folder not what was made of its others."""
     if os.path.isdir(source):
         # A folder goes by names alone: what lies in a folder may be a part of something that is not read.
         with os.scandir(source) as entries:
             paths = [entry.path for entry in entries if not entry.name.startswith(".") and ending(entry.name) in MANY]
+        paths = [path for path in paths if not _is_made(path)] or paths
     else:
         found = remote.matching(source) if remote.is_url(source) else glob.glob(source, recursive=True)
         paths = [path for path in found if ending(path) in MANY or is_arrays(path)]
     return sorted(paths, key=natural)
+
+
+def _is_made(path: str) -> bool:
+    """Whether a store is a model, or scores or images made by one; a copy of a collection is a collection."""
+    kind = _attributes(path).get("streampca", {}).get("kind")
+    return kind is not None and (kind not in ("scores", "images") or "model" in _attributes(os.path.join(path, kind)))
+
+
+def _attributes(path: str) -> dict[str, Any]:
+    """Attributes of a Zarr v3 group or array on this machine; none where they cannot be read."""
+    try:
+        with open(os.path.join(path, "zarr.json"), encoding="utf-8") as file:
+            return dict(json.load(file)["attributes"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def is_arrays(path: str) -> bool:
