@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from .beforehand import declared, plan_collection, prepared
 from .calibration import calibrated
@@ -18,7 +19,9 @@ from .request import Request
 from .units import parse_bytes
 
 
-def open_run(config: CollectionConfig, *, listing: str | None = None, listener: Listener = silent) -> Collection:
+def open_run(
+    config: CollectionConfig, *, listing: str | None = None, like: Any = None, listener: Listener = silent
+) -> Collection:
     """Open the collection a run names.
 
     Parameters
@@ -27,12 +30,14 @@ def open_run(config: CollectionConfig, *, listing: str | None = None, listener: 
         What to open, and how.
     listing : str, optional
         Where the table of a folder's files is kept.
+    like : PCAModel, optional
+        That is to be applied: tags of image files are followed as for those it was fitted on.
     listener : callable
         Told of a pass over the files, where those that are bad are to be left out.
     """
     given = opening_of(config)
     given["listing"] = listing
-    return open_collection(config.source, **given, listener=listener)
+    return open_collection(config.source, **given, like=like, listener=listener)
 
 
 def opening_of(config: CollectionConfig) -> Opening:
@@ -47,6 +52,7 @@ def opening_of(config: CollectionConfig) -> Opening:
         "labels": config.labels,
         "where": config.where,
         "on_bad_file": config.on_bad_file,
+        "keep_orientation": config.keep_orientation,
     }
 
 

@@ -93,6 +93,8 @@ class Collection(abc.ABC):
         Files left out on request, which are no samples.
     kept : ndarray of bool or None
         Which of the source's samples are here, where it is known how many were left out with those files.
+    reading : mapping of str to str or None
+        How the tags of image files are followed, see `streampca.readers.reading`; None of other sources.
     labels : ndarray of shape (n,) or None
         A value a sample, numbers or text, where labels were given on opening.
     opened : Opened or None
@@ -107,6 +109,7 @@ class Collection(abc.ABC):
     one_size: bool = False
     skipped: tuple[Skipped, ...] = ()
     kept: Array | None = None
+    reading: Mapping[str, str] | None = None
     labels: Array | None = None
     opened: Any = None
 

@@ -78,6 +78,7 @@ class CollectionConfig(Section):
     labels: str | None = Field(None, description="a label a sample: .npy, IDX, table.csv:column, or folder")
     where: str | None = Field(None, description="samples by label only, such as label=3")
     on_bad_file: Literal["error", "skip"] = Field("error", description="stop at a file that cannot be read, or skip it")
+    keep_orientation: bool = Field(False, description="leave images as stored, whatever their orientation tags say")
 
 
 class PrepareConfig(Section):

@@ -287,6 +287,7 @@ def _data(collection: Prepared, states: Sequence[State], weights: Float64 | None
         "units": units if isinstance(units, str) else None,
         "opened": None if collection.raw.opened is None else collection.raw.opened.to_json(),
         "skipped": [list(item) for item in collection.skipped],
+        "reading": collection.raw.reading,
         "sample_weight": weights_digest(weights),
     }
     return data if part is None else {**data, "part": list(part), "n_samples": collection.n_samples}

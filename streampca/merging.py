@@ -27,6 +27,7 @@ from .methods import check_variance, decompose
 from .model import PCAModel, load_model
 from .outputs import check_place
 from .planning import Plan, merge_plan
+from .readers import fitted_reading
 from .request import HOW, STOPPING, Problem, Request
 from .store import check_model_output, read_state
 from .units import parse_bytes
@@ -251,6 +252,12 @@ def _ordered(pieces: list[_Piece]) -> list[_Piece]:
             raise ModelError(
                 f"{whole.name} is of a whole collection, and {part.name} is part {part.part}; leave one of them out."
             )
+        one, other = fitted_reading(piece.about), fitted_reading(first.about)
+        if one is not None and other is not None and one != other:
+            raise ModelError(
+                f"images that {piece.name} was fitted on were {one}, and those of {first.name} {other}; fit one of "
+                "them again."
+            )
         for key, value in piece.alike.items():
             if first.alike.get(key) != value:
                 raise ModelError(
@@ -286,9 +293,12 @@ def _whole(pieces: list[_Piece]) -> tuple[dict[str, Any], Problem, Request]:
     problem, request = _of_fields(Problem, plan["problem"]), _of_fields(Request, plan["request"])
     problem = replace(problem, sample_shape=tuple(problem.sample_shape))
     skipped = first.about.get("skipped") or []
+    known = [found.record() for piece in pieces if (found := fitted_reading(piece.about))]
+    reading = known[0] if known else None
     if first.part is not None:
         data = {name: first.data[name] for name in ("source", "fingerprint", "sample_weight")}
         data |= {name: first.about.get(name) for name in ("states", "dtype", "nbytes", "units", "opened")}
+        data |= {"reading": reading}
         data |= {"skipped": skipped, "parts": first.part.of}
         return data, replace(problem, n_samples=first.about["n_samples"]), request
     merged = [entry for piece in pieces for entry in piece.about.get("merged", [piece.data])]
@@ -302,6 +312,7 @@ def _whole(pieces: list[_Piece]) -> tuple[dict[str, Any], Problem, Request]:
         "dtype": dtypes.pop() if len(dtypes) == 1 else None,
         "nbytes": None if None in sizes else sum(sizes),
         "units": pieces[0].about.get("units"),
+        "reading": reading,
         "skipped": [item for piece in pieces for item in piece.about.get("skipped") or []],
         "merged": merged,
     }

@@ -86,6 +86,9 @@ opening = together(
         show_default=True,
         help="Stop at a file that cannot be read, or leave such files out.",
     ),
+    click.option(
+        "--keep-orientation", is_flag=True, help="Leave images as stored, whatever their orientation tags say."
+    ),
 )
 preparing = together(
     click.option("--crop", metavar="RANGES", help="Keep these pixels, e.g. 10:100,20:200 or 5:-5."),
@@ -168,7 +171,8 @@ def opening_words(given: dict[str, Any]) -> list[str]:
     words += [("select", text) for text in given.get("select") or ()]
     if given.get("on_bad_file") == "skip":
         words.append(("on_bad_file", "skip"))
-    return [word for name, text in words for word in (f"--{name.replace('_', '-')}", text)]
+    flags = ["--keep-orientation"] if given.get("keep_orientation") else []
+    return [*(word for name, text in words for word in (f"--{name.replace('_', '-')}", text)), *flags]
 
 
 def _collection(source: str | tuple[str, ...], given: dict[str, Any]) -> dict[str, Any]:
@@ -183,6 +187,7 @@ def _collection(source: str | tuple[str, ...], given: dict[str, Any]) -> dict[st
         "labels": given.get("labels"),
         "where": given.get("where"),
         "on_bad_file": given.get("on_bad_file") or "error",
+        "keep_orientation": given.get("keep_orientation", False),
     }
 
 

@@ -84,11 +84,12 @@ def execute(run: Run, listener: Listener = silent, switch: Switch | None = None)
     _check_apart(run, outputs)
     for path in outputs.files:
         clear_finished(path)
-    raw = open_run(run.collection, listing=_listing(run, outputs), listener=listener)
+    given = _model_given(run)
+    raw = open_run(run.collection, listing=_listing(run, outputs), like=given, listener=listener)
     preparation = preparation_of(run.prepare)
     if run.model is None:
         raw = narrowed(raw, preparation)
-    task = _Fit(run, raw, preparation, listener, switch)
+    task = _Fit(run, raw, preparation, listener, switch, given)
     earlier = _earlier_model(task, outputs)
     kept = _kept(run, outputs) if earlier else set()
     _check_outputs(run, outputs, {*kept, outputs.model or ""} if earlier else kept)
@@ -110,6 +111,15 @@ def execute(run: Run, listener: Listener = silent, switch: Switch | None = None)
         return result
 
 
+def _model_given(run: Run) -> PCAModel | None:
+    """Load the model to apply, where one is; its images are to be read as those it was fitted on."""
+    try:
+        return load_model(run.model, memory=run.fit.memory) if run.model else None
+    except ModelError:
+        open_run(run.collection)  # what is wrong with the source is said first: the two may stand in the other's place
+        raise
+
+
 def _copy(task: _Fit, path: str) -> None:
     memory, overwrite = task.run.fit.memory, task.run.output.overwrite
     copy_collection(task.collection, path, memory=memory, overwrite=overwrite, listener=task.listener)
@@ -117,13 +127,14 @@ def _copy(task: _Fit, path: str) -> None:
 
 @dataclass
 class _Fit:
-    """What a run fits; the preparation is read off the data once, and only if it is needed."""
+    """What a run fits, or the model it applies; the preparation is read off the data once, and only if it is needed."""
 
     run: Run
     raw: Collection
     preparation: Preparation
     listener: Listener
     switch: Switch
+    model: PCAModel | None
 
     @cached_property
     def collection(self) -> Prepared:
@@ -233,10 +244,10 @@ def _check_outputs(run: Run, outputs: _Outputs, kept: Set[str]) -> None:
 
 
 def _made(task: _Fit, outputs: _Outputs) -> Result:
-    """Load the run's model, or fit it and save it; nothing where none is asked for."""
+    """Take the run's model, or fit it and save it; nothing where none is asked for."""
     run = task.run
     if run.model or not outputs.learns:
-        return Result(load_model(run.model, memory=run.fit.memory) if run.model else None)
+        return Result(task.model)
     plans: list[Plan] = []
 
     def told(event: Event) -> None:

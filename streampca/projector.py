@@ -37,7 +37,7 @@ from .errors import ModelError, RequestError
 from .events import Listener, check_listener, silent
 from .labelled import COMPONENT, Labelled, check_directions, component_numbers, is_labelled, units_of
 from .prepare import Frame, Preparation, Prepared, check_raw, given_shape, shape_like
-from .readers import Collection, open_collection
+from .readers import Collection, check_reading, open_collection
 from .subspace import Subspace, working_dtype
 from .trust import null_directions
 
@@ -299,9 +299,11 @@ class Projector:
         Raises
         ------
         ModelError
-            If it is not of the raw shape and kind the model was fitted on, or an axis runs the other way.
+            If it is not of the raw shape and kind the model was fitted on, an axis runs the other way, or it is of
+            image files and was opened to be read in another way than those.
         """
-        raw: Collection = open_collection(source)
+        raw: Collection = open_collection(source, like=self)
+        check_reading(raw, self.provenance, self.name)
         raw = raw.fitting(partial(shape_like, self.preparation, self.raw_shape))
         check_raw(raw, self.preparation, self.raw_shape, self.raw_kind, self.name)
         prepared = Prepared(raw, preparation or self.preparation)
@@ -383,7 +385,7 @@ class Projector:
             together with `from_patches`, which takes and fills arrays on disk.
         """
         check_listener(listener)
-        raw, subspace = open_collection(source), self._first(n_components)
+        raw, subspace = open_collection(source, like=self), self._first(n_components)
         from_scores = raw.sample_shape == (self.n_components,) != self.raw_shape
         if from_scores and residual:
             raise RequestError(

@@ -56,7 +56,7 @@ class Prepared(Collection):
         self.shape = (raw.n_samples, *self.frame.sample_shape)
         self.mask, self._n_features = self.frame.mask, self.frame.n_features
         self.dtype = preparation.dtype_of(raw.dtype)
-        self.skipped, self.kept, self.labels = raw.skipped, raw.kept, raw.labels
+        self.skipped, self.kept, self.labels, self.reading = raw.skipped, raw.kept, raw.labels, raw.reading
         one_by_one = raw.mixed or (raw.chunks.samples == 1 and raw.chunks.features == raw.n_features)
         self._by_image = (preparation.resize is not None or raw.mixed) and one_by_one
         if raw.axes is not None and len(raw.axes) >= len(self.sample_shape):

@@ -2,8 +2,8 @@
 
 One format a file, one protocol (`Collection`), one table. `open_collection` asks each row of the table in turn whether
 it knows the source; the first that does opens it. Third parties add rows through the entry-point group
-``streampca.readers``: each entry is a `Format`. Readers return values as stored and never scale, convert or guess;
-that is `prepare`'s work. Errors name the file.
+``streampca.readers``: each entry is a `Format`. Readers return values as stored, or as the tags of image files and
+packed arrays say they are meant, and never guess or convert further; that is `prepare`'s work. Errors name the file.
 
 A format of arrays describes them as a `StoredArray`, which the package `stored` makes samples of; image files, a sample
 each, are the business of `pictures`. What is asked beyond a format's own reading is put together from collections:
@@ -29,6 +29,7 @@ from ..events import Listener, check_listener, silent
 from . import sniff
 from .opening import Opened, given_of, record_of
 from .paths import check_apart, named, paths_of
+from .reading import Reading, check_reading, fitted_reading
 from .views.columns import open_column
 from .views.compose import composed
 
@@ -40,6 +41,8 @@ __all__ = [
     "Opened",
     "Opening",
     "check_apart",
+    "check_reading",
+    "fitted_reading",
     "given_of",
     "open_collection",
     "open_column",
@@ -60,6 +63,7 @@ class Opening(TypedDict, total=False):
     labels: Any
     where: str | None
     on_bad_file: str
+    keep_orientation: bool
     listing: str | os.PathLike[str] | None
 
 
@@ -100,14 +104,18 @@ FORMATS: list[Format] = [
     Format("npz", sniff.is_npz, ".npy", "open_npz"),
     Format("idx", sniff.is_idx, ".idx", "open_idx"),
     Format("zarr", sniff.is_zarr, ".zarr", "open_zarr"),
-    Format("tiff", sniff.is_tiff, ".tiff", "open_tiff"),
+    Format("tiff", sniff.is_tiff, ".tiff", "open_tiff", options=("reading",)),
     Format("frames", sniff.is_frames, ".frames", "open_frames"),
     Format("hdf5", sniff.is_hdf5, ".hdf5", "open_hdf5"),
     Format("netcdf", sniff.is_netcdf3, ".netcdf", "open_netcdf"),
     Format("fits", sniff.is_fits, ".fits", "open_fits"),
-    Format("joined", sniff.is_several, ".joined", "open_joined", options=("on_bad_file", "opened")),
+    Format("joined", sniff.is_several, ".joined", "open_joined", options=("on_bad_file", "opened", "reading")),
     Format(
-        "images", sniff.is_files, ".images", "open_images", options=("on_bad_file", "listing", "listener", "opened")
+        "images",
+        sniff.is_files,
+        ".images",
+        "open_images",
+        options=("on_bad_file", "listing", "listener", "opened", "reading"),
     ),
 ]
 
@@ -129,7 +137,9 @@ def open_collection(
     labels: Any = None,
     where: str | None = None,
     on_bad_file: str = "error",
+    keep_orientation: bool = False,
     listing: str | os.PathLike[str] | None = None,
+    like: Any = None,
     listener: Listener = silent,
 ) -> Collection:
     """Open anything that holds images as a collection: n samples read in pieces.
@@ -162,8 +172,12 @@ def open_collection(
         Whether to stop at a file that cannot be read or prepared, or to leave such files out; see
         `Collection.skipped`. Images of other shapes than most are left out when a preparation is given that does not
         make them fit, not on opening.
+    keep_orientation : bool, default=False
+        Leave images as they are stored, whatever their orientation tags (Exif, TIFF) say; by default they are turned.
     listing : path, optional
         Where to keep the table of a folder's files, for the next time.
+    like : PCAModel, optional
+        Follow the tags of image files as when this model was fitted, see its ``provenance["reading"]``.
     listener : callable, optional
         Told of the files' being checked, where that is asked for.
 
@@ -191,6 +205,7 @@ def open_collection(
         "labels": labels,
         "where": where,
         "on_bad_file": on_bad_file,
+        "keep_orientation": keep_orientation,
     }
     if isinstance(source, Collection):
         _refuse_late(source, given)
@@ -199,6 +214,7 @@ def open_collection(
         "listing": None if listing is None else expanded(listing),
         "listener": listener,
         "opened": _opened,
+        "reading": _reading(like, keep_orientation=keep_orientation),
     }
     collection = _opened(source, {"key": key, "sample_axes": sample_axes, "select": select}, further)
     made = composed(collection, sample_axes=sample_axes, patches=patches, samples=samples, labels=labels, where=where)
@@ -210,9 +226,15 @@ def open_collection(
 
 def _refuse_late(source: Collection, given: Opening) -> None:
     """Refuse options that say how an array is read, for a collection that is open already."""
-    late = next((name for name in ("key", "select") if given[name] is not None), None)
+    late = next((name for name in ("key", "select", "keep_orientation") if given[name] not in (None, False)), None)
     if late is not None:
         raise RequestError(f"{late} was given for {source.source}, which is open already; open it with {late}=.")
+
+
+def _reading(like: Any, *, keep_orientation: bool) -> Reading:
+    """Return which tags of image files are followed: as for a model where there is one."""
+    reading = (None if like is None else fitted_reading(like.provenance)) or Reading()
+    return reading._replace(orientation=False) if keep_orientation else reading
 
 
 def _opened(source: Any, options: Mapping[str, Any], further: Mapping[str, Any]) -> Collection:

@@ -24,6 +24,7 @@ from .pictures.imagefile import Kind, read_picture
 from .pictures.listing import KeptNames, Listing, listing_in, read_table, write_table
 from .pictures.mixed import MixedImages, Sifted
 from .quiet import quiet
+from .reading import Reading
 from .remote import is_url
 from .stored.array import ArrayCollection, StoredArray
 from .stored.axes import Axis, Box, Selection
@@ -42,6 +43,7 @@ def open_images(
     listing: str | None = None,
     listener: Listener = silent,
     opened: Callable[..., Collection] | None = None,
+    reading: Reading = Reading(),  # noqa: B008 - frozen
 ) -> Collection:
     """Open image files of one dtype; axes are ``sample, y, x`` and, in colour, ``channel``.
 
@@ -64,6 +66,8 @@ def open_images(
         Told of the files' being checked.
     opened : callable, optional
         Opens a file that holds several images, see `open_joined`; without it, each file is one image.
+    reading : Reading
+        Which tags of the files are followed.
 
     Returns
     -------
@@ -83,10 +87,11 @@ def open_images(
     known = listing_in(table, source) if table and isinstance(source, str) and os.path.isdir(source) else None
     files = known or find_images(source, skip=on_bad_file == "skip")
     files.again = partial(find_images, source, skip=on_bad_file == "skip") if isinstance(source, str) else None
+    files.reading = reading
     label = source if isinstance(source, str) else f"a list of {len(files)} image files"
     if opened is not None and mostly_stacks(files):
         options = {"key": key, "sample_axes": sample_axes, "select": select}
-        return joined(files, label, options, opened, skip=on_bad_file == "skip")
+        return joined(files, label, options, opened, reading, skip=on_bad_file == "skip")
     refuse_key(key, label)
     skipped: tuple[Skipped, ...] = ()
     kept: Array | None = None
@@ -95,7 +100,7 @@ def open_images(
         census = take_census(files, table, listener)
         kept, skipped = sift(census, files, label)
         if listing and (known is None or census.fresh):
-            write_table(listing, files, **census.arrays(kept))
+            write_table(listing, files, **census.arrays(kept), reading=np.array(files.reading))
         files, sorts, complete = files.taken(kept), sorts_kept(census, kept), True
         sifted = Sifted(census, np.flatnonzero(kept), tuple(np.flatnonzero(~kept).tolist()), _alike)
     else:
@@ -121,7 +126,7 @@ def open_images(
                 raise
             files, skipped, kept = found.array.listing, found.skipped, found.kept
             collection = _alike(files, label, found.array.kind, **axes)
-    collection.skipped = skipped
+    collection.skipped, collection.reading = skipped, reading.record()
     collection.kept = kept if skipped and len(files) == collection.n_samples else None
     return collection
 
@@ -222,7 +227,7 @@ class ImageFiles(StoredArray):
                 raise unlike(path, kind, self.kind, self._label)
 
         try:
-            return read_picture(path, check)
+            return read_picture(path, check, self.listing.reading)
         except SourceError as error:
             raise offering(error, self.listing) from error
 

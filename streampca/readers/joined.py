@@ -34,6 +34,7 @@ from ..units import MIB, format_shape
 from .pictures.census import log_skipped, offering
 from .pictures.listing import Listing
 from .pictures.names import FileNames
+from .reading import Reading
 from .sniff import those_of
 from .stored.axes import Axis, Selection
 from .stored.bytes import state_of
@@ -57,6 +58,7 @@ def open_joined(
     select: Selection | None = None,
     on_bad_file: str = "error",
     opened: Callable[..., Collection],
+    reading: Reading = Reading(),  # noqa: B008 - frozen
 ) -> Collection:
     """Open every file of a list, glob or folder and put them one after another.
 
@@ -70,6 +72,8 @@ def open_joined(
         What a file does that cannot be opened, or is unlike most: end the run, or be left out.
     opened : callable
         ``opened(path, options=..., further=...) -> Collection`` opens one of them; it pickles.
+    reading : Reading
+        Which tags of image files are followed.
 
     Raises
     ------
@@ -79,17 +83,23 @@ def open_joined(
     files = _listing(source)
     label = source if isinstance(source, str) else f"a list of {len(files)} files"
     options = {"key": key, "sample_axes": sample_axes, "select": select}
-    return joined(files, label, options, opened, skip=on_bad_file == "skip")
+    return joined(files, label, options, opened, reading, skip=on_bad_file == "skip")
 
 
 def joined(
-    files: Listing, label: str, options: Mapping[str, Any], opened: Callable[..., Collection], *, skip: bool
+    files: Listing,
+    label: str,
+    options: Mapping[str, Any],
+    opened: Callable[..., Collection],
+    reading: Reading,
+    *,
+    skip: bool,
 ) -> Joined:
     """Open every file of a listing, by `opened` with `options`, and put them one after another; see `open_joined`."""
     if not len(files):
         raise SourceError(f"{label} holds no files; give at least one.")
     # A part that is one image file has nothing to list, to leave out or to tell a listener of.
-    further = {"on_bad_file": "error", "opened": opened, "listing": None, "listener": silent}
+    further = {"on_bad_file": "error", "opened": opened, "listing": None, "listener": silent, "reading": reading}
     return Joined(files, partial(opened, options=options, further=further), source=label, skip=skip)
 
 
@@ -108,6 +118,7 @@ class _Part(NamedTuple):
     piece_bytes: int
     states: int
     alone: int
+    reading: Mapping[str, str] | None
 
     @property
     def kind(self) -> _Kind:
@@ -141,6 +152,7 @@ class Joined(Reopening, Collection):
         kinds: dict[_Kind, int] = {}
         most: list[Array] = []  # of each kind: samples and features of a chunk, bytes of decoding and of a piece
         problems: dict[int, StreampcaError] = {}
+        reading: Mapping[str, str] | None = None
         for at, found in enumerate(_described(files, opener)):
             if isinstance(found, StreampcaError):
                 if not skip:
@@ -151,6 +163,7 @@ class Joined(Reopening, Collection):
             if len(kinds) > 1 and not skip:
                 raise offering(_unlike(files.path(at), found.kind, next(iter(kinds)), source), files)
             counts[at], states[at], alone[at] = found.shape[0], found.states, found.alone
+            reading = reading or found.reading
             its = np.array([*found.chunks, found.decode_bytes, found.piece_bytes], np.int64).clip(1)
             if len(most) < len(kinds):
                 most.append(its)
@@ -168,7 +181,7 @@ class Joined(Reopening, Collection):
         counts, self._states, self._alone = counts[kept], states[kept], alone[kept]
         self._ends = np.concatenate([[0], np.cumsum(counts)])
         self.shape, self.dtype, self.axes = (int(self._ends[-1]), *kind[0]), kind[1], kind[2]
-        self.skipped = tuple(skipped)
+        self.skipped, self.reading = tuple(skipped), reading
         log_skipped(skipped, len(files), source)
         self._chunks = Chunks(samples, features)
         self._most_open = max(1, min(_OPEN, _HELD // decode, len(counts)))
@@ -338,7 +351,7 @@ def _described(files: Listing, opener: Callable[[str], Collection]) -> Iterator[
             states = part.states()
         except StreampcaError as error:
             return error
-        known = _number(encoded_states(states)), alone if len(states) == 1 else 0
+        known = _number(encoded_states(states)), alone if len(states) == 1 else 0, part.reading
         return _Part(part.shape, part.dtype, part.axes, part.chunks, part.decode_bytes, piece_bytes(part), *known)
 
     return _each(len(files), describe)

@@ -18,11 +18,13 @@ import numpy as np
 import tifffile
 
 from .. import machine
-from ..collection import Array, Collection, State, check_dtype, refuse_key, with_nan
+from ..collection import Array, Collection, State, check_dtype, digest, refuse_key, with_nan
 from ..errors import SourceError
 from ..units import MIB, format_shape
 from . import remote
+from .pictures.orientation import TAG, upright
 from .pictures.picture import Picture, check_size, decoding
+from .reading import Reading
 from .stored.array import ArrayCollection, StoredArray
 from .stored.axes import Axis, Box, Selection
 from .stored.bytes import Files, positioned, size_of
@@ -52,24 +54,28 @@ def open_tiff(
     key: str | None = None,
     sample_axes: Sequence[Axis] | None = None,
     select: Selection | None = None,
+    reading: Reading = Reading(),  # noqa: B008 - frozen
 ) -> Collection:
     """Open the pages of one TIFF file; ImageJ and OME files keep the names of their axes."""
     refuse_key(key, source)
     with _opened(source) as tiff:
         leading, names, order = stack = _stack(tiff, source)
         page = tiff.pages[stack.page(0)].aspage()
-        first, no_data = _picture(page, source), _no_data_tag(page)
+        no_data = _no_data_tag(page) if reading.values else ""
+        first = _turned(page, source, reading)
         array: StoredArray
-        flat = _flat(tiff, first, leading, source) if order is None else None
+        flat = _flat(tiff, first, leading, source, reading) if order is None else None
         if flat is None:
             count = min(math.prod(leading), len(tiff.pages))
             for number in sorted({stack.page(at * (count - 1) // _LOOKED_AT) for at in range(_LOOKED_AT + 1)}):
-                _check_alike(_picture(tiff.pages[number], source, no_data), first, source, number)
-            array = TiffPages(source, leading, first, len(tiff.pages), order, no_data)
+                _check_alike(_turned(tiff.pages[number], source, reading, no_data), first, source, number)
+            array = TiffPages(source, leading, first, len(tiff.pages), order, reading, no_data)
         else:
             array = flat
     dims = (*names, "y", "x", "channel")[: len(names) + len(first.shape)]
-    return TiffCollection(array, source=source, dims=dims, sample_axes=sample_axes, select=select)
+    collection = TiffCollection(array, source=source, dims=dims, sample_axes=sample_axes, select=select)
+    collection.reading = reading.record()
+    return collection
 
 
 class TiffCollection(ArrayCollection):
@@ -102,6 +108,8 @@ class TiffPages(Reopening, StoredArray):
         How many the file has.
     order : ndarray of int, optional
         Number of the page at each place of the leading axes, in C order; that of the file if not given.
+    reading : Reading
+        Which tags are followed.
     no_data : str, optional
         NODATA tag of pages that have none of their own: that of the first, for some writers tag no other.
     """
@@ -119,9 +127,10 @@ class TiffPages(Reopening, StoredArray):
         page: Picture,
         pages: int,
         order: Array | None = None,
+        reading: Reading = Reading(),  # noqa: B008 - frozen
         no_data: str = "",
     ) -> None:
-        self._path, self._leading, self._order, self._no_data = path, leading, order, no_data
+        self._path, self._leading, self._order, self._reading, self._no_data = path, leading, order, reading, no_data
         self._files = Files((path,))
         self._page, self.dtype = page._replace(load=_nothing), page.dtype
         self.shape = (*leading, *page.shape)
@@ -153,7 +162,7 @@ class TiffPages(Reopening, StoredArray):
         with decoding(f"{self._path}, page {number + 1}"):
             tiff = self._open()
             with tiff.filehandle.lock:  # decoding threads read under it too: they all move one file position
-                picture = _picture(tiff.pages[number], self._path, self._no_data)
+                picture = _turned(tiff.pages[number], self._path, self._reading, self._no_data)
             _check_alike(picture, self._page, self._path, number)
             return picture.load()
 
@@ -165,8 +174,9 @@ class TiffPages(Reopening, StoredArray):
             return self._tiff
 
     def states(self, *, now: bool = False) -> list[State]:
-        """Return the state of the file."""
-        return self._files.states(now=now)
+        """Return the state of the file, with which of its tags are followed."""
+        followed = tuple(self._reading)
+        return [each._replace(state=digest(each.state, followed)) for each in self._files.states(now=now)]
 
     def _forget(self) -> None:
         self._tiff, self._lock = None, threading.Lock()
@@ -177,7 +187,7 @@ class TiffPages(Reopening, StoredArray):
 
 
 @contextmanager
-def opened_page(path: str) -> Iterator[Picture]:
+def opened_page(path: str, reading: Reading) -> Iterator[Picture]:
     """Open a TIFF file that is one image."""
     with _opened(path) as tiff:
         images = _images(tiff, path)
@@ -186,7 +196,7 @@ def opened_page(path: str) -> Iterator[Picture]:
                 f"{path} has {images} pages, and a file of a folder, glob or list is one image; give it "
                 "alone to make each page a sample, or leave it out."
             )
-        yield _picture(tiff.pages[_full_pages(tiff)[0]], path)
+        yield _picture(tiff.pages[_full_pages(tiff)[0]], path, reading)
 
 
 def has_pages(path: str) -> bool:
@@ -317,13 +327,16 @@ def _ome_order(series: Any, path: str) -> Array | None:
     return None if np.array_equal(order, np.arange(len(order))) else order
 
 
-def _flat(tiff: Any, first: Picture, leading: tuple[int, ...], path: str) -> StoredArray | None:
+def _flat(tiff: Any, first: Picture, leading: tuple[int, ...], path: str, reading: Reading) -> StoredArray | None:
     """Return the whole file as one run of plain values, where it is one."""
     page = tiff.pages[0]
     series = tiff.series[0] if tiff.is_imagej or tiff.is_shaped else None
     if series is None or series.dataoffset is None or series.size != math.prod((*leading, *first.shape)):
         return None
     if page.dtype.kind not in "iuf" or page.photometric.name == "PALETTE" or tuple(page.shape) != first.shape:
+        return None
+    turned = reading.orientation and page.tags.valueof(TAG, default=1) != 1
+    if turned or (reading.values and _Greys.of(page).changes):
         return None
     dtype = page.dtype.newbyteorder(tiff.byteorder)
     size, needed = size_of(path), series.dataoffset + series.size * dtype.itemsize
@@ -333,7 +346,7 @@ def _flat(tiff: Any, first: Picture, leading: tuple[int, ...], path: str) -> Sto
             "it again."
         )
     flat = FlatArray(positioned(path), (*leading, *first.shape), dtype, offset=series.dataoffset)
-    packing = _no_data(_no_data_tag(page), dtype, path)
+    packing = _no_data(_no_data_tag(page), dtype, path) if reading.values else None
     return flat if packing is None else Unpacked(flat, packing)
 
 
@@ -345,7 +358,13 @@ class _Shown(NamedTuple):
     convert: Callable[[Array], Array]
 
 
-def _picture(page: Any, path: str, no_data: str = "") -> Picture:
+def _turned(page: Any, path: str, reading: Reading, no_data: str = "") -> Picture:
+    """Describe a page as `_picture` does, turned where its orientation is followed."""
+    picture = _picture(page, path, reading, no_data)
+    return upright(picture) if reading.orientation else picture
+
+
+def _picture(page: Any, path: str, reading: Reading, no_data: str = "") -> Picture:
     """Describe a page, with how to decode it; `no_data` is its NODATA tag where it has none of its own."""
     page = page.aspage()  # tifffile has a short form of pages that should be like the first
     colour, compression = getattr(page.photometric, "name", page.photometric), getattr(page.compression, "name", "")
@@ -356,11 +375,12 @@ def _picture(page: Any, path: str, no_data: str = "") -> Picture:
     check_dtype(page.dtype, path)
     check_size(path, page.shape, page.dtype)
     paletted = colour == "PALETTE" and page.colormap is not None
-    shape, dtype, convert = _paletted(page) if paletted else _valued(page, colour)
+    shape, dtype, convert = _paletted(page) if paletted else _valued(page, _Greys.of(page), reading)
     stored = np.dtype("u1") if page.dtype.kind == "b" else page.dtype
-    packing = _no_data(_no_data_tag(page) or no_data, stored, path)
+    packing = _no_data(_no_data_tag(page) or no_data, stored, path) if reading.values else None
+    orientation = page.tags.valueof(TAG, default=1)
     if packing is None:
-        return Picture(shape, dtype, lambda: convert(_values(page)))
+        return Picture(shape, dtype, lambda: convert(_values(page)), orientation)
     missing, with_missing = packing.missing[0], with_nan(dtype)
 
     def load() -> Array:
@@ -369,7 +389,7 @@ def _picture(page: Any, path: str, no_data: str = "") -> Picture:
         shown[(values[..., 0] if paletted and values.ndim == 3 else values) == missing] = np.nan
         return shown
 
-    return Picture(shape, with_missing, load)
+    return Picture(shape, with_missing, load, orientation)
 
 
 def _no_data_tag(page: Any) -> str:
@@ -393,13 +413,57 @@ def _no_data(text: str, stored: np.dtype[Any], path: str) -> Packing | None:
     return packing if packing is not None and np.asarray(packing.missing[0]).dtype.kind == stored.kind else None
 
 
-def _valued(page: Any, colour: str) -> _Shown:
+class _Greys(NamedTuple):
+    """Which stored number of a page stands for which intensity.
+
+    Attributes
+    ----------
+    inverted : bool
+        Whether 0 is white. As in every format here, black comes out as 0; of floats and signed numbers nothing says
+        what black is, and they stay as they are.
+    largest : int
+        The largest number that fits the bits of a sample, white or black; 0 for floats and signed numbers.
+    scaled : bool
+        Whether samples are of less than 8 bits, and are brought to 0 ... 255, as those of PNG files are.
+    """
+
+    inverted: bool
+    largest: int
+    scaled: bool
+
+    @classmethod
+    def of(cls, page: Any) -> _Greys:
+        bits = page.bitspersample if isinstance(page.bitspersample, int) else 8 * page.dtype.itemsize
+        whole = page.dtype.kind in "bu"
+        white = getattr(page.photometric, "name", "") == "MINISWHITE"
+        return cls(white and whole, 2**bits - 1 if whole else 0, whole and bits < 8)
+
+    @property
+    def changes(self) -> bool:
+        """Whether stored numbers are not the values."""
+        return self.inverted or self.scaled
+
+    def convert(self, values: Array) -> Array:
+        """Return the values that stored numbers stand for; in a pixel of several, the first is inverted, not alpha."""
+        most = self.largest
+        if self.scaled:
+            factor, rest = divmod(255, most)
+            wide = values.astype("u2" if rest else "u1")
+            values = ((wide * 255 + most // 2) // most).astype("u1") if rest else wide * np.uint8(factor)
+            most = 255
+        if self.inverted:
+            values = values.copy()
+            greys = values[..., 0] if values.ndim == 3 else values
+            np.subtract(values.dtype.type(most), greys, out=greys)
+        return values
+
+
+def _valued(page: Any, greys: _Greys, reading: Reading) -> _Shown:
     """Describe a page of values."""
     shape = (*page.shape[1:], page.shape[0]) if page.axes == "SYX" else page.shape
-    if page.dtype.kind == "b":
-        black = colour == "MINISWHITE"  # what a 1 means; as in every format here, black comes out as 0
-        return _Shown(shape, np.dtype("u1"), lambda values: (values != black) * np.uint8(255))
-    native = page.dtype.newbyteorder("=")
+    native = np.dtype("u1") if page.dtype.kind == "b" else page.dtype.newbyteorder("=")
+    if greys.changes and (reading.values or page.dtype.kind == "b"):  # bits never came as they are stored
+        return _Shown(shape, native, lambda values: greys.convert(values).astype(native, copy=False))
     return _Shown(shape, native, lambda values: values.astype(native, copy=False))
 
 

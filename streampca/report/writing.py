@@ -95,7 +95,7 @@ def write_report(
     found = model if isinstance(model, PCAModel) else load_model(model, memory=memory)
     check_apart(places.files, _read_from(found, collection))
     check_ending(places.path, ENDINGS)
-    raw, missing = (open_collection(collection, **opening), "") if collection is not None else _fitted(found, opening)
+    raw, missing = _raw(found, collection, opening)
     seen = None if raw is None else survey(found, raw, memory=memory, examine=examine, listener=listener)
     if missing:
         listener(Warned(LEFT_OUT.format(shown_name(missing))))
@@ -103,6 +103,13 @@ def write_report(
     written = places.write(page)
     listener(Finished("report", time.perf_counter() - began))
     return written
+
+
+def _raw(model: PCAModel, collection: Any, opening: Opening) -> tuple[Collection | None, str]:
+    """The collection that is named, else the one a model was fitted on, or why there is none in words."""
+    if collection is None:
+        return _fitted(model, opening)
+    return open_collection(collection, like=model, **opening), ""
 
 
 def _fitted(model: PCAModel, opening: Opening) -> tuple[Collection | None, str]:
@@ -119,11 +126,11 @@ def _fitted(model: PCAModel, opening: Opening) -> tuple[Collection | None, str]:
         return None, f"it was opened with {lost[0]} that a model does not keep, an array or a long list"
     how: Any = {**before.options, **given}
     try:
-        raw = open_collection(before.source, **how)
+        raw = open_collection(before.source, like=model, **how)
         collection, known = model.prepared(raw), model.provenance.get("states")
         states = collection.states()
     except (StreampcaError, OSError) as error:
-        if given and (not isinstance(error, SourceError) or _opens(before.source, how)):
+        if given and (not isinstance(error, SourceError) or _opens(before.source, model, how)):
             raise
         return None, f"the collection the model was fitted on cannot be used ({first_line(error)})"
     if known is None:
@@ -134,10 +141,10 @@ def _fitted(model: PCAModel, opening: Opening) -> tuple[Collection | None, str]:
     return raw, ""
 
 
-def _opens(source: Any, opening: Mapping[str, Any]) -> bool:
+def _opens(source: Any, model: PCAModel, opening: Mapping[str, Any]) -> bool:
     """Whether a collection itself can be opened, so that it is the labels that cannot be used."""
     try:
-        open_collection(source, **{**opening, "labels": None, "where": None})
+        open_collection(source, like=model, **{**opening, "labels": None, "where": None})
     except (StreampcaError, OSError):
         return False
     return True

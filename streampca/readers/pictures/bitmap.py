@@ -1,7 +1,7 @@
 """PNG, JPEG, BMP, GIF, WebP and AVIF files, decoded by Pillow.
 
 Its format classes are called directly: `PIL.Image.open` tries every plugin and warns of large images by a limit of its
-own, where `picture.check_size` compares with what the file can hold. Orientation tags are left unread.
+own, where `picture.check_size` compares with what the file can hold.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from PIL import BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin,
 from ...collection import Array
 from ...errors import SourceError
 from ..stored.bytes import opened
+from .orientation import orientation_of
 from .picture import Picture, check_size
 
 _FORMATS: dict[bytes, Callable[..., Any]] = {
@@ -73,7 +74,8 @@ def open_bitmap(file: IO[bytes], path: str) -> Picture:
         )
     picture = _paletted(image) if image.mode == "P" else _valued(image, path)
     check_size(path, picture.shape, picture.dtype)
-    return picture
+    # Of PNG, Pillow would decode the pixels to look at what comes after them.
+    return picture if image.format == "PNG" else picture._replace(orientation=orientation_of(image))
 
 
 def _format_of(start: bytes, path: str) -> Callable[..., Any] | None:

@@ -21,6 +21,7 @@ from ...errors import SourceError, first_line, without_secrets
 from ...events import BlockDone, Listener, PassFinished, PassStarted
 from ...units import MIB, format_bytes
 from ..quiet import quiet
+from ..reading import BEFORE
 from ..threads import for_each
 from .imagefile import Kind, holds_several, read_kind, read_picture, say_kind
 from .listing import Listing
@@ -131,7 +132,7 @@ def _sorted_by_header(files: Listing, looked_at: Sequence[int]) -> list[Sort]:
 
     def read(at: int) -> None:
         try:
-            kinds[looked_at[at]] = read_kind(files.path(looked_at[at]))
+            kinds[looked_at[at]] = read_kind(files.path(looked_at[at]), files.reading)
         except SourceError as error:
             raise offering(error, files) from error
 
@@ -286,7 +287,7 @@ class _Check:
         path = self._files.path(at)
         found: list[Kind] = []
         try:
-            read_picture(path, lambda kind: found.append(self._checked(kind, path)))
+            read_picture(path, lambda kind: found.append(self._checked(kind, path)), self._files.reading)
         except SourceError as error:
             self._census.numbers[at] = _BAD
             self._census.reasons[at] = first_line(error).removeprefix(f"{without_secrets(path)} ")
@@ -319,7 +320,9 @@ def _header_bytes(path: str) -> int:
 def _take_over(census: Census, files: Listing, table: Mapping[str, Array]) -> None:
     """Enter what a table says of files whose size and time are what they were."""
     earlier = Census.of(table)
-    if earlier is None or str(table["root"]) != os.path.realpath(files.root):
+    # Kinds are of images as they are read: turned, or not.
+    alike = tuple(table.get("reading", BEFORE)) == files.reading
+    if earlier is None or not alike or str(table["root"]) != os.path.realpath(files.root):
         return
     places = _places(FileNames.of(table["text"], table["ends"]), files.names)
     same = (places >= 0) & (table["states"][:, places] == files.states).all(axis=0) & (files.states[0] >= 0)

@@ -14,12 +14,14 @@ from ...errors import SourceError
 from ...units import format_shape
 from .. import remote
 from ..fits import has_planes, open_fits_image
+from ..reading import Reading
 from ..sniff import is_fits, is_tiff
 from ..tiff import has_pages, opened_page
 from . import pnm
 from .bitmap import open_bitmap
 from .files import CUBES, STACKS, UNREAD, ending
 from .jpeg_2000 import JPEG_2000, open_jpeg_2000
+from .orientation import upright
 from .picture import Picture, decoding
 from .png import open_png
 
@@ -27,13 +29,17 @@ from .png import open_png
 Kind = tuple[tuple[int, ...], np.dtype[Any]]
 
 
-def read_kind(path: str) -> Kind:
+def read_kind(path: str, reading: Reading = Reading()) -> Kind:  # noqa: B008 - frozen
     """Shape and dtype of an image, from its header."""
-    with _opened(path) as picture:
+    with _opened(path, reading) as picture:
         return picture.shape, picture.dtype
 
 
-def read_picture(path: str, check: Callable[[Kind], None] | None = None) -> Array:
+def read_picture(
+    path: str,
+    check: Callable[[Kind], None] | None = None,
+    reading: Reading = Reading(),  # noqa: B008 - frozen
+) -> Array:
     """Decode an image file, shape (height, width) or (height, width, channels).
 
     Parameters
@@ -42,6 +48,8 @@ def read_picture(path: str, check: Callable[[Kind], None] | None = None) -> Arra
         The file.
     check : callable, optional
         Given what the header says before memory is taken for the pixels; raises what it will not have.
+    reading : Reading
+        Which tags are followed.
 
     Raises
     ------
@@ -49,7 +57,7 @@ def read_picture(path: str, check: Callable[[Kind], None] | None = None) -> Arra
         If it is broken, cut short, claims to be larger than it can be, has several frames or colours that are neither
         grey nor RGB; the message names the file.
     """
-    with _opened(path) as picture:
+    with _opened(path, reading) as picture:
         if check is not None:
             check((picture.shape, picture.dtype))
         pixels = picture.load()
@@ -78,7 +86,13 @@ def say_kind(kind: Kind) -> str:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[Picture]:
+def _opened(path: str, reading: Reading) -> Iterator[Picture]:
+    with _as_stored(path, reading) as picture:
+        yield upright(picture) if reading.orientation else picture
+
+
+@contextmanager
+def _as_stored(path: str, reading: Reading) -> Iterator[Picture]:
     try:
         # Closed by the with below; errors of opening are told apart.
         file: IO[bytes] = io.BytesIO(remote.fetch(path)) if remote.is_url(path) else open(path, "rb")  # noqa: SIM115
@@ -93,7 +107,7 @@ def _opened(path: str) -> Iterator[Picture]:
                     f"{path} is a camera's or scanner's own format, in which the TIFF pages are previews; save it as "
                     "TIFF or PNG."
                 )
-            with opened_page(path) as picture:
+            with opened_page(path, reading) as picture:
                 yield picture
         elif magic[:1] == b"P" and magic[1:2] in (b"1", b"2", b"3", b"4", b"5", b"6"):
             header = pnm.read_header(file)

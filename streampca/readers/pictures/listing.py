@@ -21,6 +21,7 @@ import numpy as np
 from ...collection import Array, State, group_size, span_of
 from ...errors import OutputError, RequestError, SourceError
 from .. import remote
+from ..reading import Reading
 from .names import FileNames
 
 _FORMAT = "streampca listing 1"
@@ -67,6 +68,8 @@ class Listing:
     ----------
     again : callable or None
         Finds the files of the same source as they are now; set by who found these, where they are all there is.
+    reading : Reading
+        How they are read.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Listing:
     ) -> None:
         self.root, self.names, self.folders = root, names, folders
         self.again: Callable[[], Listing] | None = None
+        self.reading = Reading()
         self._states = states
         self._groups: list[State] | None = None
 
@@ -101,10 +105,12 @@ class Listing:
 
     def taken(self, kept: Array) -> Listing:
         """Only the files of which `kept`, n bools, is True."""
-        return Listing(self.root, self.names.taken(kept), self.states[:, kept])
+        some = Listing(self.root, self.names.taken(kept), self.states[:, kept])
+        some.reading = self.reading
+        return some
 
     def groups(self, *, now: bool = False) -> list[State]:
-        """Return states of runs of files, by their names, sizes and times; see `Collection.states`."""
+        """Return states of runs of files: names, sizes and times, and how they are read; see `Collection.states`."""
         if now:
             return self.current()._grouped(group_size(len(self)))
         if self._groups is None:
@@ -113,16 +119,17 @@ class Listing:
 
     def current(self) -> Listing:
         """Return the files that there are now, where folders have changed since, with their states of now."""
-        if self.again is None or (self.folders is not None and self.folders.unchanged()):
-            return Listing(self.root, self.names)
-        return self.again()
+        unchanged = self.folders is not None and self.folders.unchanged()
+        found = Listing(self.root, self.names) if self.again is None or unchanged else self.again()
+        found.reading = self.reading
+        return found
 
     def _grouped(self, size: int) -> list[State]:
         found, n, states = [], len(self), self.states
         for start in range(0, n, size):
             stop = min(start + size, n)
             text, ends = self.names.part(slice(start, stop)).held
-            state = _digest(text, ends, states[:, start:stop])
+            state = _digest(text, ends, states[:, start:stop], np.array(self.reading))
             found.append(State(start, span_of(self.path(start), self.path(stop - 1)), state))
         return found
 

@@ -157,7 +157,7 @@ class MixedImages(Collection):
                 )
 
         try:
-            return read_picture(path, check)
+            return read_picture(path, check, self.files.reading)
         except SourceError as error:
             raise offering(error, self.files) from error
 

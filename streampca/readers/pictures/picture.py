@@ -26,11 +26,12 @@ _SMALL = 16 * MIB
 
 
 class Picture(NamedTuple):
-    """An opened image file: `load` decodes it."""
+    """An opened image file: `load` decodes it as it is stored, `orientation` is its tag's value."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     load: Callable[[], Array]
+    orientation: int = 1
 
 
 def check_size(path: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...collection import Array
 from .bitmap import open_bitmap
+from .orientation import png_orientation
 from .picture import Picture, check_size
 
 _HEADER = struct.Struct(">8x4x4sIIBBBBB4x")  # after the signature and a length: IHDR, and its checksum
@@ -27,8 +28,9 @@ _IDLE = frozenset((b"gAMA", b"cHRM", b"sRGB", b"pHYs", b"tIME", b"tEXt", b"zTXt"
 def open_png(file: IO[bytes], path: str) -> Picture:
     """Open a PNG file, which stays open until it is decoded."""
     plain = _plain_picture(file, path)
+    orientation = png_orientation(file, path)
     file.seek(0)
-    return open_bitmap(file, path) if plain is None else plain
+    return (open_bitmap(file, path) if plain is None else plain)._replace(orientation=orientation)
 
 
 def _plain_picture(file: IO[bytes], path: str) -> Picture | None:

@@ -40,7 +40,7 @@ class Chosen(Collection):
         if isinstance(base, Chosen):
             self.base, self.places = base.base, _through(base.places, places)
         self.source, self.dtype, self.axes = base.source, base.dtype, base.axes
-        self.mixed, self.skipped = base.mixed, base.skipped
+        self.mixed, self.skipped, self.reading = base.mixed, base.skipped, base.reading
         self.shape = (len(places), *base.sample_shape)
 
     @property

@@ -59,7 +59,7 @@ class Patches(Collection):
         self.windows = Windows(image, self.size, self.step)
         self.grid = self.windows.grid
         self.source, self.dtype, self.axes = base.source, base.dtype, base.axes
-        self.skipped = base.skipped
+        self.skipped, self.reading = base.skipped, base.reading
         self.shape = (base.n_samples * self.per_image, *self.size, *image[sides:])
         self.labels = None if base.labels is None else np.repeat(base.labels, self.per_image)
 

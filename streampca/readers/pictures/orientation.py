@@ -1,0 +1,68 @@
+"""Orientation tags: which way up and around an image is stored (Exif 2.32 and TIFF 6.0, tag 274)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import IO, Any
+
+import numpy as np
+from PIL import PngImagePlugin
+
+from ...collection import Array
+from .picture import Picture
+
+TAG = 274
+
+# Each turns an image as it is stored into the image that is meant; 1 is stored as meant.
+_TURNS: dict[int, Callable[[Array], Array]] = {
+    2: lambda image: image[:, ::-1],
+    3: lambda image: image[::-1, ::-1],
+    4: lambda image: image[::-1],
+    5: lambda image: np.swapaxes(image, 0, 1),
+    6: lambda image: np.rot90(image, -1),
+    7: lambda image: np.swapaxes(image[::-1, ::-1], 0, 1),
+    8: lambda image: np.rot90(image),
+}
+_SIDEWAYS = frozenset((5, 6, 7, 8))
+
+_CHUNK = struct.Struct(">I4s")
+_TEXTS = frozenset((b"tEXt", b"zTXt", b"iTXt"))
+# Keywords of the texts of a PNG file that may hold the tag.
+_TELLING = (b"Raw profile type exif", b"XML:com.adobe.xmp")
+
+
+def upright(picture: Picture) -> Picture:
+    """Return an image turned as its orientation says; a view of the image as stored when it is decoded."""
+    turn = _TURNS.get(picture.orientation)
+    if turn is None:
+        return picture
+    (height, width), rest, load = picture.shape[:2], picture.shape[2:], picture.load
+    sides = (width, height) if picture.orientation in _SIDEWAYS else (height, width)
+    return Picture((*sides, *rest), picture.dtype, lambda: turn(load()))
+
+
+def orientation_of(image: Any) -> int:
+    """Return the orientation of an image that Pillow opened, from Exif or XMP; 1 where there is none."""
+    try:
+        return int(image.getexif().get(TAG, 1))
+    except Exception:  # whatever Exif data that are damaged raise; no viewer turns such an image
+        return 1
+
+
+def png_orientation(file: IO[bytes], path: str) -> int:
+    """Return the orientation of a PNG file; chunks that may tell it can stand before or after the pixels.
+
+    Pillow, which decodes the pixels to get at the chunks after them, is asked only where there are such chunks.
+    """
+    file.seek(8)
+    while len(start := file.read(_CHUNK.size)) == _CHUNK.size:
+        length, name = _CHUNK.unpack(start)
+        keyword = file.read(min(length, max(map(len, _TELLING)))) if name in _TEXTS else b""
+        if name == b"eXIf" or keyword.startswith(_TELLING):
+            file.seek(0)
+            return orientation_of(PngImagePlugin.PngImageFile(file, path))
+        if name == b"IEND":
+            break
+        file.seek(length + 4 - len(keyword), 1)
+    return 1
