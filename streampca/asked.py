@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .beforehand import declared, plan_collection, prepared
+from .beforehand import declared, foreseen_weight, plan_collection, prepared
 from .calibration import calibrated
 from .config import CollectionConfig, PrepareConfig, Run
 from .errors import ConfigError
@@ -134,8 +134,7 @@ def plan_run(run: Run, *, shape: str | None = None, dtype: str = "uint8", worker
         if shape is None
         else open_collection(declared(shape, dtype), **opening_of(run.collection))
     )
-    weighted = run.fit.sample_weight is not None
     request = replace(request_of(run), workers=workers, output=True)  # as of a fit, whose model goes somewhere
     collection = prepared(raw, preparation_of(run.prepare))
-    planned = plan_collection(collection, request, weighted=weighted)
+    planned = plan_collection(collection, request, total_weight=foreseen_weight(run.fit.sample_weight, raw, shape))
     return planned if shape is not None else calibrated(planned, collection)

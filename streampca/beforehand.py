@@ -18,6 +18,7 @@ from .prepare import Preparation, Prepared, resolved
 from .readers import Collection, Opening, open_collection
 from .request import Request
 from .units import parse_bytes, parse_shape
+from .weights import total_of, weights_of
 
 _OPTIONS = (
     "n_components",
@@ -86,7 +87,7 @@ def plan(
     request = asked(n_components, method, memory, precision, output=output is not None, **more)
     check_options(opening)
     raw = open_collection(source if shape is None else declared(shape, dtype), **opening)
-    return plan_collection(prepared(raw, preparation), request, weighted=sample_weight is not None)
+    return plan_collection(prepared(raw, preparation), request, total_weight=foreseen_weight(sample_weight, raw, shape))
 
 
 def asked(
@@ -135,7 +136,7 @@ def declared(shape: Sequence[int] | str, dtype: Any) -> Any:
 
 
 def plan_collection(
-    collection: Prepared, request: Request, *, weighted: bool = False, part: Part | None = None
+    collection: Prepared, request: Request, *, total_weight: float | None = None, part: Part | None = None
 ) -> Plan:
     """Plan a request on an opened collection, or on a part of it; see `plan`."""
     if collection.n_samples < 2:
@@ -143,8 +144,15 @@ def plan_collection(
             f"{collection.source} has one sample, and variance needs at least two; give more images, cut one "
             "into windows by --patches 16x16 (patches=16), or name the axes of one by --sample-axes y,x (sample_axes)."
         )
-    problem = replace(problem_of(collection), weighted=weighted)
+    problem = replace(problem_of(collection), total_weight=total_weight)
     return make_plan(problem, request) if part is None else part_plan(problem, request, part)
+
+
+def foreseen_weight(sample_weight: Any, raw: Collection, shape: Any = None) -> float | None:
+    """Sum of the weights to plan with; of samples that are only declared, by a shape, each is taken to count once."""
+    if sample_weight is None:
+        return None
+    return total_of(weights_of(sample_weight, raw)) if shape is None else float(raw.n_samples)
 
 
 def prepared(raw: Collection, preparation: Preparation | None, listener: Listener = silent) -> Prepared:

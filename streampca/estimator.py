@@ -220,7 +220,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     def noise_variance_(self) -> float:
         """Mean variance of the directions left out."""
         model = self._fitted("noise_variance_")
-        left = min(model.n_features, model.n_samples) - model.n_components
+        left = min(model.n_features, model.total_weight or model.n_samples) - model.n_components
         rest = model.total_variance - float(model.explained_variance.sum())
         return max(0.0, rest) / left if left > 0 else 0.0
 

@@ -34,7 +34,7 @@ from .resumable import Begun
 from .running import as_of, executing, scratch_name, suited
 from .saving import Checkpointing, Saver, check_apart, identity_of
 from .store import ModelWriter, check_model_output, pca_arrays, pca_attributes
-from .weights import weights_digest, weights_of
+from .weights import total_of, weights_digest, weights_of
 
 Float64 = npt.NDArray[np.float64]
 
@@ -215,7 +215,9 @@ def _fitted(
         saver = Saver(checkpoint, identity, anew=place is not None and place.overwrite, listener=listener)
     before = {} if saver is None else {"memory": saver.memory, "workers": saver.workers}
     with as_of(runner):
-        chosen = plan_collection(collection, suited(request, runner, **before), weighted=weights is not None, part=part)
+        chosen = plan_collection(
+            collection, suited(request, runner, **before), total_weight=total_of(weights), part=part
+        )
     runner.check(partial(collection.read, slice(0, 1)), chosen.bill.total, listener)
     scratch = scratch_name(request, None if place is None else place.path)
     listener(Planned(chosen))

@@ -38,7 +38,7 @@ from .saving import FOLDER, Checkpointing, clear_finished
 from .stopping import Switch
 from .store import are_held, check_model_output
 from .units import parse_bytes
-from .weights import weights_digest, weights_of
+from .weights import total_of, weights_digest, weights_of
 
 
 @dataclass
@@ -285,7 +285,7 @@ def _budget(run: Run) -> int:
 def _check_applying(task: _Fit, outputs: _Outputs) -> None:
     """Refuse scores and images that the components asked for leave no memory to make, before the fit reads data."""
     run, collection = task.run, task.collection
-    chosen = plan_collection(collection, request_of(run), weighted=task.weights is not None)
+    chosen = plan_collection(collection, request_of(run), total_weight=total_of(task.weights))
     k = _fewest(chosen)
     single = chosen.problem.is_narrow and chosen.request.precision != "double"
     dtype = np.dtype(np.float32 if single else np.float64)

@@ -42,8 +42,8 @@ class Problem:
         Most bytes reading holds beside the block it returns.
     scratch_bytes : int
         Most bytes that preparing samples holds beside, whatever the block; images decoded one by one included.
-    weighted : bool
-        Whether samples have weights.
+    total_weight : float or None
+        Sum of the samples' weights; None where they have none.
     chunk_features : int
         Features to a storage chunk; p where a sample is always read whole.
     encoded : bool
@@ -62,13 +62,18 @@ class Problem:
     decode_bytes: int = 0
     prepared_bytes: int = 0
     scratch_bytes: int = 0
-    weighted: bool = False
+    total_weight: float | None = None
     chunk_features: int = 0
     encoded: bool = False
     fills: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "chunk_features", min(self.chunk_features or self.n_features, self.n_features))
+
+    @property
+    def weighted(self) -> bool:
+        """Whether samples have weights."""
+        return self.total_weight is not None
 
     @property
     def is_prepared(self) -> bool:

@@ -59,6 +59,10 @@ class Numbers(Bounded, Protocol):
     def total_variance(self) -> float:
         """Sum of all variances."""
 
+    @property
+    def total_weight(self) -> float | None:
+        """Sum of the samples' weights, where they have any."""
+
 
 @dataclass(frozen=True)
 class Trust:
@@ -105,7 +109,7 @@ def trust_of(model: Numbers) -> Trust:
     known = bool(np.all(np.isfinite(bounds)))
     residual = values * bounds if known else np.full(len(values), np.nan)
     together = clusters(values, residual, _at_most_next(model, residual)) if known else []
-    mixed = unseparated(values, model.n_samples, _next(model))
+    mixed = unseparated(values, _copies(model), _next(model))
     outside = _outside(model, residual)
     leading = int(np.count_nonzero(values - residual >= outside)) if known else 0
     if model.outside is None and leading == 0:
@@ -138,6 +142,11 @@ def null_directions(model: Bounded, n_features: int) -> npt.NDArray[np.bool_]:
 def digits_of(bound: float) -> int | None:
     """Digits that a bound on a relative error vouches for, 0 to 15; None where it is not known."""
     return int(np.clip(np.floor(-np.log10(max(bound, 1e-15))), 0, 15)) if np.isfinite(bound) else None
+
+
+def _copies(model: Numbers) -> float:
+    """Number of samples, each counted as many times as its weight says."""
+    return model.total_weight or model.n_samples
 
 
 def _next(model: Numbers) -> float | None:
@@ -179,7 +188,7 @@ def sentences(model: Numbers) -> list[str]:
     trust = trust_of(model)
     said = [
         _of_clusters(trust),
-        _of_sampling(trust, model.n_samples),
+        _of_sampling(trust, _copies(model)),
         _of_rank(model, trust),
         _of_outside(model, trust),
     ]
@@ -208,8 +217,8 @@ def _of_clusters(trust: Trust) -> str:
     return f"components {_listed(named)} are only defined together: their variances are too close to tell them apart"
 
 
-def _of_sampling(trust: Trust, n_samples: int) -> str:
-    rule = f"by North's rule of thumb (sampling error of {n_samples} independent samples)"
+def _of_sampling(trust: Trust, n_samples: float) -> str:
+    rule = f"by North's rule of thumb (sampling error of {n_samples:.15g} independent samples)"
     count = len(trust.digits)
     if not trust.mixed:
         return f"{rule}, {'all components are' if count > 1 else 'the component is'} separated"

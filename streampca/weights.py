@@ -43,6 +43,11 @@ def weights_of(column: Any, collection: Collection) -> Float64 | None:
     return weights
 
 
+def total_of(weights: Float64 | None) -> float | None:
+    """Sum of the weights; None where there are none."""
+    return None if weights is None else float(weights.sum())
+
+
 def weights_digest(weights: Float64 | None) -> str | None:
     """A short text that tells one run's weights from another's."""
     return None if weights is None else digest(weights.tobytes())

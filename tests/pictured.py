@@ -47,6 +47,7 @@ def spectrum(ratios, eigenvalues=None, n_samples=1000, n_features=500):
         total_variance=1.0,
         eigenvalues=eigenvalues,
         n_samples=n_samples,
+        total_weight=None,
         n_features=n_features,
         n_components=len(ratios),
     )

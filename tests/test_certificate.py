@@ -307,7 +307,8 @@ def model(values, *, bound=1e-6, angle=None, n=10_000, **known):
     values = np.asarray(values, dtype=float)
     bounds = np.broadcast_to(bound, values.shape).astype(float)
     angles = np.full(len(values), np.nan) if angle is None else np.broadcast_to(angle, values.shape).astype(float)
-    fields = {"eigenvalues": None, "outside": None, "variance_bound": None, "total_variance": 100.0, **known}
+    fields = {"eigenvalues": None, "outside": None, "variance_bound": None, "total_variance": 100.0}
+    fields |= {"total_weight": None, **known}
     return SimpleNamespace(
         explained_variance=values, error_bound=bounds, angle_bound=angles, n_samples=n, **fields
     )  # fmt: skip

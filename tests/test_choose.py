@@ -7,9 +7,11 @@ import pytest
 from sklearn.decomposition import PCA
 
 import streampca
+from streampca import StreamingPCA, plot
 from streampca.errors import RequestError
 from streampca.events import Warned
 from streampca.solve.choose import Rule, above_noise, count_components, elbow, most_likely, mp_median
+from streampca.trust import trust_of
 
 
 def spiked(n, p, sizes, seed=0):
@@ -95,6 +97,67 @@ def test_fit_by_evidence_is_scikit_learns():
 def test_evidence_needs_more_samples_than_features():
     with pytest.raises(RequestError, match=r"'mle' needs at least as many samples as features, .*use 'elbow'"):
         streampca.fit(np.random.default_rng(0).standard_normal((20, 30)), n_components="mle")
+
+
+FAINT = spiked(120, 30, np.array([3.0, 2.0, 1.2, 1.0, 0.9, 0.8, 0.7, 0.6]))  # the more samples, the more stand out
+
+
+@pytest.mark.parametrize("counts", [np.full(120, 4), np.arange(120) % 4], ids=["4", "0-3"])
+@pytest.mark.parametrize(
+    ("rule", "method"),
+    [
+        ("elbow", "covariance"), ("elbow", "dual"), ("elbow", "randomized"), ("mp", "covariance"), ("mp", "dual"),
+        ("mp", "randomized"), ("mle", "covariance"), ("mle", "dual"),
+    ],
+)  # fmt: skip
+def test_rules_count_samples_as_often_as_their_weights_say(rule, method, counts):
+    how = {"n_components": rule, "method": method, "precision": "double"}
+    weighted = streampca.fit(FAINT, sample_weight=counts, **how)
+    repeated = streampca.fit(FAINT.repeat(counts, axis=0), **how | {"method": "covariance"})
+    assert weighted.n_components == repeated.n_components
+
+
+@pytest.mark.parametrize("rule", ["elbow", "mp", "mle"])
+def test_copies_of_few_samples_make_no_more_dimensions(rule):
+    """30 samples of 40 features, 7 times each: 29 variances, and 11 zeros."""
+    x = spiked(30, 40, np.array([9.0, 8.0]))
+    weighted = streampca.fit(x, n_components=rule, sample_weight=np.full(30, 7))
+    repeated = streampca.fit(x.repeat(7, axis=0), n_components=rule)
+    assert weighted.n_components == repeated.n_components
+    assert streampca.fit(x, n_components=rule, sample_weight=np.full(30, 1.5)).n_components <= 29
+
+
+def test_evidence_needs_weights_of_as_many_samples_as_features():
+    x = spiked(60, 40, np.array([9.0, 8.0]))
+    with pytest.raises(RequestError, match="60 samples, weighing 30 together, of 40 features"):
+        streampca.fit(x, n_components="mle", sample_weight=np.full(60, 0.5))
+
+
+@pytest.mark.parametrize("rule", ["elbow", "mp", "mle"])
+def test_merging_counts_samples_as_often_as_their_weights_say(rule, tmp_path):
+    counts = np.arange(120) % 4
+    parts = [
+        streampca.fit(FAINT, n_components=rule, sample_weight=counts, part=(number, 3), precision="double")
+        for number in (1, 2, 3)
+    ]
+    whole = streampca.fit(FAINT.repeat(counts, axis=0), n_components=rule, precision="double")
+    assert streampca.merge(parts).n_components == whole.n_components
+
+
+def test_what_else_counts_samples_counts_them_as_often():
+    """North's rule of thumb, the mean variance left out, and the edge that the scree plot draws."""
+    x, counts = spiked(50, 30, np.array([9.0, 8.0])), np.full(50, 9)
+    weighted = StreamingPCA(6).fit(x, sample_weight=counts)
+    repeated = StreamingPCA(6).fit(x.repeat(9, axis=0))
+    mixed = [trust_of(each.model_).mixed for each in (weighted, repeated, StreamingPCA(6).fit(x))]
+    assert mixed[0] == mixed[1] != mixed[2]
+    few, many = StreamingPCA(3).fit(x[:20], sample_weight=counts[:20]), StreamingPCA(3).fit(x[:20].repeat(9, axis=0))
+    np.testing.assert_allclose(few.noise_variance_, many.noise_variance_, rtol=1e-9)
+    edges = [
+        next(line for line in plot.scree(each.model_).lines if line.get_linestyle() == "--").get_ydata()[0]
+        for each in (weighted, repeated)
+    ]
+    np.testing.assert_allclose(*edges, rtol=1e-9)
 
 
 def test_nothing_above_the_noise_keeps_one_and_says_so():

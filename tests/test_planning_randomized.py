@@ -266,7 +266,7 @@ def test_bytes_read_are_those_of_the_passes_and_of_the_sample():
 
 
 def test_the_bill_is_made_of_the_prices_of_what_runs():
-    layout = replace(PROBLEMS["pictures"], decode_bytes=5 * MIB, weighted=True)
+    layout = replace(PROBLEMS["pictures"], decode_bytes=5 * MIB, total_weight=2.0)
     plan = make_plan(layout, Request(50, memory=GIB, workers=4))
     p, width, columns, rows = 16384, plan.width, plan.columns, plan.block_rows
     phases = {phase.name: dict(phase.items) for phase in plan.bill.phases}

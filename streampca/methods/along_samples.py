@@ -135,7 +135,7 @@ def _found(reads: Reads, job: Job) -> Pairs:
 
 def _begun(job: Job) -> AlongSamples:
     """Where the iteration starts, from a block at random, or where it was when it was kept."""
-    plan, begin, state = job.plan, beginning(job.plan), job.saved(STAGE)
+    plan, begin, state = job.plan, beginning(job), job.saved(STAGE)
     if state is not None:
         return AlongSamples.from_state(state, begin)
     n = plan.problem.n_samples

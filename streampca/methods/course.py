@@ -132,7 +132,7 @@ class Course:
         """Of the pairs found those that there is room for, that have a direction, and that were asked for."""
         full = self.settles > 0 or len(solution.values) > job.plan.room
         found = self._with_direction(solution.first(job.plan.room), job)
-        return chosen_of(found, self.trace, job.plan, job.listener, full=full)
+        return chosen_of(found, self.trace, job.plan, job.listener, full=full, total_weight=job.total_weight)
 
     def is_settled(self, chosen: Solution) -> bool:
         """Whether the iteration ended because of what it found."""
@@ -193,10 +193,12 @@ class Course:
         return replace(solution.first(count), next_value=0.0)
 
 
-def beginning(plan: Plan) -> dict[str, Any]:
+def beginning(job: Job) -> dict[str, Any]:
     """How the solver begins."""
+    plan = job.plan
     return {
-        "wanted": wanted_of(plan), "total": np.inf, "tol": plan.request.tol, "width": plan.width, "limit": plan.columns,
+        "wanted": wanted_of(plan, job.total_weight), "total": np.inf, "tol": plan.request.tol, "width": plan.width,
+        "limit": plan.columns,
     }  # fmt: skip
 
 

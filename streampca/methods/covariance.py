@@ -68,7 +68,7 @@ def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition
     """Solve for what a plan asks of a settled scatter matrix; no components where it has no variance."""
     trace, some = scatter.trace, np.empty(0)
     if trace > 0 and scatter.weight > 1:
-        return _decomposed(scatter, leading_pairs(scatter, plan, listener), plan, trace)
+        return _decomposed(scatter, leading_pairs(scatter, plan, listener, scatter.weight), plan, trace)
     none = np.empty((0, scatter.n_features), np.float32)
     return Decomposition(
         scatter.mean,

@@ -68,6 +68,11 @@ class Job:
     sink: OpenSink | None = None
     states: Sequence[State] | None = None
 
+    @property
+    def total_weight(self) -> float | None:
+        """Sum of the weights; None where there are none."""
+        return None if self.weights is None else float(self.weights.sum())
+
     def keeper(self, stage: str) -> Keeps | None:
         """Who keeps a stage; None where nothing is kept."""
         return None if self.keep is None else self.keep(stage)

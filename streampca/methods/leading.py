@@ -40,7 +40,7 @@ class Symmetric(Protocol):
         """Return its product with a block of columns."""
 
 
-def leading_pairs(matrix: Symmetric, plan: Plan, listener: Listener) -> Solution:
+def leading_pairs(matrix: Symmetric, plan: Plan, listener: Listener, total_weight: float | None = None) -> Solution:
     """Solve for what the plan's request asks, by the plan's solver; say where the budget holds less.
 
     Parameters
@@ -51,17 +51,27 @@ def leading_pairs(matrix: Symmetric, plan: Plan, listener: Listener) -> Solution
         Solver, room for components, and request.
     listener : callable
         Told of the solve and of what could not be done.
+    total_weight : float, optional
+        Sum of the samples' weights, where they have any.
     """
-    wanted, trace = wanted_of(plan), matrix.trace
+    wanted, trace = wanted_of(plan, total_weight), matrix.trace
     listener(Solving(f"eigenvectors of a {matrix.size} x {matrix.size} matrix"))
     solution = _lanczos(matrix, wanted, plan, listener) if plan.solver == "lanczos" else None
     if solution is None:
         hand_back()
         solution = solve_dense(matrix.matrix, wanted, most=plan.problem.most_components, room=plan.dense_room)
-    return chosen_of(solution, trace, plan, listener)
+    return chosen_of(solution, trace, plan, listener, total_weight=total_weight)
 
 
-def chosen_of(solution: Solution, trace: float, plan: Plan, listener: Listener, *, full: bool = True) -> Solution:
+def chosen_of(
+    solution: Solution,
+    trace: float,
+    plan: Plan,
+    listener: Listener,
+    *,
+    full: bool = True,
+    total_weight: float | None = None,
+) -> Solution:
     """Those of the pairs a solver found that the plan's request asks for; say where the budget holds less.
 
     Parameters
@@ -70,14 +80,15 @@ def chosen_of(solution: Solution, trace: float, plan: Plan, listener: Listener, 
         Everything that was found.
     trace : float
         Of the matrix.
-    plan, listener
+    plan, listener, total_weight
         See `leading_pairs`.
     full : bool
         Whether it is for want of memory where there are fewer than were asked for.
     """
-    wanted = wanted_of(plan)
+    wanted = wanted_of(plan, total_weight)
     if plan.request.n_components == "elbow":
-        return solution.first(elbow(solution.values))
+        rule = _rule_of(plan, "elbow", total_weight)
+        return solution.first(rule.count(solution.values, trace, False) or elbow(solution.values))
     if full and isinstance(wanted, Rule):
         _warn_of_rule(wanted, solution, trace, plan, listener)
     if full and isinstance(wanted, float) and np.sum(solution.values) < wanted * trace * (1 - 1e-12):
@@ -86,14 +97,18 @@ def chosen_of(solution: Solution, trace: float, plan: Plan, listener: Listener, 
     return solution
 
 
-def wanted_of(plan: Plan) -> Wanted:
+def wanted_of(plan: Plan, total_weight: float | None = None) -> Wanted:
     """What a solver is asked for: an elbow is sought in the values of a fixed number of components."""
     wanted, problem = plan.request.n_components, plan.problem
     if wanted == "elbow":
         return plan.request.counted_on(problem.most_components)
     if isinstance(wanted, int):
         return min(wanted, problem.most_components)  # a part of a collection may have fewer than were asked for
-    return Rule(wanted, problem.n_samples, problem.n_features) if isinstance(wanted, str) else wanted
+    return _rule_of(plan, wanted, total_weight) if isinstance(wanted, str) else wanted
+
+
+def _rule_of(plan: Plan, name: str, total_weight: float | None) -> Rule:
+    return Rule(name, plan.problem.n_samples, plan.problem.n_features, total_weight)
 
 
 def _warn_of_rule(rule: Rule, solution: Solution, trace: float, plan: Plan, listener: Listener) -> None:
@@ -102,7 +117,7 @@ def _warn_of_rule(rule: Rule, solution: Solution, trace: float, plan: Plan, list
     reached = len(solution.values)
     if count is None or count > reached:
         listener(Warned(f"the budget holds {reached} components, and at least as many lie above the noise."))
-    elif rule.name == "mp" and solution.values[0] <= noise_edge(known, trace, 0, rule.n_samples, rule.n_features):
+    elif rule.name == "mp" and solution.values[0] <= noise_edge(known, trace, 0, rule.copies, rule.n_features):
         listener(Warned("no component lies above the edge of white noise; the first was kept."))
 
 

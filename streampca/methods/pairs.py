@@ -118,7 +118,7 @@ def solved(gram: Gram, job: Job) -> Pairs:
     hand_back()
     check_variance(centred.trace, job.collection.source, plan)
     rough = plan.precision == "single" and not exact
-    solution = leading_pairs(centred, plan, job.listener)
+    solution = leading_pairs(centred, plan, job.listener, job.total_weight)
     least = STORED_RANKS["single" if rough else "double"] if plan.stored else RANK
     count, some = (int(np.count_nonzero(solution.values > rank * solution.values[0])) for rank in (least, RANK))
     polishes = rough and not plan.stored

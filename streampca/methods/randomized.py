@@ -84,7 +84,7 @@ def fit_randomized(job: Job) -> Decomposition:
 
 def _begun(job: Job) -> AlongFeatures:
     """Where the iteration starts, or where it was when it was kept."""
-    begin, state = beginning(job.plan), job.saved(STAGE)
+    begin, state = beginning(job), job.saved(STAGE)
     if state is not None:
         return AlongFeatures.from_state(state, begin)
     job.listener(Solving(f"where to start, from a sample of {job.collection.source}"))

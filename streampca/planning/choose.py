@@ -103,9 +103,10 @@ def _check_components(problem: Problem, request: Request) -> None:
         )
     if request.n_components != "mle":
         return
-    if n < p:
+    if (n if problem.total_weight is None else problem.total_weight) < p:
+        weighing = "" if problem.total_weight is None else f", weighing {problem.total_weight:g} together,"
         raise RequestError(
-            f"n_components='mle' needs at least as many samples as features, and there are {n} samples "
+            f"n_components='mle' needs at least as many samples as features, and there are {n} samples{weighing} "
             f"of {p} features; use 'elbow', 'mp' or a fraction such as 0.95."
         )
     if request.method == "randomized":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..panels import BLUE, GREY, RED, SMALL, Array, legend_below, new_figure
 from ..request import ELBOW_SHOWN
-from ..solve.choose import above_noise, elbow, median_edge, noise_edge
+from ..solve.choose import Rule, above_noise, median_edge, noise_edge
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,16 +83,15 @@ class _Known:
         Sum of all there are.
     most : int
         How many there can be that are not zero.
-    n_samples, n_features : int
-        n and p.
+    rule : Rule
+        The Marchenko-Pastur edge of as many samples and features.
     """
 
     values: Float64
     every: Float64
     total: float
     most: int
-    n_samples: int
-    n_features: int
+    rule: Rule
 
     @classmethod
     def of(cls, model: PCAModel) -> _Known:
@@ -100,7 +99,8 @@ class _Known:
         every = own if model.eigenvalues is None else np.asarray(model.eigenvalues, np.float64)
         most = min(model.n_samples - 1, model.n_features)
         shown = every[: max(len(own), min(ELBOW_SHOWN, most))]
-        return cls(shown, every, model.total_variance, most, model.n_samples, model.n_features)
+        rule = Rule("mp", model.n_samples, model.n_features, model.total_weight)
+        return cls(shown, every, model.total_variance, most, rule)
 
     @property
     def complete(self) -> bool:
@@ -108,16 +108,17 @@ class _Known:
 
     def elbow(self) -> int | None:
         """Where the elbow is, if so many are known that more would not move it."""
-        return elbow(self.every) if self.complete or len(self.every) >= ELBOW_SHOWN else None
+        return replace(self.rule, name="elbow").count(self.every, self.total, self.complete)
 
     def edge(self) -> tuple[float, int] | None:
         """Edge of white noise and how many variances are above; None where all known ones are and others are not."""
-        if self.n_samples < 3 or not self.every[0] > 0:
+        if self.rule.copies < 3 or not self.every[0] > 0:
             return None
-        how: Any = (self.n_samples, self.n_features)
-        count = above_noise(self.every, self.total, *how, complete=self.complete)
+        how: Any = (self.rule.copies, self.rule.n_features)
+        every = self.rule.of_copies(self.every) if self.complete else self.every
+        count = above_noise(every, self.total, *how, complete=self.complete)
         if self.complete:
-            return median_edge(self.every, *how), count
+            return median_edge(every, *how), count
         return (noise_edge(self.every, self.total, count, *how), count) if count < len(self.every) else None
 
 

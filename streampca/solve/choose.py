@@ -41,22 +41,39 @@ class Rule:
         known.
     n_samples, n_features : int
         n and p of the collection.
+    total_weight : float, optional
+        Sum of the samples' weights; n by default. A rule counts what it would count were each sample there as many
+        times as its weight says.
     """
 
     name: str
     n_samples: int
     n_features: int
+    total_weight: float | None = None
+
+    @property
+    def copies(self) -> float:
+        """Number of samples, each counted as many times as its weight says."""
+        return self.n_samples if self.total_weight is None else self.total_weight
 
     def count(self, values: Float64, total: float, complete: bool) -> int | None:
         """Count components by leading eigenvalues, or return None where more must be known; see `count_components`."""
-        most = min(self.n_samples - 1, self.n_features)
-        complete = complete or len(values) >= most
+        complete = complete or len(values) >= min(self.n_samples - 1, self.n_features)
+        if complete:
+            values = self.of_copies(values)
         if self.name == "elbow":
             return elbow(values) if complete or len(values) >= ELBOW_SHOWN else None
         if self.name == "mp":
-            found = above_noise(values, total, self.n_samples, self.n_features, complete=complete)
+            found = above_noise(values, total, self.copies, self.n_features, complete=complete)
             return max(1, found) if complete or found < len(values) else None
-        return most_likely(values, self.n_samples) if complete else None
+        return most_likely(values, self.copies) if complete else None
+
+    def of_copies(self, values: Float64) -> Float64:
+        """Return as many eigenvalues as repeated samples have, given all there are: copies add zeros to these."""
+        size = int(min(self.copies - 1, self.n_features))
+        if size >= len(values):
+            return np.append(values, np.zeros(size - len(values)))
+        return values[: max(size, int(np.count_nonzero(values > NEGLIGIBLE * values[0])))]
 
 
 Wanted = int | float | Rule | None
@@ -100,7 +117,7 @@ def elbow(values: Float64) -> int:
     return max(1, int(np.argmax(line - shown)))
 
 
-def noise_edge(values: Float64, total: float, count: int, n_samples: int, n_features: int) -> float:
+def noise_edge(values: Float64, total: float, count: int, n_samples: float, n_features: int) -> float:
     """Upper edge of the eigenvalues of white noise, its strength what `count` leading values leave of the total.
 
     A leading value holds noise of its own, sample covariances stretching what is large: it counts for the variance
@@ -116,7 +133,7 @@ def noise_edge(values: Float64, total: float, count: int, n_samples: int, n_feat
     return float(noise * (1 + ratio**0.5) ** 2)
 
 
-def above_noise(values: Float64, total: float, n_samples: int, n_features: int, *, complete: bool) -> int:
+def above_noise(values: Float64, total: float, n_samples: float, n_features: int, *, complete: bool) -> int:
     """Number of leading eigenvalues above the Marchenko-Pastur edge; assumes white noise.
 
     The noise is judged by the median eigenvalue where all are known, which outliers leave alone; else by what the
@@ -131,12 +148,12 @@ def above_noise(values: Float64, total: float, n_samples: int, n_features: int, 
     return count
 
 
-def median_edge(values: Float64, n_samples: int, n_features: int) -> float:
+def median_edge(values: Float64, n_samples: float, n_features: int) -> float:
     """Upper edge of white noise whose median eigenvalue is that of `values`, all min(n - 1, p) of them."""
     n, p = n_samples - 1, n_features
     ratio = min(n, p) / max(n, p)
     # Eigenvalues of the smaller Gram matrix, a unit being the noise times the longer side.
-    return float(np.median(values[: min(n, p)]) / mp_median(ratio) * (1 + ratio**0.5) ** 2)
+    return float(np.median(values[: max(1, int(min(n, p)))]) / mp_median(ratio) * (1 + ratio**0.5) ** 2)
 
 
 def mp_median(ratio: float) -> float:
@@ -156,7 +173,7 @@ def mp_median(ratio: float) -> float:
     return float(brentq(lambda x: mass_above(x) - 0.5, low, high, xtol=1e-12))
 
 
-def most_likely(spectrum: Float64, n_samples: int) -> int:
+def most_likely(spectrum: Float64, n_samples: float) -> int:
     """Number of components of the largest evidence (Minka), given all p eigenvalues, descending; at least 1.
 
     Notes
@@ -168,7 +185,7 @@ def most_likely(spectrum: Float64, n_samples: int) -> int:
     return int(np.argmax(_evidence(values, n_samples))) + 1 if len(values) > 1 else 1
 
 
-def _evidence(values: Float64, n: int) -> Float64:
+def _evidence(values: Float64, n: float) -> Float64:
     """Logarithm of Minka's evidence (his equation 30) for 1 to p - 1 components of the given variances."""
     p, logs = len(values), np.log(values)
     ranks = np.arange(1, p)
