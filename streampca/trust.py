@@ -5,7 +5,7 @@ Everything follows from what a model stores. What it does not know is not said.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -62,6 +62,10 @@ class Numbers(Bounded, Protocol):
     @property
     def total_weight(self) -> float | None:
         """Sum of the samples' weights, where they have any."""
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Plan and precision, and whether sums were exact, where known."""
 
 
 @dataclass(frozen=True)
@@ -186,12 +190,8 @@ def digits_trusted(bound: float) -> str:
 def sentences(model: Numbers) -> list[str]:
     """Say in a few lines how far to trust a model; nothing is said of what is not known."""
     trust = trust_of(model)
-    said = [
-        _of_clusters(trust),
-        _of_sampling(trust, _copies(model)),
-        _of_rank(model, trust),
-        _of_outside(model, trust),
-    ]
+    said = [_of_exact_sums(model), _of_clusters(trust), _of_sampling(trust, _copies(model))]
+    said += [_of_rank(model, trust), _of_outside(model, trust)]
     return [sentence for sentence in said if sentence]
 
 
@@ -242,6 +242,17 @@ def _of_rank(model: Numbers, trust: Trust) -> str:
         )
     which = f"of components {trust.leading + 1} on" if trust.leading else "given"
     return f"the variances {which} are each known to lie near a true one, not for certain that of the same rank"
+
+
+def _of_exact_sums(model: Numbers) -> str:
+    """Say where digits are those of the probes and not of the variances."""
+    plan = model.provenance.get("plan") or {}
+    if not model.provenance.get("exact_sums") or plan.get("precision") != "single":
+        return ""
+    return (
+        "sums of whole numbers were exact, so variances are commonly right to about 1e-14 of the first; the digits "
+        "given are those that probes multiplied in single precision vouch for (precision='double' shows more)"
+    )
 
 
 def _of_outside(model: Numbers, trust: Trust) -> str:

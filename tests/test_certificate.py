@@ -307,8 +307,15 @@ def model(values, *, bound=1e-6, angle=None, n=10_000, **known):
     values = np.asarray(values, dtype=float)
     bounds = np.broadcast_to(bound, values.shape).astype(float)
     angles = np.full(len(values), np.nan) if angle is None else np.broadcast_to(angle, values.shape).astype(float)
-    fields = {"eigenvalues": None, "outside": None, "variance_bound": None, "total_variance": 100.0}
-    fields |= {"total_weight": None, **known}
+    fields = {
+        "provenance": {},
+        "total_weight": None,
+        "eigenvalues": None,
+        "outside": None,
+        "variance_bound": None,
+        "total_variance": 100.0,
+        **known,
+    }
     return SimpleNamespace(
         explained_variance=values, error_bound=bounds, angle_bound=angles, n_samples=n, **fields
     )  # fmt: skip
@@ -356,6 +363,24 @@ def test_variances_that_may_be_of_another_rank_are_told():
     )
     for sure in ({"outside": 1.5}, {"eigenvalues": np.array([20, 10, 5, 2, 1.0])}, {}):
         assert "true one" not in said(model(values, **sure))
+
+
+def test_digits_of_exact_sums_are_the_probes():
+    """Probes are multiplied in single precision, and the bounds are of their rounding."""
+    images = np.random.default_rng(2).integers(0, 256, (900, 12, 12)).astype(np.uint8)
+    rows = images.reshape(900, -1).astype(np.float64)
+    true = np.linalg.svd(rows - rows.mean(axis=0), compute_uv=False) ** 2 / 899
+    single, double = (
+        streampca.fit(images, n_components=5, method="covariance", precision=word) for word in ("single", "double")
+    )
+    for fitted in (single, double):
+        assert fitted.provenance["exact_sums"]
+        np.testing.assert_allclose(fitted.explained_variance, true[:5], rtol=1e-13)
+    assert np.all(single.error_bound > 1e7 * np.abs(single.explained_variance - true[:5]) / true[:5])
+    assert np.all(double.error_bound < 1e-12)
+    assert "vouch for (precision='double' shows more)" in sentences(single)[0]
+    assert "vouch" not in said(double)
+    assert "vouch" not in said(streampca.fit(images / 7, n_components=5, method="covariance", precision="single"))
 
 
 def test_north_in_words():

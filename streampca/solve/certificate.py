@@ -3,7 +3,8 @@
 With W Gaussian, p x q, independent of everything, and Y = S W by products of their own, each g = Y^T v - theta W^T v
 is Gaussian with variance |S v - theta v|^2 in every entry. So |S v - theta v| <= |g| / sqrt(c) except with
 probability delta, for c the delta quantile of chi-square with q degrees of freedom. A union bound over k pairs takes
-delta / k each. For q = 8, delta = 1e-6 and k = 50 the bound is about 12 times the truth.
+delta / k each. For q = 8, delta = 1e-6 and k = 50 the bound is about 12 times the truth. It
+holds the rounding of Y as well: where S is exact and Y is not, that is what is measured, and the truth is far less.
 
 From a residual r: some eigenvalue lies within r; the direction is off by at most r/gap, where the next eigenvalue is a
 gap away (Davis and Kahan, 1970). An eigenvalue lies within r^2/gap of v^T S v (Kato and Temple, 1949), which theta is
