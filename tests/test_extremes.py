@@ -197,7 +197,7 @@ def test_they_are_not_projected_either(tmp_path):
     x[20] += 2**60
     np.save(tmp_path / "x.npy", x)
     for apply in (model.transform, model.reconstruct, model.residual, model.reconstruction_error, model.hotelling_t2):
-        with pytest.raises(DataError, match=r"sample 20 of those given holds \d{19}, and float64"):
+        with pytest.raises(DataError, match=r"sample 20 of numpy array holds \d{19}, and float64"):
             apply(x)
     with pytest.raises(DataError, match=r"sample 20 of .*x.npy holds \d{19}, and float64"):
         model.write_scores(str(tmp_path / "x.npy"), str(tmp_path / "scores.npy"))
