@@ -7,6 +7,7 @@ https://www.w3.org/TR/png-3/.
 
 from __future__ import annotations
 
+import io
 import struct
 from typing import IO
 
@@ -19,6 +20,7 @@ from .orientation import png_orientation
 from .picture import Picture, check_size
 
 _HEADER = struct.Struct(">8x4x4sIIBBBBB4x")  # after the signature and a length: IHDR, and its checksum
+_AT_ONCE = 2**16  # bytes up to which a file is read whole
 _CHUNK = struct.Struct(">I4s")
 _CHANNELS: dict[int, tuple[int, ...]] = {0: (), 2: (3,), 4: (2,), 6: (4,)}  # by colour type
 # What may come before the pixels and says nothing that changes them.
@@ -27,6 +29,10 @@ _IDLE = frozenset((b"gAMA", b"cHRM", b"sRGB", b"pHYs", b"tIME", b"tEXt", b"zTXt"
 
 def open_png(file: IO[bytes], path: str) -> Picture:
     """Open a PNG file, which stays open until it is decoded."""
+    start = file.read(_AT_ONCE)
+    if len(start) < _AT_ONCE:
+        file = io.BytesIO(start)  # fewer system calls than going from chunk to chunk, and then reading all
+    file.seek(0)
     plain = _plain_picture(file, path)
     orientation = png_orientation(file, path)
     file.seek(0)
