@@ -254,6 +254,8 @@ def _open(path: str) -> _Slot | None:
     entries, at = [], len(START)
     for one in index["arrays"]:
         entry = _Entry(one["name"], np.dtype(one["dtype"]), tuple(one["shape"]), one["order"], one["crc32"], offset=at)
+        if entry.dtype.kind not in PLAIN:
+            return None
         entries.append(entry)
         at += entry.nbytes
     return _Slot(path, index["sequence"], index["about"], entries) if at == offset else None

@@ -303,15 +303,20 @@ def reconstruct(model: str, source: tuple[str, ...], output: str, count: int | N
 @cli.command()
 @click.argument("model")
 @click.option("-n", "--count", default=SHOWN, show_default=True, type=click.IntRange(1), help="Components to list.")
+@click.option("--verify", is_flag=True, help="Read all of it, and compare it with its checksums.")
 @as_json
-def inspect(model: str, count: int, as_json: bool) -> None:
+def inspect(model: str, count: int, verify: bool, as_json: bool) -> None:
     """Show a model: its components and how far to trust them."""
     from .model import load_model
+    from .store import verify_model
     from .terminal import print_model, print_trust
+    from .units import format_bytes
 
     found = load_model(model, memory="1B")  # its components are not shown, and stay on disk
+    verified = verify_model(found.name) if verify else None
     if as_json:
-        click.echo(json.dumps(found.summary(), indent=1))
+        more = {} if verified is None else {"verified": verified._asdict()}
+        click.echo(json.dumps(found.summary() | more, indent=1))
         return
     print_model(_console(), found, count)
     print_trust(_console(), found)
@@ -320,6 +325,11 @@ def inspect(model: str, count: int, as_json: bool) -> None:
     source = f"{part}{about.get('source')}"
     click.echo(f"\nfitted {about.get('created')} from {source} by streampca {about.get('streampca')}")
     _list_skipped(about.get("skipped") or [])
+    if verified is not None:
+        said = (
+            "every checksum agrees" if verified.sealed else "it was written without checksums, so damage may not show"
+        )
+        click.echo(f"read all of {verified.arrays} arrays, {format_bytes(verified.nbytes)}: {said}")
 
 
 @cli.command()

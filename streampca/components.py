@@ -21,10 +21,19 @@ import numpy.typing as npt
 import zarr
 
 from .blocks import Span
-from .boxes import box_of
-from .errors import ModelError, first_line
+from .boxes import Box, box_of
+from .errors import ModelError
+from .integrity import (
+    CHECKED,
+    absent_chunk,
+    check_metadata,
+    damaged,
+    read_model,
+    reason_of,
+    refused_codec,
+)
 from .machine import cores
-from .sinks import ATTRIBUTE, Cut
+from .sinks import ATTRIBUTE, EVERY_CHUNK, Cut
 from .tiling import Mask, Tiling
 from .units import KIB, MIB
 
@@ -119,6 +128,8 @@ class ComponentSink:
                 dimension_names=("component", *dims),
                 attributes={ATTRIBUTE: {"id": self.identity}},
                 fill_value=np.nan,
+                compressors=CHECKED,
+                config=EVERY_CHUNK,
             )
         self._array = array
         self._tiling = Tiling(shape[1:], cut.chunk[1:], mask)
@@ -144,8 +155,17 @@ class ComponentSink:
         """
         for tile in self._tiling.within(features):
             part = values[:, tile.features.start - features.start : tile.features.stop - features.start]
-            with _encoding():
-                self._array[(slice(None), *tile.box)] = tile.filled(part)
+            self._put(tile.box, tile.filled(part))
+
+    def write_outside(self) -> None:
+        """Write the tiles that hold no feature, so that every chunk is there."""
+        for tile in self._tiling.tiles():
+            if not tile.features.size:
+                self._put(tile.box, tile.filled(np.empty((self.shape[0], 0), self._array.dtype)))
+
+    def _put(self, box: Box, values: Array) -> None:
+        with _encoding():
+            self._array[(slice(None), *box)] = values
 
     def sync(self) -> None:
         """Nothing: these are not gone on with, and need not be on disk before the system says so."""
@@ -153,9 +173,7 @@ class ComponentSink:
     def copy(self, components: Any) -> None:
         """Write all of components that can be sliced, of shape (k, *sample_shape), NaN outside the mask."""
         for tile in Tiling(self.shape[1:], self._tiling.box, None).within(Span(0, prod(self.shape[1:]))):
-            box = (slice(None), *tile.box)
-            with _encoding():
-                self._array[box] = components[box]
+            self._put(tile.box, components[(slice(None), *tile.box)])
 
 
 @dataclass(frozen=True)
@@ -176,6 +194,9 @@ class StoredComponents:
         About how much is read at a time where rows of features are.
     identity : str or None
         Given to them when they were written, so that others put in their place are noticed; None in old models.
+    digest : str or None
+        Digest of the array's metadata in a sealed model (`streampca.integrity`), of which every chunk that is read
+        must be there; None in old models.
     """
 
     path: str
@@ -183,12 +204,13 @@ class StoredComponents:
     dtype: np.dtype[Any]
     piece_bytes: int = PIECE
     identity: str | None = None
+    digest: str | None = None
 
     @classmethod
-    def of(cls, path: str, array: zarr.Array[Any], piece_bytes: int = PIECE) -> StoredComponents:
+    def of(cls, path: str, array: zarr.Array[Any], piece_bytes: int = PIECE, *, digest: str | None) -> StoredComponents:
         """Describe an array that is open now and will be read from a path, which may be relative to the folder now."""
         place = path if "://" in path else os.path.abspath(path)
-        return cls(place, array.shape, array.dtype, piece_bytes, identity_of(array))
+        return cls(place, array.shape, array.dtype, piece_bytes, identity_of(array), digest)
 
     @property
     def ndim(self) -> int:
@@ -205,7 +227,23 @@ class StoredComponents:
 
     def __getitem__(self, key: Any) -> Array:
         with self.reading() as array:
-            return np.asarray(array[key])
+            return self.values(array, key)
+
+    def values(self, array: zarr.Array[Any], key: Any) -> Array:
+        """Read what basic indexing takes of the array that `reading` gave.
+
+        Raises
+        ------
+        ModelError
+            If a chunk of it is not there.
+        """
+        absent = None
+        if self.digest is not None:
+            absent = absent_chunk(array, os.path.join(self.path, NAME), _touched(key, self.shape))
+        if absent is not None:
+            self._check_is_there()
+            raise damaged(self.path, NAME, f"values are missing, {absent} is not there")
+        return np.asarray(array[key])
 
     def __iter__(self) -> Iterator[Array]:
         return (self[number] for number in range(len(self)))
@@ -230,17 +268,42 @@ class StoredComponents:
             If it is damaged, is no longer there, or is another one.
         """
         try:
-            array: Any = zarr.open_array(os.path.join(self.path, NAME), mode="r")
+            array: Any = zarr.open_array(os.path.join(self.path, NAME), mode="r", zarr_format=3)
             if (array.shape, array.dtype, identity_of(array)) != (self.shape, self.dtype, self.identity):
                 raise ModelError(f"{self.path} is another model than was opened; load it again.")
+            check_metadata(self.path, NAME, self.digest)
+            codec = refused_codec(array)
+            if codec is not None:
+                raise damaged(self.path, NAME, f"it is encoded with {codec!r}, which is not decoded")
             with _encoding():
                 yield array
-        except ModelError:
+        except (ModelError, MemoryError):
             raise
-        except (OSError, ValueError, RuntimeError) as error:  # what Zarr and its codecs raise for a damaged chunk
-            if "://" not in self.path and not os.path.exists(self.path):
-                raise ModelError(f"{self.path} is no longer there; load the model from where it is now.") from None
-            raise ModelError(f"{self.path} is damaged in {NAME}: {first_line(error)}. Fit it again.") from None
+        except Exception as error:  # see reason_of
+            self._check_is_there()
+            raise damaged(self.path, NAME, reason_of(error)) from None
+
+    def _check_is_there(self) -> None:
+        if "://" not in self.path and not os.path.exists(self.path):
+            raise ModelError(f"{self.path} is no longer there; load the model from where it is now.") from None
+
+
+def _touched(key: Any, shape: tuple[int, ...]) -> Box:
+    """The smallest box that holds what basic indexing of an array of a shape takes."""
+    keys: list[Any] = list(key) if isinstance(key, tuple) else [key]
+    for at, each in enumerate(keys):
+        if each is Ellipsis:
+            keys[at : at + 1] = [slice(None)] * (len(shape) - len(keys) + 1)
+            break
+    box = []
+    for each, length in zip(keys + [slice(None)] * (len(shape) - len(keys)), shape, strict=False):
+        taken = range(length)
+        if isinstance(each, slice):
+            taken = taken[each]
+        elif isinstance(each, (int, np.integer)):
+            taken = taken[each : each + 1 or None]
+        box.append(slice(min(taken), max(taken) + 1) if taken else slice(0, 0))
+    return tuple(box)
 
 
 @dataclass(frozen=True)
@@ -290,8 +353,8 @@ class StoredRows:
         return Tiling(shape, box, self._mask())
 
     def _mask(self) -> Mask | None:
-        group = zarr.open_group(self.components.path, mode="r")
-        return np.asarray(group["mask"][...], bool) if "mask" in group else None  # type: ignore[index]
+        found = read_model(self.components.path).read("mask")
+        return None if found is None else np.asarray(found, bool)
 
     @property
     def tile_features(self) -> int:
@@ -339,13 +402,13 @@ class StoredRows:
         with self.components.reading() as array:
             for tile in self.tiling.within(features):
                 start, stop = max(tile.features.start, features.start), min(tile.features.stop, features.stop)
-                part = tile.flat(np.asarray(array[(slice(self.count), *tile.box)]))
+                part = tile.flat(self.components.values(array, (slice(self.count), *tile.box)))
                 here = part[:, start - tile.features.start : stop - tile.features.start]
                 out[:, start - features.start : stop - features.start] = here
         with np.errstate(invalid="ignore"):
             known = np.isfinite(out.sum())
         if not known:
-            raise ModelError(f"{self.components.path} is damaged in {NAME}: values are missing. Fit it again.")
+            raise damaged(self.components.path, NAME, "values are missing")
         return out
 
 

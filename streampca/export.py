@@ -17,11 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .disk import expanded
-from .errors import ModelError, RequestError, first_line
-from .model import PCAModel
+from .errors import RequestError
+from .model import PCAModel, load_model
 from .outputs import check_ending, check_file, open_sink, staged
 from .sinks import Table
-from .store import read_model
 from .units import GIB, MIB, format_shape
 
 Array = npt.NDArray[Any]
@@ -64,27 +63,21 @@ class Components:
 
     def labels(self) -> list[str]:
         """One a picture: ``"mean"``, then ``"component 1: 9.7 %"`` with its share of the variance."""
-        shares = self._read("explained_variance_ratio", slice(self.first))
+        shares = self.arrays["explained_variance_ratio"][: self.first]
         names = [f"component {number}: {share:.2g} %" for number, share in enumerate(100 * shares, 1)]
         return ["mean", *names] if self.mean else names
 
     def images(self) -> Iterator[Array]:
         """The pictures, in order, each of the sample's shape."""
         if self.mean:
-            yield self._read("mean", ...)
+            yield self.arrays["mean"]
         for start in range(0, self.first, self._together):
-            yield from self._read("components", slice(start, min(start + self._together, self.first)))
+            yield from self.arrays["components"][start : min(start + self._together, self.first)]
 
     @property
     def _together(self) -> int:
         """Components read at a time: chunks on disk hold several, which are decoded together."""
         return max(1, READ // (8 * math.prod(self.shape[1:])))
-
-    def _read(self, name: str, key: Any) -> Array:
-        try:
-            return np.asarray(self.arrays[name][key])
-        except (OSError, ValueError, RuntimeError) as error:  # what Zarr and its codecs raise for a damaged chunk
-            raise ModelError(f"{self.name} is damaged in {name}: {first_line(error)}. Fit it again.") from None
 
 
 def export_components(
@@ -138,14 +131,9 @@ def _checked(path: str, overwrite: bool) -> str:
 
 
 def _components(model: PCAModel | str | os.PathLike[str], asked: int | None, mean: bool) -> Components:
-    if isinstance(model, PCAModel):
-        name, dims = model.name, model.sample_dims
-        arrays = {key: getattr(model, key) for key in ("mean", "components", "explained_variance_ratio")}
-    else:
-        name = expanded(model)
-        group, _ = read_model(name)
-        arrays = {key: group[key] for key in ("mean", "components", "explained_variance_ratio")}
-        dims = tuple(arrays["mean"].metadata.dimension_names)
+    model = model if isinstance(model, PCAModel) else load_model(model, memory="1B")  # its components stay on disk
+    name, dims = model.name, model.sample_dims
+    arrays = {key: getattr(model, key) for key in ("mean", "components", "explained_variance_ratio")}
     most = arrays["components"].shape[0]
     if asked is not None and not 1 <= asked <= most:
         raise RequestError(f"n_components={asked} is not between 1 and {most}, what {name} has.")

@@ -29,7 +29,7 @@ from .outputs import check_place
 from .planning import Plan, merge_plan
 from .readers import fitted_reading
 from .request import HOW, STOPPING, Problem, Request
-from .store import check_model_output, read_state
+from .store import check_model_output, read_statistic
 from .units import parse_bytes
 
 PathLike = str | os.PathLike[str]
@@ -190,7 +190,7 @@ class _Piece:
             If there is none, or it is damaged.
         """
         model = self.load()
-        scatter = model.statistic if isinstance(self.source, PCAModel) else _stored(self.source)
+        scatter = model.statistic if isinstance(self.source, PCAModel) else read_statistic(self.source)
         if not isinstance(scatter, Scatter):
             raise ModelError(f"{self.name} keeps no statistic to merge; save it again with keep_state=True.")
         weight = model.n_samples if model.total_weight is None else model.total_weight
@@ -204,16 +204,6 @@ class _Piece:
 
 def _loaded(source: str | PCAModel) -> PCAModel:
     return source if isinstance(source, PCAModel) else load_model(source, memory="1B")
-
-
-def _stored(path: str) -> Scatter | None:
-    kept = read_state(path)
-    if kept is None or kept[0] != Scatter.kind:
-        return None
-    try:
-        return Scatter.from_state(kept[1], copy=False)
-    except (KeyError, ValueError, TypeError):
-        raise ModelError(f"{path} is damaged: its statistic is not complete. Fit it again.") from None
 
 
 def _alike(model: PCAModel) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from .accumulate import ACCUMULATORS, Accumulator
+from .accumulate import Accumulator
 from .compression import Compression, fitted_compression, measured_compression
 from .disk import expanded
 from .errors import RequestError
@@ -18,7 +18,7 @@ from .labelled import dataset_of
 from .notebook import model_html
 from .planning import budget_of
 from .projector import Projector
-from .store import pca_arrays, pca_attributes, read_pca, read_state, write_model
+from .store import pca_arrays, pca_attributes, read_pca, read_statistic, write_model
 from .summary import summary_of
 from .thumbnails import thumbnails_of
 from .units import GIB, format_shape, parse_bytes
@@ -238,6 +238,4 @@ def load_model(path: str | os.PathLike[str], *, statistic: bool = False, memory:
     """
     budget, _ = budget_of(None if memory is None else parse_bytes(memory))
     path = expanded(path)
-    fields = read_pca(path, budget)
-    kept = read_state(path) if statistic else None
-    return PCAModel(**fields, statistic=ACCUMULATORS[kept[0]].from_state(kept[1]) if kept else None)
+    return PCAModel(**read_pca(path, budget), statistic=read_statistic(path) if statistic else None)

@@ -13,10 +13,11 @@ import numpy.typing as npt
 import zarr
 
 from .blocks import Span
+from .boxes import Box
 from .components import NAME, ComponentSink, component_cut, identity_of
 from .disk import sync_files
 from .outputs import discard
-from .sinks import MOST_UNSYNCED, Cut, Unfinished, files_of, remove_debris
+from .sinks import EVERY_CHUNK, MOST_UNSYNCED, Cut, Unfinished, files_of, remove_debris
 from .tiling import Mask, Tiling
 
 TOKEN = 8  # digits of an identity that the name of the unfinished model bears
@@ -85,10 +86,9 @@ class ResumableSink(ComponentSink):
         super().__init__(group, shape, dims=dims, dtype=dtype, mask=mask, identity=identity, array=array)
         self._unsynced = {os.path.join(place, "zarr.json") for place in (folder, self._folder)}
 
-    def write(self, features: Span, values: npt.NDArray[Any]) -> None:
-        """Write a range of features; see `ComponentSink.write`."""
-        super().write(features, values)
-        self._unsynced.update(_files(self._array, self._folder, self._tiling, features))
+    def _put(self, box: Box, values: npt.NDArray[Any]) -> None:
+        super()._put(box, values)
+        self._unsynced.update(_files(self._array, self._folder, box))
         if len(self._unsynced) >= MOST_UNSYNCED:
             self._flush()
 
@@ -110,26 +110,28 @@ def _begun_array(
     if array is None:
         return None
     found = (array.shape, array.dtype, Cut(array.chunks, array.shards or array.chunks))
-    written = _files(array, folder, tiling, Span(0, begun.features))
+    written = (file for tile in tiling.within(Span(0, begun.features)) for file in _files(array, folder, tile.box))
     if found != form or identity_of(array) != begun.identity or not all(map(os.path.exists, written)):
         return None
     remove_debris(folder)
     # Zarr reads a file before it writes a part of it, and one that was not yet on disk may be damaged.
-    for file in _files(array, folder, tiling, Span(begun.features, tiling.n_features)):
-        with suppress(FileNotFoundError):
-            os.remove(file)
+    for tile in tiling.tiles():
+        if not tile.features.size or tile.features.stop > begun.features:
+            for file in _files(array, folder, tile.box):
+                with suppress(FileNotFoundError):
+                    os.remove(file)
     return array
 
 
 def _array_of(group: zarr.Group) -> zarr.Array[Any] | None:
     try:
-        array = group[NAME]
+        with zarr.config.set({f"array.{key}": value for key, value in EVERY_CHUNK.items()}):
+            array = group[NAME]
     except (OSError, ValueError, KeyError, TypeError):  # what Zarr raises for what it cannot read
         return None
     return array if isinstance(array, zarr.Array) else None
 
 
-def _files(array: zarr.Array[Any], folder: str, tiling: Tiling, features: Span) -> Iterator[str]:
-    """The files that hold a range of features of all components."""
-    for tile in tiling.within(features):
-        yield from files_of(array, folder, (slice(0, array.shape[0]), *tile.box))
+def _files(array: zarr.Array[Any], folder: str, box: Box) -> Iterator[str]:
+    """The files that hold a box of pixels of all components."""
+    yield from files_of(array, folder, (slice(0, array.shape[0]), *box))

@@ -27,6 +27,8 @@ Array = npt.NDArray[Any]
 
 ATTRIBUTE = "streampca"  # root attribute of every store of ours
 NAMES_AT_A_TIME = 100_000
+# Zarr leaves out chunks that hold nothing but the fill value; with all of them written, one that is missing is lost.
+EVERY_CHUNK: Any = {"write_empty_chunks": True}
 MOST_UNSYNCED = 1000  # files that are remembered until they are put on disk
 # Of copies: pictures of 8 bits as small as Zarr's default makes them and as fast to read, of 16 bits 12 % smaller,
 # for bytes of one kind are gathered first (benchmarks/copies.py).
@@ -206,8 +208,9 @@ class ZarrSink:
         self._unsynced: set[str] | None = None if unfinished is None else set()
         if unfinished is not None and unfinished.is_begun:
             remove_debris(path)
-            self._group = zarr.open_group(path, mode="r+", use_consolidated=False)
-            self._array: Any = self._group[table.name]
+            self._group = zarr.open_group(path, mode="r+", zarr_format=3, use_consolidated=False)
+            with zarr.config.set({f"array.{key}": value for key, value in EVERY_CHUNK.items()}):
+                self._array: Any = self._group[table.name]
         else:
             self._group = zarr.create_group(path, zarr_format=3)
             self._array = self._create()
@@ -222,7 +225,6 @@ class ZarrSink:
                 "chunks": table.cut.chunk,
                 "shards": table.cut.shard,
                 "compressors": [COMPRESSION],
-                "config": {"write_empty_chunks": True},  # so that one that is missing later is known to be lost
             }
         return self._group.create_array(
             table.name,
@@ -230,6 +232,7 @@ class ZarrSink:
             dtype=table.dtype,
             dimension_names=table.dims,
             attributes=dict(table.attributes) | self._links(),
+            config=EVERY_CHUNK,
             **storage,
         )
 

@@ -9,30 +9,41 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import zarr
-from zarr.codecs import Crc32cCodec, ZstdCodec
 
+from .accumulate import Scatter
 from .collection import Coordinate
 from .components import NAME as COMPONENTS
 from .components import PIECE, ComponentSink, StoredComponents
 from .disk import sync_files, sync_folder
-from .errors import ModelError, OutputError, RequestError, first_line
+from .errors import OutputError, RequestError
+from .integrity import (
+    CHECKED,
+    FORMAT,
+    METADATA,
+    OpenModel,
+    check_metadata,
+    damaged,
+    metadata_digest,
+    read_model,
+    reason_of,
+    seal,
+)
 from .outputs import discard, staged
 from .prepare import Preparation
 from .resumable import Begun, ResumableSink, unfinished_of
-from .sinks import ATTRIBUTE, Unfinished, consolidate, files_but
+from .sinks import ATTRIBUTE, EVERY_CHUNK, Unfinished, consolidate, files_but
 from .units import MIB
 
 Array = npt.NDArray[Any]
 
-FORMAT = 1
 _ENDING = re.compile(r"\.[^\W\d]\w*$")  # of a format; the .95 of model-0.95 is none
 PER_COMPONENT = ("explained_variance", "explained_variance_ratio", "singular_values", "error_bound", "angle_bound")
 SCALARS = ("total_weight", "outside")  # that a model may lack
@@ -40,7 +51,9 @@ CHUNK_BYTES = 4 * MIB  # of one chunk: small enough to read a component alone, l
 HELD_SHARE = 4  # components of at most this share of the budget are read into memory; they are worked on in copies
 PIECE_SHARE = 16  # of the budget for what is read of others at a time
 SHARD_BYTES = 16 * MIB  # of one file, so that large arrays do not become a million of them
-CHECKED = (ZstdCodec(), Crc32cCodec())  # of a statistic: what is merged shows no damage, as a picture would
+STATE = "state"  # sub-group of the mergeable statistic
+ANY_LENGTH = (-1,)  # shape of an array that goes with no other
+REQUIRED = ("mean", "explained_variance", "error_bound", "angle_bound", "n_samples", "total_variance")
 
 
 @dataclass(frozen=True)
@@ -149,7 +162,8 @@ class ModelWriter:
     def stored(self) -> StoredComponents:
         """The components that were begun, as they can be read when the model is complete."""
         array: Any = self._root[COMPONENTS]
-        return StoredComponents.of(self._path, array)
+        digest = metadata_digest(os.path.join(self._partial, COMPONENTS, METADATA))
+        return StoredComponents.of(self._path, array, digest=digest)
 
     def finish(
         self,
@@ -172,6 +186,8 @@ class ModelWriter:
         state_kind : str
             Which statistic it is, e.g. ``"scatter"``.
         """
+        if self._sink is not None:
+            self._sink.write_outside()
         for name, array in arrays.items():
             if name != COMPONENTS:
                 _write_array(self._root, name, array)
@@ -180,12 +196,13 @@ class ModelWriter:
                 own = values.identity if isinstance(values, StoredComponents) else None
                 self.components(values.shape, dims=array.dims[1:], dtype=values.dtype, identity=own).copy(values)
         if state:
-            group = self._root.create_group("state", attributes={"kind": state_kind})
+            group = self._root.create_group(STATE, attributes={"kind": state_kind})
             for name, values in state.items():
                 dims = tuple(f"{name}_{axis}" for axis in range(values.ndim))
-                _write_array(group, name, Stored(dims, values), compressors=CHECKED)
+                _write_array(group, name, Stored(dims, values))
         self._root.attrs.put({ATTRIBUTE: {"format": FORMAT, "kind": self._kind, "complete": True, **attributes}})
         consolidate(self._partial)
+        seal(self._partial)
         if self._keeps and self._sink is not None:
             self._sink.sync()
             sync_files(files_but(self._partial, COMPONENTS), self._partial)
@@ -206,7 +223,7 @@ def write_model(
         writer.finish(arrays, attributes, state=state, state_kind=state_kind)
 
 
-def _write_array(group: zarr.Group, name: str, array: Stored, *, compressors: Any = "auto") -> None:
+def _write_array(group: zarr.Group, name: str, array: Stored) -> None:
     values = np.asarray(array.values)
     chunks, shards = _cut(values.shape, values.dtype.itemsize)
     made = group.create_array(
@@ -215,10 +232,11 @@ def _write_array(group: zarr.Group, name: str, array: Stored, *, compressors: An
         dtype=values.dtype,
         chunks=chunks,
         shards=shards,
-        compressors=compressors,
+        compressors=CHECKED,
         dimension_names=array.dims,
         attributes=dict(array.attributes or {}),
         fill_value=np.nan if values.dtype.kind == "f" else None,
+        config=EVERY_CHUNK,
     )
     if not values.shape:
         made[...] = values
@@ -237,51 +255,6 @@ def _cut(shape: tuple[int, ...], itemsize: int) -> tuple[tuple[int, ...], tuple[
     return (rows, *shape[1:]), ((many * rows, *shape[1:]) if many > 1 else None)
 
 
-def read_model(path: str) -> tuple[zarr.Group, dict[str, Any]]:
-    """Open a model's group for reading and return it with its attribute.
-
-    Raises
-    ------
-    ModelError
-        If there is none, or it is incomplete, or of a newer format.
-    """
-    if not os.path.exists(path):
-        raise ModelError(f"{path} does not exist; give the folder of a model, as written by 'streampca fit -o'.")
-    try:
-        group = zarr.open_group(path, mode="r")
-        about = dict(group.attrs).get(ATTRIBUTE)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelError(
-            f"{path} is not a model: {first_line(error)}. Give a folder written by 'streampca fit'."
-        ) from None
-    if not isinstance(about, dict):
-        raise ModelError(f"{path} is a Zarr group, but not a model; give a folder written by 'streampca fit'.")
-    if about.get("complete") is not True:
-        raise ModelError(f"{path} is not a complete model; the fit that wrote it did not finish. Run it again.")
-    if about.get("format", 0) > FORMAT:
-        raise ModelError(
-            f"{path} is a model of format {about['format']} and this version reads up to {FORMAT}; upgrade streampca."
-        )
-    if about.get("kind") != "pca":
-        raise ModelError(f"{path} holds a {about.get('kind')!r}, not a model of kind 'pca'; give a fitted model.")
-    return group, about
-
-
-def read_arrays(
-    group: zarr.Group, *, but: str | None = None, read: Callable[[Any], Array] = lambda array: np.asarray(array[...])
-) -> dict[str, Array]:
-    """All arrays of a group, in memory; perhaps but one."""
-    found = {}
-    for name, array in group.arrays():
-        if name == but:
-            continue
-        try:
-            found[name] = read(array)
-        except (OSError, ValueError, RuntimeError) as error:
-            raise ModelError(f"{group.store_path} is damaged in {name}: {first_line(error)}. Fit it again.") from None
-    return found
-
-
 def _by_columns(array: Any) -> Array:
     """An array, a matrix in Fortran order as LAPACK takes it; read a chunk at a time, without a second copy of it."""
     if array.ndim < 2:
@@ -293,10 +266,33 @@ def _by_columns(array: Any) -> Array:
     return whole
 
 
-def read_state(path: str) -> tuple[str, dict[str, Array]] | None:
-    """Kind and arrays of the mergeable statistic, matrices in Fortran order; None where the model keeps none."""
-    state = zarr.open_group(path, mode="r").get("state")
-    return (str(state.attrs["kind"]), read_arrays(state, read=_by_columns)) if isinstance(state, zarr.Group) else None
+def read_statistic(path: str) -> Scatter | None:
+    """The mergeable statistic; None where the model keeps none.
+
+    Raises
+    ------
+    ModelError
+        As `read_model`, and if the statistic is damaged.
+    """
+    opened = read_model(path)
+    try:
+        group = opened.group.get(STATE)
+    except Exception as error:  # see reason_of
+        raise damaged(path, STATE, reason_of(error)) from None
+    if not isinstance(group, zarr.Group):
+        return None
+    if group.attrs.get("kind") != Scatter.kind:
+        raise damaged(path, STATE, f"it is of kind {group.attrs.get('kind')!r}")
+    # Read are the arrays that a scatter has, whatever else is in the group.
+    found = {name: opened.read(f"{STATE}/{name}", _by_columns) for name in Scatter(1).state()}
+    try:
+        state = {name: values for name, values in found.items() if values is not None}
+        p = len(state["centre"])
+        if state["scatter"].shape != (p, p) or state["total"].shape != (p,):
+            raise ValueError(f"its arrays have the shapes {[values.shape for values in state.values()]}")
+        return Scatter.from_state(state, copy=False)
+    except (KeyError, ValueError, TypeError, IndexError) as error:
+        raise damaged(path, STATE, reason_of(error)) from None
 
 
 def pca_arrays(model: Any) -> dict[str, Stored]:
@@ -333,37 +329,114 @@ def pca_attributes(model: Any) -> dict[str, Any]:
 def read_pca(path: str, memory: int) -> dict[str, Any]:
     """The fields of the `PCAModel` at a path; raises as `read_model`.
 
-    Components stay on disk where they take more than a `HELD_SHARE` of `memory` bytes.
+    Components stay on disk where they take more than a `HELD_SHARE` of `memory` bytes. Only arrays of the names that
+    format 1 knows are read.
     """
-    group, about = read_model(path)
-    arrays, prepared = read_arrays(group, but=COMPONENTS), about["preparation"]
-    arrays[COMPONENTS] = _components(path, group, memory)
+    opened = read_model(path)
+    shapes, dims = _shapes(opened)
+    arrays = {name: values for name in shapes if (values := opened.read(name)) is not None}
     mask = arrays["mask"].astype(bool) if "mask" in arrays else None
-    dims = group["mean"].metadata.dimension_names or ()  # type: ignore[union-attr]
-    fields = ("components", "mean", "explained_variance", "error_bound", "angle_bound")
+    if not _is_finite(arrays["mean"], mask):
+        raise damaged(path, "mean", "values are missing")
+    try:
+        prepared, provenance = opened.about["preparation"], opened.about["provenance"]
+        preparation = Preparation.from_json(prepared, mask, arrays.get("scale"))
+        raw = {"raw_shape": tuple(prepared["raw_shape"]), "raw_kind": prepared["raw_kind"]}
+    except Exception as error:  # whatever plain data that are not ours lead to
+        raise damaged(path, "its attributes", reason_of(error)) from None
     return {
-        **{field: arrays[field] for field in fields},
-        **{field: arrays.get(field) for field in ("eigenvalues", "variance_bound")},
+        **{name: arrays[name] for name in ("mean", "explained_variance", "error_bound", "angle_bound")},
+        **{name: arrays.get(name) for name in ("eigenvalues", "variance_bound")},
+        "components": _components(opened, memory, mask),
         "total_variance": float(arrays["total_variance"]),
         "n_samples": int(arrays["n_samples"]),
         **{name: float(arrays[name]) if name in arrays else None for name in SCALARS},
         "coordinates": {
-            name: Coordinate(arrays[name], dict(group[name].attrs)) for name in map(str, dims) if name in arrays
+            name: Coordinate(arrays[name], dict(opened.array(name).attrs)) for name in dims if name in arrays
         },
-        "sample_dims": tuple(str(dim) for dim in dims),
-        "raw_shape": tuple(prepared["raw_shape"]),
-        "raw_kind": prepared["raw_kind"],
+        "sample_dims": dims,
+        **raw,
         "mask": mask,
-        "preparation": Preparation.from_json(prepared, mask, arrays.get("scale")),
-        "provenance": about["provenance"],
+        "preparation": preparation,
+        "provenance": provenance,
         "name": path,
     }
 
 
-def _components(path: str, group: zarr.Group, memory: int) -> Any:
-    array: Any = group[COMPONENTS]
-    stored = StoredComponents.of(path, array, min(PIECE, max(1, memory // PIECE_SHARE)))
-    return np.asarray(stored) if are_held(stored.nbytes, memory) else stored
+def _shapes(opened: OpenModel) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
+    """The shapes of all arrays but components that a model may have, by name, and the names of the sample's axes.
+
+    Raises
+    ------
+    ModelError
+        If an array that every model has is missing, or one has another shape or kind of values.
+    """
+    components, mean = opened.array(COMPONENTS), opened.array("mean")
+    if components is None or mean is None or components.ndim < 2:
+        raise opened.damaged(COMPONENTS if mean is not None else "mean", "there is no such array of two axes or more")
+    k, sample = components.shape[0], components.shape[1:]
+    dims = tuple(map(str, mean.metadata.dimension_names or ()))
+    shapes: dict[str, tuple[int, ...]] = {name: (length,) for name, length in zip(dims, sample, strict=False)}
+    shapes |= dict.fromkeys(("explained_variance", "error_bound", "angle_bound", "variance_bound"), (k,))
+    shapes |= dict.fromkeys(("n_samples", "total_variance", *SCALARS), ())
+    shapes |= {"mean": sample, "mask": sample, "scale": sample, "eigenvalues": ANY_LENGTH}
+    for name, shape in shapes.items():
+        array = opened.array(name)
+        if array is None and name in REQUIRED:
+            raise opened.damaged(name, "there is no such array")
+        if array is None:
+            continue
+        if tuple(array.shape) != shape and not (shape == ANY_LENGTH and array.ndim == 1):
+            expected = f"components of shape {tuple(components.shape)}"
+            raise opened.damaged(name, f"it has shape {tuple(array.shape)}, which does not go with {expected}")
+        if name not in dims and array.dtype.kind not in "fiub":
+            raise opened.damaged(name, f"it holds {array.dtype} values, not numbers")
+    return shapes, dims
+
+
+class Verified(NamedTuple):
+    """What was read of a model: number of arrays, their bytes as decoded, and whether checksums vouch for them."""
+
+    arrays: int
+    nbytes: int
+    sealed: bool
+
+
+def verify_model(path: str) -> Verified:
+    """Read all of a model, a file at a time, and compare what it says twice.
+
+    Raises
+    ------
+    ModelError
+        As `read_model`, and for the first array that is damaged.
+    """
+    opened = read_model(path)
+    shapes, _ = _shapes(opened)
+    known = [*shapes, COMPONENTS, *PER_COMPONENT, "component", *(f"{STATE}/{name}" for name in Scatter(1).state())]
+    if opened.is_sealed:  # its root lists what was written, and nothing else
+        names = [name for name, found in opened.group.members(max_depth=None) if isinstance(found, zarr.Array)]
+    else:
+        names = [name for name in known if opened.array(name) is not None]
+    if isinstance(opened.group.get(STATE), zarr.Group):
+        check_metadata(path, STATE, opened.digest(STATE))
+    return Verified(len(names), sum(map(opened.verify, sorted(names))), opened.is_sealed)
+
+
+def _is_finite(values: Array, mask: Array | None) -> bool:
+    """Whether there are numbers everywhere inside the mask; holds a copy of these."""
+    return bool(np.isfinite(values if mask is None else values[mask]).all())
+
+
+def _components(opened: OpenModel, memory: int, mask: Array | None) -> Any:
+    array = opened.array(COMPONENTS)
+    piece = min(PIECE, max(1, memory // PIECE_SHARE))
+    stored = StoredComponents.of(opened.path, array, piece, digest=opened.digest(COMPONENTS))
+    if not are_held(stored.nbytes, memory):
+        return stored
+    held = np.asarray(stored)
+    if not all(_is_finite(component, mask) for component in held):
+        raise opened.damaged(COMPONENTS, "values are missing")
+    return held
 
 
 def are_held(nbytes: int, memory: int) -> bool:

@@ -32,6 +32,7 @@ methods applying store weights calibration
 planning resumable
 bill components rates checkpoint trust views
 readers prepare accumulate solve execute subspace outputs panels
+integrity
 config tiling sinks
 request blocks boxes collection products windows
 notebook
@@ -46,7 +47,7 @@ EVERYWHERE = {"__init__", "testing"}  # may import anything; of these, only the 
 
 # Who may know a package: modules, or parts of a sub-package ("readers/dask" stands for every file of that name).
 KNOWS = {
-    "zarr": ("readers", "store", "applying", "sinks", "components", "resumable", "copying", "demo"),
+    "zarr": ("readers", "store", "applying", "sinks", "components", "resumable", "copying", "demo", "integrity"),
     "dask": ("readers/dask", "execute", "applying", "projector"),
     "distributed": ("execute",),
     "click": ("cli", "options"),

@@ -35,7 +35,9 @@ def open_array(
         source = MaskedEntries(source, name) if np.ma.is_masked(source) else source.data
     if type(source).__module__.startswith("zarr."):
         from .zarr import held_chunks
+        from .zarr_groups import check_codecs
 
+        check_codecs(source, name)
         how["states"] = held_chunks
     if getattr(source, "__dask_graph__", None) is not None:
         from .lazy import LazyArray, is_lazy

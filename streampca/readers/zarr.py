@@ -28,6 +28,7 @@ from ..collection import (
     span_of,
 )
 from ..errors import RequestError, SourceError, without_secrets
+from ..integrity import read_model, reason_of
 from ..units import MIB
 from . import remote
 from .alone import Alone
@@ -37,7 +38,7 @@ from .stored.array import ArrayCollection, StoredArray, dims_of
 from .stored.axes import Axis, Box, Selection
 from .stored.pieces import largest_piece, pieces_of
 from .stored.sampled import sampled_states
-from .zarr_groups import Choice, beside, broken, choose, member, reason_of, text_array
+from .zarr_groups import Choice, beside, broken, check_codecs, choose, is_model, member, text_array
 
 # Pieces of this many decoded bytes bound what a read holds beside its result; 4 to 128 MiB read equally fast.
 _PIECE = 4 * MIB
@@ -75,6 +76,8 @@ def open_zarr(
     handle = _array_at(node, choice.name, label)
     check_dtype(_dtype(handle), label)
     _check_written(handle, source, label)
+    if isinstance(node, zarr.Group) and is_model(node) and not remote.is_url(source):
+        read_model(source).array(choice.name)  # refuses what is damaged, or not there
     array = ZarrArray(source, choice, label, handle)
     values = cf.unpacked(array, _packing(handle), label)
     return ArrayCollection(values, source=label, dims=array.dims, sample_axes=sample_axes, select=select)
@@ -291,15 +294,16 @@ def _store(url: str) -> Any:
 
 
 def _array_at(node: Any, name: str, label: str) -> Any:
-    if not name:
-        return node
-    array = member(node, name, label)
+    array = member(node, name, label) if name else node
     if not isinstance(array, zarr.Array):
         raise SourceError(f"{label} is gone; copy or write the store again.")
+    check_codecs(array, label)
     return array
 
 
 def _dtype(handle: Any) -> np.dtype[Any]:
+    if handle.dtype.kind == "T":  # text of any length, which has no other name
+        return np.dtype(np.str_)
     return np.dtype(str(handle.dtype.str))  # the same text before and after pickling
 
 

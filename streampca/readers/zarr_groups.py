@@ -14,6 +14,7 @@ import zarr
 
 from ..collection import Coordinate, by_key
 from ..errors import RequestError, SourceError, first_line, nearest
+from ..integrity import reason_of, refused_codec
 from .ome import Picture, is_numbered, parts_of, picture_of
 from .quiet import quiet
 from .stored import cf
@@ -109,7 +110,8 @@ def _along(root: zarr.Group, path: str, axes: Mapping[str, int]) -> Coordinate |
     [axis] = dims_of(array) or ("",)
     if array.shape != (axes.get(axis),) or array.shape[0] > MOST_VALUES:
         return None
-    return cf.decoded(np.asarray(array[...]), dict(array.attrs), f"coordinate {path!r}")._replace(axis=axis)
+    values = _decoded(array, slice(None), f"coordinate {path!r}")
+    return cf.decoded(values, dict(array.attrs), f"coordinate {path!r}")._replace(axis=axis)
 
 
 class TextArray(Sequence[str]):
@@ -119,10 +121,12 @@ class TextArray(Sequence[str]):
     ----------
     array : zarr.Array
         One-dimensional, of strings.
+    subject : str
+        What messages call it.
     """
 
-    def __init__(self, array: Any) -> None:
-        self._array = array
+    def __init__(self, array: Any, subject: str) -> None:
+        self._array, self._subject = array, subject
         self._held: tuple[int, list[str]] = (-1, [])
 
     def __len__(self) -> int:
@@ -134,7 +138,7 @@ class TextArray(Sequence[str]):
     def __getitem__(self, index: slice) -> list[str]: ...
     def __getitem__(self, index: int | slice) -> str | list[str]:
         if isinstance(index, slice):
-            return [str(text) for text in self._array[index]]
+            return [str(text) for text in _decoded(self._array, index, self._subject)]
         at, size = range(len(self))[index], int(self._array.chunks[0])
         chunk, held = self._held
         if at // size != chunk:
@@ -149,7 +153,36 @@ def text_array(root: zarr.Group, path: str, length: int) -> TextArray | None:
     array = member(root, path, f"names {path!r}")
     if not isinstance(array, zarr.Array) or array.shape != (length,) or array.dtype.kind not in "TUO":
         return None
-    return TextArray(array) if dims_of(array) == (path.rpartition("/")[2],) else None
+    if dims_of(array) != (path.rpartition("/")[2],):
+        return None
+    check_codecs(array, f"names {path!r}")  # now, and not when the last output is written
+    return TextArray(array, f"names {path!r}")
+
+
+def _decoded(array: Any, key: slice, subject: str) -> Any:
+    """Read part of an array of one axis that stands beside another."""
+    check_codecs(array, subject)
+    try:
+        return np.asarray(array[key])
+    except Exception as error:  # see reason_of
+        raise broken(subject, error) from error
+
+
+def check_codecs(array: Any, subject: str) -> None:
+    """Refuse an array that is encoded by what is never decoded; see `streampca.integrity`.
+
+    Raises
+    ------
+    SourceError
+        Before anything of the array is decoded.
+    """
+    codec = refused_codec(array)
+    if codec is not None:
+        raise SourceError(
+            f"{subject} is encoded with {codec!r}, which is not among the codecs that are decoded: others may run code "
+            "that the data bring along. If you trust the store, write the array again with one of Zarr's own, such as "
+            "zstd; text as vlen-utf8."
+        )
 
 
 def member(group: zarr.Group, path: str, subject: str) -> Any:
@@ -173,11 +206,6 @@ def broken(subject: str, error: BaseException) -> SourceError:
     return SourceError(f"{subject} is not a whole Zarr store ({reason_of(error)}); copy or write it again.")
 
 
-def reason_of(error: BaseException) -> str:
-    """Kind and first line of an error: metadata, codecs and stores are others' and raise what they like."""
-    return f"{type(error).__name__}: {error}".partition("\n")[0]
-
-
 def _only(group: zarr.Group, source: str) -> Choice:
     """The only picture of a plate or a store of pictures, else the only array that can hold images."""
     pictures = dict(islice(_pictures(group, source), _NAMED + 1))
@@ -195,7 +223,7 @@ def _only(group: zarr.Group, source: str) -> Choice:
             f"{source} is a Zarr group without arrays, or its server cannot be asked for them; give the path of an "
             "array or of its group."
         )
-    if _is_model(group):
+    if is_model(group):
         raise SourceError(
             f"{source} is a model, not a collection; give the images (MODEL comes before SOURCE), or one of its "
             f"arrays: {by_key('components')}."
@@ -204,7 +232,7 @@ def _only(group: zarr.Group, source: str) -> Choice:
     return choose(group, chosen(arrays, None, source, images=[name for name in arrays if name not in names]), source)
 
 
-def _is_model(group: zarr.Group) -> bool:
+def is_model(group: zarr.Group) -> bool:
     """Whether it is a model of ours, whose arrays only look like images."""
     about = dict(group.attrs).get("streampca")
     return isinstance(about, dict) and about.get("kind") == "pca"

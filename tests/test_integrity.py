@@ -1,0 +1,506 @@
+"""Models that are damaged anywhere are refused by name, and nothing that is read runs code."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+import numcodecs
+import numcodecs.pickles
+import numpy as np
+import pytest
+import zarr
+from shell import fresh, refused, succeeded
+
+import streampca
+from streampca import components as components_module
+from streampca import integrity
+from streampca.checkpoint import LAST, Slots
+from streampca.components import StoredComponents
+from streampca.errors import ModelError, SourceError, StreampcaError
+from streampca.integrity import absent_chunk, seal
+from streampca.model import load_model
+from streampca.resumable import Begun, ResumableSink
+from streampca.sinks import Unfinished
+from streampca.store import PER_COMPONENT
+
+FORMAT_1 = Path(__file__).parent / "data" / "model_format1.zarr"
+SHAPE = (12, 10)
+DISC = np.hypot(*np.meshgrid(np.arange(10) - 4.5, np.arange(12) - 5.5)) < 5
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """Shards of a few pixels and chunks of two components, so that small models have many."""
+    monkeypatch.setattr(components_module, "TILE", 1024)
+    monkeypatch.setattr(components_module, "CHUNK", 64)
+    monkeypatch.setattr(components_module, "TOGETHER", 2)
+    monkeypatch.setattr(components_module, "LEAST_RUN", 16)
+
+
+def images(n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    x = 120 + 10 * rng.normal(size=(n, 6)) @ rng.normal(size=(6, 120)) + rng.normal(size=(n, 120))
+    return np.clip(x, 0, 255).astype(np.uint8).reshape(n, *SHAPE)
+
+
+def fit(x, path):
+    steps = streampca.Preparation(mask=DISC, scale=np.linspace(0.5, 2, 120).reshape(SHAPE))
+    model = streampca.fit(x, n_components=5, memory="64MiB", method="covariance", preparation=steps)
+    model.save(path, overwrite=True)
+    return model
+
+
+@pytest.fixture
+def model(small_tiles, tmp_path, monkeypatch):
+    """``m.zarr``, sharded, masked, scaled and with its statistic, beside ``other.zarr`` and what it was fitted to."""
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", images())
+    fit(images(seed=1)[:40], "other.zarr")
+    return fit(images(), "m.zarr")
+
+
+def files_of(path):
+    return sorted(file for file in Path(path).rglob("*") if file.is_file())
+
+
+COMMANDS = {
+    "inspect": ("inspect", "m.zarr"),
+    "transform": ("transform", "m.zarr", "x.npy", "-o", "scores.npy"),
+    "pieces": ("transform", "m.zarr", "x.npy", "-o", "scores.npy"),  # with components left on disk
+    "export": ("export", "m.zarr", "-o", "components.npy"),
+    "merge": ("merge", "m.zarr", "other.zarr", "-o", "merged.zarr", "-q"),
+    "verify": ("inspect", "m.zarr", "--verify"),
+}
+
+
+def readers_of(file):
+    """Commands that read a file of a model."""
+    array = file.relative_to("m.zarr").parts[0]
+    if array == "zarr.json":
+        return list(COMMANDS)
+    if array == "components":
+        return ["transform", "pieces", "export", "verify"]
+    if array == "state" and file.name != "zarr.json":
+        return ["merge", "verify"]
+    if file.name == "zarr.json" or array in {"component", "explained_variance_ratio", "singular_values"}:
+        return ["verify"]  # of metadata, the root's copies are read
+    return list(COMMANDS)
+
+
+def flip(file, rng):
+    """Flip one bit; return whether JSON reads the same as before."""
+    content = bytearray(file.read_bytes())
+    before = bytes(content)
+    content[rng.integers(len(content))] ^= 1 << rng.integers(8)
+    file.write_bytes(content)
+    try:
+        return file.name == "zarr.json" and json.loads(content) == json.loads(before)
+    except ValueError:
+        return False
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_damage_is_refused_by_name(model, monkeypatch, seed):
+    """One flipped bit or one missing file, anywhere in what a command reads; 20 models a seed."""
+    rng = np.random.default_rng(seed)
+    held = streampca.store.are_held
+    files = files_of("m.zarr")
+    root = Path("m.zarr/zarr.json")
+    for number in range(20):
+        file = root if number % 5 == 0 else files[rng.integers(len(files))]
+        name = str(rng.choice(readers_of(file)))
+        whole, removed = file.read_bytes(), number % 4 == 3
+        if removed:
+            file.unlink()
+        elif flip(file, rng):
+            file.write_bytes(whole)
+            continue
+        monkeypatch.setattr(streampca.store, "are_held", held if name != "pieces" else lambda nbytes, memory: False)
+        line = refused(*COMMANDS[name])
+        assert "m.zarr" in line, (file, name, line)
+        assert not any(map(os.path.exists, ("scores.npy", "components.npy", "merged.zarr"))), (file, name)
+        file.write_bytes(whole)
+    for name in ("transform", "export", "merge", "verify"):
+        succeeded(*COMMANDS[name])
+
+
+@pytest.mark.parametrize("bit", [0, 6])
+def test_every_byte_of_the_components_metadata_counts(model, bit):
+    """Those beside the array are read piece by piece; Zarr itself passes over keys it does not know."""
+    stored = load_model("m.zarr", memory="1B").components
+    file = Path("m.zarr/components/zarr.json")
+    whole = file.read_bytes()
+    for at in range(len(whole)):
+        changed = bytearray(whole)
+        changed[at] ^= 1 << bit
+        file.write_bytes(changed)
+        with pytest.raises(ModelError, match=r"m\.zarr"):
+            stored[0]
+    file.write_bytes(whole)
+    stored[0]
+
+
+def test_white_space_and_order_of_metadata_do_not_count(model):
+    for name in ("zarr.json", "components/zarr.json"):
+        file = Path("m.zarr", name)
+        document = json.loads(file.read_text())
+        file.write_text(json.dumps(dict(reversed(document.items())), separators=(",", ":")))
+    np.testing.assert_array_equal(load_model("m.zarr", memory="1B").components, model.components)
+    succeeded(*COMMANDS["verify"])
+
+
+def test_every_chunk_is_written_whatever_it_holds(model):
+    """Also those wholly outside the mask, which hold nothing but the fill value, and sums that are zero."""
+    group = zarr.open_group("m.zarr", mode="r")
+    arrays = [array for _, array in group.members(max_depth=None) if isinstance(array, zarr.Array)]
+    assert {array.basename for array in arrays} >= {"mask", "scale", "components", "scatter", *PER_COMPONENT}
+    for array in arrays:
+        assert absent_chunk(array, os.path.join("m.zarr", array.path)) is None
+        assert "crc32c" in json.dumps(array.metadata.to_dict()["codecs"])
+    assert not DISC[:1].any()
+    assert group["components"].shards[1:] < SHAPE
+
+
+def test_components_that_are_gone_on_with_are_written_whole(small_tiles, tmp_path):
+    folder, mask = tmp_path / "begun", np.zeros(SHAPE, bool)
+    mask[0] = True  # so that most tiles hold nothing but the fill value
+
+    def sink(group, begun=None):
+        how = {"dims": ("y", "x"), "dtype": "f4", "folder": str(folder), "unfinished": Unfinished("01234567")}
+        return ResumableSink(group, (5, *SHAPE), mask=mask, begun=begun, **how)
+
+    first = sink(zarr.create_group(folder))
+    first.sync()
+    again = sink(zarr.open_group(folder), Begun(first.identity, 0))
+    assert again.goes_on
+    for span in again.ranges(10):
+        again.write(span, np.zeros((5, span.size), np.float32))
+    again.write_outside()
+    array = zarr.open_array(folder / "components")
+    assert array.shards[1:] < SHAPE
+    assert absent_chunk(array, str(folder / "components")) is None
+
+
+KEYS = [
+    0,
+    -1,
+    ...,
+    slice(1, 3),
+    (slice(None), 2),
+    (-1, slice(9, None)),
+    (..., 4),
+    (slice(0, 0),),
+    (2, ..., slice(3, 5)),
+]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_missing_piece_is_refused_where_it_is_read(model, key):
+    """And only there: other pieces are read as before."""
+    stored, held = load_model("m.zarr", memory="1B").components, model.components
+    assert isinstance(stored, StoredComponents)
+    shards = zarr.open_array("m.zarr/components", mode="r").shards
+    wanted = [axis[key] // side for axis, side in zip(np.indices(held.shape), shards, strict=True)]
+    needed = set(zip(*(axis.ravel().tolist() for axis in wanted), strict=True))
+    files = files_of("m.zarr/components/c")
+    assert len(files) > 2
+    for file in files:
+        whole = file.read_bytes()
+        file.unlink()
+        if tuple(map(int, file.relative_to("m.zarr/components/c").parts)) in needed:
+            with pytest.raises(ModelError, match=r"m\.zarr is damaged in components: values are missing"):
+                stored[key]
+        else:
+            np.testing.assert_array_equal(stored[key], held[key])
+        file.write_bytes(whole)
+
+
+def test_an_interrupted_copy_is_refused_at_once(model):
+    """Of components that are not read, it is seen that they are there."""
+    files_of("m.zarr/components/c")[1].unlink()
+    for name in ("inspect", "transform", "merge"):
+        assert "m.zarr is damaged in components: values are missing, c" in refused(*COMMANDS[name])
+
+
+def test_arrays_of_a_model_are_checked_as_a_collection_too(model):
+    succeeded("info", "m.zarr", "--key", "components")
+    files_of("m.zarr/components/c")[0].unlink()
+    assert "m.zarr is damaged in components: values are missing" in refused("info", "m.zarr", "--key", "components")
+
+
+def test_a_model_without_checksums_is_read_and_says_so(tmp_path):
+    """Of format 1 as it was first written: what is missing is the fill value, unless it must be a number."""
+    assert "written without checksums" in succeeded("inspect", FORMAT_1, "--verify")
+    for name in ("mean", "components"):
+        shutil.copytree(FORMAT_1, tmp_path / name)
+        shutil.rmtree(tmp_path / name / name / "c")
+        with pytest.raises(ModelError, match=f"is damaged in {name}: values are missing"):
+            load_model(tmp_path / name)
+
+
+def test_what_verify_prints(model):
+    arrays = sum(file.name == "zarr.json" for file in files_of("m.zarr")) - 2  # but for the two groups
+    assert f"read all of {arrays} arrays" in succeeded("inspect", "m.zarr", "--verify")
+    about = json.loads(succeeded("inspect", "m.zarr", "--verify", "--json"))
+    assert about["verified"] == {"arrays": arrays, "nbytes": about["verified"]["nbytes"], "sealed": True}
+    assert about["verified"]["nbytes"] > 8 * 120
+
+
+# -- models that make no sense, though no digest says so
+
+
+def described(path, change):
+    """Change the metadata of a model, where Zarr reads them, and seal it again."""
+    root = Path(path, "zarr.json")
+    document = json.loads(root.read_text())
+    change(document["attributes"]["streampca"], document["consolidated_metadata"]["metadata"])
+    root.write_text(json.dumps(document))
+    seal(path)
+
+
+def shaped(name, shape):
+    def change(about, arrays):
+        arrays[name]["shape"] = shape
+        arrays[name]["chunk_grid"]["configuration"]["chunk_shape"] = [max(1, length) for length in shape]
+        arrays[name]["dimension_names"] = [None] * len(shape)
+
+    return change
+
+
+def typed_as(name, dtype, fill=0):
+    return lambda about, arrays: arrays[name].update(data_type=dtype, fill_value=fill)
+
+
+def without(name):
+    return lambda about, arrays: arrays.pop(name)
+
+
+NONSENSE = {
+    "mean of another shape": (shaped("mean", [12, 9]), "damaged in mean: it has shape (12, 9)"),
+    "mean of one axis": (shaped("mean", [120]), "damaged in mean: it has shape (120,)"),
+    "variances of another count": (shaped("explained_variance", [4]), "damaged in explained_variance: it has shape"),
+    "mask of another shape": (shaped("mask", [10, 12]), "damaged in mask: it has shape (10, 12)"),
+    "scale of another shape": (shaped("scale", [12, 10, 1]), "damaged in scale: "),
+    "a bound for each of none": (shaped("error_bound", [0]), "damaged in error_bound: it has shape (0,)"),
+    "many numbers of samples": (shaped("n_samples", [1]), "damaged in n_samples: "),
+    "a type that Zarr does not know": (typed_as("mean", "float77"), "'float77'"),
+    "complex variances": (
+        typed_as("explained_variance", "complex64", [0, 0]),
+        "it holds complex64 values, not numbers",
+    ),
+    "no mean": (without("mean"), "damaged in mean: "),
+    "no components": (without("components"), "damaged in components: "),
+    "no bound": (without("error_bound"), "damaged in error_bound: there is no such array"),
+    "no preparation": (lambda about, arrays: about.pop("preparation"), "damaged in its attributes: "),
+    "a number as preparation": (lambda about, arrays: about.update(preparation=3), "damaged in its attributes: "),
+}
+
+
+@pytest.mark.parametrize("case", NONSENSE)
+def test_a_model_that_makes_no_sense_is_one_clear_line(model, case):
+    change, says = NONSENSE[case]
+    described("m.zarr", change)
+    for name in ("inspect", "transform", "merge"):
+        line = refused(*COMMANDS[name])
+        assert "m.zarr" in line
+        assert says in line
+
+
+def test_a_statistic_that_makes_no_sense_is_one_clear_line(model):
+    described("m.zarr", shaped("state/scatter", [3, 3]))
+    assert "m.zarr is damaged in state" in refused(*COMMANDS["merge"])
+
+
+@pytest.mark.parametrize("name", ["mean", "notes"])
+def test_a_type_that_zarr_does_not_know_is_one_line_of_a_fresh_process(model, name):
+    """Where nothing is consolidated, Zarr opens all members of a group at once, and fails for each that it cannot."""
+    folder = Path("plain.zarr")
+    shutil.copytree(FORMAT_1, folder)
+    root = folder / "zarr.json"
+    document = json.loads(root.read_text())
+    del document["consolidated_metadata"]
+    root.write_text(json.dumps(document))
+    for array in (name, f"{name}s"):
+        shutil.copytree(FORMAT_1 / "mean", folder / array, dirs_exist_ok=True)
+        file = folder / array / "zarr.json"
+        file.write_text(file.read_text().replace('"float64"', '"float77"'))
+    said = fresh("inspect", folder)
+    if name == "mean":
+        assert "plain.zarr is damaged in mean: " in said.complaint
+        assert "'float77'" in said.complaint
+    else:  # which the format does not know
+        assert (said.code, said.err) == (0, "")
+
+
+# -- code in data
+
+MARKER = "executed"
+OPTIONS = {  # of codecs that cannot be made without
+    "astype": {"encode_dtype": "<f8", "decode_dtype": "<f8"},
+    "bitround": {"keepbits": 10},
+    "categorize": {"labels": ["a", "b"], "dtype": "|O", "astype": "|u1"},
+    "delta": {"dtype": "<f8"},
+    "fixedscaleoffset": {"offset": 0, "scale": 1, "dtype": "<f8"},
+    "quantize": {"digits": 3, "dtype": "<f8"},
+    "vlen-array": {"dtype": "<f8"},
+}
+TEXT = {"id": "vlen-utf8"}
+
+
+class Execute:
+    """Leaves a file behind where it is unpickled."""
+
+    def __reduce__(self):
+        return os.mkdir, (MARKER,)
+
+
+def write_v2(path, shape, chunk, dims, **about):
+    """An array of Zarr v2 in one chunk, as whoever means harm would write it."""
+    path.mkdir(parents=True)
+    like = {"zarr_format": 2, "shape": shape, "chunks": shape, "dtype": "<f8", "fill_value": 0, "order": "C"}
+    (path / ".zarray").write_text(json.dumps(like | {"compressor": None, "filters": None} | about))
+    (path / ".zattrs").write_text(json.dumps({"_ARRAY_DIMENSIONS": dims}))
+    (path / ".".join("0" * len(shape))).write_bytes(chunk)
+
+
+def encodings(codec):
+    """The ways in which an array may name a codec: alone or with text, as a filter or as the compressor."""
+    own, text = {"id": codec, **OPTIONS.get(codec, {})}, {"dtype": "|O", "fill_value": None}
+    return {
+        "numbers-filter": {"filters": [own]},
+        "numbers-compressor": {"compressor": own},
+        "objects-filter": text | {"filters": [own]},
+        "objects-compressor": text | {"compressor": own},
+        "text-filter": text | {"filters": [TEXT, own]},
+        "filter-text": text | {"filters": [own, TEXT]},
+        "text-compressor": text | {"filters": [TEXT], "compressor": own},
+    }
+
+
+PLACES = {"sample": ([4], ["sample"]), "y": ([12], ["y"]), "notes": ([3], ["t"]), "images": ([4, 12, 10], None)}
+
+
+def stores(codec, tmp_path):
+    """Groups with arrays under a codec, in each way: the images themselves, or all that lies beside them."""
+    harm = pickle.dumps(Execute())
+    plain = np.random.default_rng(0).normal(size=(4, 12, 10)).tobytes()
+    for way, encoding in encodings(codec).items():
+        for kind in ("images", "beside"):
+            store = tmp_path / f"{way}-{kind}.zarr"
+            for place, (shape, dims) in PLACES.items():
+                if (place == "images") == (kind == "images"):
+                    write_v2(store / place, shape, harm, dims or ["sample", "y", "x"], **encoding)
+                elif place == "images":
+                    write_v2(store / place, shape, plain, ["sample", "y", "x"])
+            (store / ".zgroup").write_text('{"zarr_format": 2}')
+            yield store
+
+
+def attempted(*acts):
+    """Do things that may be refused, but in our own words only."""
+    for act in acts:
+        with suppress(StreampcaError):
+            act()
+
+
+@pytest.fixture
+def unpickling(monkeypatch):
+    """What numcodecs asks people to set before it unpickles anything."""
+    monkeypatch.setattr(numcodecs.pickles, "ALLOW_UNSAFE_PICKLE_DECODE", True)
+
+
+@pytest.mark.parametrize("codec", sorted(numcodecs.registry.codec_registry))
+def test_no_codec_executes_anything(model, unpickling, tmp_path, codec):
+    """In collections, their names and coordinates, scores, and in what stands for a model."""
+    about = {"streampca": {"format": 1, "kind": "pca", "complete": True, "preparation": {}, "provenance": {}}}
+    for store in stores(codec, tmp_path):
+        source = str(store)
+        attempted(
+            lambda source=source: read_all(streampca.open_collection(source)),
+            lambda source=source: read_all(streampca.open_collection(source, key="images")),
+            lambda source=source: read_all(opened_by_zarr(f"{source}/images")),
+            lambda source=source: model.write_scores(source, "scores.npy", overwrite=True),
+            lambda source=source: streampca.open_collection("x.npy", labels=f"{source}/notes"),
+        )
+        for name in ("mean", "components"):
+            shutil.copytree(store / "images", store / name)
+        (store / ".zattrs").write_text(json.dumps(about))
+        attempted(lambda source=source: load_model(source, statistic=True))
+        shutil.copytree(store, f"m.zarr/{store.name}")  # beside the arrays of a model, and in them
+    assert succeeded(*COMMANDS["verify"])
+    assert not Path(MARKER).exists()
+    if codec == "pickle":  # the test of the test
+        with pytest.raises((TypeError, ValueError, SystemError)):
+            zarr.open(f"{tmp_path}/text-compressor-beside.zarr/sample", mode="r")[...]
+        assert Path(MARKER).exists()
+
+
+def opened_by_zarr(path):
+    """A collection of an object of Zarr's, where Zarr itself opens it."""
+    try:
+        array = zarr.open(path, mode="r")
+    except ValueError as error:
+        raise SourceError(str(error)) from error
+    return streampca.open_collection(array)
+
+
+def read_all(collection):
+    """Everything that a collection decodes."""
+    with suppress(StreampcaError):
+        collection.read(slice(0, collection.n_samples))
+    with suppress(StreampcaError):
+        dict(collection.coordinates)
+    list(collection.sample_names() or [])
+
+
+def test_codecs_that_are_not_decoded_are_named(tmp_path, unpickling, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    stores_of = {store.name: store for store in stores("pickle", tmp_path)}
+    with pytest.raises(SourceError, match=r"names 'sample' is encoded with 'pickle'"):
+        streampca.open_collection(str(stores_of["text-compressor-beside.zarr"])).sample_names()
+    whole = streampca.open_collection(str(stores_of["text-compressor-beside.zarr"]), key="images")
+    assert whole.shape == (4, 12, 10)  # what is not asked for may be anything
+
+
+def test_text_of_zarr_2_is_read(tmp_path):
+    """As xarray writes it: objects as vlen-utf8."""
+    names = np.array(["b", "äöü", "c"], object)
+    group = zarr.create_group(tmp_path / "t.zarr", zarr_format=2)
+    group.create_array("images", data=np.ones((3, 4, 4)), attributes={"_ARRAY_DIMENSIONS": ["sample", "y", "x"]})
+    made = group.create_array("sample", shape=(3,), dtype="string", attributes={"_ARRAY_DIMENSIONS": ["sample"]})
+    made[...] = names
+    found = streampca.open_collection(str(tmp_path / "t.zarr"))
+    assert list(found.sample_names()) == list(names)
+
+
+def test_every_codec_of_numcodecs_is_allowed_or_known_to_execute():
+    """One that is new is not decoded until it stands in the list."""
+    objects = {"pickle", "json2", "msgpack2", "vlen-array"}
+    assert set(numcodecs.registry.codec_registry) - integrity.CODECS <= objects
+    assert not objects & integrity.CODECS
+
+
+def test_labels_are_never_unpickled(model):
+    np.savez("labels.npz", labels=np.array([Execute()] * 60, object), allow_pickle=True)
+    np.save("labels.npy", np.array([Execute()] * 60, object), allow_pickle=True)
+    for labels in ("labels.npz:labels", "labels.npy"):
+        assert "labels.np" in refused("info", "x.npy", "--labels", labels)
+    assert not Path(MARKER).exists()
+
+
+def test_a_checkpoint_of_objects_is_none(tmp_path):
+    """Bytes of a file would be taken for the addresses of objects."""
+    slots = Slots(str(tmp_path), "s")
+    slots.save({}, {"x": np.arange(3)})
+    path = tmp_path / "s.a"
+    content = path.read_bytes().replace(b'"<i8"', b'"|O" ')
+    length, _, end = LAST.unpack(content[-LAST.size :])
+    index = content[-LAST.size - length : -LAST.size]
+    path.write_bytes(content[: -LAST.size] + LAST.pack(length, zlib.crc32(index), end))
+    assert Slots(str(tmp_path), "s").load() is None
