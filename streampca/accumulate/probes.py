@@ -17,9 +17,7 @@ from ..products import times
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-COUNT = (
-    8  # columns of W: bounds about 12 times what went wrong, rounding of Y included, at a failure probability of 1e-6
-)
+COUNT = 8  # columns of W: bounds about 12 times what went wrong, rounding of Y too, at a failure probability of 1e-6
 CHECK_ROWS = 128  # rows of a piece whose products are repeated in float64 ...
 CHECK_FEATURES = 128  # ... or features, where these are what tiles are cut along ...
 CHECK_EVERY = 16  # ... in one piece of so many: about 1 % of the flops
