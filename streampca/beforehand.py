@@ -170,4 +170,4 @@ def narrowed(raw: Collection, preparation: Preparation | None) -> Collection:
     """Return a raw collection without the images that a preparation, or none, does not make fit, if it may do so."""
     if preparation is not None and not isinstance(preparation, Preparation):
         raise RequestError(f"preparation {preparation!r} is not a Preparation; give such as Preparation(bin=2).")
-    return raw.fitting((preparation or Preparation()).of_images.shape_of)
+    return raw.fitting((preparation or Preparation()).shape_of_image)

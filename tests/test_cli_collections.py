@@ -17,7 +17,7 @@ from shell import refused, succeeded, typed
 
 import streampca
 from streampca.config import load_run
-from streampca.errors import SourceError
+from streampca.errors import RequestError, SourceError
 from streampca.prepare import Preparation
 
 
@@ -142,6 +142,8 @@ def test_skipping_leaves_out_what_no_preparation_makes_fit(both_ways, tmp_path):
     assert left[:3] == ["3.jpg", "4.jpg", "8.jpg"]
     assert left[20:22] == ["50b.jpg", "53.jpg"]  # in the order of the files
     assert "is 32 x 24 x 3 uint8, unlike most images of" in model.provenance["skipped"][0][1]
+    succeeded("report", tmp_path / "m.zarr", "-o", tmp_path / "r.html", "-q")
+    assert (tmp_path / "r.html").read_text().count("<figure") > 4  # those drawn without samples
     said = succeeded("inspect", tmp_path / "m.zarr")
     assert said.count("skipped  ") == 10
     assert "... and 31 more (--json lists all)" in said
@@ -182,8 +184,10 @@ def test_grey_alone_makes_colours_of_one_size_fit(tmp_path, on_bad_file):
     np.testing.assert_allclose(model.explained_variance, same.explained_variance, rtol=1e-5)
     scores = np.asarray(model.transform(tmp_path))
     np.testing.assert_allclose(np.asarray(model.transform(f"{tmp_path}/[159].png")), scores[[1, 5, 9]], rtol=1e-4)
-    with pytest.raises(SourceError, match=r"several numbers of channels, .*; give --grey \(Preparation\(grey=True\)\)"):
+    with pytest.raises(SourceError, match=r"several sizes, .*--grey"):
         streampca.fit(tmp_path, n_components=3)
+    with pytest.raises(RequestError, match=r"grey needs 3 or 4 colour channels last; samples are 9 x 7\. Leave it out"):
+        streampca.fit(f"{tmp_path}/[048].png", n_components=1, preparation=Preparation(grey=True))
 
 
 def test_weights_and_labels_of_all_files_fit_those_that_are_left(both_ways):

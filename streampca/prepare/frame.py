@@ -77,13 +77,13 @@ class Frame:
         return out
 
     def row(self, image: Array) -> Array:
-        """One raw image, perhaps of another size (as `resize` allows), as a row of features, (p,)."""
-        row: Array = self._prepared(image[None])[0]
+        """One raw image, perhaps of another size (as `resize` allows) or grey among coloured ones, as a row, (p,)."""
+        row: Array = self._prepared(image[None], coloured=image.ndim == len(self.raw_shape))[0]
         return row
 
-    def _prepared(self, samples: Array) -> Array:
+    def _prepared(self, samples: Array, *, coloured: bool = True) -> Array:
         with np.errstate(invalid="ignore", over="ignore"):  # values that are not finite are named where they are used
-            features = self.features(self.preparation.apply(samples))
+            features = self.features(self.preparation.apply(samples, coloured=coloured))
             check_digits(features, samples.dtype)
             return self.normalized(self._scaled(features))[0]
 

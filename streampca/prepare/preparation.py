@@ -29,8 +29,8 @@ class Preparation:
     crop : sequence of (start, stop), optional
         Range kept of each leading axis of the sample, in pixels; negative ones count from the end, None is the edge.
     grey : bool, default=False
-        Weigh the last axis (3 or 4 colour channels) into one grey value; alpha is left out. Images that are grey stay
-        as they are.
+        Weigh the last axis (3 or 4 colour channels) into one grey value; alpha is left out. Grey images among coloured
+        ones, or where images are resized, stay as they are.
     resize : (height, width), optional
         Resample the first two axes to this size, smoothly, in float32. Images may then be of any size.
     bin : int, default=1
@@ -136,11 +136,11 @@ class Preparation:
             normalize=data.get("normalize"),
         )
 
-    def apply(self, samples: Array) -> Array:
-        """Make images of images, (m, *raw_shape) to (m, *prepared_shape): crop, grey, resize and bin."""
+    def apply(self, samples: Array, *, coloured: bool = True) -> Array:
+        """Make images of images, (m, *raw_shape) to (m, *prepared_shape): crop, grey (where coloured), resize, bin."""
         if self.crop is not None:
             samples = samples[(slice(None), *(slice(*pair) for pair in self.ranges(samples.shape[1:])))]
-        if self._weighs(samples.shape[1:]):
+        if coloured and self._weighs(samples.shape[1:]):
             samples = greyed(samples)
         if self.resize is not None:
             samples = resized(samples, self.resize)
@@ -154,8 +154,12 @@ class Preparation:
         weighted = self.grey or self.bin > 1 or self.scale is not None or self.normalize is not None
         return float_of(dtype) if weighted else dtype
 
-    def shape_of(self, raw_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Shape of a prepared sample.
+    def shape_of_image(self, raw_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape of a prepared image among others of more or fewer channels, of which grey ones need no `grey`."""
+        return self.of_images.shape_of(raw_shape, coloured=len(raw_shape) > 2)
+
+    def shape_of(self, raw_shape: tuple[int, ...], *, coloured: bool = True) -> tuple[int, ...]:
+        """Shape of a prepared sample; `grey` is for those that are coloured.
 
         Raises
         ------
@@ -166,7 +170,7 @@ class Preparation:
         if self.crop is not None:
             ranges = self.ranges(raw_shape)
             shape = (*(stop - start for start, stop in ranges), *raw_shape[len(ranges) :])
-        if self._weighs(shape):
+        if coloured and self._weighs(shape):
             shape = shape[:-1]
         if self.resize is not None:
             if len(shape) < 2:
@@ -207,7 +211,7 @@ class Preparation:
 
     def _weighs(self, shape: tuple[int, ...]) -> bool:
         """Whether `grey` has colours to weigh in samples of a shape; refuse what is neither colour nor grey."""
-        if not self.grey or (len(shape) == 2 and (self.resize is not None or shape[-1] not in CHANNELS)):
+        if not self.grey or (self.resize is not None and len(shape) == 2):
             return False
         if len(shape) < 2 or shape[-1] not in CHANNELS:
             raise RequestError(

@@ -47,7 +47,7 @@ class Prepared(Collection):
             raise RequestError(
                 'mask "valid" and scale "area" are read off a collection; give preparation.resolved(preparation, raw).'
             )
-        raw = raw.fitting(preparation.of_images.shape_of)
+        raw = raw.fitting(preparation.shape_of_image)
         if raw.mixed and preparation.resize is None and not (preparation.grey and raw.one_size):
             raw.read(slice(0, 0))  # refused by the reader, which can name two of them
             raise SourceError(mixed_sizes(raw.source, raw.sample_shape))
@@ -156,7 +156,7 @@ class Prepared(Collection):
         if shape == self.raw.sample_shape:
             return
         try:
-            made = self.preparation.of_images.shape_of(shape)
+            made = self.preparation.shape_of_image(shape)
         except RequestError as error:
             raise SourceError(f"{self.named(index)} does not fit its preparation: {error}") from None
         if made != self.sample_shape:
@@ -219,12 +219,13 @@ def check_raw(raw: Collection, preparation: Preparation, shape: tuple[int, ...],
         )
 
 
-def _fits(preparation: Preparation, shape: tuple[int, ...], fitted: tuple[int, ...]) -> bool:
+def _fits(preparation: Preparation, shape: tuple[int, ...], fitted: tuple[int, ...], *, coloured: bool = True) -> bool:
     """Whether raw samples of a shape are prepared to the shape of those of shape `fitted`, and may be."""
     if shape == fitted or not (preparation.resize is not None or (preparation.grey and shape[:2] == fitted[:2])):
         return shape == fitted
     try:
-        return preparation.of_images.shape_of(shape) == preparation.of_images.shape_of(fitted)
+        steps = preparation.of_images
+        return steps.shape_of(shape, coloured=coloured) == steps.shape_of(fitted)
     except RequestError:
         return False
 
@@ -237,7 +238,8 @@ def shape_like(preparation: Preparation, fitted: tuple[int, ...], shape: tuple[i
     RequestError
         If it does not take them.
     """
-    if not _fits(preparation, shape, fitted):
+    coloured = not (preparation.grey and len(shape) == 2 < len(fitted))
+    if not _fits(preparation, shape, fitted, coloured=coloured):
         raise RequestError(f"is {format_shape(shape)}, and the model was fitted on samples of {format_shape(fitted)}.")
     return fitted
 

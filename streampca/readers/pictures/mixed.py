@@ -121,14 +121,12 @@ class MixedImages(Collection):
     def read(self, rows: slice, features: slice | None = None) -> Array:
         """Refuse: images of several sizes make no rows; see `each`."""
         (one, shape), (other, others) = self._examples
-        typed, written = ["--resize 64x64"] * (not self.one_size), ["resize=(64, 64)"] * (not self.one_size)
-        if shape[2:] != others[2:]:
-            typed, written = [*typed, "--grey"], [*written, "grey=True"]
-        kinds = "numbers of channels" if self.one_size else "sizes"
+        colours = len(shape) != len(others) or shape[2:] != others[2:]
+        typed, written = (" --grey", ", grey=True") if colours else ("", "")
         leave = "leave out the others (--on-bad-file skip)" if self._offers else "leave out the others"
         raise SourceError(
-            f"{self.source} holds images of several {kinds}, e.g. {one} ({format_shape(shape)}) and {other} "
-            f"({format_shape(others)}); give {' '.join(typed)} (Preparation({', '.join(written)})), or {leave}."
+            f"{self.source} holds images of several sizes, e.g. {one} ({format_shape(shape)}) and {other} "
+            f"({format_shape(others)}); give --resize 64x64{typed} (Preparation(resize=(64, 64){written})), or {leave}."
         )
 
     def each(self, rows: slice, function: Callable[[int, Array], None]) -> None:
