@@ -53,6 +53,7 @@ def opening_of(config: CollectionConfig) -> Opening:
         "where": config.where,
         "on_bad_file": config.on_bad_file,
         "keep_orientation": config.keep_orientation,
+        "coordinates": config.coordinates,
     }
 
 

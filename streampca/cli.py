@@ -19,6 +19,7 @@ from .options import (
     asking,
     budgeting,
     count_or_all,
+    ignoring,
     keeping,
     one_or_list,
     opening,
@@ -246,7 +247,10 @@ def fit(source: tuple[str, ...], output: str, overwrite: bool, **given: Any) -> 
 @budgeting
 @click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
-def merge(parts: tuple[str, ...], output: str, memory: str | None, overwrite: bool, quiet: bool) -> None:
+@ignoring
+def merge(
+    parts: tuple[str, ...], output: str, memory: str | None, overwrite: bool, quiet: bool, ignore_coordinates: bool
+) -> None:
     """Make the model of a whole from those of its parts.
 
     PARTS are the models of all parts of a collection, as fit --part wrote them, in any order; or models of several
@@ -256,7 +260,8 @@ def merge(parts: tuple[str, ...], output: str, memory: str | None, overwrite: bo
     from .terminal import Progress, print_model
 
     with Progress(quiet=quiet) as listener:
-        model = merged(parts, output, memory=memory, overwrite=overwrite, listener=listener)
+        how: dict[str, Any] = {"memory": memory, "overwrite": overwrite, "listener": listener}
+        model = merged(parts, output, coordinates="ignore" if ignore_coordinates else "check", **how)
     print_model(_console(), model)
     click.echo(f"wrote {output}")
 

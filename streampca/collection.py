@@ -99,6 +99,8 @@ class Collection(abc.ABC):
         A value a sample, numbers or text, where labels were given on opening.
     opened : Opened or None
         How `open_collection` opened it.
+    compares_coordinates : bool
+        Whether `coordinates` are compared with a model's before it is applied.
     """
 
     source: str
@@ -112,6 +114,7 @@ class Collection(abc.ABC):
     reading: Mapping[str, str] | None = None
     labels: Array | None = None
     opened: Any = None
+    compares_coordinates: bool = True
 
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.sample_shape))
@@ -189,6 +192,11 @@ class Collection(abc.ABC):
     def coordinates(self) -> Mapping[str, Coordinate]:
         """Coordinates of the sample's own axes (lat, lon, wavelength ...), by name, where the source has them."""
         return {}
+
+    @property
+    def sample_axis(self) -> str | None:
+        """Name of the one axis that counts samples (time ...), where the source has one with a name."""
+        return None
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """Coordinates along the samples (time ...), n values each, by name, where the source has them."""

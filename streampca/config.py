@@ -79,6 +79,9 @@ class CollectionConfig(Section):
     where: str | None = Field(None, description="samples by label only, such as label=3")
     on_bad_file: Literal["error", "skip"] = Field("error", description="stop at a file that cannot be read, or skip it")
     keep_orientation: bool = Field(False, description="leave images as stored, whatever their orientation tags say")
+    coordinates: Literal["check", "ignore"] = Field(
+        "check", description="compare latitudes and the like with other files' and the model's, or take pixels by place"
+    )
 
 
 class PrepareConfig(Section):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ import numpy as np
 from .applying import lazy_components
 from .collection import Coordinate
 from .components import StoredComponents
+from .coordinates import Grid, Order, is_straight, order_of
 from .errors import ModelError, RequestError
 from .prepare import Preparation
 from .prepare.coordinates import prepared_coordinates
@@ -109,15 +110,16 @@ class Labelled:
             )
         return cls(array.transpose(*outer, inner), outer, (COMPONENT,))
 
-    def check_numbers(self) -> None:
-        """Refuse scores that say of themselves that they are not of the first components: they are taken for these."""
+    def numbered(self) -> Labelled:
+        """Scores in the order of their components' numbers, which must be those from 1 on."""
         given = self.array.coords.get(COMPONENT)
         if given is None or given.dims != (COMPONENT,) or given.dtype.kind not in "iuf":
-            return
+            return self
         numbers = given.values.tolist()
-        place = next((place for place, number in enumerate(numbers, 1) if number != place), None)
-        if place is None:
-            return
+        order = order_of(Coordinate(given.values), component_numbers(len(numbers))[COMPONENT])
+        if order is not None:
+            return self if is_straight(order) else replace(self, array=self.array.isel({COMPONENT: order}))
+        place = next(place for place, number in enumerate(numbers, 1) if number != place)
         if len(set(numbers)) == len(numbers) and all(number >= 1 and number % 1 == 0 for number in numbers):
             last = int(max(numbers))
             remedy = f"with zeros where left out: scores.reindex(component=range(1, {last + 1}), fill_value=0)"
@@ -138,6 +140,24 @@ class Labelled:
         }
 
     @property
+    def grid(self) -> Grid:
+        """The axes of one sample, by the model's names, and coordinates along them."""
+        return Grid(self.inner, self.coordinates)
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Lengths of the axes of one sample."""
+        return self.array.shape[len(self.outer) :]
+
+    def ordered(self, orders: Mapping[int, Order]) -> Labelled:
+        """Put the entries of axes of one sample, by their numbers, in other orders."""
+        places = {
+            self.array.dims[len(self.outer) + axis]: slice(None, None, -1) if is_straight(order[::-1]) else order
+            for axis, order in orders.items()  # turning an axis round copies nothing
+        }
+        return replace(self, array=self.array.isel(places)) if places else self
+
+    @property
     def outer_shape(self) -> tuple[int, ...]:
         """Lengths of the axes of samples."""
         return self.array.shape[: len(self.outer)]
@@ -156,7 +176,7 @@ class Labelled:
 
     def prepared_coordinates(self, preparation: Preparation) -> Mapping[str, Coordinate]:
         """The samples' own along the axes of prepared ones, by the model's names."""
-        return prepared_coordinates(preparation, self.coordinates, self.inner, self.array.shape[len(self.outer) :])
+        return prepared_coordinates(preparation, self.coordinates, self.inner, self.sample_shape)
 
     def named(
         self,
@@ -197,37 +217,6 @@ class Labelled:
         about: Mapping[Any, Any] = self.array.attrs if name is None else {"units": units} if units else {}
         coords: dict[Any, Any] = {**own, **known}
         return DataArray(result.reshape(shape), coords, whole, name=name or self.array.name, attrs=about)
-
-
-def check_directions(
-    given: Mapping[str, Coordinate], fitted: Mapping[str, Coordinate], samples: str, model: str
-) -> None:
-    """Refuse samples with an axis along which coordinates fall where those of a model rise, or rise where they fall.
-
-    Pixels are compared by position: fields from north to south have no meaningful scores along components from south
-    to north.
-
-    Raises
-    ------
-    ModelError
-        If there is one.
-    """
-    for name in sorted(given.keys() & fitted.keys()):
-        own, other = _direction(given[name]), _direction(fitted[name])
-        if own * other < 0:
-            ways = {1: "ascends", -1: "descends"}
-            raise ModelError(
-                f"{name} of {samples} {ways[own]} and that of {model} {ways[other]}; turn it with xarray's "
-                f"sortby({name!r}, ascending={other > 0}), or fit another model."
-            )
-
-
-def _direction(coordinate: Coordinate) -> int:
-    """1 where values ascend, -1 where they descend, 0 where they do neither, or are no numbers."""
-    values = np.asarray(coordinate.values)
-    if values.ndim != 1 or len(values) < 2 or values.dtype.kind not in "iuf":
-        return 0
-    return int((values[1:] > values[:-1]).all()) - int((values[1:] < values[:-1]).all())
 
 
 def dataset_of(model: Any, arrays: Mapping[str, Stored]) -> Dataset:

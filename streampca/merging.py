@@ -17,7 +17,8 @@ import numpy as np
 
 from .accumulate import Scatter
 from .blocks import Part
-from .collection import digest
+from .collection import Coordinate, digest
+from .coordinates import CHECK, CommonGrid, Grid, is_checked
 from .disk import expanded
 from .errors import ModelError, OutputError, RequestError
 from .events import BlockDone, Finished, Listener, PassFinished, PassStarted, Planned, check_listener, logged
@@ -43,6 +44,7 @@ def merge(
     *,
     memory: int | str | None = None,
     overwrite: bool = False,
+    coordinates: str = CHECK,
     listener: Listener = logged,
 ) -> PCAModel:
     """Make one model of the parts of a collection, as if it had been fitted whole; or of several collections.
@@ -58,6 +60,9 @@ def merge(
         Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
     overwrite : bool, default=False
         Replace a model that is there already.
+    coordinates : {"check", "ignore"}
+        Whether models must be of the same coordinates in the same order, or pixels correspond by place; see
+        `open_collection`. Models without coordinates are taken by place.
     listener : callable, optional
         Told what happens (`streampca.events`); by default warnings are logged.
 
@@ -70,7 +75,8 @@ def merge(
     Raises
     ------
     ModelError
-        If a part is missing, given twice, damaged, or was fitted to something else than the others.
+        If a part is missing, given twice, damaged, or was fitted to something else than the others, or to samples with
+        other coordinates.
     BudgetError
         If two scatter matrices, or one and the solver, do not fit the budget.
     OutputError
@@ -81,11 +87,12 @@ def merge(
     Reads 4 to 8 p^2 bytes a part. Memory: 16 p^2 bytes, and what the solver takes.
     """
     check_listener(listener)
-    began = time.perf_counter()
+    began, checked = time.perf_counter(), is_checked(coordinates)
     path, given = None if output is None else expanded(output), _given(parts)
     if path is not None:
         _check_output(path, given, overwrite=overwrite)
     pieces = _ordered([_Piece.of(item, number) for number, item in enumerate(given, 1)])
+    along = _common_coordinates(pieces, checked=checked)
     data, problem, request = _whole(pieces)
     budget = None if memory is None else parse_bytes(memory)
     plan = merge_plan(problem, replace(request, memory=budget, output=path is not None, scratch=None))
@@ -98,7 +105,7 @@ def merge(
     first = pieces[0].load()
     provenance = provenance_of(data, plan, found, seconds=time.perf_counter() - began, peak=meter.peak())
     numbers = numbers_of(found, first.sample_shape, first.mask, found.components)
-    model = replace(first, **numbers, provenance=provenance, name="the model")
+    model = replace(first, **numbers, coordinates=along, provenance=provenance, name="the model")
     if path is not None:
         model.save(path, overwrite=overwrite)
     listener(Finished("merge", time.perf_counter() - began))
@@ -150,6 +157,8 @@ class _Piece:
         What it shares with the others, by name.
     data : mapping
         What tells the data it is of from others.
+    grid : Grid
+        Of its prepared samples.
     """
 
     name: str
@@ -158,6 +167,7 @@ class _Piece:
     about: Mapping[str, Any]
     alike: Mapping[str, Any]
     data: Mapping[str, Any]
+    grid: Grid
 
     @classmethod
     def of(cls, source: str | PCAModel, number: int) -> _Piece:
@@ -175,7 +185,7 @@ class _Piece:
         if part is not None:
             alike |= {"parts": part.of, "n_samples": about["n_samples"], KIND: kind, **data}
         data |= {"n_samples": model.n_samples, "mean": _digest(model.mean), KIND: kind}
-        return cls(name, source, part, about, alike, data)
+        return cls(name, source, part, about, alike, data, Grid(model.sample_dims, model.coordinates))
 
     def load(self) -> PCAModel:
         """The model, its components on disk."""
@@ -255,6 +265,20 @@ def _ordered(pieces: list[_Piece]) -> list[_Piece]:
                     "leave one of them out, or fit it again as the other."
                 )
     return pieces if first.part is None else _all_parts(pieces, first.part.of)
+
+
+def _common_coordinates(pieces: list[_Piece], *, checked: bool) -> dict[str, Coordinate]:
+    """Coordinates that all pieces have.
+
+    Raises
+    ------
+    ModelError
+        If some differ, and are checked. A statistic cannot be put in another order: its probes belong to places.
+    """
+    common = CommonGrid(ModelError, checked=checked, fixed=range(len(pieces[0].grid.dims)))
+    for piece in pieces:
+        common.add(piece.grid, piece.name)
+    return common.coordinates
 
 
 def _all_parts(pieces: list[_Piece], of: int) -> list[_Piece]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from .accumulate import Accumulator
 from .compression import Compression, fitted_compression, measured_compression
+from .coordinates import CHECK
 from .disk import expanded
 from .errors import RequestError
 from .labelled import dataset_of
@@ -127,6 +128,7 @@ class PCAModel(Projector):
         against: Any = None,
         peak: float | None = None,
         memory: int | str | None = None,
+        coordinates: str = CHECK,
     ) -> Compression:
         """Bytes of scores and components against those of samples, and the error of reconstructions.
 
@@ -145,6 +147,8 @@ class PCAModel(Projector):
             times the scale; of fractions none is known.
         memory : int or str, optional
             Budget; half of what the machine allows by default.
+        coordinates : {"check", "ignore"}
+            As for `transform`.
 
         Returns
         -------
@@ -168,8 +172,9 @@ class PCAModel(Projector):
             if against is not None:
                 raise RequestError("against is given without samples; give the samples to be compared with it.")
             return fitted_compression(self, ladder, peak)
-        other = None if against is None else self.prepared(against)
-        return measured_compression(self, self.prepared(samples), other, ladder, peak=peak, memory=memory)
+        other = None if against is None else self.prepared(against, coordinates=coordinates)
+        given = self.prepared(samples, coordinates=coordinates)
+        return measured_compression(self, given, other, ladder, peak=peak, memory=memory)
 
     def to_xarray(self) -> Dataset:
         """The model as an `xarray.Dataset`: what is stored, under the same names, with coordinates and units.

@@ -67,6 +67,9 @@ def one_or_list(source: str | tuple[str, ...]) -> str | list[str]:
     return source if isinstance(source, str) else source[0] if len(source) == 1 else list(source)
 
 
+ignoring = click.option(
+    "--ignore-coordinates", is_flag=True, help="Take pixels by place, whatever latitudes and the like say."
+)
 opening = together(
     click.option("--key", help="Which array, where the source holds several."),
     click.option(
@@ -89,6 +92,7 @@ opening = together(
     click.option(
         "--keep-orientation", is_flag=True, help="Leave images as stored, whatever their orientation tags say."
     ),
+    ignoring,
 )
 preparing = together(
     click.option("--crop", metavar="RANGES", help="Keep these pixels, e.g. 10:100,20:200 or 5:-5."),
@@ -171,8 +175,9 @@ def opening_words(given: dict[str, Any]) -> list[str]:
     words += [("select", text) for text in given.get("select") or ()]
     if given.get("on_bad_file") == "skip":
         words.append(("on_bad_file", "skip"))
-    flags = ["--keep-orientation"] if given.get("keep_orientation") else []
-    return [*(word for name, text in words for word in (f"--{name.replace('_', '-')}", text)), *flags]
+    flags = [name for name in ("keep_orientation", "ignore_coordinates") if given.get(name)]
+    words += [(name, None) for name in flags]
+    return [word for name, text in words for word in (f"--{name.replace('_', '-')}", text) if word is not None]
 
 
 def _collection(source: str | tuple[str, ...], given: dict[str, Any]) -> dict[str, Any]:
@@ -188,6 +193,7 @@ def _collection(source: str | tuple[str, ...], given: dict[str, Any]) -> dict[st
         "where": given.get("where"),
         "on_bad_file": given.get("on_bad_file") or "error",
         "keep_orientation": given.get("keep_orientation", False),
+        "coordinates": "ignore" if given.get("ignore_coordinates") else "check",
     }
 
 

@@ -32,12 +32,15 @@ from .applying import (
 from .collection import Coordinate, unmasked
 from .components import StoredComponents
 from .compression import Compression, written_compression
+from .coordinates import CHECK, IGNORE, Grid, Order, is_checked, orders_between
 from .disk import expanded
 from .errors import ModelError, RequestError
 from .events import Listener, check_listener, silent
-from .labelled import COMPONENT, Labelled, check_directions, component_numbers, is_labelled, units_of
+from .labelled import COMPONENT, Labelled, component_numbers, is_labelled, units_of
 from .prepare import Frame, Preparation, Prepared, check_raw, given_shape, shape_like
+from .prepare.coordinates import raw_orders
 from .readers import Collection, check_reading, open_collection
+from .readers.views.reordered import Reordered
 from .subspace import Subspace, working_dtype
 from .trust import null_directions
 
@@ -121,7 +124,7 @@ class Projector:
 
     # -- arrays
 
-    def transform(self, samples: Any, *, whiten: bool = False) -> Any:
+    def transform(self, samples: Any, *, whiten: bool = False, coordinates: str = CHECK) -> Any:
         """Scores of samples along the components.
 
         Parameters
@@ -133,6 +136,9 @@ class Projector:
         whiten : bool, default=False
             Divide by the standard deviation along each component. Scores along null components, whose variance is
             no more than rounding, are then 0.
+        coordinates : {"check", "ignore"}
+            Whether the coordinates of samples must be those of the model, in any order, or pixels are taken by place;
+            see `open_collection`. Samples or models without coordinates are taken by place.
 
         Returns
         -------
@@ -144,15 +150,16 @@ class Projector:
         ------
         ModelError
             If the samples are not of the raw shape or kind the model was fitted on, some but not all of their axes have
-            the model's names, or by their coordinates an axis runs the other way.
+            the model's names, or their coordinates are other than the model's.
         DataError
             If a feature of a sample is NaN or infinite; where the result is lazy, when it is computed.
         """
         k, units = self.n_components, None if whiten else units_of(self, self.preparation)
         scores = _Result((COMPONENT,), (k,), "scores", component_numbers(k), units)
-        return self._mapped(samples, partial(scores_of, self.subspace, whiten=whiten), scores)
+        function = partial(scores_of, self.subspace, whiten=whiten)
+        return self._mapped(samples, function, scores, coordinates=coordinates)
 
-    def inverse_transform(self, scores: Any, *, whiten: bool = False) -> Any:
+    def inverse_transform(self, scores: Any, *, whiten: bool = False, coordinates: str = CHECK) -> Any:
         """Images from scores: ``mean + scores @ components``.
 
         Parameters
@@ -161,6 +168,8 @@ class Projector:
             Scores along the first j components, j <= k.
         whiten : bool
             Whether the scores were whitened.
+        coordinates : {"check", "ignore"}
+            Whether to go by the components' numbers where scores have them, or by place.
 
         Returns
         -------
@@ -177,7 +186,7 @@ class Projector:
         """
         if is_labelled(scores):
             given = Labelled.scores(scores)
-            given.check_numbers()
+            given = given.numbered() if is_checked(coordinates) else given
             images = self.inverse_transform(given.values, whiten=whiten)
             units = units_of(self, replace(self.preparation, scale=None))
             return given.named(images, self.sample_dims, self.coordinates, name="images", units=units)
@@ -195,12 +204,12 @@ class Projector:
             return map_rows(scores.rechunk({1: -1}), function, shape=self.sample_shape, dtype=dtype, named=named)
         return applied(function, unmasked(np.asanyarray(scores)), named)
 
-    def reconstruct(self, samples: Any, n_components: int | None = None) -> Any:
+    def reconstruct(self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK) -> Any:
         """Samples projected on the first components and back: what the model keeps of them.
 
         Parameters
         ----------
-        samples
+        samples, coordinates
             As for `transform`.
         n_components : int, optional
             How many components to use; all by default.
@@ -209,28 +218,29 @@ class Projector:
         -------
         ndarray, dask array or DataArray of shape (n, *sample_shape)
             Prepared images, scale and normalize undone; NaN outside the mask. A DataArray keeps its coordinates, cut
-            or averaged as the pixels are; those of the samples fitted stand where it has none.
+            or averaged as the pixels are, in the model's order; those of the samples fitted stand where it has none.
         """
-        return self._images(samples, partial(reconstructions_of, self._first(n_components), frame=self.frame))
+        function = partial(reconstructions_of, self._first(n_components), frame=self.frame)
+        return self._images(samples, function, coordinates)
 
-    def residual(self, samples: Any, n_components: int | None = None) -> Any:
+    def residual(self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK) -> Any:
         """What reconstruction leaves of samples: each prepared sample less its reconstruction.
 
         Parameters and shapes are those of `reconstruct`, in the same units: the two add up to the prepared samples
         before they are scaled and normalized.
         """
-        return self._images(samples, partial(residuals_of, self._first(n_components), frame=self.frame))
+        return self._images(samples, partial(residuals_of, self._first(n_components), frame=self.frame), coordinates)
 
-    def reconstruction_error(self, samples: Any, n_components: int | None = None) -> Any:
+    def reconstruction_error(self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK) -> Any:
         """Squared distance of each prepared sample from its reconstruction, shape (n,), float64.
 
         In features as analysed: inside the mask, scaled and normalized.
         Over the samples fitted it averages to (n - 1)/n times the sum of the variances left out.
         """
         errors = _Result((), (), "reconstruction_error", dtype=np.float64)
-        return self._mapped(samples, partial(errors_of, self._first(n_components)), errors)
+        return self._mapped(samples, partial(errors_of, self._first(n_components)), errors, coordinates=coordinates)
 
-    def hotelling_t2(self, samples: Any, n_components: int | None = None) -> Any:
+    def hotelling_t2(self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK) -> Any:
         """Hotelling's T2 of each sample, shape (n,), float64: how far out it lies along the components.
 
         The sum of its squared scores, each over its component's variance; components whose variance is rounding are
@@ -238,7 +248,7 @@ class Projector:
         `reconstruction_error`'s.
         """
         distances = _Result((), (), "hotelling_t2", dtype=np.float64)
-        return self._mapped(samples, partial(t2_of, self._first(n_components)), distances)
+        return self._mapped(samples, partial(t2_of, self._first(n_components)), distances, coordinates=coordinates)
 
     def _first(self, asked: int | None) -> Subspace:
         if asked is None:
@@ -252,10 +262,10 @@ class Projector:
             raise RequestError(f"n_components={asked!r} is no whole number between 1 and {most}, what {self.name} has.")
         return self.subspace.first(count)
 
-    def _images(self, samples: Any, function: RowMap) -> Any:
+    def _images(self, samples: Any, function: RowMap, coordinates: str) -> Any:
         """Images made of samples that are not normalized yet."""
         images = _Result(self.sample_dims, self.sample_shape, coordinates=self.coordinates)
-        return self._mapped(samples, function, images, self.preparation.unnormalized)
+        return self._mapped(samples, function, images, self.preparation.unnormalized, coordinates=coordinates)
 
     def _mapped(
         self,
@@ -264,15 +274,18 @@ class Projector:
         result: _Result,
         preparation: Preparation | None = None,
         source: str | None = None,
+        *,
+        coordinates: str,
     ) -> Any:
         """Map prepared rows of whatever was given: numpy at once, the rest lazily; named where samples have names."""
-        preparation = preparation or self.preparation
+        preparation, checked = preparation or self.preparation, is_checked(coordinates)
         if is_labelled(samples):
             given = Labelled.samples(samples, self.sample_dims, self.raw_shape)
-            check_directions(given.coordinates, self.coordinates, "the DataArray", self.name)
-            made = self._mapped(given.values, function, result, preparation, "the DataArray")
-            coordinates = {**result.coordinates, **given.prepared_coordinates(preparation)}
-            return given.named(made, result.dims, coordinates, name=result.name, units=result.units)
+            if checked:
+                given = given.ordered(self._orders_of(given.grid, given.sample_shape, "the DataArray"))
+            made = self._mapped(given.values, function, result, preparation, "the DataArray", coordinates=IGNORE)
+            along = {**result.coordinates, **given.prepared_coordinates(preparation)}
+            return given.named(made, result.dims, along, name=result.name, units=result.units)
         if isinstance(samples, (np.ndarray, da.Array)):
             if any(math.isnan(length) for length in samples.shape):
                 raise ModelError("the dask array has chunks of unknown size; call its compute_chunk_sizes() first.")
@@ -282,11 +295,22 @@ class Projector:
             kind = "numpy" if isinstance(samples, np.ndarray) else "dask"
             named = partial(_numbered, source=source or f"{kind} array")
             return map_array(samples, frame, function, result.shape, dtype, named)
-        collection = self.prepared(samples, preparation)
+        collection = self.prepared(samples, preparation, coordinates=coordinates)
         dtype = result.dtype or working_dtype(collection.dtype, self.components.dtype)
         return map_collection(collection, function, shape=result.shape, dtype=dtype)
 
-    def prepared(self, source: Any, preparation: Preparation | None = None) -> Prepared:
+    def _orders_of(self, grid: Grid, shape: tuple[int, ...], subject: str) -> dict[int, Order]:
+        """The order along each axis in which raw samples of a shape lie on the model's grid; see `raw_orders`."""
+        steps = self.preparation.of_images
+        try:
+            fits = steps.shape_of(shape) == self.sample_shape
+        except RequestError:
+            fits = False
+        if not fits:  # which is said, with the shapes, where samples are prepared
+            return {}
+        return raw_orders(steps, grid, shape, Grid(self.sample_dims, self.coordinates), subject, self.name)
+
+    def prepared(self, source: Any, preparation: Preparation | None = None, *, coordinates: str = CHECK) -> Prepared:
         """Open a raw collection as this model sees it; see `open_collection` for what can be opened.
 
         Parameters
@@ -295,21 +319,24 @@ class Projector:
             Raw samples.
         preparation : Preparation, optional
             Some of the model's steps only; all by default.
+        coordinates : {"check", "ignore"}
+            As for `transform`.
 
         Raises
         ------
         ModelError
-            If it is not of the raw shape and kind the model was fitted on, an axis runs the other way, or it is of
+            If it is not of the raw shape and kind the model was fitted on, or not on its grid, or it is of
             image files and was opened to be read in another way than those.
         """
-        raw: Collection = open_collection(source, like=self)
+        raw: Collection = open_collection(source, coordinates=coordinates, like=self)
         check_reading(raw, self.provenance, self.name)
         raw = raw.fitting(partial(shape_like, self.preparation, self.raw_shape))
         check_raw(raw, self.preparation, self.raw_shape, self.raw_kind, self.name)
-        prepared = Prepared(raw, preparation or self.preparation)
-        if self.coordinates:
-            check_directions(prepared.coordinates, self.coordinates, raw.source, self.name)
-        return prepared
+        if raw.compares_coordinates and raw.axes is not None:
+            grid = Grid(raw.axes, raw.coordinates if self.coordinates else {})
+            orders = self._orders_of(grid, raw.sample_shape, raw.source)
+            raw = Reordered(raw, orders) if orders else raw
+        return Prepared(raw, preparation or self.preparation)
 
     # -- files
 
@@ -323,12 +350,14 @@ class Projector:
         overwrite: bool = False,
         checkpoint: str | None = None,
         checkpoint_every: float = 30.0,
+        coordinates: str = CHECK,
         listener: Listener = silent,
     ) -> None:
         """Write the scores of a collection to ``.zarr``, ``.npy`` or ``.csv`` within a memory budget.
 
         Rows are in the collection's order; Zarr and csv carry the samples' names where they have any. With a folder
         `checkpoint`, progress is recorded there every so many seconds, and after a kill the same call goes on.
+        `coordinates` is as for `transform`.
 
         Raises
         ------
@@ -340,7 +369,8 @@ class Projector:
         check_listener(listener)
         how: dict[str, Any] = {"whiten": whiten, "memory": memory, "overwrite": overwrite, "listener": listener}
         how |= {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every}
-        write_scores(self.subspace, self.frame, self.prepared(source), expanded(path), model=self.name, **how)
+        collection = self.prepared(source, coordinates=coordinates)
+        write_scores(self.subspace, self.frame, collection, expanded(path), model=self.name, **how)
 
     def write_reconstruction(
         self,
@@ -355,6 +385,7 @@ class Projector:
         overwrite: bool = False,
         checkpoint: str | None = None,
         checkpoint_every: float = 30.0,
+        coordinates: str = CHECK,
         listener: Listener = silent,
     ) -> Compression:
         """Write images reconstructed from a collection, or from its scores, to ``.zarr`` or ``.npy`` within a budget.
@@ -385,14 +416,14 @@ class Projector:
             together with `from_patches`, which takes and fills arrays on disk.
         """
         check_listener(listener)
-        raw, subspace = open_collection(source, like=self), self._first(n_components)
+        raw, subspace = open_collection(source, coordinates=coordinates, like=self), self._first(n_components)
         from_scores = raw.sample_shape == (self.n_components,) != self.raw_shape
         if from_scores and residual:
             raise RequestError(
                 f"{raw.source} holds scores, which do not say what is left of the samples; give the samples "
                 "themselves for --residual (residual=True)."
             )
-        collection = raw if from_scores else self.prepared(raw, self.preparation.unnormalized)
+        collection = self._ordered_scores(raw) if from_scores else self.prepared(raw, self.preparation.unnormalized)
         how: dict[str, Any] = {"memory": memory, "overwrite": overwrite, "listener": listener}
         how |= {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every, "residual": residual}
         own = (
@@ -404,6 +435,15 @@ class Projector:
         how["whitened"] = bool(raw.attributes.get("whiten", whiten)) if from_scores else None
         squares = write_images(subspace, self.frame, collection, expanded(path), model=self.name, **how)
         return written_compression(self, collection, len(subspace.components), squares)
+
+    def _ordered_scores(self, scores: Collection) -> Collection:
+        """Scores in the order of the model's components, by their numbers where they have them."""
+        axes = scores.axes or ()
+        if not scores.compares_coordinates or axes != (COMPONENT,):
+            return scores
+        wanted = Grid(axes, component_numbers(self.n_components))
+        orders = orders_between(Grid(axes, scores.coordinates), wanted, scores.source, self.name, RequestError)
+        return Reordered(scores, orders) if orders else scores
 
 
 def _numbered(index: int, source: str) -> str:

@@ -226,10 +226,12 @@ def write_model(
 def _write_array(group: zarr.Group, name: str, array: Stored) -> None:
     values = np.asarray(array.values)
     chunks, shards = _cut(values.shape, values.dtype.itemsize)
+    is_text = values.dtype.kind == "U"  # of no width of its own: Zarr has no settled type for fixed ones
+    values = values.astype(object) if is_text else values
     made = group.create_array(
         name,
         shape=values.shape,
-        dtype=values.dtype,
+        dtype="string" if is_text else values.dtype,
         chunks=chunks,
         shards=shards,
         compressors=CHECKED,
@@ -352,7 +354,9 @@ def read_pca(path: str, memory: int) -> dict[str, Any]:
         "n_samples": int(arrays["n_samples"]),
         **{name: float(arrays[name]) if name in arrays else None for name in SCALARS},
         "coordinates": {
-            name: Coordinate(arrays[name], dict(opened.array(name).attrs)) for name in dims if name in arrays
+            name: Coordinate(_texts_or_numbers(arrays[name]), dict(opened.array(name).attrs))
+            for name in dims
+            if name in arrays
         },
         "sample_dims": dims,
         **raw,
@@ -361,6 +365,10 @@ def read_pca(path: str, memory: int) -> dict[str, Any]:
         "provenance": provenance,
         "name": path,
     }
+
+
+def _texts_or_numbers(values: Array) -> Array:
+    return np.array(values.tolist(), np.str_) if values.dtype.kind in "OT" else values
 
 
 def _shapes(opened: OpenModel) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:

@@ -75,7 +75,7 @@ FULL = {
     "collection": {
         "source": ["a", "b"], "key": "no", "sample_axes": [1, "x"], "select": {0: 3, "c": (1, 2), "0": -1},
         "patches": {"size": (4, 5), "step": (2, 3)}, "samples": [0, None, 2], "labels": "t.csv:kind",
-        "where": "label!=on", "on_bad_file": "skip", "keep_orientation": True,
+        "where": "label!=on", "on_bad_file": "skip", "keep_orientation": True, "coordinates": "ignore",
     },
     "model": "m.zarr",
     "prepare": {

@@ -269,7 +269,8 @@ def test_coordinates_of_several_axes_are_repeated_over_samples():
                 "member": ["a", "b"]},
     )  # fmt: skip
     collection = open_collection(array)
-    assert list(collection.sample_coordinates()) == ["time"]
+    assert list(collection.sample_coordinates()) == ["time", "member"]
+    assert collection.sample_coordinates()["member"].values.tolist() == ["a"] * 3 + ["b"] * 3
     time = collection.sample_coordinates()["time"]
     again = xarray.decode_cf(xarray.Dataset({"t": ("n", time.values, dict(time.attributes))}))
     np.testing.assert_array_equal(again.t.values, np.tile(array.time.values, 2))

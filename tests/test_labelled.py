@@ -144,14 +144,22 @@ def test_names_of_other_axes_and_steps_that_change_them():
     np.testing.assert_array_equal(model.transform(by_name), model.transform(x))
 
 
-def test_fields_from_north_to_south_are_not_taken_for_others(field, model):
+def test_fields_from_north_to_south_are_put_in_order(field, model):
     turned = field.sortby("lat", ascending=False)
+    xr.testing.assert_identical(model.transform(turned), model.transform(field))
+    left = (turned - model.reconstruct(turned)).sortby("lat")  # by the coordinates that both have
+    xr.testing.assert_allclose(left, model.residual(field).transpose(*field.dims))
     collection = streampca.open_collection(turned, sample_axes=("lat", "lon"))
-    for samples, name in ((turned, "the DataArray"), (collection, "xarray")):
-        with pytest.raises(ModelError, match=rf"lat of .*{name}.* descends .* sortby\('lat', ascending=True\)"):
-            model.transform(samples)
-    again = turned.sortby("lat", ascending=True)  # as the message says
-    np.testing.assert_array_equal(model.transform(again), model.transform(field))
+    np.testing.assert_array_equal(model.transform(collection), model.transform(field))
+
+
+def test_scores_in_another_order_are_put_in_order(field, model):
+    scores = model.transform(field)
+    xr.testing.assert_identical(
+        model.inverse_transform(scores.isel(component=[2, 0, 1])), model.inverse_transform(scores)
+    )
+    by_place = model.inverse_transform(scores.isel(component=[2, 0, 1]), coordinates="ignore")
+    np.testing.assert_array_equal(by_place, model.inverse_transform(scores.values[:, [2, 0, 1]]))
 
 
 def test_scores_of_some_components_are_not_taken_for_the_first(field, model):
@@ -196,17 +204,24 @@ def test_axes_of_other_names_are_told_apart_by_place(field, model):
     other = field.transpose("time", "lat", "lon").rename(lat="latitude", lon="longitude")
     np.testing.assert_array_equal(model.transform(other), model.transform(field))
     np.testing.assert_array_equal(model.reconstruct(other)["lat"], field["lat"])
-    with pytest.raises(ModelError, match="lat of the DataArray descends"):
-        model.transform(other.sortby("latitude", ascending=False))
+    turned = other.sortby("latitude", ascending=False)
+    np.testing.assert_array_equal(model.transform(turned), model.transform(field))
+    with pytest.raises(ModelError, match="lat of the DataArray is -59 degrees_north in place 1 and that of"):
+        model.transform(other.assign_coords(latitude=other["latitude"] + 1))
 
 
 def test_images_bear_the_coordinates_of_their_samples(field, model, tmp_path):
     moved = field.assign_coords(lat=field["lat"] + 10)
-    for found in (model.reconstruct(moved), model.residual(moved)):
+    with pytest.raises(
+        ModelError, match=r"lat of the DataArray is -50 degrees_north in place 1 .* \(coordinates='ignore'\)"
+    ):
+        model.reconstruct(moved)
+    by_place = {"coordinates": "ignore"}
+    for found in (model.reconstruct(moved, **by_place), model.residual(moved, **by_place)):
         xr.testing.assert_identical(found["lat"].drop_vars("run"), moved["lat"].drop_vars("run"))
-    assert (moved - model.reconstruct(moved)).sizes == field.sizes
+    assert (moved - model.reconstruct(moved, **by_place)).sizes == field.sizes
     np.testing.assert_array_equal(model.reconstruct(moved.drop_vars("lat"))["lat"], field["lat"])  # of those fitted
-    collection = streampca.open_collection(moved, sample_axes=("lat", "lon"))
+    collection = streampca.open_collection(moved, sample_axes=("lat", "lon"), coordinates="ignore")
     model.write_reconstruction(collection, tmp_path / "i.zarr")
     with xr.open_zarr(tmp_path / "i.zarr") as written:
         np.testing.assert_array_equal(written["lat"], moved["lat"])
@@ -217,7 +232,10 @@ def test_coordinates_are_cut_and_averaged_as_the_pixels_are(field):
     collection = streampca.open_collection(sea, sample_axes=("lat", "lon"))
     steps = streampca.Preparation(crop=((0, 2), (2, 8)), bin=2)
     model = streampca.fit(collection, n_components=2, preparation=steps, memory="128MiB")
-    found = model.reconstruct(sea.assign_coords(lon=sea["lon"] + 5))
+    moved = sea.assign_coords(lon=sea["lon"] + 5)
+    with pytest.raises(ModelError, match="lon of the DataArray is 80 in place 1 and that of the model 75; "):
+        model.reconstruct(moved)
+    found = model.reconstruct(moved, coordinates="ignore")
     np.testing.assert_array_equal(found["lat"], [sea["lat"][:2].mean()])
     np.testing.assert_array_equal(found["lon"], np.array([75.0, 135, 195]) + 5)
     assert found["lat"].attrs["units"] == "degrees_north"

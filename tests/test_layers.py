@@ -33,7 +33,7 @@ planning resumable
 bill components rates checkpoint trust views
 readers prepare accumulate solve execute subspace outputs panels
 integrity
-config tiling sinks
+config tiling sinks coordinates
 request blocks boxes collection products windows
 notebook
 stopping units lanes

@@ -1,4 +1,4 @@
-"""Coordinates of a sample's axes, taken through the steps that change its pixels."""
+"""Coordinates of a sample's axes, taken through the steps that change its pixels, and compared with a model's."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..collection import Coordinate
+from ..coordinates import CommonGrid, Grid, Order, is_straight, order_of
+from ..errors import ModelError
 from .preparation import Preparation
 
 Array = npt.NDArray[Any]
@@ -40,6 +42,64 @@ def prepared_coordinates(
             if values is not None:
                 made[name] = Coordinate(values, known[name].attributes)
     return made
+
+
+def raw_orders(
+    preparation: Preparation, raw: Grid, raw_shape: tuple[int, ...], fitted: Grid, subject: str, model: str
+) -> dict[int, Order]:
+    """Find the order of raw samples' entries along each axis in which they are prepared to a model's grid.
+
+    Along an axis whose pixels are cut or merged, entries are taken as they are or from the last to the first: of
+    others, it is not known which raw pixels a prepared one was made of.
+
+    Parameters
+    ----------
+    preparation : Preparation
+        Of the model.
+    raw, raw_shape : Grid, tuple of int
+        Of raw samples.
+    fitted : Grid
+        Of the model's prepared samples.
+    subject, model : str
+        What messages call the samples and the model.
+
+    Returns
+    -------
+    dict of int to ndarray of int
+        See `orders_between`.
+
+    Raises
+    ------
+    ModelError
+        If there is no such order.
+    """
+    known, dims = dict(raw.coordinates), raw.dims[: len(fitted.dims)]
+    changed = [axis for axis in range(len(dims)) if _changes(preparation, axis, raw_shape)]
+    orders: dict[int, Order] = {}
+    for axis in changed:
+        name, their = dims[axis], fitted.coordinates.get(fitted.dims[axis])
+        if name in known and their is not None:
+            back = known[name]._replace(values=np.asarray(known[name].values)[::-1])
+            straight, turned = (
+                prepared_coordinates(preparation, {name: each}, dims, raw_shape).get(name)
+                for each in (known[name], back)
+            )
+            if _agrees(turned, their, name) and not _agrees(straight, their, name):
+                known[name], orders[axis] = back, np.arange(raw_shape[axis])[::-1]
+    common = CommonGrid(ModelError, fixed=changed)
+    common.add(fitted, model)
+    return orders | common.add(Grid(dims, prepared_coordinates(preparation, known, dims, raw_shape)), subject)
+
+
+def _agrees(one: Coordinate | None, other: Coordinate, name: str) -> bool:
+    return one is not None and is_straight(order_of(one, other, name))
+
+
+def _changes(preparation: Preparation, axis: int, raw_shape: tuple[int, ...]) -> bool:
+    """Return whether pixels along an axis are cut or merged."""
+    ranges = preparation.ranges(raw_shape)
+    merged = axis < 2 and (preparation.resize is not None or preparation.bin > 1)
+    return merged or (axis < len(ranges) and ranges[axis] != (0, raw_shape[axis]))
 
 
 def _prepared(preparation: Preparation, axis: int, values: Array, raw_shape: tuple[int, ...]) -> Array | None:

@@ -57,6 +57,7 @@ class Prepared(Collection):
         self.mask, self._n_features = self.frame.mask, self.frame.n_features
         self.dtype = preparation.dtype_of(raw.dtype)
         self.skipped, self.kept, self.labels, self.reading = raw.skipped, raw.kept, raw.labels, raw.reading
+        self.compares_coordinates = raw.compares_coordinates
         one_by_one = raw.mixed or (raw.chunks.samples == 1 and raw.chunks.features == raw.n_features)
         self._by_image = (preparation.resize is not None or raw.mixed) and one_by_one
         if raw.axes is not None and len(raw.axes) >= len(self.sample_shape):
@@ -106,6 +107,11 @@ class Prepared(Collection):
         """Of the prepared sample's axes: cut, resampled or averaged as the pixels are."""
         raw = self.raw
         return prepared_coordinates(self.preparation, raw.coordinates, raw.axes or (), raw.sample_shape)
+
+    @property
+    def sample_axis(self) -> str | None:
+        """As the raw collection says."""
+        return self.raw.sample_axis
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """As the raw collection says."""

@@ -14,6 +14,7 @@ Whatever holds a collection must pass `streampca.testing.CollectionContract`.
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from importlib.metadata import entry_points
 from typing import Any, TypedDict
 
 from ..collection import Chunks, Collection, file_state
+from ..coordinates import CHECK, is_checked
 from ..disk import expanded
 from ..errors import ChangedError, RequestError, SourceError, without_secrets
 from ..events import Listener, check_listener, silent
@@ -64,6 +66,7 @@ class Opening(TypedDict, total=False):
     where: str | None
     on_bad_file: str
     keep_orientation: bool
+    coordinates: str
     listing: str | os.PathLike[str] | None
 
 
@@ -109,7 +112,13 @@ FORMATS: list[Format] = [
     Format("hdf5", sniff.is_hdf5, ".hdf5", "open_hdf5"),
     Format("netcdf", sniff.is_netcdf3, ".netcdf", "open_netcdf"),
     Format("fits", sniff.is_fits, ".fits", "open_fits"),
-    Format("joined", sniff.is_several, ".joined", "open_joined", options=("on_bad_file", "opened", "reading")),
+    Format(
+        "joined",
+        sniff.is_several,
+        ".joined",
+        "open_joined",
+        options=("on_bad_file", "coordinates", "opened", "reading"),
+    ),
     Format(
         "images",
         sniff.is_files,
@@ -138,6 +147,7 @@ def open_collection(
     where: str | None = None,
     on_bad_file: str = "error",
     keep_orientation: bool = False,
+    coordinates: str = CHECK,
     listing: str | os.PathLike[str] | None = None,
     like: Any = None,
     listener: Listener = silent,
@@ -174,6 +184,11 @@ def open_collection(
         make them fit, not on opening.
     keep_orientation : bool, default=False
         Leave images as they are stored, whatever their orientation tags (Exif, TIFF) say; by default they are turned.
+    coordinates : {"check", "ignore"}
+        Whether the coordinates of a sample's axes (latitudes, wavelengths, labels ...) are compared by value, those of
+        files that are joined with the first file's, and later those of the collection with a model's: samples that
+        have the same coordinates in another order are put in order, samples on another grid are refused. With
+        "ignore", pixels correspond by their places.
     listing : path, optional
         Where to keep the table of a folder's files, for the next time.
     like : PCAModel, optional
@@ -206,17 +221,23 @@ def open_collection(
         "where": where,
         "on_bad_file": on_bad_file,
         "keep_orientation": keep_orientation,
+        "coordinates": coordinates,
     }
+    checked = is_checked(coordinates)
     if isinstance(source, Collection):
         _refuse_late(source, given)
     further = {
         "on_bad_file": on_bad_file,
+        "coordinates": coordinates,
         "listing": None if listing is None else expanded(listing),
         "listener": listener,
         "opened": _opened,
         "reading": _reading(like, keep_orientation=keep_orientation),
     }
     collection = _opened(source, {"key": key, "sample_axes": sample_axes, "select": select}, further)
+    if not checked and collection.compares_coordinates:
+        collection = copy.copy(collection)  # it may be the caller's own
+        collection.compares_coordinates = False
     made = composed(collection, sample_axes=sample_axes, patches=patches, samples=samples, labels=labels, where=where)
     if made is not source:
         before = source.opened if isinstance(source, Collection) else None

@@ -40,7 +40,7 @@ from .stored import cf
 from .stored.array import ArrayCollection, StoredArray
 from .stored.axes import Axis, Box, Selection, lengths
 from .stored.bytes import Files, PlainFile
-from .stored.coordinates import MOST_VALUES
+from .stored.coordinates import MOST_TEXTS, MOST_VALUES
 from .stored.flat import FlatArray
 from .stored.pieces import largest_piece, pieces_of
 from .stored.reopening import Reopening
@@ -153,6 +153,11 @@ class Hdf5Array(Reopening, StoredArray):
                     continue
                 if dtype_of(scale, label).kind in "iuf" and not _is_bare(scale):
                     found[name] = cf.decoded(scale[...], attributes_of(scale), label)
+                elif h5py.check_string_dtype(scale.dtype) is not None and scale.size <= MOST_TEXTS:
+                    found[name] = Coordinate(
+                        np.array(scale.asstr("utf-8", "replace")[...], np.str_),
+                        {key: cf.plain_value(value) for key, value in attributes_of(scale).items()},
+                    )
         return found
 
     def read_into(self, box: Box, out: Array) -> None:

@@ -5,6 +5,7 @@ Files of images, a sample each, are a collection by themselves (`images.py`).
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections import OrderedDict
@@ -28,6 +29,7 @@ from ..collection import (
     group_size,
     span_of,
 )
+from ..coordinates import CHECK, IGNORE, CommonGrid, Grid, Order, is_checked, one_after_another
 from ..errors import SourceError, StreampcaError, without_secrets
 from ..events import silent
 from ..units import MIB, format_shape
@@ -41,8 +43,11 @@ from .stored.bytes import state_of
 from .stored.coordinates import MOST_VALUES
 from .stored.reopening import Reopening
 from .stored.runs import fill, piece_bytes
+from .views.reordered import Reordered
 
 T = TypeVar("T")
+
+_log = logging.getLogger("streampca")
 
 # Parts kept open, each with a file or two and what it decoded last (HDF5 keeps chunks): as many as hold this together.
 _OPEN, _HELD = 32, 8 * MIB
@@ -57,6 +62,7 @@ def open_joined(
     sample_axes: Sequence[Axis] | None = None,
     select: Selection | None = None,
     on_bad_file: str = "error",
+    coordinates: str = CHECK,
     opened: Callable[..., Collection],
     reading: Reading = Reading(),  # noqa: B008 - frozen
 ) -> Collection:
@@ -70,6 +76,8 @@ def open_joined(
         As for `open_collection`, for each.
     on_bad_file : {"error", "skip"}
         What a file does that cannot be opened, or is unlike most: end the run, or be left out.
+    coordinates : {"check", "ignore"}
+        Whether the coordinates of files must be the same, in any order, or pixels are taken by place.
     opened : callable
         ``opened(path, options=..., further=...) -> Collection`` opens one of them; it pickles.
     reading : Reading
@@ -83,7 +91,8 @@ def open_joined(
     files = _listing(source)
     label = source if isinstance(source, str) else f"a list of {len(files)} files"
     options = {"key": key, "sample_axes": sample_axes, "select": select}
-    return joined(files, label, options, opened, reading, skip=on_bad_file == "skip")
+    checked = is_checked(coordinates)
+    return joined(files, label, options, opened, reading, skip=on_bad_file == "skip", checked=checked)
 
 
 def joined(
@@ -94,13 +103,16 @@ def joined(
     reading: Reading,
     *,
     skip: bool,
+    checked: bool = True,
 ) -> Joined:
     """Open every file of a listing, by `opened` with `options`, and put them one after another; see `open_joined`."""
     if not len(files):
         raise SourceError(f"{label} holds no files; give at least one.")
     # A part that is one image file has nothing to list, to leave out or to tell a listener of.
     further = {"on_bad_file": "error", "opened": opened, "listing": None, "listener": silent, "reading": reading}
-    return Joined(files, partial(opened, options=options, further=further), source=label, skip=skip)
+    further["coordinates"] = CHECK if checked else IGNORE
+    opener = partial(opened, options=options, further=further)
+    return Joined(files, opener, source=label, skip=skip, checked=checked)
 
 
 # What the parts of one collection have in common: the shape of a sample, its dtype and the names of its axes.
@@ -119,6 +131,8 @@ class _Part(NamedTuple):
     states: int
     alone: int
     reading: Mapping[str, str] | None
+    sample_axis: str | None
+    coordinates: Mapping[str, Coordinate]
 
     @property
     def kind(self) -> _Kind:
@@ -138,6 +152,9 @@ class Joined(Reopening, Collection):
         What messages call them all.
     skip : bool
         Whether to leave out what cannot be opened or is unlike most.
+    checked : bool
+        Whether samples whose coordinates have another order than the first file's are put in that order, and files on
+        another grid are unlike; else coordinates that are not the same in all files are left out.
     """
 
     _left_behind = ("_open", "_lock")
@@ -145,11 +162,15 @@ class Joined(Reopening, Collection):
     _open: OrderedDict[int, Collection]
     _lock: threading.Lock
 
-    def __init__(self, files: Listing, opener: Callable[[str], Collection], *, source: str, skip: bool) -> None:
-        self.source, self._opener = source, opener
+    def __init__(
+        self, files: Listing, opener: Callable[[str], Collection], *, source: str, skip: bool, checked: bool = True
+    ) -> None:
+        self.source, self._opener, self.compares_coordinates = source, opener, checked
         counts, numbers = np.zeros(len(files), np.int64), np.full(len(files), -1, np.int32)
         states, alone = np.zeros(len(files), np.uint64), np.zeros(len(files), np.uint64)
-        kinds: dict[_Kind, int] = {}
+        kinds: dict[tuple[_Kind, int], int] = {}
+        grids: dict[_Kind, _Grids] = {}
+        orders: dict[int, dict[int, Order]] = {}
         most: list[Array] = []  # of each kind: samples and features of a chunk, bytes of decoding and of a piece
         problems: dict[int, StreampcaError] = {}
         reading: Mapping[str, str] | None = None
@@ -159,28 +180,44 @@ class Joined(Reopening, Collection):
                     raise found
                 problems[at] = found
                 continue
-            numbers[at] = kinds.setdefault(found.kind, len(kinds))
+            grid, its_orders = grids.setdefault(found.kind, _Grids(checked)).place(files.path(at), found)
+            numbers[at] = kinds.setdefault((found.kind, grid), len(kinds))
             if len(kinds) > 1 and not skip:
-                raise offering(_unlike(files.path(at), found.kind, next(iter(kinds)), source), files)
+                if grid:
+                    raise grids[found.kind].errors[grid]
+                raise offering(_unlike(files.path(at), found.kind, next(iter(kinds))[0], source), files)
+            if its_orders:
+                orders[at] = its_orders
             counts[at], states[at], alone[at] = found.shape[0], found.states, found.alone
             reading = reading or found.reading
-            its = np.array([*found.chunks, found.decode_bytes, found.piece_bytes], np.int64).clip(1)
+            decode = found.decode_bytes + (2 * found.piece_bytes if its_orders else 0)
+            its = np.array([*found.chunks, decode, found.piece_bytes], np.int64).clip(1)
             if len(most) < len(kinds):
                 most.append(its)
             np.maximum(most[numbers[at]], its, out=most[numbers[at]])
         if not kinds:
             raise SourceError(f"{source} has no file that can be read; the first one: {problems[0]}")
         common = int(np.bincount(numbers[numbers >= 0]).argmax())
-        kind, kept = list(kinds)[common], numbers == common
+        (kind, grid), kept = list(kinds)[common], numbers == common
         samples, features, decode, piece = map(int, most[common])
         for at in np.flatnonzero(~kept & (numbers >= 0)).tolist():
-            problems[at] = _unlike(files.path(at), list(kinds)[numbers[at]], kind, source)
+            its_kind, its_grid = list(kinds)[numbers[at]]
+            problems[at] = (
+                _unlike(files.path(at), its_kind, kind, source)
+                if its_kind != kind
+                else grids[kind].unlike(files.path(at), its_grid, grid, source)
+            )
         skipped = [Skipped(without_secrets(files.path(at)), str(problems[at])) for at in sorted(problems)]
         # Not Listing.taken: it asks the system for every file's state.
         self.files = files if kept.all() else Listing(files.root, files.names.taken(kept))
         counts, self._states, self._alone = counts[kept], states[kept], alone[kept]
         self._ends = np.concatenate([[0], np.cumsum(counts)])
         self.shape, self.dtype, self.axes = (int(self._ends[-1]), *kind[0]), kind[1], kind[2]
+        self._coordinates, self._sample_axis = grids[kind].common[grid].coordinates, grids[kind].sample_axes[grid]
+        places = np.cumsum(kept) - 1
+        self._orders = {int(places[at]): own for at, own in orders.items() if kept[at]}
+        for number in self._orders:
+            self._states[number] = self._with_order(number, int(self._states[number]))
         self.skipped, self.reading = tuple(skipped), reading
         log_skipped(skipped, len(files), source)
         self._chunks = Chunks(samples, features)
@@ -210,12 +247,16 @@ class Joined(Reopening, Collection):
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
-        """Those of the first part that the last one shares; parts between are like their neighbours."""
-        last = self.part(len(self.files) - 1).coordinates
-        return {name: one for name, one in self.part(0).coordinates.items() if _same(one, last.get(name))}
+        """Those of the first part that all parts have."""
+        return self._coordinates
+
+    @property
+    def sample_axis(self) -> str | None:
+        """The one that all parts have."""
+        return self._sample_axis
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
-        """Those that all parts have in the same units, one part's after another's."""
+        """Those that all parts have, one part's after another's, in the units of the first."""
         if self.n_samples > MOST_VALUES:
             return {}
         found: dict[str, list[Coordinate]] | None = None
@@ -224,17 +265,17 @@ class Joined(Reopening, Collection):
             if found is None:
                 found = {name: [coordinate] for name, coordinate in its.items()}
             else:
-                found = {
-                    name: [*before, its[name]]
-                    for name, before in found.items()
-                    if name in its and _alike(before[0], its[name])
-                }
+                found = {name: [*before, its[name]] for name, before in found.items() if name in its}
             if not found:
                 return {}
-        return {
-            name: parts[0]._replace(values=np.concatenate([part.values for part in parts]))
-            for name, parts in (found or {}).items()
-        }
+        joined = {name: one_after_another(parts) for name, parts in (found or {}).items()}
+        for name, whole in joined.items():
+            if whole is None:
+                _log.warning(
+                    "%s of %s is left out: the units of one file cannot be converted to those of the first.",
+                    name, self.source,
+                )  # fmt: skip
+        return {name: whole for name, whole in joined.items() if whole is not None}
 
     def read(self, rows: slice, features: slice | None = None) -> Array:
         """Read part by part; see `Collection.read`."""
@@ -287,6 +328,8 @@ class Joined(Reopening, Collection):
                 f"{path} is {format_shape(part.shape)} {part.dtype} and was {format_shape((count, *self.sample_shape))}"
                 f" {self.dtype} when {self.source} was opened; leave the files as they are while they are read."
             )
+        if number in self._orders:
+            part = Reordered(part, self._orders[number])
         with self._lock:
             self._open[number] = part
             while len(self._open) > self._most_open:
@@ -312,11 +355,17 @@ class Joined(Reopening, Collection):
             if at >= len(self.files) or path != self.files.path(at):
                 return _number(path)
             if not self._alone[at]:
-                return _number(encoded_states(self._opener(path).states(now=True)))
+                return self._with_order(at, _number(encoded_states(self._opener(path).states(now=True))))
             alone = _number(state_of(path))
             return int(self._states[at]) if alone == self._alone[at] else alone
 
         return files, np.fromiter(_each(len(files), state_of_part), np.uint64, len(files))
+
+    def _with_order(self, number: int, state: int) -> int:
+        """The state of a part, with the order in which it is read."""
+        orders = self._orders.get(number, {})
+        own = [(axis, digest(order.tobytes())) for axis, order in sorted(orders.items())]
+        return _number((state, own)) if own else state
 
     def _parts(self) -> Iterator[Collection]:
         return (self.part(number) for number in range(len(self.files)))
@@ -340,8 +389,59 @@ class Joined(Reopening, Collection):
         self._open, self._lock = OrderedDict(), threading.Lock()
 
 
+class _Grids:
+    """Grids of the files of one kind: each file lies on the first that it can be put on.
+
+    Attributes
+    ----------
+    common : list of CommonGrid
+        With what the files on each of them share.
+    sample_axes : list of str or None
+        Names of the axis that counts samples in all files of each.
+    errors : list of SourceError
+        How the first file of each differs from the first file of all; nothing is wrong with the first.
+    """
+
+    def __init__(self, checked: bool) -> None:
+        self.common: list[CommonGrid] = []
+        self.sample_axes: list[str | None] = []
+        self.errors: list[SourceError] = []
+        self._checked = checked
+        self._placed: dict[int, tuple[int, dict[int, Order]]] = {}
+
+    def place(self, path: str, part: _Part) -> tuple[int, dict[int, Order]]:
+        """Return the number of the grid that a file lies on, and the orders that put it there, by axis."""
+        identity = id(part.coordinates)  # equal ones are one object, which lives as long as files are described
+        if identity not in self._placed:
+            self._placed[identity] = self._compared(path, part)
+        number, orders = self._placed[identity]
+        if part.sample_axis != self.sample_axes[number]:
+            self.sample_axes[number] = None
+        return number, orders
+
+    def _compared(self, path: str, part: _Part) -> tuple[int, dict[int, Order]]:
+        grid, first = Grid(part.axes or (), part.coordinates), SourceError(f"{path} lies on another grid.")
+        for number, common in enumerate(self.common):
+            try:
+                return number, common.add(grid, path)
+            except SourceError as error:
+                first = error if number == 0 else first
+        self.common.append(CommonGrid(SourceError, checked=self._checked))
+        self.common[-1].add(grid, path)
+        self.sample_axes.append(part.sample_axis)
+        self.errors.append(first)
+        return len(self.common) - 1, {}
+
+    def unlike(self, path: str, number: int, common: int, source: str) -> SourceError:
+        """Say what keeps a file from being put beside most others."""
+        return SourceError(
+            f"{path} lies on another grid than most files of {source}: {self.errors[max(number, common)]}"
+        )
+
+
 def _described(files: Listing, opener: Callable[[str], Collection]) -> Iterator[_Part | StreampcaError]:
     """Open every file, several at a time, and keep what its header says, or what is wrong with it."""
+    seen: dict[str, Mapping[str, Coordinate]] = {}
 
     def describe(at: int) -> _Part | StreampcaError:
         path = files.path(at)
@@ -349,12 +449,21 @@ def _described(files: Listing, opener: Callable[[str], Collection]) -> Iterator[
             alone = 0 if os.path.isdir(path) else _number(state_of(path))
             part = opener(path)
             states = part.states()
+            # One object for equal coordinates: those of a thousand files would be held while others are opened.
+            along = part.coordinates
+            along = seen.setdefault(_digest(along), along)
         except StreampcaError as error:
             return error
         known = _number(encoded_states(states)), alone if len(states) == 1 else 0, part.reading
-        return _Part(part.shape, part.dtype, part.axes, part.chunks, part.decode_bytes, piece_bytes(part), *known)
+        about = part.chunks, part.decode_bytes, piece_bytes(part)
+        return _Part(part.shape, part.dtype, part.axes, *about, *known, part.sample_axis, along)
 
     return _each(len(files), describe)
+
+
+def _digest(coordinates: Mapping[str, Coordinate]) -> str:
+    values = [(name, each.values.dtype.str, each.values.tobytes()) for name, each in coordinates.items()]
+    return digest(values, [sorted(each.attributes.items()) for each in coordinates.values()])
 
 
 def _number(state: object) -> int:
@@ -402,11 +511,3 @@ def _listing(source: str | Sequence[str]) -> Listing:
     listing = Listing(root, FileNames(path[within:] for path in paths))
     listing.again = partial(_listing, source) if isinstance(source, str) else None
     return listing
-
-
-def _same(one: Coordinate, other: Coordinate | None) -> bool:
-    return other is not None and _alike(one, other) and np.array_equal(one.values, other.values)
-
-
-def _alike(one: Coordinate, other: Coordinate) -> bool:
-    return one.values.dtype.kind == other.values.dtype.kind and dict(one.attributes) == dict(other.attributes)

@@ -22,7 +22,7 @@ from .stored.array import PAGE, ArrayCollection
 from .stored.axes import Axis, Selection
 from .stored.bytes import ByteSource, PlainFile
 from .stored.choosing import chosen
-from .stored.coordinates import MOST_VALUES
+from .stored.coordinates import MOST_TEXTS, MOST_VALUES
 from .stored.flat import FlatArray
 
 _TYPES = {1: "i1", 2: "S1", 3: ">i2", 4: ">i4", 5: ">f4", 6: ">f8", 7: "u1", 8: ">u2", 9: ">u4", 10: ">i8", 11: ">u8"}
@@ -100,8 +100,12 @@ class ClassicVariable(FlatArray):
         self.attributes = {key: cf.plain_value(value) for key, value in variable.attributes.items()}
         self._path = path
         scales = {dim: header.variables[dim] for dim in self.dims if dim in header.variables}
+        # Text is stored as characters, along an axis more.
         self._scales = {
-            dim: scale for dim, scale in scales.items() if scale.dims == (dim,) and scale.dtype.kind in "iuf"
+            dim: scale
+            for dim, scale in scales.items()
+            if (scale.dims == (dim,) and scale.dtype.kind in "iuf")
+            or (scale.dims[:1] == (dim,) and len(scale.dims) == 2 and scale.dtype.kind == "S")
         }
         self._record_stride = header.record_stride
         if isinstance(self._source, Records):
@@ -112,11 +116,16 @@ class ClassicVariable(FlatArray):
         """Values of the coordinate variables, by the axis's name."""
         found = {}
         for name, scale in self._scales.items():
-            if scale.shape[0] <= MOST_VALUES:
+            if scale.shape[0] <= (MOST_TEXTS if scale.dtype.kind == "S" else MOST_VALUES):
                 label, values = f"{self._path}, variable {name!r}", np.empty(scale.shape, scale.dtype)
                 if values.size:
                     _bytes_of(self._path, scale, Header({}, self._record_stride), label).pread(0, values)
-                found[name] = cf.decoded(values, scale.attributes, label)
+                if scale.dtype.kind == "S":
+                    texts = [line.tobytes().rstrip(b"\0 ").decode("utf-8", "replace") for line in values]
+                    plain = {key: cf.plain_value(value) for key, value in scale.attributes.items()}
+                    found[name] = Coordinate(np.array(texts, np.str_), plain)
+                else:
+                    found[name] = cf.decoded(values, scale.attributes, label)
         return found
 
 

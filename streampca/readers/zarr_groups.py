@@ -20,7 +20,7 @@ from .quiet import quiet
 from .stored import cf
 from .stored.array import dims_of
 from .stored.choosing import chosen, listing
-from .stored.coordinates import MOST_VALUES
+from .stored.coordinates import MOST_TEXTS, MOST_VALUES
 
 # Arrays an error names; finding more of a plate's thousands would only take time.
 _NAMED = 12
@@ -103,13 +103,16 @@ def beside(root: zarr.Group, name: str, axes: Mapping[str, int], others: Sequenc
 
 
 def _along(root: zarr.Group, path: str, axes: Mapping[str, int]) -> Coordinate | None:
-    """Numbers along one of these axes, if that is what lies at a path."""
+    """Numbers or text along one of these axes, if that is what lies at a path."""
     array = member(root, path, f"coordinate {path!r}")
-    if not isinstance(array, zarr.Array) or len(array.shape) != 1 or array.dtype.kind not in "iuf":
+    if not isinstance(array, zarr.Array) or len(array.shape) != 1 or array.dtype.kind not in "iufTUO":
         return None
     [axis] = dims_of(array) or ("",)
     if array.shape != (axes.get(axis),) or array.shape[0] > MOST_VALUES:
         return None
+    if array.dtype.kind in "TUO":
+        texts = text_array(root, path, array.shape[0]) if array.shape[0] <= MOST_TEXTS else None
+        return None if texts is None else Coordinate(np.array(texts[:], np.str_), dict(array.attrs), axis)
     values = _decoded(array, slice(None), f"coordinate {path!r}")
     return cf.decoded(values, dict(array.attrs), f"coordinate {path!r}")._replace(axis=axis)
 

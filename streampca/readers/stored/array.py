@@ -184,6 +184,13 @@ class ArrayCollection(Collection):
         """Those of the array along the axes of a sample."""
         return inner_coordinates(self._all_coordinates(), self._layout, self._dims)
 
+    @property
+    def sample_axis(self) -> str | None:
+        """The one axis that counts samples, where the format has named it."""
+        outer = self._layout.outer
+        name = self._dims[outer[0]] if len(outer) == 1 and self._dims else None
+        return None if name == f"axis_{outer[0] if outer else 0}" else name
+
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """Those of the array along the axes flattened into samples, repeated over the others."""
         return outer_coordinates(self._all_coordinates(), self._layout, self._dims)

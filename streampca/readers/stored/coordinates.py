@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from ...collection import Coordinate
+from ...coordinates import plain
 from .axes import Layout
 
 # Coordinates of more values than this are left out: they would cost more memory than what is computed from them.
 MOST_VALUES = 2**22
+MOST_TEXTS = 2**18
 
 
 def inner_coordinates(
@@ -49,11 +51,7 @@ def object_coordinates(array: Any) -> dict[str, Coordinate]:
     if not hasattr(coords, "items") or not hasattr(array, "dims"):
         return {}
     along = {str(name): coord for name, coord in coords.items() if coord.dims == (name,) and name in array.dims}
-    found = {
-        name: numbers(np.asarray(coord.values), dict(coord.attrs))
-        for name, coord in along.items()
-        if coord.size <= MOST_VALUES
-    }
+    found = {name: plain(coord.values, dict(coord.attrs)) for name, coord in along.items() if coord.size <= MOST_VALUES}
     return {name: coordinate for name, coordinate in found.items() if coordinate is not None}
 
 
@@ -61,26 +59,6 @@ def object_attributes(array: Any) -> Mapping[str, Any]:
     """What an `xarray.DataArray` says of its values; nothing for other objects."""
     known = getattr(array, "attrs", {}) if hasattr(array, "coords") else {}
     return dict(known) if isinstance(known, Mapping) else {}
-
-
-def numbers(values: np.ndarray[Any, Any], attributes: Mapping[str, Any]) -> Coordinate | None:
-    """A coordinate in numbers: times with the units that xarray decodes again, None for text and objects."""
-    if values.dtype.kind in "biuf":
-        return Coordinate(values, attributes)
-    if values.dtype.kind not in "mM" or np.isnat(values).any():
-        return None
-    unit, step = np.datetime_data(values.dtype)
-    if unit not in _UNITS or step != 1:
-        return None
-    units = _UNITS[unit] if values.dtype.kind == "m" else f"{_UNITS[unit]} since 1970-01-01"
-    calendar = {} if values.dtype.kind == "m" else {"calendar": "proleptic_gregorian"}
-    return Coordinate(values.astype(np.int64), {**attributes, "units": units, **calendar})
-
-
-_UNITS = {
-    "D": "days", "h": "hours", "m": "minutes", "s": "seconds", "ms": "milliseconds", "us": "microseconds",
-    "ns": "nanoseconds",
-}  # fmt: skip
 
 
 def _taken(coordinate: Coordinate, layout: Layout, axis: int) -> np.ndarray[Any, Any]:

@@ -41,6 +41,7 @@ class Chosen(Collection):
             self.base, self.places = base.base, _through(base.places, places)
         self.source, self.dtype, self.axes = base.source, base.dtype, base.axes
         self.mixed, self.skipped, self.reading = base.mixed, base.skipped, base.reading
+        self.compares_coordinates = base.compares_coordinates
         self.shape = (len(places), *base.sample_shape)
 
     @property
@@ -69,6 +70,11 @@ class Chosen(Collection):
     def coordinates(self) -> Mapping[str, Coordinate]:
         """Those of the base: a sample is one of its samples."""
         return self.base.coordinates
+
+    @property
+    def sample_axis(self) -> str | None:
+        """As the base says."""
+        return self.base.sample_axis
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """Those of the samples chosen."""

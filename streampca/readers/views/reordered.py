@@ -1,0 +1,133 @@
+"""`Reordered`: a collection whose samples have the entries of some axes in another order, put there block by block."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...blocks import Span, blocks_of
+from ...collection import Array, Chunks, Collection, Coordinate, State, digest
+from ..stored.axes import covering_box
+from ..stored.runs import piece_bytes, piece_rows
+
+
+class Reordered(Collection):
+    """The samples of another collection, with the entries of some of their axes in another order.
+
+    Parameters
+    ----------
+    base : Collection
+        What is read.
+    orders : mapping of int to ndarray of int
+        By the number of an axis of a sample, the places in `base` of its entries.
+    """
+
+    def __init__(self, base: Collection, orders: Mapping[int, npt.NDArray[np.intp]]) -> None:
+        self.base, self.orders = base, dict(orders)
+        self.source, self.shape, self.dtype, self.axes = base.source, base.shape, base.dtype, base.axes
+        self.skipped, self.kept, self.labels, self.reading = base.skipped, base.kept, base.labels, base.reading
+        self.compares_coordinates = base.compares_coordinates
+
+    @property
+    def chunks(self) -> Chunks:
+        """Those of the base."""
+        return self.base.chunks
+
+    @property
+    def decode_bytes(self) -> int:
+        """What the base holds, a piece of it, and that piece in its new order."""
+        return self.base.decode_bytes + 2 * piece_bytes(self.base)
+
+    @property
+    def encoded(self) -> bool:
+        """Whether reading the base decodes."""
+        return self.base.encoded
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """Those of the base."""
+        return self.base.attributes
+
+    @property
+    def coordinates(self) -> Mapping[str, Coordinate]:
+        """Those of the base, in the new order."""
+        places = {(self.base.axes or ())[axis]: order for axis, order in self.orders.items() if self.base.axes}
+        return {
+            name: each._replace(values=np.asarray(each.values)[places[name]]) if name in places else each
+            for name, each in self.base.coordinates.items()
+        }
+
+    @property
+    def sample_axis(self) -> str | None:
+        """As the base says."""
+        return self.base.sample_axis
+
+    def sample_coordinates(self) -> Mapping[str, Coordinate]:
+        """Those of the base."""
+        return self.base.sample_coordinates()
+
+    def read(self, rows: slice, features: slice | None = None) -> Array:
+        """Read pieces of the base and put each in order; see `Collection.read`."""
+        width = self.n_features if features is None else features.stop - features.start
+        out = np.empty((rows.stop - rows.start, width), self.dtype)
+        self.read_into(rows, features, out)
+        return out
+
+    @property
+    def fills(self) -> bool:
+        """Pieces are put in order straight into what is given."""
+        return True
+
+    def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
+        """Read the least run of features of the base that holds those wanted, a piece of samples at a time."""
+        if out.size == 0:
+            return
+        some = features or slice(0, self.n_features)
+        # One entry of each leading axis, a range of one axis, whole axes after it: a run of features in the base too.
+        box, cut = covering_box(some.start, some.stop, self.sample_shape)
+        cut_axis = next((axis for axis, part in enumerate(box) if part.stop - part.start > 1), len(box) - 1)
+        places = [self.orders.get(axis, np.arange(length))[box[axis]] for axis, length in enumerate(self.sample_shape)]
+        first, last = int(places[cut_axis].min()), int(places[cut_axis].max())
+        inner = math.prod(self.sample_shape[cut_axis + 1 :])
+        leading = [int(place[0]) for place in places[:cut_axis]]
+        lines = int(np.ravel_multi_index([*leading, 0], self.sample_shape[: cut_axis + 1])) if leading else 0
+        run = slice((lines + first) * inner, (lines + last + 1) * inner)
+        taken = {axis: places[axis] for axis in self.orders if axis > cut_axis}
+        taken[cut_axis] = places[cut_axis] - first
+        for span in blocks_of(Span(rows.start, rows.stop), piece_rows(self.base, run)):
+            piece = self.base.read(slice(*span), run)
+            piece = piece.reshape(len(piece), last + 1 - first, *self.sample_shape[cut_axis + 1 :])
+            for axis, order in taken.items():
+                piece = np.take(piece, order, axis=1 + axis - cut_axis)
+            out[span.start - rows.start : span.stop - rows.start] = piece.reshape(len(piece), -1)[:, cut]
+
+    def each(self, rows: slice, function: Callable[[int, Array], None]) -> None:
+        """Give the base's images in the new order; see `Collection.each`."""
+
+        def ordered(at: int, image: Array) -> None:
+            for axis, order in self.orders.items():
+                image = np.take(image, order, axis=axis)
+            function(at, image)
+
+        self.base.each(rows, ordered)
+
+    def where(self, index: int) -> str:
+        """As the base says."""
+        return self.base.where(index)
+
+    def named(self, index: int) -> str:
+        """As the base says."""
+        return self.base.named(index)
+
+    def sample_names(self) -> Sequence[str] | None:
+        """As the base says."""
+        return self.base.sample_names()
+
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return those of the base, with the orders."""
+        orders = digest([(axis, order.tobytes()) for axis, order in sorted(self.orders.items())])
+        return [state._replace(state=digest(state.state, orders)) for state in self.base.states(now=now)]

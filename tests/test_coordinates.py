@@ -1,0 +1,409 @@
+"""Coordinates are compared by value wherever samples meet others: joined files, a model's samples, merged models."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xarray as xr
+from click.testing import CliRunner
+from contract import Contract
+
+import streampca
+from streampca.cli import cli
+from streampca.collection import Coordinate
+from streampca.coordinates import order_of
+from streampca.errors import ModelError, RequestError, SourceError
+from streampca.readers import open_collection
+from streampca.readers.views.reordered import Reordered
+
+LAT, LON = np.linspace(-60, 60, 9), np.arange(0.0, 360, 30)
+EAST, NORTH = {"units": "degrees_east"}, {"units": "degrees_north"}
+IGNORE = {"coordinates": "ignore"}
+REMEDY = r"take pixels by their places with --ignore-coordinates \(coordinates='ignore'\)\.$"
+
+
+def field(n=40, seed=0, start="2001-01-01"):
+    """A few waves on a grid (time, lat, lon)."""
+    rng = np.random.default_rng(seed)
+    waves = np.random.default_rng(9).normal(size=(3, len(LAT), len(LON)))
+    values = 280 + np.tensordot(rng.normal(size=(n, 3)) * [5, 3, 2], waves, 1)
+    values += rng.normal(0, 0.1, values.shape)
+    time = np.datetime64(start, "ns") + np.arange(n) * np.timedelta64(1, "D")
+    along = {"time": time, "lat": ("lat", LAT, NORTH), "lon": ("lon", LON, EAST)}
+    return xr.DataArray(values, along, ("time", "lat", "lon"), name="sst")
+
+
+def westward(x):
+    """The same values with longitudes from -180 on."""
+    return x.assign_coords(lon=("lon", (x.lon.values + 180) % 360 - 180, EAST)).sortby("lon")
+
+
+def southward(x):
+    return x.sortby("lat", ascending=False)
+
+
+def as_float32(x):
+    return x.assign_coords({name: x[name].astype("f4") for name in ("lat", "lon")})
+
+
+SAME = {"as it is": lambda x: x, "westward": westward, "southward": southward, "float32": as_float32,
+        "both": lambda x: westward(southward(x))}  # fmt: skip
+OTHER = {
+    "shifted": lambda x: x.assign_coords(lat=("lat", LAT + 2.5, NORTH)),
+    "scaled": lambda x: x.assign_coords(lat=("lat", LAT * 1.5, NORTH)),
+    "one moved": lambda x: x.assign_coords(lon=("lon", np.where(LON == 60, 65, LON), EAST)),
+    "no longitudes": lambda x: x.assign_coords(lon=("lon", LON - 180, {"units": "m"})),
+}
+
+
+@pytest.fixture(scope="module")
+def x():
+    return field()
+
+
+@pytest.fixture(scope="module")
+def model(x):
+    return streampca.fit(x, n_components=3, memory="128MiB")
+
+
+def stored(x, folder):
+    x.to_netcdf(folder / "x.nc", engine="scipy")
+    return str(folder / "x.nc")
+
+
+# -- a model and samples
+
+
+@pytest.mark.parametrize("kind", SAME)
+def test_the_same_values_in_another_order_give_the_same_scores(x, model, kind, tmp_path):
+    given, scores = SAME[kind](x), model.transform(x).values
+    np.testing.assert_array_equal(model.transform(given), scores)
+    path = stored(given, tmp_path)
+    np.testing.assert_array_equal(model.transform(path), scores)
+    model.write_scores(path, tmp_path / "s.zarr", memory="128MiB")
+    model.write_scores(path, tmp_path / "s.npy", memory="128MiB")
+    np.testing.assert_array_equal(np.load(tmp_path / "s.npy"), scores)
+    rebuilt = model.reconstruct(given)
+    model.write_reconstruction(path, tmp_path / "i.zarr")
+    with xr.open_zarr(tmp_path / "i.zarr") as written:
+        np.testing.assert_array_equal(written.images, rebuilt)
+        np.testing.assert_array_equal(written.lon, rebuilt.lon)
+    left = (given - rebuilt).transpose("time", "lat", "lon")  # xarray goes by the coordinates
+    assert left.shape == x.shape
+    np.testing.assert_allclose(left.sortby("lat").reindex_like(SAME[kind](x).sortby("lat")), left.sortby("lat"))
+    assert float(abs(left).max()) < 1
+    for found in (model.reconstruction_error(path), model.reconstruction_error(given)):
+        np.testing.assert_allclose(found, model.reconstruction_error(x), rtol=1e-9)
+    np.testing.assert_allclose(model.hotelling_t2(path), model.hotelling_t2(x), rtol=1e-12)
+    np.testing.assert_allclose(
+        model.compression(path).rmse, model.compression(streampca.open_collection(x)).rmse, rtol=1e-9
+    )
+
+
+@pytest.mark.parametrize("kind", OTHER)
+def test_another_grid_is_refused_at_every_door_of_a_model(x, model, kind, tmp_path):
+    given = OTHER[kind](x)
+    path = stored(given, tmp_path)
+    name = "lon" if kind in ("one moved", "no longitudes") else "lat"
+    doors = [model.transform, model.reconstruct, model.residual, model.reconstruction_error, model.hotelling_t2]
+    for door in doors:
+        with pytest.raises(
+            ModelError, match=rf"^{name} of the DataArray is .* in place \d and that of the model .*{REMEDY}"
+        ):
+            door(given)
+        with pytest.raises(ModelError, match=rf"^{name} of .*x\.nc, variable 'sst' is .*{REMEDY}"):
+            door(path)
+        for samples in (given, path):
+            np.testing.assert_array_equal(door(samples, **IGNORE), door(x.values))
+    writers = {"s.npy": model.write_scores, "i.npy": model.write_reconstruction}
+    for output, write in writers.items():
+        with pytest.raises(ModelError, match=REMEDY):
+            write(path, tmp_path / output)
+        write(path, tmp_path / output, **IGNORE)
+        write(open_collection(path, **IGNORE), tmp_path / output, overwrite=True)
+    with pytest.raises(ModelError, match=REMEDY):
+        model.compression(path)
+    np.testing.assert_array_equal(model.compression(path, **IGNORE).rmse, model.compression(x.values).rmse)
+
+
+@pytest.mark.parametrize("kind", ["time", "text", "numpy time"])
+def test_labels_and_times_along_a_sample(kind, tmp_path):
+    """Samples whose axis has text, or times in any units."""
+    rng = np.random.default_rng(0)
+    station = [f"station {at}" for at in range(6)]
+    days = np.datetime64("2001-03-01", "ns") + np.arange(6) * np.timedelta64(1, "D")
+    along = station if kind == "text" else days
+    x = xr.DataArray(rng.normal(size=(20, 6)), {"site": along}, ("run", "site"), name="x")
+    model = streampca.fit(open_collection(x, sample_axes=("site",)), n_components=2)
+    model.save(tmp_path / "m.zarr")
+    model = streampca.load_model(tmp_path / "m.zarr")
+    mixed = x.isel(site=[3, 0, 1, 5, 4, 2])
+    if kind == "time":
+        mixed.to_netcdf(tmp_path / "x.nc", encoding={"site": {"units": "hours since 1999-12-31 06:00"}})
+    else:
+        mixed.to_netcdf(tmp_path / "x.nc")
+    found = open_collection(tmp_path / "x.nc", sample_axes=("site",))
+    np.testing.assert_array_equal(model.transform(mixed), model.transform(x))
+    np.testing.assert_array_equal(model.transform(found), model.transform(x))
+    assert model.reconstruct(mixed).site.values.tolist() == x.site.values.tolist()
+    other = x.assign_coords(site=[*station[:5], "x"] if kind == "text" else days + np.timedelta64(1, "h"))
+    with pytest.raises(ModelError, match=rf"^site of the DataArray is .* in place {6 if kind == 'text' else 1} "):
+        model.transform(other)
+
+
+@pytest.mark.parametrize("store", ["n3.nc", "n4.nc", "v2.zarr", "v3.zarr"])
+def test_text_along_a_sample_is_read_from_files(store, tmp_path):
+    names = np.array(["b", "a", "délta"], object)
+    x = xr.Dataset({"x": (("t", "site"), np.eye(5, 3))}, {"site": names})
+    if store.endswith("nc"):
+        engine, form = ("scipy", "NETCDF3_64BIT") if store == "n3.nc" else ("netcdf4", "NETCDF4")
+        x.to_netcdf(tmp_path / store, engine=engine, format=form)
+    else:
+        x.to_zarr(tmp_path / store, zarr_format=int(store[1]), consolidated=False)
+    found = open_collection(tmp_path / store, sample_axes=("site",)).coordinates["site"].values
+    assert (found.tolist(), found.dtype.kind) == (names.tolist(), "U")
+
+
+def test_scores_in_a_file_are_put_in_the_components_order(x, model, tmp_path):
+    scores = model.transform(x).to_dataset(name="scores")
+    scores.isel(component=[2, 0, 1]).to_zarr(tmp_path / "s.zarr", zarr_format=3, consolidated=False)
+    scores.assign_coords(component=[2, 3, 4]).to_zarr(tmp_path / "o.zarr", zarr_format=3, consolidated=False)
+    model.write_reconstruction(tmp_path / "s.zarr", tmp_path / "i.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "i.npy"), model.inverse_transform(scores["scores"]))
+    with pytest.raises(
+        RequestError, match=r"^component of .*o\.zarr, array 'scores' is 2 in place 1 and that of .* 1; "
+    ):
+        model.write_reconstruction(tmp_path / "o.zarr", tmp_path / "o.npy")
+    model.write_reconstruction(tmp_path / "o.zarr", tmp_path / "o.npy", **IGNORE)
+    np.testing.assert_array_equal(np.load(tmp_path / "o.npy"), np.load(tmp_path / "i.npy"))
+
+
+@pytest.mark.parametrize(
+    "steps", [{"bin": 3}, {"crop": ((1, 7),)}, {"resize": (4, 6)}, {"mask": LAT[:, None] + 0 * LON > 0}]
+)
+def test_samples_are_put_in_order_before_they_are_prepared(x, steps):
+    model = streampca.fit(x, n_components=2, preparation=streampca.Preparation(**steps))
+    for given in (southward(x), open_collection(southward(x))):
+        np.testing.assert_allclose(model.transform(given), model.transform(x), rtol=1e-5)
+    shifted = OTHER["shifted"](x)
+    with pytest.raises(ModelError, match=r"^lat of "):
+        model.transform(shifted)
+    if "bin" in steps or "resize" in steps:  # which pixels were merged is not known
+        with pytest.raises(ModelError, match=r"^lon of "):
+            model.transform(westward(x))
+    else:
+        np.testing.assert_array_equal(model.transform(westward(x)), model.transform(x))
+
+
+def test_one_side_without_coordinates_is_taken_by_place(x, model):
+    bare = x.drop_vars(["lat", "lon"])
+    for given in (
+        bare,
+        open_collection(bare),
+        southward(x).values,
+        southward(bare.assign_coords(lat=-LAT)).drop_vars("lat"),
+    ):
+        assert model.transform(given).shape == (40, 3)
+    np.testing.assert_array_equal(model.transform(bare), model.transform(x))
+    unnamed = streampca.fit(x.values, n_components=3)
+    np.testing.assert_array_equal(unnamed.transform(southward(x)), unnamed.transform(southward(x).values))
+
+
+def test_axes_are_compared_by_place_whatever_their_names(x, model, tmp_path):
+    renamed = southward(x).rename(lat="y", lon="x")
+    np.testing.assert_array_equal(model.transform(open_collection(renamed)), model.transform(x))
+    square = x.isel(lon=slice(0, 9))
+    model = streampca.fit(square, n_components=2)
+    turned = open_collection(square, sample_axes=("lon", "lat"))
+    with pytest.raises(
+        ModelError, match=r"axes lon, lat and those of the model lat, lon; .* \(sample_axes=\('lat', 'lon'\)\)"
+    ):
+        model.transform(turned)
+    model.transform(open_collection(square, sample_axes=("lat", "lon")))
+
+
+def test_what_coordinates_may_be():
+    for door in (lambda: open_collection(np.eye(3), coordinates="no"), lambda: streampca.merge([], coordinates="no")):
+        with pytest.raises(RequestError, match="coordinates 'no' is not known; give 'check' or 'ignore'"):
+            door()
+
+
+# -- files
+
+
+def thirds(folder, *changes, **how):
+    """Three files, one after another in time."""
+    parts = [field(12, seed, f"2001-0{seed + 1}-01") for seed in range(3)]
+    for number, (part, change) in enumerate(zip(parts, changes, strict=True)):
+        change(part).to_netcdf(folder / f"{number}.nc", **{"engine": "scipy", **how})
+    return f"{folder}/*.nc", np.concatenate([part.values for part in parts])
+
+
+@pytest.mark.parametrize("engine", ["scipy", "netcdf4"])
+@pytest.mark.parametrize("middle", SAME)
+def test_files_are_put_in_the_order_of_the_first(middle, engine, tmp_path):
+    source, expected = thirds(tmp_path, SAME["as it is"], SAME[middle], SAME["as it is"], engine=engine)
+    found = open_collection(source)
+    np.testing.assert_array_equal(found.read(slice(0, 36)), expected.reshape(36, -1))
+    np.testing.assert_array_equal(found.coordinates["lat"].values, LAT)
+    np.testing.assert_array_equal(found.coordinates["lon"].values, LON)
+    one, other = streampca.fit(source, n_components=3), streampca.fit(expected, n_components=3)
+    np.testing.assert_allclose(one.explained_variance, other.explained_variance, rtol=1e-9)
+
+
+@pytest.mark.parametrize("middle", OTHER)
+def test_a_file_on_another_grid_is_refused_by_name(middle, tmp_path, caplog):
+    source, expected = thirds(tmp_path, SAME["as it is"], OTHER[middle], SAME["as it is"])
+    with pytest.raises(SourceError, match=rf"^l(at|on) of .*1\.nc is .* and that of .*0\.nc .*{REMEDY}"):
+        open_collection(source)
+    skipped = open_collection(source, on_bad_file="skip")
+    assert (skipped.n_samples, [item.path[-4:] for item in skipped.skipped]) == (24, ["1.nc"])
+    found = open_collection(source, **IGNORE)
+    np.testing.assert_array_equal(found.read(slice(0, 36)), expected.reshape(36, -1))
+    assert len(found.coordinates) == 1  # of the axis along which all agree
+
+
+def test_files_on_the_grid_of_most_are_kept(tmp_path):
+    source, expected = thirds(tmp_path, OTHER["shifted"], SAME["as it is"], SAME["southward"])
+    found = open_collection(source, on_bad_file="skip")
+    np.testing.assert_array_equal(found.read(slice(0, 24)), expected[12:].reshape(24, -1))
+    np.testing.assert_array_equal(found.coordinates["lat"].values, LAT)
+    ((path, reason),) = found.skipped
+    assert path.endswith("0.nc")
+    assert "lies on another grid than most files of" in reason
+
+
+def test_files_are_compared_though_the_first_has_no_coordinates(tmp_path):
+    def bare(x):
+        return x.drop_vars(["lat", "lon"])
+
+    source, expected = thirds(tmp_path, bare, SAME["as it is"], southward)
+    found = open_collection(source)
+    np.testing.assert_array_equal(found.read(slice(0, 36)), expected.reshape(36, -1))
+    assert found.coordinates == {}
+    thirds(tmp_path, bare, SAME["as it is"], OTHER["shifted"])
+    with pytest.raises(SourceError, match=r"^lat of .*2\.nc .* that of .*1\.nc"):
+        open_collection(source)
+
+
+def test_files_in_another_order_are_read_within_what_is_planned(tmp_path):
+    source, _ = thirds(tmp_path, SAME["as it is"], SAME["both"], SAME["as it is"])
+    found = open_collection(source)
+    part = found.part(1)
+    assert isinstance(part, Reordered)
+    assert found.fingerprint() != open_collection(source, **IGNORE).fingerprint()
+    assert part.base.decode_bytes + 2 * part.base.nbytes <= part.decode_bytes <= found.decode_bytes
+
+
+class TestReordered(Contract):
+    """Two axes of three in other orders, in pieces of a few samples."""
+
+    cuts = 12
+
+    @pytest.fixture(autouse=True)
+    def small(self, monkeypatch):
+        monkeypatch.setattr("streampca.readers.stored.runs._PIECE", 500)
+
+    def make(self, tmp_path):
+        x = np.random.default_rng(3).integers(0, 255, (23, 4, 5, 3)).astype("u1")
+        np.save(tmp_path / "x.npy", x)
+        orders = {0: np.arange(4)[::-1], 2: np.array([2, 0, 1])}
+        return Reordered(open_collection(tmp_path / "x.npy"), orders), x[:, ::-1][..., [2, 0, 1]]
+
+
+# -- merged models
+
+
+def fitted(x, folder, name):
+    streampca.fit(x, n_components=2, method="covariance", output=folder / name)
+    return folder / name
+
+
+def test_models_of_other_coordinates_are_not_merged(x, tmp_path):
+    later = field(30, 5)
+    one = fitted(x, tmp_path, "one.zarr")
+    for kind, change in {"in": southward, "on": OTHER["shifted"]}.items():
+        other = fitted(change(later), tmp_path, f"{kind}.zarr")
+        same = "in the same order" if kind == "in" else "on the same grid"
+        with pytest.raises(ModelError, match=rf"^lat of .*{kind}\.zarr is .*; give samples {same}, or {REMEDY}"):
+            streampca.merge([one, other])
+        by_place = streampca.merge([one, other], **IGNORE)
+        assert set(by_place.coordinates) == {"lon"}
+        whole = streampca.fit(np.concatenate([x.values, change(later).values]), n_components=2)
+        np.testing.assert_allclose(by_place.explained_variance, whole.explained_variance, rtol=1e-6)
+    merged = streampca.merge([one, fitted(as_float32(later), tmp_path, "f4.zarr")])
+    assert set(merged.coordinates) == {"lat", "lon"}
+    bare = fitted(later.values, tmp_path, "bare.zarr")
+    assert streampca.merge([one, bare]).n_samples == 70
+
+
+# -- the command line
+
+
+def run(*words):
+    return CliRunner().invoke(cli, [str(word) for word in words], catch_exceptions=True)
+
+
+def test_the_command_line_has_one_option(x, tmp_path):
+    path, shifted = stored(x, tmp_path), tmp_path / "shifted.nc"
+    OTHER["shifted"](x).to_netcdf(shifted, engine="scipy")
+    m, s = tmp_path / "m.zarr", tmp_path / "s.npy"
+    assert run("fit", path, "-k", 2, "--method", "covariance", "-o", m, "-q").exit_code == 0
+    refused = run("transform", m, shifted, "-o", s)
+    assert isinstance(refused.exception, ModelError)
+    assert not s.exists()
+    assert run("transform", m, shifted, "-o", s, "--ignore-coordinates", "-q").exit_code == 0
+    np.testing.assert_array_equal(np.load(s), streampca.load_model(m).transform(x))
+    several = run("fit", path, shifted, "-k", 2, "-o", tmp_path / "n.zarr")
+    assert isinstance(several.exception, SourceError)
+    done = run("fit", path, shifted, "-k", 2, "-o", tmp_path / "n.zarr", "--ignore-coordinates", "-q")
+    assert "shifted.nc --ignore-coordinates -o scores.zarr" in done.output.replace("\n", "")
+    shown = run("fit", path, "-o", "n.zarr", "--ignore-coordinates", "--print-config").output
+    assert "coordinates: ignore" in shown
+    other = tmp_path / "o.zarr"
+    assert run("fit", shifted, "-k", 2, "--method", "covariance", "-o", other, "-q").exit_code == 0
+    assert isinstance(run("merge", m, other, "-o", tmp_path / "w.zarr").exception, ModelError)
+    assert run("merge", m, other, "-o", tmp_path / "w.zarr", "--ignore-coordinates", "-q").exit_code == 0
+
+
+# -- the comparison itself
+
+
+def along(values, **attributes):
+    return Coordinate(np.asarray(values), attributes)
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "expected"),
+    [
+        (along([3, 1, 2]), along([1, 2, 3]), [1, 2, 0]),
+        (along([1.0, 2, 3]), along(np.array([1, 2, 3], "i2")), [0, 1, 2]),
+        (along([1.1, 1.2, 1.3]), along(np.array([1.1, 1.2, 1.3], "f4")), [0, 1, 2]),
+        (along([1.1, 1.2, 1.3001]), along([1.1, 1.2, 1.3]), None),
+        (along([5e6, 5e6 + 0.25]), along([5e6 + 0.25, 5e6 + 0.5]), None),  # a step that float32 would not show
+        (along([1.0, 1, 2]), along([1.0, 1, 2]), [0, 1, 2]),
+        (along([1.0, 2, 1]), along([1.0, 1, 2]), None),  # which of the two is not known
+        (along([np.nan, 2]), along([np.nan, 2]), [0, 1]),
+        (along([2, np.nan]), along([np.nan, 2]), None),
+        (along(["b", "a"]), along(np.array(["a", "b"], object)), [1, 0]),
+        (along(["b", "b"]), along(["a", "b"]), None),
+        (along(["1", "2"]), along([1, 2]), None),
+        (along([-180, -90, 0, 90.0], **EAST), along([0, 90, 180, 270], **EAST), [2, 3, 0, 1]),
+        (along([359.99999, 90, 180], **EAST), along([0, 90, 180], **EAST), [0, 1, 2]),
+        (along([0, 180, 360.0], **EAST), along([0, 180, 360], **EAST), [0, 1, 2]),
+        (along([180, 0, 360.0], **EAST), along([0, 180, 360], **EAST), None),
+        (along([-90, 90], units="m"), along([270, 90], units="m"), None),
+        (along([24, 48], units="hours since 2000-01-01"), along([2, 1], units="days since 2000-01-01"), [1, 0]),
+        (along([0, 1], units="days since 2000-03-01", calendar="noleap"),
+         along([59, 60], units="days since 2000-01-01", calendar="noleap"), [0, 1]),
+        (along([0, 1], units="days since 2000-03-01"), along([59, 60], units="days since 2000-01-01"), None),
+        (along([0, 1], units="days since 2000-03-01", calendar="360_day"),
+         along([0, 1], units="days since 2000-03-01"), None),
+        (along(np.array(["2000-01-01", "2000-01-02"], "M8[ns]")),
+         along([0.0, 1], units="days since 2000-01-01"), [0, 1]),
+        (along([1, 2, 3]), along([1, 2]), None),
+    ],
+)  # fmt: skip
+def test_orders(given, wanted, expected):
+    order = order_of(given, wanted)
+    assert (None if order is None else order.tolist()) == expected
