@@ -314,6 +314,12 @@ def sample_dims(collection: Collection) -> tuple[str, ...]:
     return tuple(f"axis_{number}" for number in range(len(shape)))
 
 
+def counting_dim(collection: Collection, dims: Sequence[str]) -> str:
+    """Name the axis of samples in an output that has axes `dims` beside it: as the source does, else "sample"."""
+    name = collection.sample_axis
+    return "sample" if name is None or name in (*dims, "component", "eigenvalue", "scores", "images") else name
+
+
 def fingerprint_of(collection: Collection, states: Sequence[State]) -> str:
     """Return the fingerprint of a collection whose states are known already."""
     return digest(collection.source, collection.shape, collection.dtype.str, encoded_states(states))

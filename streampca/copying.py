@@ -21,7 +21,7 @@ import zarr
 from . import boxes
 from .bill import RUNTIME_BYTES, Phase
 from .boxes import Box, box_of, flat_range
-from .collection import Chunks, Collection, sample_dims, unchanged
+from .collection import Chunks, Collection, counting_dim, sample_dims, unchanged
 from .disk import expanded
 from .errors import BudgetError, OutputError, RequestError
 from .events import BlockDone, Finished, Listener, PassFinished, PassStarted, check_listener, silent
@@ -42,7 +42,15 @@ LATER_BLOCK = 16 * MIB  # whole samples that a later reader should get at by dec
 WRITE_COPIES = 5
 WRITE_POOLS = 10 * MIB  # what the memory pools of Zarr's encoding threads keep, as measured with tiles of 4 to 60 MiB
 # Attributes that say how numbers are packed or which axes there are: what is written is unpacked, and says itself.
-NOT_KEPT = ("_ARRAY_DIMENSIONS", "_FillValue", "missing_value", "scale_factor", "add_offset", "coordinates")
+NOT_KEPT = (
+    "sample_axis",
+    "_ARRAY_DIMENSIONS",
+    "_FillValue",
+    "missing_value",
+    "scale_factor",
+    "add_offset",
+    "coordinates",
+)
 
 
 @dataclass(frozen=True)
@@ -144,10 +152,11 @@ def _copied(collection: Collection) -> Collection:
 
 
 def _table(source: Collection, plan: CopyPlan) -> Table:
+    dims = sample_dims(source)
     return Table(
         "images",
         source.shape,
-        ("sample", *sample_dims(source)),
+        (counting_dim(source, dims), *dims),
         source.dtype,
         names=source.sample_names(),
         attributes={"source": source.source, **_plain(source.attributes)},

@@ -26,6 +26,7 @@ from .machine import cores
 Array = npt.NDArray[Any]
 
 ATTRIBUTE = "streampca"  # root attribute of every store of ours
+SAMPLE, SAMPLE_AXIS = "sample", "sample_axis"  # the array of names, and the attribute by which an axis counts samples
 NAMES_AT_A_TIME = 100_000
 # Zarr leaves out chunks that hold nothing but the fill value; with all of them written, one that is missing is lost.
 EVERY_CHUNK: Any = {"write_empty_chunks": True}
@@ -64,6 +65,8 @@ class Table:
         Others along the samples, n values each, by name, where the format has room; names that are taken are left out.
     cut : Cut or None
         How Zarr stores the array; whole rows in chunks of `chunk_rows` by default.
+    counts : bool
+        Whether the first axis counts samples, and so does when the output is read again.
     """
 
     name: str
@@ -76,9 +79,10 @@ class Table:
     coordinates: Mapping[str, Coordinate] = field(default_factory=dict)
     sample_coordinates: Mapping[str, Coordinate] = field(default_factory=dict)
     cut: Cut | None = None
+    counts: bool = True
 
     def __post_init__(self) -> None:
-        taken = {self.name, *self.dims[1:]} | ({self.dims[0]} if self.names is not None else set())
+        taken = {self.name, *self.dims[1:]} | ({SAMPLE} if self.names is not None else set())
         beside = {name: kept for name, kept in self.sample_coordinates.items() if name not in taken}
         object.__setattr__(self, "sample_coordinates", beside)
         within = {name: kept for name, kept in self.coordinates.items() if name in self.dims}
@@ -237,9 +241,12 @@ class ZarrSink:
         )
 
     def _links(self) -> dict[str, str]:
-        """The attribute by which xarray finds coordinates that are not called like a dimension (CF, section 5)."""
-        names = [name for name in self._table.sample_coordinates if name not in self._table.dims]
-        return {"coordinates": " ".join(names)} if names else {}
+        """Attributes that name the axis of samples, and coordinates called like no dimension (CF, section 5)."""
+        table = self._table
+        named = [SAMPLE] if table.names is not None else []
+        names = [name for name in (*named, *table.sample_coordinates) if name not in table.dims]
+        about = {SAMPLE_AXIS: table.dims[0]} if table.counts and table.dims[0] != SAMPLE else {}
+        return about | ({"coordinates": " ".join(names)} if names else {})
 
     def write(self, start: int, rows: Array, inside: Box = ()) -> None:
         """Write rows `start` onwards, or a box of them that starts and stops at `inside` of the sample's axes."""
@@ -273,7 +280,7 @@ class ZarrSink:
         for name, coordinate in table.sample_coordinates.items():
             self._write_coordinate(name, table.dims[0], coordinate)
         if table.names is not None:
-            made = self._strings(table.dims[0], table.dims[0], len(table.names))
+            made = self._strings(SAMPLE, table.dims[0], len(table.names))
             for start in range(0, len(table.names), NAMES_AT_A_TIME):
                 part = table.names[start : start + NAMES_AT_A_TIME]
                 made[start : start + len(part)] = np.array([_text(name) for name in part], dtype=object)

@@ -407,3 +407,76 @@ def along(values, **attributes):
 def test_orders(given, wanted, expected):
     order = order_of(given, wanted)
     assert (None if order is None else order.tolist()) == expected
+
+
+# -- along samples: what is written keeps the name of their axis
+
+
+@pytest.mark.parametrize("files", ["one", "three", "a day each"])
+def test_outputs_of_the_command_line_keep_the_axis_of_samples(files, tmp_path):
+    (tmp_path / "in").mkdir()
+    if files == "three":
+        source, _ = thirds(tmp_path / "in", *[SAME["as it is"]] * 3)
+        x = xr.concat([field(12, seed, f"2001-0{seed + 1}-01") for seed in range(3)], "time")
+    else:
+        x, source = field(20), f"{tmp_path}/in/*.nc"
+        for day in range(20 if files == "a day each" else 0):
+            x.isel(time=slice(day, day + 1)).to_netcdf(tmp_path / "in" / f"{day}.nc", engine="scipy")
+        if files == "one":
+            source = stored(x, tmp_path / "in")
+    m, s, i, c = (tmp_path / f"{name}.zarr" for name in "msic")
+    commands = {
+        m: ("fit", source, "-k", 2),
+        s: ("transform", m, source),
+        i: ("reconstruct", m, source),
+        c: ("copy", source),
+    }
+    for output, words in commands.items():
+        done = run(*words, "-o", output, "-q")
+        assert done.exit_code == 0, done.output
+    model = streampca.load_model(m)
+    scores, images = model.transform(x), model.reconstruct(x)
+    with xr.open_zarr(s) as written, xr.open_zarr(i) as rebuilt, xr.open_zarr(c) as copied:
+        assert written.scores.dims == scores.dims == ("time", "component")
+        assert rebuilt.images.dims == copied.images.dims == images.dims == ("time", "lat", "lon")
+        for found in (written, rebuilt, copied):
+            np.testing.assert_array_equal(found.time.values.astype("M8[ns]"), x.time.values)
+            assert ("sample" in found) == (files == "a day each")
+        np.testing.assert_allclose(written.scores, scores, rtol=1e-6, atol=1e-6)
+    again = open_collection(c)
+    assert (again.shape, again.axes, again.sample_axis) == (x.shape, ("lat", "lon"), "time")
+    names = again.sample_names()
+    assert (names is None) == (files != "a day each")
+    assert names is None or list(names) == [f"{day}.nc" for day in range(20)]
+    rewritten = tmp_path / "again.zarr"
+    assert run("reconstruct", m, s, "-o", rewritten, "-q").exit_code == 0
+    with xr.open_zarr(rewritten) as back:
+        assert back.images.dims == ("time", "lat", "lon")
+        np.testing.assert_array_equal(back.time.values.astype("M8[ns]"), x.time.values)
+
+
+def test_what_was_written_is_read_as_the_same_samples(tmp_path):
+    """Levels stay part of a sample though they are no picture's axis, and samples are counted along time."""
+    rng = np.random.default_rng(0)
+    x = xr.DataArray(rng.normal(size=(12, 3, 4, 5)), dims=("time", "level", "lat", "lon"), name="x")
+    x.to_netcdf(tmp_path / "x.nc", engine="scipy")
+    given = open_collection(tmp_path / "x.nc", sample_axes=("level", "lat", "lon"))
+    model = streampca.fit(given, n_components=2)
+    model.write_reconstruction(given, tmp_path / "i.zarr")
+    found = open_collection(tmp_path / "i.zarr")
+    assert (found.shape, found.axes, found.sample_axis) == (x.shape, ("level", "lat", "lon"), "time")
+    flat = open_collection(tmp_path / "x.nc")  # time and level both count samples
+    assert (flat.n_samples, flat.sample_axis) == (36, None)
+
+
+def test_labels_along_samples_come_along(tmp_path):
+    """Coordinates along time that are not called time, in files and in memory."""
+    x = field(10).assign_coords(month=("time", np.arange(10) % 12), phase=("time", [f"p{day}" for day in range(10)]))
+    x.to_netcdf(tmp_path / "x.nc")
+    model = streampca.fit(x, n_components=2)
+    for number, source in enumerate((tmp_path / "x.nc", open_collection(x))):
+        model.write_scores(source, tmp_path / f"{number}.zarr")
+        with xr.open_zarr(tmp_path / f"{number}.zarr") as written:
+            assert written.phase.values.tolist() == x.phase.values.tolist()
+            np.testing.assert_array_equal(written.month, x.month)
+            assert written.scores.dims == ("time", "component")

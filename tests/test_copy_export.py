@@ -249,7 +249,7 @@ def test_names_coordinates_and_attributes_come_along(tmp_path):
     source = Charted(x, source="charts", dims=("t", "lat", "lon"))
     copy_collection(source, tmp_path / "copy.zarr")
     with xarray.open_zarr(tmp_path / "copy.zarr") as found:
-        assert found.images.dims == ("sample", "lat", "lon")
+        assert found.images.dims == ("t", "lat", "lon")
         np.testing.assert_array_equal(found.images, x)
         np.testing.assert_array_equal(found.lat, np.linspace(-60, 60, 12))
         assert found.lat.attrs == {"units": "degrees_north"}
@@ -258,7 +258,8 @@ def test_names_coordinates_and_attributes_come_along(tmp_path):
         assert found.time.values[1] == np.datetime64("2001-02-04")
         assert found.station.values[4] == "st\u00e4tion 1"
         assert found.station.attrs == {"long_name": "where"}
-        assert found.images.attrs == {"source": "charts", "units": "K", "levels": [0, 1, 2]}
+        about = {"source": "charts", "units": "K", "levels": [0, 1, 2], "sample_axis": "t"}
+        assert found.images.attrs == about
         assert found.attrs["streampca"] == {"kind": "images", "complete": True}
     assert open_collection(tmp_path / "copy.zarr").axes == ("lat", "lon")
 

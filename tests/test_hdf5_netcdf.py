@@ -278,6 +278,99 @@ def test_coordinates_of_several_axes_are_repeated_over_samples():
     assert collection.coordinates["y"].values.shape == (4,)
 
 
+MONTHS = {"M8[ns]": ("2000-01", "2000-02", "2000-03"), "noleap": ("2001-01", "2001-02", "2001-03")}
+
+
+def months(folder, engine, calendar="M8[ns]", **units):
+    """Three files of daily fields, one a month, each with a time in its own units and a label a day."""
+    parts = []
+    for number, start in enumerate(MONTHS[calendar]):
+        if calendar == "M8[ns]":
+            time = np.datetime64(f"{start}-01T06:00", "ns") + np.arange(4) * np.timedelta64(1, "D")
+        else:
+            time = xarray.date_range(f"{start}-27", periods=4, calendar=calendar, use_cftime=True)
+        x = values("f4", (4, 3, 5)) + number
+        labels = [f"day {number}-{day}" for day in range(4)]
+        part = xarray.DataArray(
+            x, {"time": time, "day": ("time", labels), "number": ("time", np.arange(4) + 10 * number)},
+            ("time", "lat", "lon"), name="sst",
+        )  # fmt: skip
+        encoding = {"time": {"units": units[f"u{number}"], "dtype": "f8"}} if units else {}
+        part.to_netcdf(folder / f"{number}.nc", engine=engine, encoding=encoding)
+        parts.append(part)
+    return f"{folder}/*.nc", xarray.concat(parts, "time")
+
+
+@pytest.mark.parametrize("engine", ["scipy", "netcdf4"])
+@pytest.mark.parametrize(
+    ("units", "found_in"),
+    [
+        ({}, "days since 2000-01-01 06:00:00"),  # as xarray chooses them, another reference in each file
+        ({"u0": "days since 1900-01-01", "u1": "hours since 1999-12-31", "u2": "seconds since 2000-01-01T06:00:00Z"},
+         "days since 1900-01-01"),
+        ({"u0": "days since 2000-01-01", "u1": "hours since 2000-01-01", "u2": "minutes since 2000-01-01 00:30"},
+         "days since 2000-01-01"),
+    ],
+    ids=["own", "mixed", "fractions"],
+)  # fmt: skip
+def test_times_of_several_files_are_put_in_the_units_of_the_first(engine, units, found_in, tmp_path):
+    pytest.importorskip("netCDF4", reason="writes NetCDF-4")
+    source, expected = months(tmp_path, engine, **units)
+    collection = open_collection(source)
+    assert collection.sample_axis == "time"
+    along = collection.sample_coordinates()
+    assert along["time"].attributes["units"] == found_in
+    again = xarray.decode_cf(
+        xarray.Dataset({name: ("time", c.values, dict(c.attributes)) for name, c in along.items()})
+    )
+    np.testing.assert_array_equal(again.time.values.astype("M8[us]"), expected.time.values.astype("M8[us]"))
+    assert along["day"].values.tolist() == expected.day.values.tolist()
+    np.testing.assert_array_equal(along["number"].values, expected.number)
+
+
+def test_times_in_whole_numbers_stay_whole(tmp_path):
+    """Hours of files counted in days are not days any more."""
+    for number, (unit, time) in enumerate({"days": [0, 1], "hours": [30, 36]}.items()):
+        x = xarray.Dataset(
+            {"x": (("time", "y", "x"), values("f4", (2, 3, 3)))},
+            {
+                "time": (
+                    "time",
+                    np.array(time, "i4"),
+                    {"units": f"{unit} since 2000-01-01", "long_name": f"file {number}"},
+                )
+            },
+        )
+        x.to_netcdf(tmp_path / f"{number}.nc", engine="scipy")
+    time = open_collection(f"{tmp_path}/*.nc").sample_coordinates()["time"]
+    assert time.values.tolist() == [0, 24, 30, 36]
+    assert time.values.dtype.kind == "i"
+    assert time.attributes == {"units": "hours since 2000-01-01"}  # the names of the two differ
+
+
+def test_times_of_a_model_calendar_are_counted_in_it(tmp_path):
+    pytest.importorskip("cftime")
+    source, expected = months(tmp_path, "scipy", "noleap")
+    time = open_collection(source).sample_coordinates()["time"]
+    assert time.attributes == {"units": "days since 2001-01-27 00:00:00.000000", "calendar": "noleap"}
+    again = xarray.decode_cf(xarray.Dataset({"time": ("time", time.values, dict(time.attributes))}))
+    np.testing.assert_array_equal(again.time, expected.time)
+    held = open_collection(expected).sample_coordinates()["time"]
+    again = xarray.decode_cf(xarray.Dataset({"time": ("time", held.values, dict(held.attributes))}))
+    np.testing.assert_array_equal(again.time, expected.time)
+
+
+def test_times_that_cannot_be_converted_are_missed(tmp_path, caplog):
+    for number, unit in enumerate(("days since 2000-01-01", "months since 2000-01-01")):
+        x = xarray.Dataset(
+            {"x": (("time", "y", "x"), values("f4", (2, 3, 3)))}, {"time": ("time", [0, 1], {"units": unit})}
+        )
+        x.to_netcdf(tmp_path / f"{number}.nc", engine="scipy")
+    assert open_collection(f"{tmp_path}/*.nc").sample_coordinates() == {}
+    assert "time of" in caplog.text
+    assert "is left out: the units of one file cannot be converted" in caplog.text
+
+
 class Stored(FlatArray):
     """Numbers in memory as if they were stored, three rows to a chunk."""
 

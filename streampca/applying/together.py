@@ -9,7 +9,7 @@ from typing import Any
 import numpy.typing as npt
 
 from ..boxes import Box
-from ..collection import sample_dims
+from ..collection import counting_dim, sample_dims
 from ..errors import RequestError
 from ..prepare import Frame
 from ..readers import Collection
@@ -47,12 +47,12 @@ def table_of(patches: Patches, table: Table) -> Table:
     base, windows, dims = patches.base, patches.windows, sample_dims(patches.base)
     if base.n_samples == 1:
         rows: dict[str, Any] = {"shape": windows.image, "dims": dims, "names": None, "chunk_rows": windows.band_lines}
-        return replace(table, **rows, coordinates=base.coordinates, sample_coordinates={})
+        return replace(table, **rows, counts=False, coordinates=base.coordinates, sample_coordinates={})
     box = (1, min(windows.band_lines, windows.image[0]), *windows.image[1:])
     return replace(
         table,
         shape=base.shape,
-        dims=("sample", *dims),
+        dims=(counting_dim(base, dims), *dims),
         names=base.sample_names(),
         coordinates=base.coordinates,
         sample_coordinates=base.sample_coordinates(),

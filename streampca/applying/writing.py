@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ..bill import Bill, Phase
 from ..blocks import Span, blocks_of
-from ..collection import Coordinate
+from ..collection import Coordinate, counting_dim
 from ..disk import expanded
 from ..errors import BudgetError
 from ..events import BlockDone, Listener, PassFinished, PassStarted
@@ -44,7 +44,7 @@ def write_scores(
     table = Table(
         "scores",
         (collection.n_samples, k),
-        ("sample", "component"),
+        (counting_dim(collection, ("component",)), "component"),
         working_dtype(collection.dtype, subspace.components.dtype),
         names=collection.sample_names(),
         attributes={"source": collection.source, "model": model, "whiten": whiten},
@@ -82,7 +82,7 @@ def write_images(
     table = Table(
         "images",
         (collection.n_samples, *frame.sample_shape),
-        ("sample", *dims),
+        (counting_dim(collection, dims), *dims),
         working_dtype(collection.dtype, subspace.components.dtype),
         names=collection.sample_names(),
         attributes=about if normalized is None else {**about, "normalized": normalized},

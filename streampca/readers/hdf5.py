@@ -142,23 +142,27 @@ class Hdf5Array(Reopening, StoredArray):
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
-        """Values of the dimension scales, by the axis's name."""
+        """Values of the dimension scales by the axis's name, and datasets along one that the attributes name.
+
+        The latter are those beside this one in its attribute ``coordinates`` (CF conventions, section 5).
+        """
         found = {}
         dataset = self._open()
-        for axis, name in enumerate(self.dims or ()):
+        dims = self.dims or ()
+        for axis, name in enumerate(dims):
             label = f"{self._label}, dimension scale {name!r}"
             with reading(label):
                 scale = scale_of(dataset, axis)
-                if scale is None or scale.shape != (self.shape[axis],) or scale.size > MOST_VALUES:
-                    continue
-                if dtype_of(scale, label).kind in "iuf" and not _is_bare(scale):
-                    found[name] = cf.decoded(scale[...], attributes_of(scale), label)
-                elif h5py.check_string_dtype(scale.dtype) is not None and scale.size <= MOST_TEXTS:
-                    found[name] = Coordinate(
-                        np.array(scale.asstr("utf-8", "replace")[...], np.str_),
-                        {key: cf.plain_value(value) for key, value in attributes_of(scale).items()},
-                    )
-        return found
+                if scale is not None and scale.shape == (self.shape[axis],) and not _is_bare(scale):
+                    found[name] = _coordinate(scale, name, label)
+        for name in str(self.attributes.get("coordinates", "")).split():
+            label = f"{self._label}, coordinate {name!r}"
+            with reading(label):
+                other = dataset.parent.get(name)
+                axes = axis_names(other) if isinstance(other, h5py.Dataset) and len(other.shape or ()) == 1 else None
+                if axes is not None and axes[0] in dims and other.shape == (self.shape[dims.index(axes[0])],):
+                    found.setdefault(name, _coordinate(other, axes[0], label))
+        return {name: coordinate for name, coordinate in found.items() if coordinate is not None}
 
     def read_into(self, box: Box, out: Array) -> None:
         """Read the box by position, or its whole chunks in threads and the rest by HDF5, or all by HDF5."""
@@ -269,6 +273,16 @@ def _within(part: Box, box: Box) -> Box:
     return tuple(
         slice(inner.start - outer.start, inner.stop - outer.start) for inner, outer in zip(part, box, strict=True)
     )
+
+
+def _coordinate(dataset: Any, axis: str, label: str) -> Coordinate | None:
+    """Numbers or text along an axis; None where they are something else, or too many."""
+    if dtype_of(dataset, label).kind in "iuf" and dataset.size <= MOST_VALUES:
+        return cf.decoded(dataset[...], attributes_of(dataset), label)._replace(axis=axis)
+    if h5py.check_string_dtype(dataset.dtype) is None or dataset.size > MOST_TEXTS:
+        return None
+    about = {key: cf.plain_value(value) for key, value in attributes_of(dataset).items()}
+    return Coordinate(np.array(dataset.asstr("utf-8", "replace")[...], np.str_), about, axis)
 
 
 def _is_bare(scale: Any) -> bool:

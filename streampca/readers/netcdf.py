@@ -99,13 +99,14 @@ class ClassicVariable(FlatArray):
         self.dims = _unlike(variable.dims)
         self.attributes = {key: cf.plain_value(value) for key, value in variable.attributes.items()}
         self._path = path
-        scales = {dim: header.variables[dim] for dim in self.dims if dim in header.variables}
-        # Text is stored as characters, along an axis more.
+        # Those called as an axis, and those that the variable names (CF conventions, section 5), along one.
+        others = str(self.attributes.get("coordinates", "")).split()
+        scales = {key: header.variables[key] for key in (*self.dims, *others) if key in header.variables}
         self._scales = {
-            dim: scale
-            for dim, scale in scales.items()
-            if (scale.dims == (dim,) and scale.dtype.kind in "iuf")
-            or (scale.dims[:1] == (dim,) and len(scale.dims) == 2 and scale.dtype.kind == "S")
+            key: scale
+            for key, scale in scales.items()
+            if scale.dims[:1] == (key,) or (key in others and set(scale.dims[:1]) & set(self.dims))
+            if len(scale.dims) == (2 if scale.dtype.kind == "S" else 1)  # texts are characters along an axis more
         }
         self._record_stride = header.record_stride
         if isinstance(self._source, Records):
@@ -123,9 +124,9 @@ class ClassicVariable(FlatArray):
                 if scale.dtype.kind == "S":
                     texts = [line.tobytes().rstrip(b"\0 ").decode("utf-8", "replace") for line in values]
                     plain = {key: cf.plain_value(value) for key, value in scale.attributes.items()}
-                    found[name] = Coordinate(np.array(texts, np.str_), plain)
+                    found[name] = Coordinate(np.array(texts, np.str_), plain, scale.dims[0])
                 else:
-                    found[name] = cf.decoded(values, scale.attributes, label)
+                    found[name] = cf.decoded(values, scale.attributes, label)._replace(axis=scale.dims[0])
         return found
 
 

@@ -148,12 +148,14 @@ class ZarrArray(StoredArray):
         return beside(_open_node(self._path), self._choice.name, axes, others)
 
     def names(self, axis: str) -> Sequence[str] | None:
-        """The array of texts beside this one that is called as the axis."""
+        """The array of texts beside this one that is called as the axis, or sample as in outputs of ours."""
         if not self._choice.name or not self.dims or axis not in self.dims:
             return None
         folder = self._choice.name.rpartition("/")[0]
-        path = f"{folder}/{axis}" if folder else axis
-        return text_array(_open_node(self._path), path, self.shape[self.dims.index(axis)])
+        root, length = _open_node(self._path), self.shape[self.dims.index(axis)]
+        paths = (f"{folder}/{name}" if folder else name for name in dict.fromkeys((axis, "sample")))
+        found = (text_array(root, path, length, axis) for path in paths)
+        return next((texts for texts in found if texts is not None), None)
 
     def read_into(self, box: Box, out: Array) -> None:
         """Decode the box in pieces that end at chunk edges."""

@@ -111,7 +111,7 @@ def _along(root: zarr.Group, path: str, axes: Mapping[str, int]) -> Coordinate |
     if array.shape != (axes.get(axis),) or array.shape[0] > MOST_VALUES:
         return None
     if array.dtype.kind in "TUO":
-        texts = text_array(root, path, array.shape[0]) if array.shape[0] <= MOST_TEXTS else None
+        texts = text_array(root, path, array.shape[0], axis) if array.shape[0] <= MOST_TEXTS else None
         return None if texts is None else Coordinate(np.array(texts[:], np.str_), dict(array.attrs), axis)
     values = _decoded(array, slice(None), f"coordinate {path!r}")
     return cf.decoded(values, dict(array.attrs), f"coordinate {path!r}")._replace(axis=axis)
@@ -151,12 +151,12 @@ class TextArray(Sequence[str]):
         return held[at - chunk * size]
 
 
-def text_array(root: zarr.Group, path: str, length: int) -> TextArray | None:
-    """Texts of so many entries, if that is what lies at a path, called as its axis."""
+def text_array(root: zarr.Group, path: str, length: int, axis: str) -> TextArray | None:
+    """Texts of so many entries along an axis, if that is what lies at a path."""
     array = member(root, path, f"names {path!r}")
     if not isinstance(array, zarr.Array) or array.shape != (length,) or array.dtype.kind not in "TUO":
         return None
-    if dims_of(array) != (path.rpartition("/")[2],):
+    if dims_of(array) != (axis,):
         return None
     check_codecs(array, f"names {path!r}")  # now, and not when the last output is written
     return TextArray(array, f"names {path!r}")

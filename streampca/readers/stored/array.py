@@ -137,7 +137,9 @@ class ArrayCollection(Collection):
         shape = check_shape(tuple(int(length) for length in array.shape), source)
         self._array, self._held_states = array, states
         self._dims = tuple(dims or ())
-        self._lay_out(layout_of(shape, source=source, dims=self._dims or None, sample_axes=sample_axes, select=select))
+        counting = str(self.attributes.get("sample_axis", "sample"))  # as outputs of ours say
+        asked: dict[str, Any] = {"sample_axes": sample_axes, "select": select, "counting": counting}
+        self._lay_out(layout_of(shape, source=source, dims=self._dims or None, **asked))
 
     def _lay_out(self, layout: Layout) -> None:
         self._layout = layout

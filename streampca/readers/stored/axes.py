@@ -88,8 +88,11 @@ def layout_of(
     dims: Sequence[str] | None,
     sample_axes: Sequence[Axis] | None,
     select: Selection | None,
+    counting: str = "sample",
 ) -> Layout:
     """Lay out an array of `shape`, whose axes are called `dims`, as the caller asked; see `open_collection`.
+
+    An axis called `counting` counts samples, where the caller says nothing else.
 
     Raises
     ------
@@ -99,7 +102,7 @@ def layout_of(
     index = _selection(shape, dims, select or {}, source)
     kept = [axis for axis, item in enumerate(index) if isinstance(item, slice)]
     if sample_axes is None:
-        inner = _default_axes(kept, dims or ())
+        inner = _default_axes(kept, dims or (), counting)
     else:
         inner = _asked_axes(sample_axes, kept, len(shape), dims, source)
     return Layout(tuple(index), tuple(axis for axis in kept if axis not in inner), tuple(inner))
@@ -203,11 +206,11 @@ def _taken_part(item: int | slice, length: int, subject: str) -> int | slice:
     return entry % length
 
 
-def _default_axes(kept: list[int], dims: Sequence[str]) -> list[int]:
-    """All but the one called "sample"; y, x and colour where the axes have such names; else all but the first."""
+def _default_axes(kept: list[int], dims: Sequence[str], counting: str) -> list[int]:
+    """All but the one that counts samples; y, x and colour where the axes have such names; else all but the first."""
     names = {axis: dims[axis].lower() for axis in kept} if dims else {}
-    if "sample" in names.values():  # as in what we write: there z, y and x of a stack are one sample
-        return [axis for axis in kept if names[axis] != "sample"]
+    if counting.lower() in names.values():  # as in what we write: there z, y and x of a stack are one sample
+        return [axis for axis in kept if names[axis] != counting.lower()]
     if not (_VERTICAL & set(names.values()) and _HORIZONTAL & set(names.values())):
         return kept[1:]
     return [axis for axis in kept if names[axis] in _VERTICAL | _HORIZONTAL | _COLOUR]

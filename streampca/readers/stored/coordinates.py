@@ -46,12 +46,12 @@ def outer_coordinates(
 
 
 def object_coordinates(array: Any) -> dict[str, Coordinate]:
-    """Coordinates that an `xarray.DataArray` has of its own axes; none for other objects."""
+    """Coordinates that an `xarray.DataArray` has along one of its axes; none for other objects."""
     coords: Any = getattr(array, "coords", None)
     if not hasattr(coords, "items") or not hasattr(array, "dims"):
         return {}
-    along = {str(name): coord for name, coord in coords.items() if coord.dims == (name,) and name in array.dims}
-    found = {name: plain(coord.values, dict(coord.attrs)) for name, coord in along.items() if coord.size <= MOST_VALUES}
+    along = {str(name): coord for name, coord in coords.items() if len(coord.dims) == 1 and coord.size <= MOST_VALUES}
+    found = {name: plain(coord.values, dict(coord.attrs), str(coord.dims[0])) for name, coord in along.items()}
     return {name: coordinate for name, coordinate in found.items() if coordinate is not None}
 
 
