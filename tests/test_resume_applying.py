@@ -76,7 +76,7 @@ def write(what, output, plan="whole", **options):
     planned = PLANS[plan]
     how = {"checkpoint": "ck", "checkpoint_every": 0.0} | options
     name, source, more = WHAT[what]
-    model = load_model("m.zarr", memory=None if plan == "whole" else 1)
+    model = load_model("m.zarr", memory=None if plan == "whole" else "1B")
     found = {"return_value": planned} if plan == "whole" else {"side_effect": BudgetError("too large")}
     with (
         mock.patch.object(pieces, "plan_pieces", return_value=planned),
