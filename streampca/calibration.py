@@ -1,7 +1,7 @@
 """What this machine and this source really do in a second, in a fraction of one: a better prediction of a plan's time.
 
-A product, a pass over values and a read of a few samples are timed. The plan stays as it is but for its `seconds`: that
-it depends on nothing else is what makes equal requests equal plans.
+A product, a pass over values and a read of a few samples are timed. The plan stays as it is but for the times it tells:
+that it depends on nothing else is what makes equal requests equal plans.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROUNDS = 3  # of what is quick; the best counts, as others on the machine only m
 
 
 def calibrated(plan: Plan, collection: Collection) -> Plan:
-    """The same plan with its time predicted by rates measured here.
+    """Return the same plan with its time, and those of the methods it rejects, predicted by rates measured here.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def calibrated(plan: Plan, collection: Collection) -> Plan:
     """
     rates = _of_machine(plan.cores)
     rates = _of_source(plan, collection, rates)
-    return replace(plan, seconds=plan.work.seconds(plan.cores, plan.workers, rates))
+    return plan.priced(rates)
 
 
 def _of_machine(cores: int) -> Rates:

@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import pairwise
 
 import numpy as np
@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streampca
+from streampca import calibration
 from streampca.blocks import Span, blocks_of, panel_steps
 from streampca.calibration import calibrated
 from streampca.errors import BudgetError, RequestError
@@ -26,8 +27,9 @@ from streampca.planning import dual, make_plan, problem_of
 from streampca.planning.decoded import decoded, read_boxes, spread
 from streampca.planning.dual import SCHEDULES, WORTH_CHANGING, dual_plan
 from streampca.prepare import Prepared
+from streampca.rates import RATES, Rates
 from streampca.request import Problem, Request
-from streampca.units import GIB, MIB, parse_bytes
+from streampca.units import GIB, MIB, format_seconds, parse_bytes
 
 
 @pytest.fixture(autouse=True)
@@ -659,9 +661,27 @@ def test_calibration_changes_the_time_and_nothing_else(tmp_path, kind):
     began = time.perf_counter()
     found = calibrated(plan, opened)
     assert time.perf_counter() - began < 5  # a fraction of a second on an idle machine
-    assert found == plan
-    assert found.to_json() | {"seconds": 0} == plan.to_json() | {"seconds": 0}
+    assert replace(found, rejected=()) == replace(plan, rejected=())
+    assert [name for name, _ in found.rejected] == [name for name, _ in plan.rejected]
+    times = {"seconds": 0, "rejected": []}
+    assert found.to_json() | times == plan.to_json() | times
     assert 0 < found.seconds < 60
+
+
+def test_what_is_rejected_is_priced_by_the_rates_of_what_is_chosen(monkeypatch):
+    """At a hundredth of all rates everything takes a hundred times as long."""
+    plan = make_plan(PROBLEMS["faces in files"], Request(5, memory=GIB))
+    rates = Rates(**{each.name: getattr(RATES, each.name) / 100 for each in fields(RATES)})
+    monkeypatch.setattr(calibration, "_of_machine", lambda cores: rates)
+    monkeypatch.setattr(calibration, "_of_source", lambda plan, collection, rates: rates)
+    slow = calibrated(plan, None)
+    assert slow.seconds == pytest.approx(100 * plan.seconds)
+    assert plan.slower
+    for each in plan.slower:
+        seconds = each.work.seconds(plan.cores)
+        assert f"about {format_seconds(seconds)}," in dict(plan.rejected)[each.name]
+        assert f"about {format_seconds(100 * seconds)}," in dict(slow.rejected)[each.name]
+    assert "slower" not in plan.to_json()
 
 
 def test_a_slow_source_is_predicted_to_be_slow(tmp_path):

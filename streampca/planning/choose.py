@@ -12,11 +12,11 @@ from dataclasses import replace
 from ..bill import Bill
 from ..errors import BudgetError, RequestError
 from ..request import Problem, Request
-from ..units import MIB, budget_size, format_bytes, format_seconds
+from ..units import MIB, budget_size, format_bytes
 from .budget import budget_of
 from .covariance import covariance_plan, least_covariance
 from .dual import SCHEDULES, can_copy, dual_plan, least_bill
-from .planned import Plan
+from .planned import Plan, Slower
 from .randomized import is_open
 from .sides import approximate_plan, least_approximate
 
@@ -59,8 +59,13 @@ def make_plan(problem: Problem, request: Request) -> Plan:
     if not found:
         raise BudgetError(_refusal(problem, request, memory, source))
     chosen = _cheapest(found)
-    slower = {name: _slower(plan, found[chosen]) for name, plan in found.items() if name != chosen}
-    return replace(found[chosen], rejected=_rejections({**slower, **lost}, chosen))
+    plan = found.pop(chosen)
+    slower = tuple(
+        Slower(name, other.work, _reads(other)) for name, other in found.items() if not _is_worse(other, plan)
+    )
+    reasons = {each.name: each.reason(plan.cores, plan.workers) for each in slower}
+    worse = {name: _worse(other, plan) for name, other in found.items() if _is_worse(other, plan)}
+    return replace(plan, rejected=_rejections({**reasons, **worse, **lost}, chosen), slower=slower)
 
 
 def _cheapest(found: dict[str, Plan]) -> str:
@@ -166,11 +171,18 @@ def _needs(bill: Bill) -> str:
     return f"needs {format_bytes(bill.total)}, of which the {name} {format_bytes(share)}"
 
 
-def _slower(plan: Plan, chosen: Plan) -> str:
-    if plan.method == "randomized" and chosen.method != "randomized":
-        return f"approximate and {plan.passes:g} passes, where {chosen.passes:g} {_passes(chosen)} exact"
+def _is_worse(plan: Plan, chosen: Plan) -> bool:
+    """Whether a plan is rejected for more than its time: it approximates what the chosen one finds exactly."""
+    return plan.method == "randomized" and chosen.method != "randomized"
+
+
+def _worse(plan: Plan, chosen: Plan) -> str:
+    return f"approximate and {plan.passes:g} passes, where {chosen.passes:g} {_passes(chosen)} exact"
+
+
+def _reads(plan: Plan) -> str:
     written = f" and writing {format_bytes(plan.bytes_written)}" if plan.bytes_written else ""
-    return f"would take about {format_seconds(plan.seconds)}, reading {format_bytes(plan.bytes_read)}{written}"
+    return f"reading {format_bytes(plan.bytes_read)}{written}"
 
 
 def _passes(plan: Plan) -> str:

@@ -3,15 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ..bill import Bill
 from ..blocks import Span
 from ..notebook import plan_html
-from ..rates import NOTHING, Work
+from ..rates import NOTHING, RATES, Rates, Work
 from ..request import Problem, Request
 from ..units import format_bytes, format_seconds, format_shape
+
+
+@dataclass(frozen=True)
+class Slower:
+    """A method or schedule that fits, and was not taken because of the time it takes.
+
+    Attributes
+    ----------
+    name : str
+        As in `Plan.rejected`.
+    work : Work
+        What there would be to do.
+    reads : str
+        What would be read and written, in words.
+    """
+
+    name: str
+    work: Work
+    reads: str
+
+    def reason(self, cores: int, workers: int, rates: Rates = RATES) -> str:
+        """Say how long it would take at some rates."""
+        return f"would take about {format_seconds(self.work.seconds(cores, workers, rates))}, {self.reads}"
 
 
 @dataclass(frozen=True)
@@ -78,6 +101,8 @@ class Plan:
         What there is to do.
     seconds : float
         Predicted time.
+    slower : tuple of Slower
+        Those of `rejected` whose times can be predicted; not stored.
     """
 
     problem: Problem
@@ -112,10 +137,18 @@ class Plan:
     workers: int = 1
     work: Work = field(default=NOTHING, compare=False)
     seconds: float = field(default=0.0, compare=False)
+    slower: tuple[Slower, ...] = field(default=(), compare=False, repr=False)
+
+    def priced(self, rates: Rates) -> Plan:
+        """Return the same plan with all times, its own and those of slower methods, predicted by some rates."""
+        reasons = {each.name: each.reason(self.cores, self.workers, rates) for each in self.slower}
+        rejected = tuple((name, reasons.get(name, reason)) for name, reason in self.rejected)
+        return replace(self, seconds=self.work.seconds(self.cores, self.workers, rates), rejected=rejected)
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data, equal to itself when read back from JSON: lists, not tuples."""
-        data = asdict(self)
+        data = asdict(replace(self, slower=()))
+        del data["slower"]
         data["problem"]["sample_shape"] = list(self.problem.sample_shape)
         data["rejected"] = [list(pair) for pair in self.rejected]
         data["bill"] = {phase.name: dict(phase.items) for phase in self.bill.phases}
