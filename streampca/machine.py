@@ -7,6 +7,7 @@ import ctypes
 import os
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -19,10 +20,15 @@ _kept_to: list[int] = []
 def cores() -> int:
     """Cores this process may run on: its affinity and the control group's quota, whichever is less."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota, _, period = _text("/sys/fs/cgroup/cpu.max").partition(" ")
-    if quota.isdecimal() and period.strip().isdecimal():
-        count = min(count, max(1, int(quota) // int(period)))
+    count = min(count, _quota() or count)
     return min(count, _kept_to[-1]) if _kept_to else count
+
+
+@cache  # read once: planning asks for every candidate, and containers set it before they start a process
+def _quota() -> int | None:
+    """Return the whole cores that the control group allows, at least 1; None without a limit."""
+    quota, _, period = _text("/sys/fs/cgroup/cpu.max").partition(" ")
+    return max(1, int(quota) // int(period)) if quota.isdecimal() and period.strip().isdecimal() else None
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -50,6 +51,12 @@ def numbers_of(
     }
 
 
+@cache  # each is looked up in a file
+def versions() -> Mapping[str, str]:
+    """Return the versions of Python and of the packages that numbers depend on."""
+    return {"python": platform.python_version(), **{name: version(name) for name in VERSIONS}}
+
+
 def provenance_of(
     data: Mapping[str, Any], chosen: Plan, found: Decomposition, *, seconds: float, peak: int | None
 ) -> dict[str, Any]:
@@ -76,5 +83,5 @@ def provenance_of(
         "bound_failure_probability": FAILURE,
         "seconds": round(seconds, 3),
         "peak_bytes": peak,
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in VERSIONS}},
+        "versions": dict(versions()),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 import warnings
+from importlib.metadata import version
 
 import dask.array as da
 import numpy as np
@@ -21,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import streampca
-from streampca import Preparation, StreamingPCA
+from streampca import Preparation, StreamingPCA, machine, making
 from streampca.errors import DataError, ModelError, RequestError
 
 DIGITS, TARGETS = load_digits(return_X_y=True)
@@ -110,6 +111,19 @@ def test_number_of_components_equals_that_of_pca(wanted):
     theirs = PCA(n_components=getattr(wanted, "item", lambda: wanted)(), svd_solver="full").fit(DIGITS)
     assert ours.n_components_ == theirs.n_components_
     np.testing.assert_allclose(ours.noise_variance_, theirs.noise_variance_, rtol=1e-9, atol=1e-12)
+
+
+def test_small_fits_look_things_up_once(monkeypatch):
+    """The cores allowed and the versions of packages stand in files, and are asked for throughout a fit."""
+    read, asked, real = [], [], machine._text
+    machine._quota.cache_clear()
+    making.versions.cache_clear()
+    monkeypatch.setattr(machine, "_text", lambda path: (read.append(path), real(path))[1])
+    monkeypatch.setattr(making, "version", lambda name: (asked.append(name), version(name))[1])
+    for _ in range(2):
+        StreamingPCA(10).fit(DIGITS)
+    assert read.count("/sys/fs/cgroup/cpu.max") == 1
+    assert sorted(asked) == sorted(making.VERSIONS)
 
 
 def test_few_samples():

@@ -358,6 +358,19 @@ def test_spans_are_for_the_workers_of_a_cluster():
 # -- a number of components that comes out of the data
 
 
+def test_candidates_that_differ_in_lanes_or_reading_ahead_are_priced_once(monkeypatch):
+    read, real = [], randomized.read_boxes
+    problem, request = PROBLEMS["pictures"], Request(50, "randomized", 4 * GIB)
+    monkeypatch.setattr(randomized, "read_boxes", lambda *args: (read.append(args), real(*args))[1])
+    randomized._block_lengths(problem)
+    once = len(read)
+    choices = list(randomized._choices(problem, request, 4 * GIB))
+    distinct = {(choice.basis, choice.sizes.block_rows, choice.sizes.product_rows) for choice in choices}
+    assert len(read) - once == once + len(distinct)
+    assert len(distinct) < len(choices)
+    assert all(choice.seconds == choice.work.seconds(2) for choice in choices)
+
+
 @pytest.mark.parametrize("wanted", [0.95, "mp"])
 def test_an_open_basis_takes_what_memory_there_is(wanted):
     plans = [make_plan(PROBLEMS["pictures"], Request(wanted, "randomized", size * MIB)) for size in (130, 500, 2000)]

@@ -64,6 +64,9 @@ class Basis(NamedTuple):
     restarting: int
 
 
+_Price = tuple[int, int, Reading, Work, float]  # the last fields of a `Choice`
+
+
 class Choice(NamedTuple):
     """Sizes with what they take; `late` passes that are wanted beyond those allowed."""
 
@@ -85,11 +88,11 @@ def randomized_plan(problem: Problem, request: Request, memory: int, source: str
 
 def least_randomized(problem: Problem, request: Request) -> Bill:
     """The least memory that the method can do with, item by item."""
-    k = counted_on(problem, request)
+    k, lengths = counted_on(problem, request), _block_lengths(problem)
     bills = [
         randomized_bill(problem, sizes, k, workers=request.workers)
         for basis in bases(problem, request, problem.n_features)
-        for sizes in _cuttings(problem, request, basis)
+        for sizes in _cuttings(problem, request, basis, lengths)
     ]
     return min(bills, key=lambda bill: bill.total)
 
@@ -155,11 +158,11 @@ def basis_of(problem: Problem, size: int, width: int, columns: int, passes: int)
     return Basis(width, columns, passes + restarting, restarting)
 
 
-def _cuttings(problem: Problem, request: Request, basis: Basis) -> Iterator[Sizes]:
-    """Every block of samples, read ahead or not, in several lanes or one."""
+def _cuttings(problem: Problem, request: Request, basis: Basis, lengths: tuple[int, ...]) -> Iterator[Sizes]:
+    """Blocks of each of some lengths, read ahead or not, in several lanes or one."""
     narrow = precision_of_products(problem, request) == "single"
     several = lane_count(machine.cores()) if narrow and request.workers == 1 else 1
-    for rows in _block_lengths(problem):
+    for rows in lengths:
         for most in sorted({min(_product_rows(problem, size), rows) for size in PRODUCT_BYTES}, reverse=True):
             for ahead in (1, 0) if problem.fills else (0,):
                 for lanes in sorted({len(spans_of(problem.n_samples, several, rows)), 1}):
@@ -190,14 +193,20 @@ def _block_lengths(problem: Problem) -> tuple[int, ...]:
 
 
 def _choices(problem: Problem, request: Request, memory: int) -> Iterator[Choice]:
-    k = counted_on(problem, request)
+    k, lengths = counted_on(problem, request), _block_lengths(problem)
+    prices: dict[tuple[Basis, int, int], _Price] = {}
     for basis in bases(problem, request, problem.n_features):
         some = Sizes(basis.width, basis.columns, 1, 1)
         if max(phase.total for phase in lasting_phases(problem, some, k)) > memory:
             continue
-        for sizes in _cuttings(problem, request, basis):
+        for sizes in _cuttings(problem, request, basis, lengths):
             if pass_phase(problem, sizes, workers=request.workers).total <= memory:
-                yield _priced(problem, request, *_grown(problem, request, basis, sizes, memory))
+                grown, own, room = _grown(problem, request, basis, sizes, memory)
+                # Lanes and reading ahead change no price: candidates that differ in these alone have it in common.
+                key = grown, own.block_rows, own.product_rows
+                if key not in prices:
+                    prices[key] = _price(problem, request, grown, own)
+                yield Choice(grown, own, room, *prices[key])
 
 
 def _grown(problem: Problem, request: Request, basis: Basis, sizes: Sizes, memory: int) -> tuple[Basis, Sizes, int]:
@@ -218,15 +227,15 @@ def _grown(problem: Problem, request: Request, basis: Basis, sizes: Sizes, memor
     return basis_of(problem, problem.n_features, basis.width, columns, passes), grown, max(k, room)
 
 
-def _priced(problem: Problem, request: Request, basis: Basis, sizes: Sizes, k: int) -> Choice:
+def _price(problem: Problem, request: Request, basis: Basis, sizes: Sizes) -> _Price:
+    """Return the passes, those that are missing, what is read, the work and its time."""
     passes, precision = min(basis.passes, request.max_passes or basis.passes), precision_of_products(problem, request)
     sample = sample_rows(problem.n_samples, sizes.width)
     once = read_boxes(problem, sizes.block_rows, problem.n_features)
     read = once.times(passes).plus(read_runs(problem, sample, SAMPLE_RUNS))
     work = read.work(encoded=problem.encoded, cores=machine.cores())
     work += _passing(problem, precision, sizes, passes) + _starting(problem, precision, sizes, sample)
-    seconds = work.seconds(machine.cores(), request.workers)
-    return Choice(basis, sizes, k, passes, basis.passes - passes, read, work, seconds)
+    return passes, basis.passes - passes, read, work, work.seconds(machine.cores(), request.workers)
 
 
 def _passing(problem: Problem, precision: str, sizes: Sizes, passes: int) -> Work:
