@@ -6,6 +6,7 @@ import abc
 import hashlib
 import math
 import os
+import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -101,6 +102,8 @@ class Collection(abc.ABC):
         How `open_collection` opened it.
     compares_coordinates : bool
         Whether `coordinates` are compared with a model's before it is applied.
+    beside : tuple of str
+        Files it was opened from that `source` does not name: of an array, a list, or labels.
     """
 
     source: str
@@ -115,6 +118,7 @@ class Collection(abc.ABC):
     labels: Array | None = None
     opened: Any = None
     compares_coordinates: bool = True
+    beside: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.sample_shape))
@@ -272,6 +276,10 @@ class Collection(abc.ABC):
         where = self.where(index)
         return where if where.startswith("sample ") else f"{where} (sample {index})"
 
+    def paths(self) -> list[str]:
+        """Return the files, folders and globs that are read, as far as they are known."""
+        return [*self.beside, file_and_key(self.source)[0]]
+
     def states(self, *, now: bool = False) -> list[State]:
         """Return the states of what samples are read from, by groups of samples in ascending order.
 
@@ -299,6 +307,12 @@ class Collection(abc.ABC):
     def fingerprint(self) -> str:
         """Return a short text that changes when the source does: a digest of `states`, source, shape and dtype."""
         return fingerprint_of(self, self.states())
+
+
+def file_and_key(source: str) -> tuple[str, str | None]:
+    """Split what a collection calls its source: ``a.h5, dataset 'x'`` where a file holds several arrays."""
+    part = re.fullmatch(r"(.+), \w+ '(.+)'", source)
+    return (source, None) if part is None or os.path.lexists(source) else (part[1], part[2])
 
 
 def sample_dims(collection: Collection) -> tuple[str, ...]:

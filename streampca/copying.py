@@ -28,6 +28,7 @@ from .events import BlockDone, Finished, Listener, PassFinished, PassStarted, ch
 from .outputs import check_output, staged
 from .planning import budget_of, problem_of
 from .prepare import Prepared
+from .readers import check_apart, paths_of
 from .request import Problem
 from .sinks import Cut, Table, ZarrSink
 from .units import KIB, MIB, budget_size, format_bytes, parse_bytes
@@ -104,7 +105,8 @@ def copy_collection(
     Raises
     ------
     RequestError
-        If the output's name has another ending, a mask leaves pixels out, or images differ in shape.
+        If the output's name has another ending, a mask leaves pixels out, images differ in shape, or the output is
+        the source, holds it or lies in it.
     OutputError
         If the output exists (and `overwrite` is false) or cannot be written.
     BudgetError
@@ -114,9 +116,7 @@ def copy_collection(
     """
     check_listener(listener)
     path = expanded(path)
-    source = _copied(collection)
-    check_copy(path, overwrite=overwrite)
-    plan = plan_copy(problem_of(source), source.chunks, None if memory is None else parse_bytes(memory))
+    source, plan = foresee_copy(collection, path, memory=memory, overwrite=overwrite)
     began = time.perf_counter()
     with staged(path) as partial:
         sink = ZarrSink(partial, _table(source, plan))
@@ -125,6 +125,22 @@ def copy_collection(
         sink.close()
         _check(partial, path, source)
     listener(Finished("copy", time.perf_counter() - began))
+
+
+def foresee_copy(
+    collection: Collection, path: str, *, memory: int | str | None, overwrite: bool
+) -> tuple[Collection, CopyPlan]:
+    """Return what a copy reads and its plan, or refuse the copy; nothing is read or written.
+
+    Raises
+    ------
+    RequestError, OutputError, BudgetError
+        As `copy_collection`.
+    """
+    check_apart([path], paths_of(collection))
+    source = _copied(collection)
+    check_copy(path, overwrite=overwrite)
+    return source, plan_copy(problem_of(source), source.chunks, None if memory is None else parse_bytes(memory))
 
 
 def check_copy(path: str, *, overwrite: bool) -> None:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from .disk import expanded
 from .errors import OutputError, RequestError
+from .outputs import staged
 
 SIDE = 32  # pixels to an edge of every image
 CHUNK = 1024  # samples to a chunk: 1 MiB as uint8
@@ -67,8 +68,10 @@ def make_digits(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0) ->
     labels = np.empty(max(n, 0), np.uint8)
 
     def save_labels() -> None:
-        np.save(labels_path(path), labels)
+        with staged(str(labels_path(path))) as partial, open(partial, "wb") as file:
+            np.save(file, labels)
 
+    _check_labels(labels_path(path))
     return _write(Path(expanded(path)), {"pictures": "digits", "n": int(n), "seed": int(seed)}, chunks, save_labels)
 
 
@@ -109,6 +112,16 @@ def make_patches(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0) -
 def labels_path(path: str | os.PathLike[str]) -> Path:
     """Where `make_digits` puts the labels of a collection: ``digits.zarr`` has ``digits-labels.npy``."""
     return Path(expanded(path)).with_name(f"{Path(path).stem}-labels.npy")
+
+
+def _check_labels(path: Path) -> None:
+    """Refuse to replace what cannot be labels that `make_digits` wrote."""
+    try:
+        labels = np.load(path, mmap_mode="r", allow_pickle=False) if path.exists() else None
+    except (OSError, ValueError, EOFError):
+        labels = np.empty((0, 0))
+    if labels is not None and (labels.ndim, labels.dtype) != (1, np.uint8):
+        raise OutputError(f"{path} exists and does not hold the demonstration's labels; choose another folder.")
 
 
 def _warped_digits(digits: Floats, rng: np.random.Generator) -> Images:

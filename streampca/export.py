@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,8 @@ import numpy.typing as npt
 from .disk import expanded
 from .errors import RequestError
 from .model import PCAModel, load_model
-from .outputs import check_ending, check_file, open_sink, staged
+from .outputs import check_ending, check_file, check_output, open_sink, staged
+from .readers import check_apart, fitted_on
 from .sinks import Table
 from .units import GIB, MIB, format_shape
 
@@ -48,6 +49,8 @@ class Components:
         How many components.
     mean : bool
         Whether the mean comes before them.
+    provenance : mapping
+        The model's.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Components:
     dims: tuple[str, ...]
     first: int
     mean: bool
+    provenance: Mapping[str, Any]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -118,6 +122,8 @@ def export_components(
     path = expanded(path)
     suffix = _checked(path, overwrite)
     found = _components(model, n_components, mean)
+    check_apart([path], [found.name])
+    check_apart([path], fitted_on(found.provenance), "the model was fitted on")
     if suffix == ".npy":
         _write_npy(found, path, overwrite)
     else:
@@ -126,7 +132,10 @@ def export_components(
 
 def _checked(path: str, overwrite: bool) -> str:
     suffix = check_ending(path, ENDINGS)
-    check_file(path, overwrite=overwrite)
+    if suffix == ".npy":
+        check_output(path, "components", overwrite=overwrite)
+    else:
+        check_file(path, overwrite=overwrite, what="pages of components", is_another=_is_another_tiff)
     return suffix
 
 
@@ -137,7 +146,7 @@ def _components(model: PCAModel | str | os.PathLike[str], asked: int | None, mea
     most = arrays["components"].shape[0]
     if asked is not None and not 1 <= asked <= most:
         raise RequestError(f"n_components={asked} is not between 1 and {most}, what {name} has.")
-    return Components(name, arrays, dims, asked or most, mean)
+    return Components(name, arrays, dims, asked or most, mean, model.provenance)
 
 
 def _write_npy(found: Components, path: str, overwrite: bool) -> None:
@@ -149,6 +158,17 @@ def _write_npy(found: Components, path: str, overwrite: bool) -> None:
 
 
 # -- TIFF
+
+
+def _is_another_tiff(path: str) -> bool:
+    """Whether a file is a TIFF that `export_components` did not write."""
+    import tifffile
+
+    try:
+        with tifffile.TiffFile(path) as file:
+            return file.pages.first.dtype != np.float32 or not (file.is_imagej or file.is_ome)
+    except tifffile.TiffFileError:
+        return False
 
 
 def _write_tiff(found: Components, path: str) -> None:

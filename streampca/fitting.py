@@ -28,11 +28,11 @@ from .methods import METHODS, Decomposition, Job
 from .model import PCAModel
 from .outputs import check_place
 from .prepare import Preparation, Prepared
-from .readers import Opening, open_collection
+from .readers import Opening, check_apart, column_paths, open_collection, paths_of
 from .request import Request
 from .resumable import Begun
 from .running import as_of, executing, scratch_name, suited
-from .saving import Checkpointing, Saver, check_apart, identity_of
+from .saving import Checkpointing, Saver, check_beside, identity_of
 from .store import ModelWriter, check_model_output, pca_arrays, pca_attributes
 from .weights import total_of, weights_digest, weights_of
 
@@ -129,7 +129,7 @@ def fit(
     DataError
         If it has one sample only, NaN or infinity, or no variance.
     RequestError
-        If an option is wrong for this collection.
+        If an option is wrong for this collection, or `output` is what is read, holds it or lies in it.
     BudgetError
         If what was asked does not fit the budget; before any data is read.
     ClusterError
@@ -142,6 +142,8 @@ def fit(
     request = asked(n_components, method, memory, precision, output=output is not None, **more)
     check_options(opening)
     place = None if output is None else Place(expanded(output), overwrite)
+    if place is not None:
+        check_apart([place.path], [*paths_of(source), *column_paths(opening.get("labels"), sample_weight)])
     raw = narrowed(open_collection(source, listener=listener, **opening), preparation)
     weights = weights_of(sample_weight, raw)
     collection, wanted = prepared(raw, preparation, listener), part_of(part)
@@ -191,7 +193,7 @@ def fit_collection(
     """Plan and run a request on an opened collection, and write the model where there is a place for it; see `fit`."""
     how: dict[str, Any] = {"weights": weights, "place": place, "part": part, "listener": one_at_a_time(listener)}
     if checkpoint is not None:
-        check_apart(checkpoint.folder, None if place is None else place.path)
+        check_beside(checkpoint.folder, None if place is None else place.path)
     with alone_in(None if checkpoint is None else checkpoint.folder):
         return _fitted(collection, request, runner=executor or LocalExecutor(), checkpoint=checkpoint, **how)
 

@@ -26,6 +26,7 @@ from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from .boxes import Box, tiles_of
 from .errors import ModelError
+from .outputs import REPLACED
 from .sinks import ATTRIBUTE, files_of
 
 Array = npt.NDArray[Any]
@@ -228,6 +229,11 @@ def read_model(path: str) -> OpenModel:
     ModelError
         If there is none, or it is incomplete, damaged, or of a newer format.
     """
+    if os.path.exists(aside := path.rstrip("/") + REPLACED) and not os.path.exists(path):
+        raise ModelError(
+            f"{path} does not exist: a run that was to replace it was killed. Run the same command again, or rename "
+            f"{aside}, the model that was there."
+        )
     if not os.path.exists(path):
         raise ModelError(f"{path} does not exist; give the folder of a model, as written by 'streampca fit -o'.")
     document = _document(path)

@@ -28,7 +28,7 @@ from .methods import check_variance, decompose
 from .model import PCAModel, load_model
 from .outputs import check_place
 from .planning import Plan, merge_plan
-from .readers import fitted_reading
+from .readers import check_apart, fitted_reading
 from .request import HOW, STOPPING, Problem, Request
 from .store import check_model_output, read_statistic
 from .units import parse_bytes
@@ -137,6 +137,7 @@ def _check_output(path: str, given: Sequence[str | PCAModel], *, overwrite: bool
         raise OutputError(f"{path} is one of the models to merge; choose another output.")
     check_model_output(path, overwrite=overwrite)
     check_place(path)
+    check_apart([path], [part if isinstance(part, str) else part.name for part in given])
 
 
 @dataclass(frozen=True)

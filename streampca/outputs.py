@@ -14,8 +14,11 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
+
+from numpy.lib import format as npy_format
 
 from .errors import OutputError, RequestError
 from .sinks import ATTRIBUTE, SINKS, Sink, Table, Unfinished
@@ -25,6 +28,7 @@ PARTIAL, REPLACED = ".streampca-partial", ".streampca-replaced"  # nobody else's
 SCRATCH = ".streampca-scratch"  # what the name of a scratch copy ends in
 # Formats of each kind of array: images of more than one axis do not fit a table.
 ENDINGS = {"scores": (".zarr", ".npy", ".csv"), "images": (".zarr", ".npy"), "components": (".npy",)}
+CSV_START = b"sample,component_1"  # of a table of scores
 NEXT_TO_NOTHING = 1 * MIB  # free on a disk: no model or table fits
 
 
@@ -43,7 +47,7 @@ def open_sink(
     RequestError
         If the ending is of no format that holds such an array, see `ENDINGS`.
     """
-    suffix = check_output(path, table.name, overwrite=overwrite)
+    suffix = check_output(path, table.name, overwrite=overwrite, axes=len(table.shape))
     with staged(path, unfinished) as partial:
         sink = SINKS[suffix](partial, table, unfinished)
         try:
@@ -96,7 +100,8 @@ def _give_up(partial: str) -> None:
 
 
 def _place(path: str, unfinished: Unfinished | None) -> str:
-    """Where to write an output, or go on; what other runs left there is removed."""
+    """Where to write an output, or go on; what other runs left there is removed, or recovered."""
+    recover(path)
     kept = f"{path}.{unfinished.token}{PARTIAL}" if unfinished is not None and unfinished.is_begun else None
     if unfinished is not None and kept is not None and not _holds(kept, unfinished.size or 0):
         kept = None
@@ -122,20 +127,59 @@ def _partials(path: str) -> list[str]:
 
 
 def _take_place(partial: str, path: str) -> None:
-    """Give a finished output its name; what has it stays whole until then, beside it if it is a folder."""
-    aside = path + REPLACED
-    discard(aside)
-    if os.path.isdir(path) or (os.path.isdir(partial) and os.path.lexists(path)):
+    """Give a finished output its name; what has it stays whole until then, beside it if it is a folder.
+
+    A process that is killed between the two renames leaves the old output under its other name, for `recover`.
+    """
+    aside, debris = path + REPLACED, path + PARTIAL
+    moved = os.path.isdir(path) or (os.path.isdir(partial) and os.path.lexists(path))
+    if moved:
+        discard(aside)  # an older output, whose successor is the one at the path
         os.rename(path, aside)
-    os.replace(partial, path)
-    discard(aside)
+    try:
+        os.replace(partial, path)
+    except BaseException:
+        if moved:
+            os.rename(aside, path)
+        raise
+    with suppress(OSError):  # the output is complete; the next run removes what is left of the old one
+        if os.path.lexists(aside):
+            discard(debris)
+            os.rename(aside, debris)  # half removed, it must not be taken for what is to be recovered
+            discard(debris)
 
 
-def check_output(path: str, kind: str, *, overwrite: bool) -> str:
-    """Return the ending of an output's name, or say why nothing of a kind can be written there."""
+def recover(path: str) -> None:
+    """Give an output its name again that a process which was killed while replacing it had put aside."""
+    if os.path.lexists(path + REPLACED) and not os.path.lexists(path):
+        os.rename(path + REPLACED, path)
+
+
+def check_output(path: str, kind: str, *, overwrite: bool, axes: int | None = None) -> str:
+    """Return the ending of an output's name, or say why nothing of a kind can be written there.
+
+    Parameters
+    ----------
+    path : str
+        Of the output.
+    kind : {"scores", "images", "components"}
+        Of what will be written. Only the same kind is replaced.
+    overwrite : bool
+        Whether what is there may be replaced.
+    axes : int, optional
+        Number of axes of the array, where it is known.
+
+    Raises
+    ------
+    RequestError
+        If the ending is of no format for it.
+    OutputError
+        If something else is there, or the same and it must stay; or see `check_place`.
+    """
     bare, suffix = path.rstrip("/"), check_ending(path, ENDINGS[kind])
+    recover(bare)
     if os.path.lexists(bare):
-        if not _is_ours(bare, kind):
+        if _is_another(bare, suffix, kind, axes):
             raise OutputError(f"{path} exists and is not {kind} written by streampca; choose another output.")
         _check_replacing(path, overwrite)
     check_place(bare)
@@ -156,17 +200,33 @@ def check_ending(path: str, endings: Sequence[str]) -> str:
     return suffix
 
 
-def check_file(path: str, *, overwrite: bool) -> None:
+def check_file(
+    path: str, *, overwrite: bool, what: str = "such a file", is_another: Callable[[str], bool] | None = None
+) -> None:
     """Refuse a place where no file can be made, or where one must stay, before anything is computed.
+
+    Parameters
+    ----------
+    path : str
+        Of the file.
+    overwrite : bool
+        Whether a file that is there may be replaced.
+    what : str
+        What is written, for the message.
+    is_another : callable, optional
+        Says of a file that is there whether it is something else, which is never replaced.
 
     Raises
     ------
     OutputError
-        If it is a folder, exists already and `overwrite` is false, or see `check_place`.
+        If it is a folder or something else, exists already and `overwrite` is false, or see `check_place`.
     """
+    recover(path)
     if os.path.isdir(path):
         raise OutputError(f"{path} is a folder; choose another output.")
     if os.path.lexists(path):
+        if is_another is not None and os.path.isfile(path) and is_another(path):
+            raise OutputError(f"{path} exists and is not {what} written by streampca; choose another output.")
         _check_replacing(path, overwrite)
     check_place(path)
 
@@ -197,16 +257,42 @@ def check_place(path: str) -> None:
         raise OutputError(f"{path} cannot be written: no permission to write in {above}; choose another output.")
 
 
-def _is_ours(path: str, kind: str) -> bool:
-    """Whether what exists may be replaced if asked: a file, or a Zarr group of our own of the same kind."""
-    if not os.path.isdir(path):
+def _is_another(path: str, suffix: str, kind: str, axes: int | None) -> bool:
+    """Whether what exists is something else than an output of a kind, which is not to be replaced even if asked.
+
+    Files that say nothing of themselves are taken for what their ending says.
+    """
+    if suffix == ".zarr":
+        about = group_attribute(path)
+        return about is None or about.get("kind") != kind
+    if not os.path.isfile(path):
         return True
+    with open(path, "rb") as file:
+        if suffix == ".csv":
+            first = file.readline(len(CSV_START))
+            return bool(first) and first != CSV_START
+        try:
+            read = {1: npy_format.read_array_header_1_0, 2: npy_format.read_array_header_2_0}
+            shape, _, dtype = read[npy_format.read_magic(file)[0]](file)
+        except (ValueError, KeyError):
+            return False
+    wanted = axes or (2 if kind == "scores" else None)
+    return dtype.kind != "f" or (len(shape) < 2 if wanted is None else len(shape) != wanted)
+
+
+def group_attribute(path: str) -> dict[str, Any] | None:
+    """Return what a Zarr group of ours says of itself; None of anything else, and where others put files into it."""
     try:
         with open(os.path.join(path, "zarr.json"), encoding="utf-8") as file:
             about = json.load(file)["attributes"][ATTRIBUTE]
-        return bool(about["kind"] == kind)
+        own = all(name == "zarr.json" or name.startswith(".") or _is_member(path, name) for name in os.listdir(path))
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return None
+    return about if own and isinstance(about, dict) else None
+
+
+def _is_member(path: str, name: str) -> bool:
+    return os.path.isfile(os.path.join(path, name, "zarr.json"))
 
 
 def discard(path: str) -> None:

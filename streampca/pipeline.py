@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Set
+from collections.abc import Callable, Set
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,20 +18,21 @@ from .asked import cluster_of, open_run, preparation_of, request_of
 from .beforehand import narrowed, plan_collection, prepared
 from .blocks import part_of
 from .collection import fingerprint_of, first_change
+from .components import StoredComponents
 from .compression import Compression
 from .config import Run
-from .copying import check_copy, copy_collection
+from .copying import check_copy, copy_collection, foresee_copy
 from .disk import expanded
 from .errors import ModelError, OutputError, RequestError
 from .events import Event, FileSkipped, Listener, Planned, Warned, silent
 from .fitting import Place, fit_collection
 from .model import PCAModel, load_model
-from .outputs import check_output, check_place, discard
+from .outputs import check_output, check_place, recover
 from .planning import Plan, budget_of
 from .prepare import Preparation, Prepared
-from .readers import Collection, check_apart, paths_of
-from .record import LISTING, PICTURES, REPORT, check_directory, recorded, recorded_run, write_summary
-from .report import check_room, picture_files, write_report
+from .readers import Collection, check_apart, column_paths, paths_of
+from .record import LISTING, PICTURES, RECORDS, REPORT, Record, check_directory, recorded
+from .report import Places, check_room, picture_files, write_report
 from .request import HOW, Request
 from .running import executing
 from .saving import FOLDER, Checkpointing, clear_finished
@@ -83,6 +84,7 @@ def execute(run: Run, listener: Listener = silent, switch: Switch | None = None)
     _check_part(run, outputs)
     _check_apart(run, outputs)
     for path in outputs.files:
+        recover(path.rstrip("/"))
         clear_finished(path)
     given = _model_given(run)
     raw = open_run(run.collection, listing=_listing(run, outputs), like=given, listener=listener)
@@ -90,24 +92,35 @@ def execute(run: Run, listener: Listener = silent, switch: Switch | None = None)
     if run.model is None:
         raw = narrowed(raw, preparation)
     task = _Fit(run, raw, preparation, listener, switch, given)
+    record = Record(outputs.directory, run, outputs.made)
     earlier = _earlier_model(task, outputs)
-    kept = _kept(run, outputs) if earlier else set()
+    kept = record.made_before(earlier.provenance) if earlier else set()
     _check_outputs(run, outputs, {*kept, outputs.model or ""} if earlier else kept)
-    if outputs.directory and run.output.overwrite:
-        for path in filter(None, (outputs.collection, outputs.scores, outputs.images)):
-            discard(path)  # were this run stopped, those of the replaced one could be taken for its own
-    with recorded(outputs.directory, run, listener) if outputs.directory else nullcontext(listener) as told:
+    with recorded(outputs.directory, listener) if outputs.directory else nullcontext(listener) as told:
         if earlier:
             told(Warned(f"{outputs.model} is there from an earlier run of the same request; it is used again."))
         task.listener = told
         for item in raw.skipped:
             told(FileSkipped(*item))
-        result = Result(earlier) if earlier else _made(task, outputs)
+        _foresee(task, outputs, earlier or given, kept)
+        if earlier or not any(map(os.path.lexists, outputs.files)):
+            record.begin()  # else what is recorded is of what lies there, until the first of that is replaced
+        result = _made(task, outputs, earlier or given)
+        provenance = None if result.model is None else result.model.provenance
+
+        def note(path: str) -> None:
+            result.written.append(path)
+            record.note(path, provenance)
+
+        if result.plan and outputs.model:
+            note(outputs.model)
         if outputs.collection and outputs.collection not in kept:
             _copy(task, outputs.collection)
-            result.written.append(outputs.collection)
+            note(outputs.collection)
         if result.model is not None:
-            _apply(task, result, result.model, outputs, kept)
+            _apply(task, result, result.model, outputs, kept, note)
+        if summary := record.note(None, provenance):
+            result.written.append(summary)
         return result
 
 
@@ -123,6 +136,33 @@ def _model_given(run: Run) -> PCAModel | None:
 def _copy(task: _Fit, path: str) -> None:
     memory, overwrite = task.run.fit.memory, task.run.output.overwrite
     copy_collection(task.collection, path, memory=memory, overwrite=overwrite, listener=task.listener)
+
+
+def _foresee(task: _Fit, outputs: _Outputs, model: PCAModel | None, kept: Set[str]) -> None:
+    """Refuse what cannot be made, of a model that is there or of the one to be fitted, before anything is replaced."""
+    run, raw = task.run, task.raw
+    if outputs.collection and outputs.collection not in kept:
+        memory, overwrite = run.fit.memory, run.output.overwrite
+        foresee_copy(task.collection, outputs.collection, memory=memory, overwrite=overwrite)
+    if model is not None:
+        _check_images(task, outputs, model, kept)
+    if outputs.report:
+        check_room(run.fit.memory, model.prepared(raw) if model is not None else task.collection)
+    if model is None and (outputs.scores or outputs.images):
+        _check_applying(task, outputs)
+
+
+def _check_images(task: _Fit, outputs: _Outputs, model: PCAModel, kept: Set[str]) -> None:
+    """Refuse images that a model cannot make, before its scores are written."""
+    run = task.run
+    if outputs.images and outputs.images not in kept:
+        asked: dict[str, Any] = {"n_components": run.output.n_components, "residual": run.output.residual}
+        collection = model.check_reconstruction(task.raw, **asked, whole=run.output.whole)
+        if outputs.scores:
+            count, components = run.output.n_components or model.n_components, model.components
+            how: dict[str, Any] = {"dtype": components.dtype, "stored": isinstance(components, StoredComponents)}
+            how |= {"residual": run.output.residual, "whole": run.output.whole, "memory": run.fit.memory}
+            check_foreseen(collection, model.frame, count, makes_images=True, **how)
 
 
 @dataclass
@@ -163,6 +203,12 @@ class _Outputs:
     def files(self) -> list[str]:
         """What is written in one piece each, in the order it is made."""
         return [path for path in (self.model, self.collection, self.scores, self.images) if path]
+
+    @property
+    def made(self) -> dict[str, str]:
+        """What is made of the model or beside it, by name."""
+        found = {"collection": self.collection, "scores": self.scores, "images": self.images}
+        return {name: path for name, path in found.items() if path}
 
     @property
     def learns(self) -> bool:
@@ -222,10 +268,21 @@ def _listing(run: Run, outputs: _Outputs) -> str | None:
 
 
 def _check_apart(run: Run, outputs: _Outputs) -> None:
-    """Refuse outputs that would replace what the run reads, or become part of it."""
+    """Refuse outputs that would replace what the run reads or one another, lie in it, or become part of it."""
     drawn = picture_files(outputs.pictures) if outputs.pictures else []
     files = [*outputs.files, *filter(None, [outputs.report]), *drawn]
-    check_apart(files, [*paths_of(run.collection.source), *([expanded(run.model)] if run.model else [])])
+    own = [os.path.join(outputs.directory, name) for name in RECORDS] if outputs.directory else []
+    prepare, collection = run.prepare, run.collection
+    columns = column_paths(collection.labels, run.fit.sample_weight, prepare.mask, prepare.scale)
+    model = [expanded(run.model)] if run.model else []
+    check_apart([*files, *own], [*paths_of(collection.source), *model, *columns])
+    places = [os.path.realpath(path) for path in files]
+    for number, path in enumerate(places):
+        other = next(
+            (one for one in places[:number] if f"{path}/".startswith(f"{one}/") or one.startswith(f"{path}/")), ""
+        )
+        if other:
+            raise RequestError(f"output {path} and output {other} are one, or lie in one another; choose others.")
 
 
 def _check_outputs(run: Run, outputs: _Outputs, kept: Set[str]) -> None:
@@ -239,15 +296,17 @@ def _check_outputs(run: Run, outputs: _Outputs, kept: Set[str]) -> None:
     if outputs.model and outputs.model not in kept:
         check_model_output(outputs.model, overwrite=overwrite)
         check_place(outputs.model)
+    if outputs.report:
+        Places(outputs.report, outputs.pictures, "png", overwrite=True).check()
     if folder:
-        check_directory(folder, overwrite=overwrite)
+        check_directory(folder)
 
 
-def _made(task: _Fit, outputs: _Outputs) -> Result:
-    """Take the run's model, or fit it and save it; nothing where none is asked for."""
+def _made(task: _Fit, outputs: _Outputs, given: PCAModel | None) -> Result:
+    """The model that is there, or fit one and save it; nothing where none is asked for."""
     run = task.run
-    if run.model or not outputs.learns:
-        return Result(task.model)
+    if given is not None or not outputs.learns:
+        return Result(given)
     plans: list[Plan] = []
 
     def told(event: Event) -> None:
@@ -256,10 +315,6 @@ def _made(task: _Fit, outputs: _Outputs) -> Result:
         task.listener(event)
 
     place = Place(outputs.model, run.output.overwrite) if outputs.model else None
-    if outputs.scores or outputs.images:
-        _check_applying(task, outputs)
-    if outputs.report:
-        check_room(run.fit.memory, task.collection)
     how: dict[str, Any] = {"weights": task.weights, "place": place, "part": part_of(run.fit.part)}
     folder = _checkpoint(run, outputs.model)
     if folder is not None:
@@ -269,7 +324,7 @@ def _made(task: _Fit, outputs: _Outputs) -> Result:
         model = fit_collection(task.collection, request, **how, executor=executor, listener=told)
     if outputs.model and not are_held(model.components.nbytes, _budget(run)):
         model = load_model(outputs.model, memory=run.fit.memory)  # leaves memory to what follows
-    return Result(model.without_statistic(), plans[0], [outputs.model] if outputs.model else [])
+    return Result(model.without_statistic(), plans[0])
 
 
 def _checkpoint(run: Run, output: str | None) -> str | None:
@@ -297,6 +352,12 @@ def _check_applying(task: _Fit, outputs: _Outputs) -> None:
     if outputs.images:
         unnormalized = Prepared(task.raw, collection.preparation.unnormalized)
         used = min(k, run.output.n_components or k)
+        most = k if isinstance(chosen.request.n_components, int) else chosen.problem.most_components
+        if (run.output.n_components or 1) > most:
+            raise RequestError(
+                f"output.n_components {run.output.n_components} is more than the {most} components that are fitted; "
+                "give no more."
+            )
         how |= {"makes_images": True, "residual": run.output.residual, "whole": run.output.whole}
         check_foreseen(unnormalized, collection.frame, used, **how)
 
@@ -363,18 +424,13 @@ def _alike(one: Any, other: Any) -> bool:
     return np.array_equal(one, other)
 
 
-def _kept(run: Run, outputs: _Outputs) -> set[str]:
-    """What is there already from the same run, by its record; each is whole, or would not have its name."""
-    before = recorded_run(outputs.directory or "")
-    if before is None or before.output.model_copy(update={"overwrite": False}) != run.output:
-        return set()
-    made = (outputs.collection, outputs.scores, outputs.images)
-    return {path for path in made if path and os.path.lexists(path)}
-
-
-def _apply(task: _Fit, result: Result, model: PCAModel, outputs: _Outputs, kept: Set[str]) -> None:
+def _apply(
+    task: _Fit, result: Result, model: PCAModel, outputs: _Outputs, kept: Set[str], note: Callable[[str], None]
+) -> None:
     """Write scores, images and pictures of the run's collection, but for those there already."""
     run, raw = task.run, task.raw
+    if result.plan:  # how many components there are is known only now
+        _check_images(task, outputs, model, kept)
     how: dict[str, Any] = {
         "memory": run.fit.memory,
         "overwrite": run.output.overwrite,
@@ -385,14 +441,12 @@ def _apply(task: _Fit, result: Result, model: PCAModel, outputs: _Outputs, kept:
         how["checkpoint_every"] = run.checkpoint.every
     if outputs.scores and outputs.scores not in kept:
         model.write_scores(raw, outputs.scores, checkpoint=_checkpoint(run, outputs.scores), **how)
-        result.written.append(outputs.scores)
+        note(outputs.scores)
     if outputs.images and outputs.images not in kept:
         how |= {"n_components": run.output.n_components, "checkpoint": _checkpoint(run, outputs.images)}
         how |= {"residual": run.output.residual, "whole": run.output.whole}
         result.compression = model.write_reconstruction(raw, outputs.images, **how)
-        result.written.append(outputs.images)
+        note(outputs.images)
     if outputs.report:
         told: dict[str, Any] = {"memory": run.fit.memory, "overwrite": True, "listener": task.listener}
         result.written += write_report(model, outputs.report, collection=raw, pictures=outputs.pictures, **told)
-    if outputs.directory:
-        result.written.append(write_summary(outputs.directory, model.provenance))

@@ -22,6 +22,7 @@ from .applying import (
     map_array,
     map_collection,
     map_rows,
+    patches_of,
     reconstructions_of,
     residuals_of,
     scores_of,
@@ -39,7 +40,7 @@ from .events import Listener, check_listener, silent
 from .labelled import COMPONENT, Labelled, component_numbers, is_labelled, units_of
 from .prepare import Frame, Preparation, Prepared, check_raw, given_shape, shape_like
 from .prepare.coordinates import raw_orders
-from .readers import Collection, check_reading, open_collection
+from .readers import Collection, check_apart, check_reading, fitted_on, open_collection, paths_of
 from .readers.views.reordered import Reordered
 from .subspace import Subspace, working_dtype
 from .trust import null_directions
@@ -361,16 +362,26 @@ class Projector:
 
         Raises
         ------
+        RequestError
+            If the output is the source, the model or what that was fitted on, holds it or lies in it.
         OutputError
             If the output exists (and `overwrite` is false), cannot be written, or was begun with other data.
         BudgetError
             If not even pieces of the components and one sample fit the budget.
         """
         check_listener(listener)
+        output = self._output(path, source)
         how: dict[str, Any] = {"whiten": whiten, "memory": memory, "overwrite": overwrite, "listener": listener}
         how |= {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every}
         collection = self.prepared(source, coordinates=coordinates)
-        write_scores(self.subspace, self.frame, collection, expanded(path), model=self.name, **how)
+        write_scores(self.subspace, self.frame, collection, output, model=self.name, **how)
+
+    def _output(self, path: str | os.PathLike[str], source: Any) -> str:
+        """The path of an output, which is neither the source nor this model nor what it was fitted on."""
+        output = expanded(path)
+        check_apart([output], [*paths_of(source), self.name])
+        check_apart([output], fitted_on(self.provenance), "the model was fitted on")
+        return output
 
     def write_reconstruction(
         self,
@@ -407,7 +418,8 @@ class Projector:
         Raises
         ------
         RequestError
-            If residuals are asked for and scores given, or pictures and samples that are no patches.
+            As `write_scores`; or if residuals are asked for and scores given, or pictures and samples that are no
+            patches.
         OutputError
             As `write_scores`.
         BudgetError
@@ -416,14 +428,10 @@ class Projector:
             together with `from_patches`, which takes and fills arrays on disk.
         """
         check_listener(listener)
-        raw, subspace = open_collection(source, coordinates=coordinates, like=self), self._first(n_components)
-        from_scores = raw.sample_shape == (self.n_components,) != self.raw_shape
-        if from_scores and residual:
-            raise RequestError(
-                f"{raw.source} holds scores, which do not say what is left of the samples; give the samples "
-                "themselves for --residual (residual=True)."
-            )
-        collection = self._ordered_scores(raw) if from_scores else self.prepared(raw, self.preparation.unnormalized)
+        output, subspace = self._output(path, source), self._first(n_components)
+        raw = open_collection(source, coordinates=coordinates, like=self)
+        collection = self.check_reconstruction(raw, n_components=n_components, residual=residual, whole=whole)
+        from_scores = self._holds_scores(raw)
         how: dict[str, Any] = {"memory": memory, "overwrite": overwrite, "listener": listener}
         how |= {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every, "residual": residual}
         own = (
@@ -433,7 +441,7 @@ class Projector:
         )
         how |= {"whole": whole, "dims": self.sample_dims, "coordinates": {**self.coordinates, **own}}
         how["whitened"] = bool(raw.attributes.get("whiten", whiten)) if from_scores else None
-        squares = write_images(subspace, self.frame, collection, expanded(path), model=self.name, **how)
+        squares = write_images(subspace, self.frame, collection, output, model=self.name, **how)
         return written_compression(self, collection, len(subspace.components), squares)
 
     def _ordered_scores(self, scores: Collection) -> Collection:
@@ -444,6 +452,31 @@ class Projector:
         wanted = Grid(axes, component_numbers(self.n_components))
         orders = orders_between(Grid(axes, scores.coordinates), wanted, scores.source, self.name, RequestError)
         return Reordered(scores, orders) if orders else scores
+
+    def _holds_scores(self, raw: Collection) -> bool:
+        return raw.sample_shape == (self.n_components,) != self.raw_shape
+
+    def check_reconstruction(
+        self, raw: Collection, *, n_components: int | None = None, residual: bool = False, whole: bool = False
+    ) -> Collection:
+        """Return what `write_reconstruction` reads, scores or samples as they are to be projected, or refuse it.
+
+        Raises
+        ------
+        ModelError, RequestError
+            As `write_reconstruction`, before anything is read or written.
+        """
+        self._first(n_components)
+        from_scores = self._holds_scores(raw)
+        if from_scores and residual:
+            raise RequestError(
+                f"{raw.source} holds scores, which do not say what is left of the samples; give the samples "
+                "themselves for --residual (residual=True)."
+            )
+        collection = self._ordered_scores(raw) if from_scores else self.prepared(raw, self.preparation.unnormalized)
+        if whole:
+            patches_of(collection, self.frame)
+        return collection
 
 
 def _numbered(index: int, source: str) -> str:

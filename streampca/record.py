@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from .collection import digest, file_state
 from .config import Run, load_run
 from .errors import ConfigError, OutputError, first_line
 from .events import (
@@ -28,10 +29,12 @@ from .outputs import check_place, staged, writing
 from .units import format_bytes, format_seconds
 
 CONFIG, LOG, SUMMARY, LISTING = "config.yaml", "run.log", "run.json", "files.npz"
+RECORDS = (CONFIG, LOG, SUMMARY, LISTING)
 REPORT, PICTURES = "report.html", "pictures"
+OUTPUTS = "outputs"  # in the summary: what a run has made of its model
 
 
-def check_directory(folder: str, *, overwrite: bool) -> None:
+def check_directory(folder: str) -> None:
     """Refuse a directory that cannot be written to, or that holds files of our names that no run wrote.
 
     Raises
@@ -40,26 +43,88 @@ def check_directory(folder: str, *, overwrite: bool) -> None:
         Before anything is written.
     """
     check_place(os.path.join(folder, LOG))
-    found = (name for name in (CONFIG, SUMMARY, REPORT, PICTURES) if os.path.lexists(os.path.join(folder, name)))
-    foreign = next(found, None)
-    if foreign and not overwrite and not os.path.lexists(os.path.join(folder, LOG)):
-        raise OutputError(
-            f"{folder} holds a {foreign} that no run wrote (there is no {LOG}); choose another directory, or replace "
-            "it with --overwrite (output.overwrite: true)."
-        )
+    found = [name for name in (CONFIG, SUMMARY, REPORT, PICTURES) if os.path.lexists(os.path.join(folder, name))]
+    missing = f"there is no {LOG}" if not os.path.lexists(os.path.join(folder, LOG)) else ""
+    if not missing and CONFIG in found and not _is_record(folder):
+        found, missing = [CONFIG], "it is no run file"
+    if found and missing:
+        raise OutputError(f"{folder} holds a {found[0]} that no run wrote ({missing}); choose another directory.")
 
 
-def recorded_run(folder: str) -> Run | None:
-    """The run that a directory's record says it is of, or None where it has none."""
+def _is_record(folder: str) -> bool:
     try:
-        return load_run(os.path.join(folder, CONFIG))
+        load_run(os.path.join(folder, CONFIG))
     except ConfigError:
-        return None
+        return False
+    return True
+
+
+class Record:
+    """What a run directory says of its outputs; where there is no directory, nothing is written down.
+
+    Parameters
+    ----------
+    folder : str or None
+        The directory.
+    run : Run
+        What is asked.
+    outputs : mapping of str to str
+        Paths of what is made of a model or beside it, by a name.
+    """
+
+    def __init__(self, folder: str | None, run: Run, outputs: Mapping[str, str]) -> None:
+        self._folder, self._run, self._outputs = folder, run, outputs
+        self._asked = run.output.model_dump(mode="json", exclude={"overwrite"})
+        self._made: dict[str, list[int]] = {}
+        self._begun = False
+
+    def made_before(self, provenance: Mapping[str, Any]) -> set[str]:
+        """Return the paths of outputs that the same run made with the model of this provenance, and left as they are.
+
+        Each is whole, or would not have its name.
+        """
+        try:
+            text = Path(self._folder or "", SUMMARY).read_text(encoding="utf-8")
+            noted = json.loads(text).pop(OUTPUTS)
+            if noted["asked"] != self._asked or noted["model"] != _identity(provenance):
+                return set()
+            self._made = {name: noted["made"][name] for name in self._outputs if self._is_same(name, noted["made"])}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return set()
+        return {self._outputs[name] for name in self._made}
+
+    def _is_same(self, name: str, made: Mapping[str, Any]) -> bool:
+        return name in made and made[name] == _state(self._outputs[name])
+
+    def begin(self) -> None:
+        """Write down what is asked, if that is not done."""
+        if self._folder and not self._begun:
+            _write(self._folder, CONFIG, self._run.to_yaml())
+            self._begun = True
+
+    def note(self, path: str | None, provenance: Mapping[str, Any] | None) -> str | None:
+        """Write down that an output is complete, and where its model comes from; return the path of that file."""
+        self.begin()
+        if not self._folder or provenance is None:
+            return None
+        self._made |= {name: _state(place) for name, place in self._outputs.items() if place == path}
+        noted = {"model": _identity(provenance), "asked": self._asked, "made": self._made}
+        return _write(self._folder, SUMMARY, json.dumps({**provenance, OUTPUTS: noted}, indent=1) + "\n")
+
+
+def _identity(provenance: Mapping[str, Any]) -> str:
+    """A short text that tells a model from others: each fit has a provenance of its own."""
+    return digest(json.dumps(dict(provenance), sort_keys=True))
+
+
+def _state(path: str) -> list[int]:
+    """Size and time of an output that tell whether somebody has written it anew."""
+    return list(file_state(os.path.join(path, "zarr.json") if os.path.isdir(path) else path))
 
 
 @contextmanager
-def recorded(folder: str, run: Run, listener: Listener) -> Iterator[Listener]:
-    """Write down what is asked, then what happens; gives the listener that does so and tells `listener` too."""
+def recorded(folder: str, listener: Listener) -> Iterator[Listener]:
+    """Write down what happens; gives the listener that does so and tells `listener` too."""
     with writing(folder):
         os.makedirs(folder, exist_ok=True)
         file = open(os.path.join(folder, LOG), "ab", buffering=0)  # noqa: SIM115 - closed below
@@ -77,17 +142,11 @@ def recorded(folder: str, run: Run, listener: Listener) -> Iterator[Listener]:
 
     with file:
         try:
-            _write(folder, CONFIG, run.to_yaml())
             yield told
         except BaseException as error:
             note("stopped" if isinstance(error, KeyboardInterrupt) else f"failed: {first_line(error)}")
             raise
         note("finished")
-
-
-def write_summary(folder: str, provenance: Mapping[str, Any]) -> str:
-    """Write down where the model comes from, with versions, plan and peak; returns the path."""
-    return _write(folder, SUMMARY, json.dumps(dict(provenance), indent=1) + "\n")
 
 
 def _write(folder: str, name: str, text: str) -> str:

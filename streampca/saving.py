@@ -105,7 +105,7 @@ def _states(plain: Sequence[Sequence[Any]]) -> list[State]:
     return [State(*state) for state in plain]
 
 
-def check_apart(folder: str, output: str | None) -> None:
+def check_beside(folder: str, output: str | None) -> None:
     """Refuse a checkpoint in the output's place, or inside it.
 
     Raises
@@ -159,6 +159,7 @@ class Saver:
         self._lock, self._rate, self.last = threading.Lock(), float(UNMEASURED), time.monotonic()
         found = self._about.load()
         self._begun: Mapping[str, Any] = {} if found is None else found[0]
+        self._replaced: Mapping[str, Any] = {}
         self._noted = found is not None
         if found is not None:
             self._check(anew)
@@ -179,8 +180,7 @@ class Saver:
                     f"{differs}{now}; give what that one had to go on with it, or remove the folder to start again."
                 )
             self._listener(Warned(f"{differs}; this one begins anew."))
-            self.clear()
-            self._begun = {}
+            self._replaced, self._begun = self._begun, {}  # and is removed when this one has a plan
             return
 
     @property
@@ -260,8 +260,9 @@ class Saver:
 
     def clear(self) -> None:
         """Remove what was saved, and the folder if it holds nothing else: the fit is complete, or begins anew."""
-        if self._begun.get("scratch"):
-            discard(self._begun["scratch"])
+        for begun in (self._replaced, self._begun):
+            if begun.get("scratch"):
+                discard(begun["scratch"])
         _clear(self.folder)
         self._noted = False
 

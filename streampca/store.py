@@ -36,7 +36,7 @@ from .integrity import (
     reason_of,
     seal,
 )
-from .outputs import discard, staged
+from .outputs import discard, group_attribute, recover, staged
 from .prepare import Preparation
 from .resumable import Begun, ResumableSink, unfinished_of
 from .sinks import ATTRIBUTE, EVERY_CHUNK, Unfinished, consolidate, files_but
@@ -462,24 +462,15 @@ def check_model_output(path: str, *, overwrite: bool) -> None:
     OutputError
         If a complete model is there and `overwrite` is false, or something that is not ours is.
     """
-    ours, complete = _is_ours(path) if os.path.lexists(path) else (True, False)
-    if not ours:
-        raise OutputError(f"{path} exists and is not a model of streampca; choose another output.")
-    if complete and not overwrite:
-        raise OutputError(
-            f"{path} exists already; choose another output, or replace it with --overwrite (overwrite=True)."
-        )
-    if _ENDING.search(path.rstrip("/")) and not path.rstrip("/").lower().endswith(".zarr"):
+    bare = path.rstrip("/")
+    recover(bare)
+    if os.path.lexists(bare) and not (os.path.isdir(bare) and not os.listdir(bare)):
+        about = group_attribute(bare)
+        if about is None or about.get("kind") != "pca":
+            raise OutputError(f"{path} exists and is not a model of streampca; choose another output.")
+        if about.get("complete") and not overwrite:
+            raise OutputError(
+                f"{path} exists already; choose another output, or replace it with --overwrite (overwrite=True)."
+            )
+    if _ENDING.search(bare) and not bare.lower().endswith(".zarr"):
         raise RequestError(f"output {path} does not end in .zarr, and models are Zarr folders; choose such a name.")
-
-
-def _is_ours(path: str) -> tuple[bool, bool]:
-    """Whether a path is a group of ours or the beginning of one, and whether it is complete."""
-    if not os.path.isdir(path) or not os.listdir(path):
-        return os.path.isdir(path), False
-    try:
-        group = zarr.open_group(path, mode="r")
-    except Exception:
-        return False, False
-    about = dict(group.attrs).get(ATTRIBUTE)
-    return isinstance(about, dict), bool(isinstance(about, dict) and about.get("complete"))

@@ -13,6 +13,7 @@ from . import plot
 from .beforehand import plan, prepared
 from .demo import labels_path, make_digits, make_patches
 from .disk import expanded
+from .errors import OutputError
 from .fitting import fit_collection
 from .model import PCAModel
 from .readers import open_collection
@@ -43,6 +44,7 @@ def guided_tour(console: Console, folder: str, memory: str) -> None:
         Budget of each fit.
     """
     began, folder = time.perf_counter(), expanded(folder)
+    _check_folder(folder)
     os.makedirs(folder, exist_ok=True)
     console.print(f"[bold]Making two collections of 60000 images[/bold] in {escape(folder)} ...")
     digits = make_digits(os.path.join(folder, "digits.zarr"))
@@ -55,6 +57,22 @@ def guided_tour(console: Console, folder: str, memory: str) -> None:
     console.print(f"  streampca {shlex.join(words)}", style="bold", soft_wrap=True, markup=False)
     console.print("Now your own pictures:")
     console.print("  streampca fit path/to/images -k 50 --memory 2GiB -o model.zarr", style="bold")
+
+
+def _check_folder(folder: str) -> None:
+    """Refuse to replace models and pictures that lie beside no demonstration.
+
+    Raises
+    ------
+    OutputError
+        Naming the first.
+    """
+    for stem in ("digits", "patches"):
+        if os.path.lexists(os.path.join(folder, f"{stem}.zarr")):
+            continue  # `make_digits` and `make_patches` refuse it if it is not theirs
+        for name in (f"{stem}-model.zarr", f"{stem}.png"):
+            if os.path.lexists(path := os.path.join(folder, name)):
+                raise OutputError(f"{path} exists and no demonstration wrote it; choose another folder (-o).")
 
 
 def _show(console: Console, title: str, source: str, memory: str) -> None:

@@ -312,9 +312,10 @@ def test_existing_copies_are_replaced_only_if_asked(tmp_path):
         copy_collection(other, tmp_path / "theirs.zarr", overwrite=True)
 
 
-def test_a_copy_onto_its_own_source(tmp_path):
+def test_a_copy_onto_its_own_source_is_refused(tmp_path):
     copy_collection(open_collection(pictures()), tmp_path / "copy.zarr")
-    copy_collection(open_collection(tmp_path / "copy.zarr"), tmp_path / "copy.zarr", overwrite=True)
+    with pytest.raises(RequestError, match=r"copy.zarr is what the run reads"):
+        copy_collection(open_collection(tmp_path / "copy.zarr"), tmp_path / "copy.zarr", overwrite=True)
     np.testing.assert_array_equal(
         open_collection(tmp_path / "copy.zarr").read(slice(0, 61)).reshape(61, 12, 10), pictures()
     )

@@ -10,6 +10,7 @@ from .foreseen import check_foreseen
 from .lazy import lazy_components, map_array, map_collection, map_rows
 from .maps import errors_of, images_of, reconstructions_of, residuals_of, scores_of, t2_of
 from .refusing import Named, RowMap, applied, refuse_bad
+from .together import patches_of
 from .writing import write_images, write_scores
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "map_array",
     "map_collection",
     "map_rows",
+    "patches_of",
     "reconstructions_of",
     "refuse_bad",
     "residuals_of",

@@ -89,7 +89,7 @@ class Recorder:
         self.plan: dict[str, int] | None = None
         self.position: dict[str, Any] = {}
         self.arrays: dict[str, Array] = {}
-        self._cost, self._next = 0.0, time.monotonic() + every
+        self._cost, self._next, self._replaces = 0.0, time.monotonic() + every, False
         if self._slots is not None:
             check_place(os.path.join(self._slots.folder, name))
             raw = collection.raw if isinstance(collection, Prepared) else collection
@@ -111,7 +111,7 @@ class Recorder:
         changed = _change(before["asked"], self._about["asked"])
         if changed:
             self._listener(Warned(f"{slots.folder} holds a run with {changed}; this one begins anew."))
-            slots.discard()
+            self._replaces = True  # what was recorded is removed when this one has a plan
             return
         changed = first_change(before.get("states", ""), self._states)
         if before.get("samples") != self._about["samples"]:
@@ -140,6 +140,8 @@ class Recorder:
         """
         self._about["plan"] = dict(plan)
         with open_sink(path, table, overwrite=overwrite, unfinished=self._unfinished) as self._sink:
+            if self._slots is not None and self._replaces:
+                self._slots.discard()
             if self._unfinished is None or not self._unfinished.is_begun:
                 self.position, self.arrays = {}, {}
             else:

@@ -178,6 +178,10 @@ class Prepared(Collection):
         """As the raw collection says."""
         return self.raw.where(index)
 
+    def paths(self) -> list[str]:
+        """Those of the raw collection."""
+        return [*self.beside, *self.raw.paths()]
+
     def sample_names(self) -> Sequence[str] | None:
         """As the raw collection says."""
         return self.raw.sample_names()

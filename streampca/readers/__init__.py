@@ -30,7 +30,7 @@ from ..errors import ChangedError, RequestError, SourceError, without_secrets
 from ..events import Listener, check_listener, silent
 from . import sniff
 from .opening import Opened, given_of, record_of
-from .paths import check_apart, named, paths_of
+from .paths import check_apart, column_paths, files_beside, fitted_on, named, paths_of
 from .reading import Reading, check_reading, fitted_reading
 from .views.columns import open_column
 from .views.compose import composed
@@ -44,6 +44,8 @@ __all__ = [
     "Opening",
     "check_apart",
     "check_reading",
+    "column_paths",
+    "fitted_on",
     "fitted_reading",
     "given_of",
     "open_collection",
@@ -242,6 +244,7 @@ def open_collection(
     if made is not source:
         before = source.opened if isinstance(source, Collection) else None
         made.opened = record_of(source, given) if before is None else before.again(**given_of(given))
+        made.beside = (*made.beside, *files_beside(source), *column_paths(labels))
     return made
 
 

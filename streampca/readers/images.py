@@ -146,6 +146,11 @@ class ImageCollection(ArrayCollection):
         files = self._files()
         return super().where(index) if files is None else files.listing.path(self.layout.place(index)[0])
 
+    def paths(self) -> list[str]:
+        """The files of a list; else the folder or glob."""
+        listed = self.array.listing.unnamed(self.source) if isinstance(self.array, ImageFiles) else ()
+        return [*super().paths(), *listed]
+
     def sample_names(self) -> Sequence[str] | None:
         """Paths of the files below their common folder, where each is a sample."""
         files, taken = self._files(), self.layout.index[0]

@@ -311,6 +311,10 @@ class Joined(Reopening, Collection):
         """Name the sample by its place in its file, and its number among all."""
         return f"{self.where(index)} (sample {index})"
 
+    def paths(self) -> list[str]:
+        """The files of a list; else the folder or glob."""
+        return [*super().paths(), *self.files.unnamed(self.source)]
+
     def sample_names(self) -> Sequence[str] | None:
         """Paths of the files below their common folder, where each holds one sample."""
         return self.files.names if len(self.files) == self.n_samples else None

@@ -5,17 +5,19 @@ from __future__ import annotations
 import glob
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from ..collection import Collection, file_and_key
 from ..disk import expanded
 from ..errors import RequestError, SourceError, first_line, nearest
 from . import remote
+from .origins import files_behind
 from .pictures.files import EXTENSIONS, MANY
-from .sniff import is_several
+from .sniff import is_several, is_zarr
 from .views.columns import csv_column
 
 
@@ -33,19 +35,45 @@ def named(source: Any) -> Any:
 def paths_of(source: Any) -> list[str]:
     """Files, folders and globs of this machine that a source is read from; none of an object in memory.
 
-    Of a list they are its items, and the file that holds it.
+    Of a list they are its items, and the file that holds it; of an array or a collection, those it knows.
     """
-    found = _spelled_out(source)
-    if not isinstance(found, list):
-        paths = [found]
-    elif isinstance(source, (str, os.PathLike)):
-        paths = [*found, _list_file(expanded(source))]
+    if isinstance(source, Collection):
+        paths: list[Any] = source.paths()
     else:
-        paths = found
+        found = _spelled_out(source)
+        paths = [*(found if isinstance(found, list) else [found]), *files_beside(source)]
     return [path for path in paths if isinstance(path, str) and not remote.is_url(path)]
 
 
-def check_apart(files: Sequence[str], sources: Sequence[str]) -> None:
+def files_beside(source: Any) -> list[str]:
+    """Files that a source is read from and a collection's own text does not name: of an array, or of a list."""
+    if isinstance(source, (str, os.PathLike)):
+        text = expanded(source)
+        return [_list_file(text)] if isinstance(_spelled_out(source), list) else []
+    return [] if isinstance(source, (list, tuple, Collection)) else files_behind(source)
+
+
+def column_paths(*columns: Any) -> list[str]:
+    """Files that columns are read from, and masks or factors by pixel; none of arrays in memory."""
+    found = []
+    for column in columns:
+        if isinstance(column, (str, os.PathLike)):
+            path = expanded(column)
+            table, _, _ = path.rpartition(":")
+            found += [path] if os.path.exists(path) or not table else [table]
+        elif column is not None:
+            found += files_behind(column)
+    return [path for path in found if os.path.exists(path)]
+
+
+def fitted_on(provenance: Mapping[str, Any]) -> list[str]:
+    """The file or store that a model was fitted on, by its provenance, if it is there."""
+    source = provenance.get("source")
+    path = file_and_key(source)[0] if isinstance(source, str) else ""
+    return [path] if os.path.isfile(path) or is_zarr(path) else []
+
+
+def check_apart(files: Sequence[str], sources: Sequence[str], reader: str = "the run reads") -> None:
     """Refuse outputs that would replace what is read, or become part of it.
 
     Parameters
@@ -54,6 +82,8 @@ def check_apart(files: Sequence[str], sources: Sequence[str]) -> None:
         The outputs: files and folders, which may be there already.
     sources : sequence of str
         What is read: files, folders and globs, see `paths_of`. Each is looked at once, however many they are.
+    reader : str
+        Who reads that, for the message.
 
     Raises
     ------
@@ -61,13 +91,21 @@ def check_apart(files: Sequence[str], sources: Sequence[str]) -> None:
         Names the output.
     """
     there = {known[:2]: path for path in files if (known := _known(path))}
+    places = {path: os.path.realpath(path) for path in files}
+    folders = {os.path.join(place, ""): path for path, place in places.items() if os.path.isdir(path)}
     for source in sources:
         known = _known(source)
         if known and known[:2] in there:
-            raise RequestError(f"output {there[known[:2]]} is what the run reads; choose another output.")
+            raise RequestError(f"output {there[known[:2]]} is what {reader}; choose another output.")
+        held = next((path for folder, path in folders.items() if os.path.realpath(source).startswith(folder)), None)
+        if known and held:
+            raise RequestError(f"output {held} holds {source}, which {reader}; choose another output.")
         if known and not stat.S_ISDIR(known[2]):
             continue
+        store = os.path.join(os.path.realpath(source), "") if is_zarr(source) else None
         for path in files:
+            if store is not None and places[path].startswith(store):
+                raise RequestError(f"output {path} lies in {source}, which {reader}; choose an output outside.")
             if _finds(source, path):
                 raise RequestError(
                     f"output {path} would become part of the collection {source} the next time; choose an output "

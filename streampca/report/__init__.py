@@ -9,6 +9,6 @@ page has what a model shows by itself, and says what is left out.
 from .allowance import check_room
 from .figures import overview, picture_files
 from .survey import Survey, survey
-from .writing import EXAMINED, write_report
+from .writing import EXAMINED, Places, write_report
 
-__all__ = ["EXAMINED", "Survey", "check_room", "overview", "picture_files", "survey", "write_report"]
+__all__ = ["EXAMINED", "Places", "Survey", "check_room", "overview", "picture_files", "survey", "write_report"]

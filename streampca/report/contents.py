@@ -17,6 +17,7 @@ from .page import Page, Section
 from .survey import Survey
 from .words import sentence, shown_name
 
+TITLE = "Principal components of"
 LEFT_OUT = (
     "Left out are samples, their reconstructions and scores, and the unusual ones: {}. Give the collection by "
     "--collection (collection=), with the options it was opened with."
@@ -55,7 +56,7 @@ def page_of(model: PCAModel, survey: Survey | None, *, missing: str, kind: str, 
         pictures += [draw(picture) for picture in pictures_of_samples(survey)]
     source = shown_name(str(model.provenance.get("source", "a collection")))
     return Page(
-        title=f"Principal components of {source}",
+        title=f"{TITLE} {source}",
         facts=[*facts.header(model), *(facts.examined(survey, model) if survey else ())],
         notes=[LEFT_OUT.format(shown_name(missing))] if survey is None else [],
         sections=[*_sections(model, survey, figures, pictures)],

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from ..collection import Collection, fingerprint_of, first_change
+from ..collection import Collection, file_and_key, fingerprint_of, first_change
 from ..disk import expanded
 from ..errors import OutputError, SourceError, StreampcaError, first_line
 from ..events import Finished, Listener, Warned, check_listener, logged
 from ..model import PCAModel, load_model
 from ..outputs import check_ending, check_file, staged
-from ..readers import Opened, Opening, check_apart, given_of, open_collection, paths_of
+from ..readers import Opened, Opening, check_apart, column_paths, given_of, open_collection, paths_of
 from ..units import whole_number
-from .contents import LEFT_OUT, page_of
+from .contents import LEFT_OUT, TITLE, page_of
 from .figures import check_kind, picture_files
 from .page import Page, write_page
 from .survey import survey
@@ -26,6 +26,7 @@ from .words import shown_name
 
 EXAMINED = 200_000  # samples, unless more or fewer are asked for
 ENDINGS = (".html", ".htm")
+MOST_BEFORE_TITLE = 4096  # bytes of a report
 
 
 def write_report(
@@ -93,7 +94,7 @@ def write_report(
     places = Places(expanded(path), None if pictures is None else expanded(pictures), picture_format, overwrite)
     places.check()
     found = model if isinstance(model, PCAModel) else load_model(model, memory=memory)
-    check_apart(places.files, _read_from(found, collection))
+    check_apart(places.files, [*_read_from(found, collection), found.name, *column_paths(opening.get("labels"))])
     check_ending(places.path, ENDINGS)
     raw, missing = _raw(found, collection, opening)
     seen = None if raw is None else survey(found, raw, memory=memory, examine=examine, listener=listener)
@@ -156,22 +157,14 @@ def opened_for(provenance: Mapping[str, Any]) -> Opened | None:
     before = Opened(None, {}) if data is None else Opened.from_json(data)
     if before.source is not None or not isinstance(source, str):
         return before if before.source is not None else None
-    path, key = _file_and_key(source)
+    path, key = file_and_key(source)
     return replace(before, source=path, options={**({"key": key} if key else {}), **before.options})
-
-
-def _file_and_key(source: str) -> tuple[str, str | None]:
-    """Where a collection comes from, as it says: ``a.h5, dataset 'x'`` where a file holds several arrays."""
-    part = re.fullmatch(r"(.+), \w+ '(.+)'", source)
-    return (source, None) if part is None or os.path.lexists(source) else (part[1], part[2])
 
 
 def _read_from(model: PCAModel, collection: Any) -> list[str]:
     """Paths that a report reads samples from: of the collection that is named, else of the one that was fitted."""
-    if collection is not None and not isinstance(collection, Collection):
-        return paths_of(collection)
     if collection is not None:
-        return [_file_and_key(collection.source)[0]]
+        return paths_of(collection)
     before = opened_for(model.provenance)
     return [] if before is None else paths_of(before.source)
 
@@ -212,16 +205,24 @@ class Places:
         """
         if self.pictures is not None and os.path.lexists(self.pictures) and not os.path.isdir(self.pictures):
             raise OutputError(f"{self.pictures} is not a folder; choose another for the pictures.")
-        for path in self.files:
+        check_file(self.path, overwrite=self.overwrite, what="a report", is_another=_is_another_page)
+        for path in self.files[1:]:
             check_file(path, overwrite=self.overwrite)
 
     def write(self, page: Page) -> list[str]:
         """Write the page and its pictures, each complete or not at all; returns their paths."""
         shown = page.pictures if self.pictures is not None else []
         files = {os.path.join(self.pictures or "", drawn.file): drawn for drawn in shown}
-        with staged(self.path) as partial, open(partial, "wb") as file:
-            write_page(page, file)
-        for path, drawn in files.items():
-            with staged(path) as partial:
-                Path(partial).write_bytes(drawn.data)
+        with ExitStack() as stack:  # all of them are whole before the first takes its name
+            with open(stack.enter_context(staged(self.path)), "wb") as file:
+                write_page(page, file)
+            for path, drawn in files.items():
+                Path(stack.enter_context(staged(path))).write_bytes(drawn.data)
         return [self.path, *files]
+
+
+def _is_another_page(path: str) -> bool:
+    """Whether a file is a page that is no report."""
+    with open(path, "rb") as file:
+        start = file.read(MOST_BEFORE_TITLE)
+    return start.lstrip()[:1] == b"<" and TITLE.encode() not in start

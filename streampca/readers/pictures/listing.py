@@ -8,12 +8,13 @@ changing it. A collection that is pickled then carries the path of the table, no
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import os
 import time
 import zipfile
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,6 +88,11 @@ class Listing:
     def path(self, index: int) -> str:
         """Path of one file."""
         return os.path.join(self.root, self.names[index])
+
+    def unnamed(self, source: str) -> Iterator[str]:
+        """Paths of the files where the text a collection has for its source names none: it was a list."""
+        if not os.path.exists(source) and not glob.has_magic(source):
+            yield from map(self.path, range(len(self)))
 
     @property
     def states(self) -> Array:

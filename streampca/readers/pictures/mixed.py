@@ -219,6 +219,10 @@ class MixedImages(Collection):
             log_skipped([left[int(self._sifted.places[at])] for at in places.tolist()], len(self.files), self.source)
         return found
 
+    def paths(self) -> list[str]:
+        """The files of a list; else the folder or glob."""
+        return [*super().paths(), *self.files.unnamed(self.source)]
+
     def where(self, index: int) -> str:
         """Path of the file, from where the source was named."""
         return self.files.path(self._rows.start + index)

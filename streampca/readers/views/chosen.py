@@ -115,6 +115,10 @@ class Chosen(Collection):
         """Place of the sample in the base, and its number there."""
         return self.base.named(int(self.places[index]))
 
+    def paths(self) -> list[str]:
+        """Those of the base."""
+        return [*self.beside, *self.base.paths()]
+
     def sample_names(self) -> Sequence[str] | None:
         """Names of the samples chosen."""
         names = self.base.sample_names()

@@ -148,6 +148,10 @@ class Patches(Collection):
         """Bytes of an image's values at one place of its first axis."""
         return self.base.row_bytes // self.base.sample_shape[0]
 
+    def paths(self) -> list[str]:
+        """Those of the base."""
+        return [*self.beside, *self.base.paths()]
+
     def where(self, index: int) -> str:
         """Name the image and the window in it: ``"a.tif, rows 16:32, columns 0:16"``."""
         image, window = divmod(index, self.per_image)

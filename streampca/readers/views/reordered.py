@@ -32,6 +32,10 @@ class Reordered(Collection):
         self.skipped, self.kept, self.labels, self.reading = base.skipped, base.kept, base.labels, base.reading
         self.compares_coordinates = base.compares_coordinates
 
+    def paths(self) -> list[str]:
+        """Those of the base."""
+        return [*self.beside, *self.base.paths()]
+
     @property
     def chunks(self) -> Chunks:
         """Those of the base."""
