@@ -242,13 +242,13 @@ def read_model(path: str) -> OpenModel:
         raise ModelError(f"{path} is a Zarr group, but not a model; give a folder written by 'streampca fit'.")
     if about.get("complete") is not True:
         raise ModelError(f"{path} is not a complete model; the fit that wrote it did not finish. Run it again.")
+    if about.get("kind") != "pca":
+        raise ModelError(f"{path} holds a {about.get('kind')!r}, not a model of kind 'pca'; give a fitted model.")
     number = about.get("format")
     if not isinstance(number, int) or number > FORMAT:
         raise ModelError(
             f"{path} is a model of format {number} and this version reads up to {FORMAT}; upgrade streampca."
         )
-    if about.get("kind") != "pca":
-        raise ModelError(f"{path} holds a {about.get('kind')!r}, not a model of kind 'pca'; give a fitted model.")
     try:
         if DIGESTS in about and _root_digest(document) != about[DIGESTS].get(METADATA):
             raise ValueError("its contents are not those that its digest was made of")
