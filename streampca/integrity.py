@@ -270,16 +270,21 @@ def _document(path: str) -> dict[str, Any]:
     ModelError
         If there are none, or they are not a group's.
     """
+    place, remedy = os.path.join(path, METADATA), "Give a folder written by 'streampca fit'."
+    if not os.path.isfile(place):
+        what = f"it has no {METADATA}" if os.path.isdir(path) else "it is a file"
+        raise ModelError(f"{path} is not a model: {what}. {remedy}")
     try:
-        with open(os.path.join(path, METADATA), encoding="utf-8") as file:
+        with open(place, encoding="utf-8") as file:
             found = json.load(file)
+        if found["node_type"] == "array":
+            raise ModelError(f"{path} is not a model: it is a Zarr array. {remedy}")
         if found["node_type"] != "group" or not isinstance(found["attributes"], dict):
             raise ValueError(f"it is a Zarr {found['node_type']}")
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise ModelError(
-            f"{path} is not a model, or its {METADATA} is damaged: {reason_of(error)}. Give a folder written by "
-            "'streampca fit'."
-        ) from None
+        if isinstance(error, ModelError):
+            raise
+        raise ModelError(f"{path} is not a model, or its {METADATA} is damaged: {reason_of(error)}. {remedy}") from None
     return dict(found)
 
 

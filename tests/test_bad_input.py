@@ -359,7 +359,12 @@ def test_missing_run_file(here):
 
 def test_what_is_no_model(source, model):
     assert "does not exist" in refused("inspect", "nowhere.zarr")
-    assert "images.npy is not a model" in refused("inspect", "images.npy")
+    remedy = "Give a folder written by 'streampca fit'."
+    assert refused("inspect", "images.npy") == f"images.npy is not a model: it is a file. {remedy}"
+    zarr.save_array("array.zarr", pictures())
+    assert refused("inspect", "array.zarr") == f"array.zarr is not a model: it is a Zarr array. {remedy}"
+    os.mkdir("bare.zarr")
+    assert refused("inspect", "bare.zarr") == f"bare.zarr is not a model: it has no zarr.json. {remedy}"
     zarr.save("plain.zarr", pictures())
     assert "plain.zarr" in refused("inspect", "plain.zarr")
     succeeded("transform", model, source, "-o", "scores.zarr", "-q")
