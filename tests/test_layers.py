@@ -31,8 +31,9 @@ summary labelled compression thumbnails
 methods applying store weights calibration
 planning resumable
 bill components rates checkpoint trust views
-readers prepare accumulate solve execute subspace outputs panels
+readers prepare accumulate solve execute subspace panels
 integrity
+outputs
 config tiling sinks coordinates
 request blocks boxes collection products windows
 notebook

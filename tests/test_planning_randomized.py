@@ -510,7 +510,7 @@ def test_a_refusal_is_of_the_method_that_needs_least(name, wanted, method):
 
 def test_all_components_are_refused_with_what_would_do():
     request = Request(None, "randomized", 4 * GIB)
-    with pytest.raises(RequestError, match=r"None asks for all components.*use method 'auto', or a number such as 50"):
+    with pytest.raises(RequestError, match=r"all components.*use method 'auto', or a number such as 50"):
         make_plan(PROBLEMS["digits"], request)
     assert make_plan(PROBLEMS["digits"], replace(request, method="auto")).method == "covariance"
     for number in (50, 0.95):
