@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,7 +20,7 @@ from typing import Any
 from numpy.lib import format as npy_format
 
 from .errors import OutputError, RequestError
-from .sinks import ATTRIBUTE, SINKS, Sink, Table, Unfinished
+from .sinks import ATTRIBUTE, SINKS, Sink, Table, Unfinished, wait_for_writes
 from .units import MIB
 
 PARTIAL, REPLACED = ".streampca-partial", ".streampca-replaced"  # nobody else's names: what has them is removed
@@ -91,12 +90,10 @@ def staged(path: str, unfinished: Unfinished | None = None) -> Iterator[str]:
 
 
 def _give_up(partial: str) -> None:
-    """Remove what was begun; what made it end may have left threads that still write there."""
-    for _ in range(3):
-        with suppress(OSError):
-            discard(partial)
-            return
-        time.sleep(0.1)
+    """Remove what was begun, when nobody writes there any more."""
+    wait_for_writes()
+    with suppress(OSError):
+        discard(partial)
 
 
 def _place(path: str, unfinished: Unfinished | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import math
 import os
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 from zarr.codecs import BloscCodec
+from zarr.core.sync import sync
 
 from .boxes import Box, flat_range
 from .collection import Coordinate
@@ -25,6 +27,7 @@ from .machine import cores
 
 Array = npt.NDArray[Any]
 
+WRITES_END = 30.0  # seconds that writes which were begun are waited for
 ATTRIBUTE = "streampca"  # root attribute of every store of ours
 SAMPLE, SAMPLE_AXIS = "sample", "sample_axis"  # the array of names, and the attribute by which an axis counts samples
 NAMES_AT_A_TIME = 100_000
@@ -317,6 +320,21 @@ SINKS: dict[str, Callable[[str, Table, Unfinished | None], Format]] = {
     ".npy": _NpySink,
     ".csv": _CsvSink,
 }
+
+
+def wait_for_writes() -> None:
+    """Wait until Zarr has ended all that it was writing when one of its writes failed.
+
+    Zarr writes chunks side by side and raises the first error at once: the other writes go on, and would make a folder
+    again that was removed meanwhile.
+    """
+
+    async def others() -> None:
+        own = asyncio.current_task()
+        await asyncio.gather(*(task for task in asyncio.all_tasks() if task is not own), return_exceptions=True)
+
+    with suppress(TimeoutError):  # of a read from afar, which does no harm
+        sync(others(), timeout=WRITES_END)
 
 
 def consolidate(path: str) -> None:

@@ -301,6 +301,7 @@ def test_matplotlib_is_loaded_on_use_and_pyplot_never(tmp_path):
                 total_variance=1.0,
                 eigenvalues=None,
                 n_samples=9,
+                total_weight=None,
                 n_features=9,
             )
         )

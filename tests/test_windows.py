@@ -58,7 +58,7 @@ def test_windows_of_a_picture_give_it_back_to_the_last_bit(cutting, memory, band
     patches, covered = cut(images, size, step)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(windows, "BAND", band)
-        found = streampca.from_patches(patches, images.shape[1:], size, step, memory=memory)
+        found = streampca.from_patches(patches, images.shape[1:], size, step, memory=f"{memory}B")
     found = found if len(images) > 1 else found[None]
     np.testing.assert_array_equal(found[covered], images[covered])
     assert np.isnan(found[~covered]).all()
