@@ -41,7 +41,7 @@ SPACED = 40  # times as long as a save took that the next one waits at least
 MOST_COST = 0.03  # of the time, for saving
 AGAIN = 1 / 3  # how often what was killed is killed again
 PATIENCE = 600  # seconds: a command that takes longer hangs
-BIRTH = ("provenance", "id")  # in a model's metadata: when and how it was made, and what tells it from others
+BIRTH = ("provenance", "id", "digests")  # in a model's metadata: when and how it was made, what tells it from others
 WATCHED = Path(__file__).with_name("watched.py")
 
 

@@ -50,7 +50,7 @@ def test_reports_stay_within_the_budget(tmp_path):
         streampca.write_report(tmp_path / "tall.zarr", tmp_path / "tall.html", memory=MIB)
     least = parse_bytes(re.search(r"at least (\w+)\.", str(refusal.value))[1])
     budgets = {"tall": least, "large": 76 * MIB, "many": 32 * MIB, "wide": 32 * MIB}
-    asked = json.dumps([(name, budget, 1 if name == "wide" else None) for name, budget in budgets.items()])
+    asked = json.dumps([(name, budget, "1B" if name == "wide" else None) for name, budget in budgets.items()])
     command = [sys.executable, "-c", WORKER, str(tmp_path), asked]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr[-2000:]
