@@ -94,7 +94,8 @@ class Record:
         return {self._outputs[name] for name in self._made}
 
     def _is_same(self, name: str, made: Mapping[str, Any]) -> bool:
-        return name in made and made[name] == _state(self._outputs[name])
+        path = self._outputs[name]
+        return name in made and os.path.exists(path) and made[name] == _state(path)
 
     def begin(self) -> None:
         """Write down what is asked, if that is not done."""

@@ -91,8 +91,8 @@ def test_folders_are_labels(tmp_path):
     ("write", "source", "error", "said"),
     [
         (None, "none.npy", SourceError, r"none\.npy does not exist"),
-        (None, "none.csv:x", SourceError, r"none\.csv cannot be read as a table"),
-        (None, "none.txt", SourceError, "does not exist; give a"),
+        (None, "none.csv:x", SourceError, r"none\.csv does not exist; check the path of the table"),
+        (None, "none.txt", SourceError, "does not exist; check the path, and give a"),
         ("1\n2\n", "c.txt", SourceError, "unknown format"),
         ("a,b\n1,2\n", "c.csv:bb", RequestError, "no column 'bb'; its columns are a, b. Did you mean 'b'"),
         ("a,b\n1,2\n", "c.csv", RequestError, r"c\.csv:COLUMN"),

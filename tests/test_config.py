@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import struct
 import typing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +59,8 @@ def test_run_files_of_this_repository(path, tmp_path, undrawn):
     assert run.output.transform
     assert run.output.report
     result = execute(run)
-    assert result.plan == plan
+    # What is rejected is priced by rates that are measured anew each time.
+    assert replace(result.plan, rejected=()) == replace(plan, rejected=())
     assert (tmp_path / "run" / "scores.zarr").is_dir()
 
 

@@ -134,7 +134,7 @@ def polish_phase(problem: Problem, k: int, precision: str) -> Phase:
         f"{k} eigenvectors of {problem.n_samples} samples, as found": 8 * problem.n_samples * k,
         f"products of components, {format_shape((k, k))} float64": POLISH_SQUARES[precision] * 8 * k * k,
         **_kept(problem, k),
-        "parts of components, multiplied": 2 * POLISH_PART,
+        "parts of components, multiplied": 2 * min(POLISH_PART, 8 * k * problem.n_features),
         "mean": 24 * problem.n_features,
         "BLAS and Python": RUNTIME_BYTES,
     }
