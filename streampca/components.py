@@ -195,7 +195,7 @@ class StoredComponents:
     identity : str or None
         Given to them when they were written, so that others put in their place are noticed; None in old models.
     digest : str or None
-        Digest of the array's metadata in a sealed model (`streampca.integrity`), of which every chunk that is read
+        Digest of the array's metadata in a sealed model (``streampca.integrity``), of which every chunk that is read
         must be there; None in old models.
     """
 
