@@ -83,6 +83,23 @@ def test_options_come_too_late_for_a_collection_that_is_open(path):
             streampca.open_collection(opened, **late)
 
 
+def test_labels_stay_apart_from_outputs_where_files_are_chosen(tmp_path):
+    """A collection of some of the files still knows the table that its labels were read from."""
+    for number in range(6):
+        shape = (4, 6, 3) if number < 2 else (4, 6)
+        Image.fromarray(np.full(shape, number, np.uint8)).save(tmp_path / f"{number}.png")
+    table = tmp_path / "labels.csv"
+    table.write_text("y\n" + "0\n1\n" * 3)
+    how = {"labels": f"{table}:y", "on_bad_file": "skip"}
+    for collection in (
+        streampca.open_collection(tmp_path, **how),
+        streampca.open_collection(tmp_path, **how, where="label=1"),
+        streampca.open_collection(streampca.open_collection(tmp_path, **how), where="label=1"),
+        streampca.open_collection(tmp_path, **how).fitting(lambda shape: shape),
+    ):
+        assert str(table) in collection.paths()
+
+
 def test_images_that_were_left_out_later_are_remembered(tmp_path):
     """Which images a preparation leaves out is found after opening; the options are still those of the collection."""
     for number in range(8):

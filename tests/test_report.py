@@ -377,6 +377,14 @@ def test_what_cannot_be_drawn_is_said_on_the_terminal(undrawn, here):
     assert "x.npy does not exist" in said.err
 
 
+def test_arrays_in_memory_are_not_looked_for_as_paths(undrawn, here):
+    found = streampca.fit(blobs(60), n_components=3)
+    write_report(found, "r.html")
+    text = Parsed("r.html").text
+    assert "the model was fitted on numpy array, which cannot be opened again by itself" in text
+    assert "does not exist" not in text
+
+
 def test_choices_that_a_model_does_not_keep_are_asked_for(undrawn, here):
     """Long lists are not kept: the report says which option to give, and giving it is enough."""
     np.save("x.npy", blobs(1500)[:, :4, :4])

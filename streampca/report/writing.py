@@ -120,7 +120,8 @@ def _fitted(model: PCAModel, opening: Opening) -> tuple[Collection | None, str]:
     """
     before = opened_for(model.provenance)
     if before is None:
-        return None, "the model does not say what it was fitted on"
+        what = model.provenance.get("source") or "samples that it does not name"
+        return None, f"the model was fitted on {what}, which cannot be opened again by itself"
     given = given_of(opening)
     lost = [name for name in before.not_kept if name not in given]
     if lost and not (lost == ["labels"] and "where" not in before.options):
@@ -158,6 +159,8 @@ def opened_for(provenance: Mapping[str, Any]) -> Opened | None:
     if before.source is not None or not isinstance(source, str):
         return before if before.source is not None else None
     path, key = file_and_key(source)
+    if data is not None and not os.path.exists(path):
+        return None  # an array in memory, or a list too long to keep
     return replace(before, source=path, options={**({"key": key} if key else {}), **before.options})
 
 

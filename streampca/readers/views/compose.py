@@ -56,7 +56,7 @@ def choose(collection: Collection, places: Places) -> Collection:
         found = Chosen(collection, places)
         found.opened = collection.opened
         return found
-    found.opened, found.reading = collection.opened, collection.reading
+    found.opened, found.reading, found.beside = collection.opened, collection.reading, collection.beside
     found.labels = None if collection.labels is None else collection.labels[kept]
     if collection.kept is not None:
         of_all = collection.kept.copy()
