@@ -98,13 +98,13 @@ LAYOUTS: dict[str, Callable[[Path, int, int], Path]] = {
 
 def opened(path: Path) -> Any:
     """The collection, binned where it is of PNG files; imports what the steps need."""
-    import streampca.applying.writing
-    import streampca.beforehand
-    import streampca.fitting
-    import streampca.outputs
+    import streampca.fitting.fit
+    import streampca.fitting.plan
+    import streampca.models.transform.write
+    import streampca.storage.outputs
 
     preparation = streampca.Preparation(bin=PNG_BIN if path.name.startswith("png") else 1)
-    return streampca.beforehand.prepared(streampca.open_collection(path), preparation)
+    return streampca.fitting.plan.prepared(streampca.open_collection(path), preparation)
 
 
 def fit(path: Path, model: Path, k: int, memory: str) -> Step:
@@ -129,17 +129,17 @@ def fit(path: Path, model: Path, k: int, memory: str) -> Step:
 
 def apply(path: Path, model: Path, verb: str, output: Path, memory: str) -> Step:
     """Write the scores or the reconstruction of a collection by a saved model, and remove them."""
-    import streampca.applying.writing
+    import streampca.models.transform.write
 
     bills: list[int] = []
-    plan_application = streampca.applying.writing.plan_application
+    plan_application = streampca.models.transform.write.plan_application
 
     def noted(**sizes: Any) -> Any:
         application = plan_application(**sizes)
         bills.append(application.bill.total)
         return application
 
-    streampca.applying.writing.plan_application = noted
+    streampca.models.transform.write.plan_application = noted
     collection = opened(path).raw
 
     def work() -> None:

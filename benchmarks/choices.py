@@ -19,9 +19,9 @@ from scipy.linalg import blas
 from synthetic import npy_of, strokes
 
 import streampca
+from streampca.eigensolvers import solve_dense
 from streampca.events import Event, PassFinished
 from streampca.planning import covariance as planning
-from streampca.solve import solve_dense
 
 MIB = 2**20
 

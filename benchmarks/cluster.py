@@ -21,7 +21,7 @@ from synthetic import npy_of, strokes
 
 import streampca
 from streampca.events import PassFinished
-from streampca.execute.crew import limit_around
+from streampca.execution.workers import limit_around
 from streampca.units import parse_bytes
 
 AIM = 1.25  # times one process

@@ -117,11 +117,11 @@ def watch_parts(clock: Clock) -> None:
 
     In one lane without reading ahead, so that the parts follow one another.
     """
-    from streampca.accumulate.probes import Probes
-    from streampca.accumulate.scatter import Scatter
-    from streampca.methods import covariance
-    from streampca.planning import choose
+    from streampca.accumulators.probes import Probes
+    from streampca.accumulators.scatter import Scatter
+    from streampca.fitting.methods import covariance
     from streampca.planning import covariance as planning
+    from streampca.planning import search as choose
 
     planned = choose.covariance_plan
 

@@ -239,7 +239,7 @@ def computed(path: Path, k: int) -> Floats:
     scatter = np.zeros((p, p))
     for block in blocks(path, np.float64):
         block -= mean
-        for start in range(0, p, PANEL):  # a symmetric update of all at once may crash (streampca.products)
+        for start in range(0, p, PANEL):  # a symmetric update of all at once may crash (streampca.accumulators.blas)
             scatter[start : start + PANEL] += block[:, start : start + PANEL].T @ block
     if p <= DENSE:
         return eigh(scatter, eigvals_only=True, subset_by_index=(p - k, p - 1))[::-1] / (n - 1)

@@ -1,4 +1,4 @@
-"""The rates that plans count with (`streampca.rates`), measured here: computing, reading, decoding, writing.
+"""The rates that plans count with (`streampca.planning.rates`), measured here: computing, reading, decoding, writing.
 
 python benchmarks/rates.py
 """
@@ -17,9 +17,9 @@ from fresh import folder, machine, median_seconds, print_table
 from scipy.linalg import blas
 
 import streampca
+from streampca.eigensolvers import dense_flops, solve_dense
 from streampca.machine import cores
-from streampca.rates import RATES
-from streampca.solve import dense_flops, solve_dense
+from streampca.planning.rates import RATES
 
 
 def computing(n: int, rounds: int) -> dict[str, float]:

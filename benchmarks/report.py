@@ -52,7 +52,7 @@ def fit(path: Path, model: Path, k: int, memory: str) -> float:
 def report(model: Path, memory: str, **options: int | None) -> Made:
     """Write a report of the collection that a model was fitted on."""
     warm_up()
-    from streampca.report import write_report
+    from streampca.plot.report import write_report
 
     with tempfile.TemporaryDirectory() as place:
         work = partial(write_report, model, Path(place) / "report.html", memory=memory, **options)
@@ -64,7 +64,7 @@ def warm_up() -> None:
     import numpy as np
     from matplotlib.figure import Figure
 
-    import_module("streampca.report")
+    import_module("streampca.plot.report")
     figure = Figure(layout="constrained")
     ax = figure.add_subplot(title="a title")
     figure.colorbar(ax.hexbin(*np.eye(2, 9), bins="log"), ax=ax)

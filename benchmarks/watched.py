@@ -77,10 +77,10 @@ class Notes:
 
 def main() -> None:
     """Put the notes in place, and hand over to the command line."""
-    from streampca.applying.resuming import Recorder
-    from streampca.planning import choose
-    from streampca.saving import Saver
-    from streampca.terminal import Progress
+    from streampca.cli.terminal import Progress
+    from streampca.fitting.checkpoints import Saver
+    from streampca.models.transform.resume import Recorder
+    from streampca.planning import search as choose
 
     _, path, schedule, *words = sys.argv
     notes = Notes(path)

@@ -157,14 +157,14 @@ def as_zarr(path: Path, pictures: Any, n: int, side: int) -> None:
 def by_way(path: Path, way: str, k: int, memory: str) -> Fit | None:
     """Fit by one schedule of the dual method, or along one side, whatever the plan would choose; None if none fits."""
     import streampca
-    from streampca.beforehand import prepared
-    from streampca.execute import SerialExecutor
-    from streampca.methods import METHODS, Job
-    from streampca.planning import problem_of
-    from streampca.planning.along_samples import along_samples_plan
+    from streampca.execution import SerialExecutor
+    from streampca.fitting.methods import METHODS, Job
+    from streampca.fitting.plan import prepared
     from streampca.planning.dual import dual_plan
-    from streampca.planning.randomized import randomized_plan
-    from streampca.request import Request
+    from streampca.planning.randomized_features import randomized_plan
+    from streampca.planning.randomized_samples import along_samples_plan
+    from streampca.planning.request import Request
+    from streampca.preprocessing.problem import problem_of
     from streampca.units import parse_bytes
 
     collection, budget = prepared(streampca.open_collection(path), None), parse_bytes(memory)

@@ -14,17 +14,17 @@ __version__ = "0.1.0"
 _HOME = {
     "Collection": ".readers",
     "open_collection": ".readers",
-    "Preparation": ".prepare",
+    "Preparation": ".preprocessing",
     "Plan": ".planning",
-    "Request": ".request",
-    "plan": ".beforehand",
-    "fit": ".fitting",
-    "merge": ".merging",
-    "PCAModel": ".model",
-    "load_model": ".model",
-    "StreamingPCA": ".estimator",
-    "from_patches": ".windows",
-    "write_report": ".report",
+    "Request": ".planning.request",
+    "plan": ".fitting.plan",
+    "fit": ".fitting.fit",
+    "merge": ".fitting.merge",
+    "PCAModel": ".models.pca",
+    "load_model": ".models.pca",
+    "StreamingPCA": ".estimators.streaming_pca",
+    "from_patches": ".readers.windows",
+    "write_report": ".plot.report",
     "StreampcaError": ".errors",
 }
 _MODULES = ("errors", "events", "plot", "testing")
@@ -47,18 +47,18 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from .beforehand import plan
     from .errors import StreampcaError
-    from .estimator import StreamingPCA
-    from .fitting import fit
-    from .merging import merge
-    from .model import PCAModel, load_model
+    from .estimators.streaming_pca import StreamingPCA
+    from .fitting.fit import fit
+    from .fitting.merge import merge
+    from .fitting.plan import plan
+    from .models.pca import PCAModel, load_model
     from .planning import Plan
-    from .prepare import Preparation
+    from .planning.request import Request
+    from .plot.report import write_report
+    from .preprocessing import Preparation
     from .readers import Collection, open_collection
-    from .report import write_report
-    from .request import Request
-    from .windows import from_patches
+    from .readers.windows import from_patches
 
 
 def __getattr__(name: str) -> Any:

@@ -1,5 +1,5 @@
 """``python -m streampca`` is the ``streampca`` command."""
 
-from .cli import main
+from .cli.commands import main
 
 main()

@@ -16,9 +16,9 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from .accumulate import Accumulator
-from .collection import MOST_STATES, Array
+from .accumulators import Accumulator
 from .readers import Collection
+from .readers.collection import MOST_STATES, Array
 
 if not __debug__:
     raise ImportError(

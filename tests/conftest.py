@@ -57,8 +57,8 @@ def model(source):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Reports whose pictures are not drawn, which takes most of their time."""
-    from streampca.report import contents
-    from streampca.report.figures import Drawn
+    from streampca.plot.report import contents
+    from streampca.plot.report.figures import Drawn
 
     def drawn(picture, kind):
         assert picture.caption.endswith(".")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streampca.events import Warned
-from streampca.planning import sides
+from streampca.planning import randomized as sides
 
 # -- samples
 

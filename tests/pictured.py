@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.text import Text
 
-from streampca.model import PCAModel
-from streampca.prepare import Frame, Preparation, unflatten
+from streampca.models.pca import PCAModel
+from streampca.preprocessing import Frame, Preparation, unflatten
 
 DIMS = {1: ("x",), 2: ("y", "x"), 3: ("z", "y", "x")}
 

@@ -12,7 +12,7 @@ from unittest import mock
 
 import numpy as np
 
-from streampca.cli import main
+from streampca.cli.commands import main
 
 DATA = Path(__file__).parents[2] / "shared" / "data"  # real collections, which lie beside the repository or nowhere
 
@@ -20,8 +20,8 @@ DATA = Path(__file__).parents[2] / "shared" / "data"  # real collections, which 
 _STOPPED = """
 import os, signal, sys
 
-from streampca.cli import main
-from streampca.terminal import Progress
+from streampca.cli.commands import main
+from streampca.cli.terminal import Progress
 
 wanted = sys.argv.pop(1)
 

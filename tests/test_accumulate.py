@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampca.accumulate import NotFiniteError, Scatter
+from streampca.accumulators import NotFiniteError, Scatter
 from streampca.testing import AccumulatorLaws, assert_same_state
 
 ACCUMULATORS = {

@@ -10,13 +10,13 @@ import pytest
 from shell import DATA
 
 import streampca
-from streampca.accumulate import Gram, Scatter
-from streampca.accumulate import scatter as scatter_module
-from streampca.accumulate import tiles as tiles_module
-from streampca.accumulate.alarms import FaultError
-from streampca.accumulate.probes import Probes
-from streampca.blocks import Span
-from streampca.solve import certify
+from streampca.accumulators import Gram, Scatter
+from streampca.accumulators import scatter as scatter_module
+from streampca.accumulators import tile_product as tiles_module
+from streampca.accumulators.checksums import FaultError
+from streampca.accumulators.probes import Probes
+from streampca.eigensolvers import certify
+from streampca.planning.blocks import Span
 from streampca.testing import assert_same_state
 
 P = 60

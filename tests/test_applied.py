@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampca.accumulate import PROBES, Applied, NotFiniteError
-from streampca.accumulate.fused import Fused
-from streampca.accumulate.probes import probe_directions
+from streampca.accumulators import PROBES, Applied, NotFiniteError
+from streampca.accumulators.block_product import Fused
+from streampca.accumulators.probes import probe_directions
 from streampca.testing import AccumulatorLaws, assert_same_state
 
 P, WIDTH = 7, 3

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streampca.rates import RATES, Rates
+from streampca.planning.rates import RATES, Rates
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from scipy.linalg import subspace_angles
 
 import streampca
-from streampca.cli import cli
-from streampca.solve import (
+from streampca.cli.commands import cli
+from streampca.eigensolvers import (
     certify,
     clusters,
     outside_bound,
@@ -25,8 +25,8 @@ from streampca.solve import (
     unseparated,
     value_bounds,
 )
-from streampca.solve.certificate import gaps_around
-from streampca.trust import digits_of, digits_trusted, sentences, spans_of, trust_of
+from streampca.eigensolvers.error_bounds import gaps_around
+from streampca.models.accuracy import digits_of, digits_trusted, sentences, spans_of, trust_of
 
 SEEDS = st.integers(0, 2**32 - 1)
 

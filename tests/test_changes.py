@@ -16,16 +16,16 @@ from PIL import Image
 from resumed import Died, dying
 
 import streampca
-from streampca.beforehand import asked, prepared
-from streampca.collection import MOST_STATES, first_change
-from streampca.config import make_run
-from streampca.copying import copy_collection
+from streampca.cli.config import make_run
+from streampca.cli.pipeline import execute
 from streampca.errors import ChangedError, OutputError, SourceError
 from streampca.events import BlockDone, PassStarted
-from streampca.fitting import Place, fit_collection
-from streampca.pipeline import execute
+from streampca.fitting.checkpoints import Checkpointing
+from streampca.fitting.fit import Place, fit_collection
+from streampca.fitting.plan import asked, prepared
 from streampca.readers import npy
-from streampca.saving import Checkpointing
+from streampca.readers.collection import MOST_STATES, first_change
+from streampca.storage.copy import copy_collection
 
 N, SIDE = 1000, 12
 

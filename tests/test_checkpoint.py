@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from streampca import checkpoint
-from streampca.checkpoint import LAST, Slots
 from streampca.errors import OutputError
+from streampca.execution import checkpoint
+from streampca.execution.checkpoint import LAST, Slots
 from streampca.machine import PeakMeter
 from streampca.units import MIB
 
@@ -211,7 +211,7 @@ def test_a_newer_format_is_refused_by_name_and_left_alone(tmp_path):
 BIG = """
 import os, signal, sys
 import numpy as np
-from streampca import checkpoint
+from streampca.execution import checkpoint
 
 slots = checkpoint.Slots(sys.argv[1], "state")
 slots.load()

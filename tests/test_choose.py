@@ -8,10 +8,10 @@ from sklearn.decomposition import PCA
 
 import streampca
 from streampca import StreamingPCA, plot
+from streampca.eigensolvers.n_components import Rule, above_noise, count_components, elbow, most_likely, mp_median
 from streampca.errors import RequestError
 from streampca.events import Warned
-from streampca.solve.choose import Rule, above_noise, count_components, elbow, most_likely, mp_median
-from streampca.trust import trust_of
+from streampca.models.accuracy import trust_of
 
 
 def spiked(n, p, sizes, seed=0):

@@ -20,10 +20,10 @@ from PIL import Image
 from shell import fresh, stopped, succeeded, typed
 
 import streampca
-from streampca.cli import cli
-from streampca.config import load_run
+from streampca.cli.commands import cli
+from streampca.cli.config import load_run
+from streampca.cli.run_record import describe
 from streampca.events import Converging
-from streampca.record import describe
 from streampca.units import parse_bytes
 
 COMMANDS = list(cli.commands)

@@ -16,9 +16,9 @@ from PIL import Image
 from shell import refused, succeeded, typed
 
 import streampca
-from streampca.config import load_run
+from streampca.cli.config import load_run
 from streampca.errors import RequestError, SourceError
-from streampca.prepare import Preparation
+from streampca.preprocessing import Preparation
 
 
 def pictures(n=60, height=12, width=10, seed=0):

@@ -20,29 +20,29 @@ from shell import succeeded, typed
 from threadpoolctl import threadpool_limits
 
 import streampca
-from streampca.accumulate import Applied, Crossed, Gram, Scatter
-from streampca.beforehand import prepared
-from streampca.blocks import panel_steps, spans_of
-from streampca.config import make_run
+from streampca.accumulators import Applied, Crossed, Gram, Scatter
+from streampca.cli.config import make_run
+from streampca.cli.pipeline import execute
 from streampca.errors import ClusterError, ConfigError, DataError, RequestError, Stopped
 from streampca.events import BlockDone, PassStarted, Resumed, Warned, silent
-from streampca.execute import LocalExecutor, SerialExecutor, Wanted
-from streampca.execute.crew import budget_within, limit_around
-from streampca.fitting import fit_collection
-from streampca.methods.along_samples import Crossings
-from streampca.methods.covariance import ScatterTask
-from streampca.methods.gathering import Features, PairsTask, Products, SweepTask
-from streampca.methods.passes import AppliedTask
-from streampca.pipeline import execute
+from streampca.execution import LocalExecutor, SerialExecutor, Wanted
+from streampca.execution.signals import Switch
+from streampca.execution.workers import budget_within, limit_around
+from streampca.fitting.checkpoints import Checkpointing
+from streampca.fitting.executor import executing
+from streampca.fitting.fit import fit_collection
+from streampca.fitting.methods.covariance import ScatterTask
+from streampca.fitting.methods.dual_passes import Features, PairsTask, Products, SweepTask
+from streampca.fitting.methods.randomized_pass import AppliedTask
+from streampca.fitting.methods.randomized_samples import Crossings
+from streampca.fitting.plan import prepared
+from streampca.planning.blocks import panel_steps, spans_of
+from streampca.planning.request import Request
 from streampca.readers import open_collection
-from streampca.request import Request
-from streampca.running import executing
-from streampca.saving import Checkpointing
-from streampca.stopping import Switch
 from streampca.units import MIB, parse_bytes
 
 distributed = pytest.importorskip("distributed")
-from streampca.execute.cluster import DaskExecutor, tasks_of  # noqa: E402 - needs distributed
+from streampca.execution.cluster import DaskExecutor, tasks_of  # noqa: E402 - needs distributed
 
 N, P, SPANS, ROWS = 40000, 60, 8, 1000
 HERE = str(Path(__file__).parent)
@@ -217,7 +217,7 @@ def test_state_of_a_span_goes_on_where_it_was(client, images):
             self.offered = []
 
         def saved(self, first):
-            from streampca.execute import Saved
+            from streampca.execution import Saved
 
             found = self.kept.get(first)
             return found and Saved(*found[:2], found[2].state())
@@ -388,11 +388,11 @@ def test_memory_around_a_budget_holds_it(budget):
 
 
 def test_a_worker_without_a_package_is_named(client, monkeypatch):
-    monkeypatch.setattr("streampca.execute.crew.PACKAGES", ("streampca", "no_such_package"))
+    monkeypatch.setattr("streampca.execution.workers.PACKAGES", ("streampca", "no_such_package"))
     with pytest.raises(ClusterError, match=r"^workers tcp://.* and 1 more lack no_such_package; .*pip install"):
         DaskExecutor(client).check(int, MIB, silent)
-    monkeypatch.setattr("streampca.execute.crew.PACKAGES", ("streampca",))
-    monkeypatch.setattr("streampca.execute.crew.__version__", "9.9")
+    monkeypatch.setattr("streampca.execution.workers.PACKAGES", ("streampca",))
+    monkeypatch.setattr("streampca.execution.workers.__version__", "9.9")
     with pytest.raises(ClusterError, match=r"lack streampca 9.9 \(there is "):
         DaskExecutor(client).check(int, MIB, silent)
 
@@ -426,7 +426,7 @@ def test_a_cluster_without_workers(folder):
 
 
 def test_a_collection_in_memory_is_not_sent_if_it_is_large(client, monkeypatch):
-    monkeypatch.setattr("streampca.execute.crew.MOST_SENT", MIB)
+    monkeypatch.setattr("streampca.execution.workers.MOST_SENT", MIB)
     with pytest.raises(ClusterError, match=r"is 1.5 MiB in this process's memory.*save it"):
         streampca.fit(np.ones((1536, 128)), cluster=client)
 
@@ -501,7 +501,7 @@ def test_clusters_that_are_none(images, cluster, error, message):
 
 
 def test_an_address_where_nobody_is(images, folder, monkeypatch):
-    monkeypatch.setattr("streampca.execute.clusters.REACH", 0.5)
+    monkeypatch.setattr("streampca.execution.connect.REACH", 0.5)
     said = typed("fit", images, "--address", f"tcp://127.0.0.1:{free_port()}", "-o", folder / "none.zarr")
     assert said.code == 1
     assert re.search(r"^streampca: cannot reach tcp://127.0.0.1:\d+: .*check the address", said.err)

@@ -18,9 +18,9 @@ from PIL import Image
 from shell import DATA
 
 import streampca
-from streampca.collection import Chunks, Collection
 from streampca.errors import RequestError, SourceError
 from streampca.readers import open_collection
+from streampca.readers.collection import Chunks, Collection
 from streampca.readers.joined import Joined
 from streampca.readers.views.chosen import Chosen
 from streampca.readers.views.patches import Patches
@@ -565,7 +565,7 @@ def test_dask_is_computed_on_its_own_scheduler():
 
 
 def test_dask_is_computed_in_pieces(monkeypatch):
-    monkeypatch.setattr("streampca.readers.lazy._PIECE", 60)
+    monkeypatch.setattr("streampca.readers.dask._PIECE", 60)
     x = values((40, 6, 5))
     sizes = []
 

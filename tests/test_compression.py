@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import streampca
-from streampca import components as components_module
-from streampca.compression import peak_of
 from streampca.errors import BudgetError, DataError, ModelError, RequestError
-from streampca.model import load_model
+from streampca.models.compression import peak_of
+from streampca.models.pca import load_model
+from streampca.storage import components as components_module
 from streampca.units import MIB
 
 N, K = 200, 12
@@ -111,7 +111,7 @@ def test_components_on_disk_give_the_same_within_the_budget(images, model, tmp_p
     stored = load_model(tmp_path / "m.zarr", memory="1B")
     clean, noisy = images
     with monkeypatch.context() as patch:
-        patch.setattr("streampca.applying.beside.plan_application", refuse)
+        patch.setattr("streampca.models.transform.rows_in_memory.plan_application", refuse)
         found = stored.compression(noisy, against=clean, memory="200MiB")
     np.testing.assert_allclose(found.rmse, model.compression(noisy, against=clean).rmse, rtol=1e-5)
     with pytest.raises(BudgetError, match=r"in ranges needs .* Set memory to at least \S+\.") as refused:
@@ -137,7 +137,7 @@ def test_what_is_kept_and_what_is_left_are_the_sample(images, tmp_path, monkeypa
         monkeypatch.setattr(components_module, size, value)
     model.save(tmp_path / "m.zarr")
     model.write_reconstruction(x, tmp_path / "whole.npy", residual=True, memory="128MiB")
-    monkeypatch.setattr("streampca.applying.writing.plan_application", refuse)
+    monkeypatch.setattr("streampca.models.transform.write.plan_application", refuse)
     stored = load_model(tmp_path / "m.zarr", memory="1B")
     figures = stored.write_reconstruction(x, tmp_path / "pieces.npy", residual=True, memory="32MiB")
     for output in ("whole.npy", "pieces.npy"):

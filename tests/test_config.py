@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from PIL import Image
 from pydantic import BaseModel
 
-from streampca.asked import plan_run
-from streampca.config import Run, Section, json_schema, load_run, make_run
+from streampca.cli.config import Run, Section, json_schema, load_run, make_run
+from streampca.cli.from_config import plan_run
+from streampca.cli.pipeline import execute
 from streampca.errors import ConfigError
-from streampca.pipeline import execute
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
 

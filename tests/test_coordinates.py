@@ -9,11 +9,11 @@ from click.testing import CliRunner
 from contract import Contract
 
 import streampca
-from streampca.cli import cli
-from streampca.collection import Coordinate
-from streampca.coordinates import order_of
+from streampca.cli.commands import cli
 from streampca.errors import ModelError, RequestError, SourceError
 from streampca.readers import open_collection
+from streampca.readers.collection import Coordinate
+from streampca.readers.coordinates import order_of
 from streampca.readers.views.reordered import Reordered
 
 LAT, LON = np.linspace(-60, 60, 9), np.arange(0.0, 360, 30)

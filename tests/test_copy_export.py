@@ -20,16 +20,17 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import streampca
-from streampca import copying, export
-from streampca.collection import Chunks, Coordinate
-from streampca.copying import copy_collection, flat_range, plan_copy, tiles_of
 from streampca.errors import BudgetError, ModelError, OutputError, RequestError, SourceError
 from streampca.events import BlockDone
-from streampca.export import export_components
-from streampca.prepare import Preparation, Prepared
+from streampca.models import export
+from streampca.models.export import export_components
+from streampca.planning.request import Problem
+from streampca.preprocessing import Preparation, Prepared
 from streampca.readers import open_collection
+from streampca.readers.collection import Chunks, Coordinate
 from streampca.readers.stored.array import ArrayCollection
-from streampca.request import Problem
+from streampca.storage import copy as copying
+from streampca.storage.copy import copy_collection, flat_range, plan_copy, tiles_of
 from streampca.testing import CollectionContract
 from streampca.units import MIB, parse_bytes
 
@@ -348,7 +349,7 @@ def test_what_does_not_arrive_is_noticed(tmp_path, small_tiles, monkeypatch):
 WORKER = """
 import json, sys
 import streampca
-from streampca import copying
+from streampca.storage import copy as copying
 from streampca.machine import PeakMeter
 
 source, output, memory = sys.argv[1:]

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampca.accumulate import Crossed, NotFiniteError, sample_directions
-from streampca.accumulate.fused import Fused
-from streampca.accumulate.probes import probe_directions
+from streampca.accumulators import Crossed, NotFiniteError, sample_directions
+from streampca.accumulators.block_product import Fused
+from streampca.accumulators.probes import probe_directions
 from streampca.testing import AccumulatorLaws, assert_same_state
 
 N, WIDTH = 7, 3

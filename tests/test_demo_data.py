@@ -12,7 +12,7 @@ import zarr
 from sklearn.datasets import load_digits
 from sklearn.neighbors import KNeighborsClassifier
 
-from streampca import demo
+from streampca.cli import demo_data as demo
 from streampca.errors import OutputError, RequestError
 
 MAKERS = {"digits": demo.make_digits, "patches": demo.make_patches}
@@ -166,7 +166,7 @@ def test_all_60000_take_little_memory(tmp_path):
 
         import sklearn.datasets, zarr
         from PIL import Image
-        from streampca import demo
+        from streampca.cli import demo_data as demo
         from streampca.machine import PeakMeter
 
         peaks = {}

@@ -27,8 +27,8 @@ from shell import succeeded
 
 import streampca
 from streampca import errors, events, plot
-from streampca.cli import cli
-from streampca.config import load_run
+from streampca.cli.commands import cli
+from streampca.cli.config import load_run
 from streampca.plot import nearest_to_quantiles
 
 ROOT = Path(__file__).parents[1]

@@ -10,15 +10,16 @@ import pytest
 from judged import along_samples
 
 import streampca
-from streampca.blocks import Span, blocks_of, panel_steps
-from streampca.collection import Chunks, Collection
 from streampca.errors import BudgetError, DataError, OutputError, SourceError
 from streampca.events import PassStarted, Planned, Warned
-from streampca.execute import SerialExecutor
-from streampca.methods import METHODS, Job
-from streampca.planning import make_plan, problem_of
-from streampca.prepare import Preparation, Prepared
-from streampca.request import Request
+from streampca.execution import SerialExecutor
+from streampca.fitting.methods import METHODS, Job
+from streampca.planning import make_plan
+from streampca.planning.blocks import Span, blocks_of, panel_steps
+from streampca.planning.request import Request
+from streampca.preprocessing import Preparation, Prepared
+from streampca.preprocessing.problem import problem_of
+from streampca.readers.collection import Chunks, Collection
 from streampca.units import MIB
 
 SCHEDULES = ("sweep", "pairs", "scratch")

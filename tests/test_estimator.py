@@ -22,8 +22,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import streampca
-from streampca import Preparation, StreamingPCA, machine, making
+from streampca import Preparation, StreamingPCA, machine
 from streampca.errors import DataError, ModelError, RequestError
+from streampca.fitting import build_model as making
 
 DIGITS, TARGETS = load_digits(return_X_y=True)
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streampca.blocks import Span, blocks_of, spans_of
 from streampca.events import BlockDone, Resumed
-from streampca.execute import LocalExecutor, Saved, SerialExecutor
+from streampca.execution import LocalExecutor, Saved, SerialExecutor
+from streampca.planning.blocks import Span, blocks_of, spans_of
 
 
 class Words:

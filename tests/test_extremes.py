@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 import streampca
 from streampca.errors import DataError
 from streampca.events import silent
-from streampca.prepare import Preparation
+from streampca.preprocessing import Preparation
 
 WAYS = {  # how samples are analysed: the shape that takes it there, and the method
     "covariance": ((400, 120), "covariance"),

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampca.accumulate import Gram, NotFiniteError
-from streampca.accumulate.probes import Directions
-from streampca.blocks import Span, blocks_of, panel_steps
+from streampca.accumulators import Gram, NotFiniteError
+from streampca.accumulators.probes import Directions
+from streampca.planning.blocks import Span, blocks_of, panel_steps
 from streampca.testing import AccumulatorLaws
 
 N = 6

@@ -17,9 +17,9 @@ import xarray
 from contract import Contract, read_all, values
 
 from streampca import machine
-from streampca.collection import Coordinate, State
 from streampca.errors import RequestError, SourceError
 from streampca.readers import Chunks, open_collection
+from streampca.readers.collection import Coordinate, State
 from streampca.readers.hdf5 import Hdf5Array
 from streampca.readers.stored import cf
 from streampca.readers.stored.array import ArrayCollection

@@ -18,16 +18,16 @@ import zarr
 from shell import fresh, refused, succeeded
 
 import streampca
-from streampca import components as components_module
-from streampca import integrity
-from streampca.checkpoint import LAST, Slots
-from streampca.components import StoredComponents
 from streampca.errors import ModelError, SourceError, StreampcaError
-from streampca.integrity import absent_chunk, seal
-from streampca.model import load_model
-from streampca.resumable import Begun, ResumableSink
-from streampca.sinks import Unfinished
-from streampca.store import PER_COMPONENT
+from streampca.execution.checkpoint import LAST, Slots
+from streampca.models.pca import load_model
+from streampca.models.store import PER_COMPONENT
+from streampca.storage import components as components_module
+from streampca.storage import integrity
+from streampca.storage.components import StoredComponents
+from streampca.storage.integrity import absent_chunk, seal
+from streampca.storage.resumable import Begun, ResumableSink
+from streampca.storage.sinks import Unfinished
 
 FORMAT_1 = Path(__file__).parent / "data" / "model_format1.zarr"
 SHAPE = (12, 10)
@@ -109,7 +109,7 @@ def flip(file, rng):
 def test_every_damage_is_refused_by_name(model, monkeypatch, seed):
     """One flipped bit or one missing file, anywhere in what a command reads; 20 models a seed."""
     rng = np.random.default_rng(seed)
-    held = streampca.store.are_held
+    held = streampca.models.store.are_held
     files = files_of("m.zarr")
     root = Path("m.zarr/zarr.json")
     for number in range(20):
@@ -121,7 +121,9 @@ def test_every_damage_is_refused_by_name(model, monkeypatch, seed):
         elif flip(file, rng):
             file.write_bytes(whole)
             continue
-        monkeypatch.setattr(streampca.store, "are_held", held if name != "pieces" else lambda nbytes, memory: False)
+        monkeypatch.setattr(
+            streampca.models.store, "are_held", held if name != "pieces" else lambda nbytes, memory: False
+        )
         line = refused(*COMMANDS[name])
         assert "m.zarr" in line, (file, name, line)
         assert not any(map(os.path.exists, ("scores.npy", "components.npy", "merged.zarr"))), (file, name)

@@ -10,8 +10,8 @@ import xarray as xr
 
 import streampca
 from streampca.errors import ModelError, RequestError
-from streampca.labelled import Labelled
-from streampca.model import load_model
+from streampca.models.labelled import Labelled
+from streampca.models.pca import load_model
 
 K = 3
 

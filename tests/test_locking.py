@@ -14,17 +14,17 @@ import pytest
 from shell import succeeded
 
 import streampca
-from streampca import locking
 from streampca.errors import OutputError
 from streampca.events import Resumed
-from streampca.locking import alone_in
+from streampca.storage import locks as locking
+from streampca.storage.locks import alone_in
 
 # Does what its arguments say, and waits for ever at the first checkpoint, having said so.
 AT_WORK = """
 import time
 from functools import partial
 import streampca
-from streampca import fitting
+from streampca.fitting import fit as fitting
 from streampca.events import Checkpoint
 
 def listener(event):
@@ -77,7 +77,7 @@ def test_a_second_process_is_refused_until_the_first_is_dead(data, call):
 TURNS = """
 import os, sys
 from streampca.errors import OutputError
-from streampca.locking import alone_in
+from streampca.storage.locks import alone_in
 had = 0
 while had < 200:
     try:

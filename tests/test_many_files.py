@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import streampca
-from streampca.collection import Skipped
 from streampca.errors import OutputError, RequestError, SourceError
 from streampca.events import BlockDone, PassFinished, PassStarted
-from streampca.prepare import Preparation, Prepared
+from streampca.preprocessing import Preparation, Prepared
+from streampca.readers.collection import Skipped
 from streampca.readers.images import open_images
 from streampca.readers.pictures import census, mixed
 from streampca.readers.pictures.files import find_images

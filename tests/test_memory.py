@@ -23,18 +23,20 @@ pytestmark = pytest.mark.slow
 WORKER = """
 import json, sys
 import streampca
-from streampca import applying, fitting, model, outputs, store
+from streampca.fitting import fit
+from streampca.models import pca, store, transform
+from streampca.storage import outputs
 from streampca.machine import PeakMeter
 
 task, source, output, stored, options = sys.argv[1:]
 options = json.loads(options)
 schedule, written = options.pop("schedule", None), options.pop("written", None)
 if schedule:
-    from streampca.planning import choose
-    choose.SCHEDULES = (schedule,)
+    from streampca.planning import search
+    search.SCHEDULES = (schedule,)
     options["output"] = written
-    from streampca.planning import along_samples, sides  # of method "randomized", which then goes along samples
-    along_samples.SCHEDULES, sides.WORTH_TURNING, sides.WORTH_SECONDS = (schedule,), float("inf"), 0
+    from streampca.planning import randomized, randomized_samples  # which then goes along samples
+    randomized_samples.SCHEDULES, randomized.WORTH_TURNING, randomized.WORTH_SECONDS = (schedule,), float("inf"), 0
 events, collection = [], streampca.open_collection(source)
 if task == "fit":
     plan = streampca.plan(collection, **options)

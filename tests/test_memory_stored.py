@@ -13,11 +13,11 @@ import pytest
 import zarr
 
 import streampca
-from streampca.components import POOLS, WRITE_COPIES, component_cut, tile_bytes
 from streampca.errors import BudgetError
-from streampca.model import PCAModel, load_model
-from streampca.prepare import Preparation
-from streampca.store import ModelWriter, pca_arrays, pca_attributes
+from streampca.models.pca import PCAModel, load_model
+from streampca.models.store import ModelWriter, pca_arrays, pca_attributes
+from streampca.preprocessing import Preparation
+from streampca.storage.components import POOLS, WRITE_COPIES, component_cut, tile_bytes
 from streampca.units import MIB, parse_bytes
 
 pytestmark = pytest.mark.slow
@@ -30,7 +30,7 @@ MASK = np.hypot(*np.meshgrid(np.arange(724) - 362, np.arange(724) - 362)) < 350
 WORKER = """
 import json, sys
 import streampca
-from streampca.applying import pieces
+from streampca.models.transform import pieces
 from streampca.machine import PeakMeter
 
 task, source, output, stored, memory = sys.argv[1:]
@@ -56,7 +56,7 @@ SINK = """
 import json, sys
 import numpy as np
 import zarr
-from streampca.components import ComponentSink
+from streampca.storage.components import ComponentSink
 from streampca.machine import PeakMeter
 
 path, shape, most = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])

@@ -20,10 +20,10 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 
 import streampca
-from streampca import applying
 from streampca.errors import DataError, ModelError, OutputError, RequestError
-from streampca.model import load_model
-from streampca.store import PER_COMPONENT, Stored, write_model
+from streampca.models import transform as applying
+from streampca.models.pca import load_model
+from streampca.models.store import PER_COMPONENT, Stored, write_model
 
 FORMAT_1 = Path(__file__).parent / "data" / "model_format1.zarr"
 

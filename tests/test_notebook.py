@@ -15,11 +15,11 @@ from PIL import Image
 from rich.console import Console
 
 import streampca
-from streampca.collection import Coordinate
-from streampca.model import load_model
+from streampca.cli.terminal.tables import print_fit
+from streampca.models.pca import load_model
+from streampca.models.thumbnails import png_of, thumbnails_of
+from streampca.readers.collection import Coordinate
 from streampca.readers.stored.array import ArrayCollection
-from streampca.terminal.tables import print_fit
-from streampca.thumbnails import png_of, thumbnails_of
 
 TAGS = {"div", "style", "strong", "table", "thead", "tbody", "tr", "th", "td", "figure", "img", "figcaption"}
 NASTY = "<script>alert('x')</script>&\"'.npy"

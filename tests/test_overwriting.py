@@ -23,14 +23,14 @@ import zarr
 from shell import pictures, refused, succeeded, typed
 
 import streampca
-from streampca.checkpoint import Slots
-from streampca.copying import copy_collection
-from streampca.demo import make_digits
+from streampca.cli.demo import guided_tour
+from streampca.cli.demo_data import make_digits
 from streampca.errors import OutputError, RequestError
-from streampca.export import export_components
-from streampca.outputs import PARTIAL, REPLACED
+from streampca.execution.checkpoint import Slots
+from streampca.models.export import export_components
 from streampca.readers import paths_of
-from streampca.tour import guided_tour
+from streampca.storage.copy import copy_collection
+from streampca.storage.outputs import PARTIAL, REPLACED
 
 RUN = """
 collection: {source: images.npy}
@@ -124,8 +124,8 @@ def test_a_full_disk_leaves_what_was_there(there, disk, undrawn, name):
 
 _KILLED = """
 import os, signal, sys
-from streampca import outputs
-from streampca.cli import main
+from streampca.storage import outputs
+from streampca.cli.commands import main
 
 moment = sys.argv.pop(1)
 place, replace = outputs._place, os.replace

@@ -20,9 +20,9 @@ from shell import refused, succeeded
 
 import streampca
 from streampca import Preparation
-from streampca.blocks import Part, Span, blocks_of, part_of, spans_of, spans_within
 from streampca.errors import BudgetError, ModelError, OutputError, RequestError
 from streampca.events import Planned
+from streampca.planning.blocks import Part, Span, blocks_of, part_of, spans_of, spans_within
 
 N, OF = 203, 16
 
@@ -146,7 +146,7 @@ def test_a_part_is_a_model_of_its_own_samples(tmp_path, monkeypatch):
     rows = x[N * 2 // 16 : N * 3 // 16]
     alone = streampca.fit(rows, n_components=len(rows) - 1, method="covariance")
     assert part.provenance["part"] == [3, 16]
-    monkeypatch.setattr(streampca.model, "STATE_LIMIT", 8)
+    monkeypatch.setattr(streampca.models.pca, "STATE_LIMIT", 8)
     for model, kept in ((part, True), (alone, False)):
         model.save(tmp_path / "m.zarr", overwrite=True)
         assert (streampca.load_model(tmp_path / "m.zarr", statistic=True).statistic is not None) == kept
@@ -413,7 +413,8 @@ def test_a_budget_that_is_too_small_names_one_that_is_enough():
 PEAK = """
 import sys
 import streampca
-from streampca import store, merging
+from streampca.models import store
+from streampca.fitting import merge as merging
 from streampca.events import Planned
 
 bills = []
@@ -440,7 +441,7 @@ def test_two_statistics_at_a_time(tmp_path):
 KILLED = """
 import os, signal, sys
 import streampca
-from streampca import store
+from streampca.models import store
 
 at = sys.argv[1]
 

@@ -11,13 +11,13 @@ from PIL import Image
 from shell import pictures, refused, succeeded, typed
 
 import streampca
-from streampca.copying import copy_collection
-from streampca.demo import make_digits
+from streampca.cli.demo_data import make_digits
 from streampca.errors import RequestError
-from streampca.export import export_components
-from streampca.merging import merge
+from streampca.fitting.merge import merge
+from streampca.models.export import export_components
+from streampca.plot.report import write_report
 from streampca.readers import check_apart, paths_of
-from streampca.report import write_report
+from streampca.storage.copy import copy_collection
 
 REPLACED, PART = "is what the run reads", "would become part of the collection"
 

@@ -12,22 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streampca
-from streampca.blocks import Span, blocks_of
 from streampca.errors import BudgetError, RequestError
 from streampca.events import Warned
-from streampca.execute import SerialExecutor
-from streampca.methods import Job
-from streampca.methods.covariance import fit_covariance
-from streampca.planning import (
-    DENSE_FEATURES,
-    Plan,
-    least_memory,
-    make_plan,
-    plan_application,
-    problem_of,
-)
-from streampca.prepare import Prepared
-from streampca.request import Problem, Request
+from streampca.execution import SerialExecutor
+from streampca.fitting.methods import Job
+from streampca.fitting.methods.covariance import fit_covariance
+from streampca.planning import DENSE_FEATURES, Plan, least_memory, make_plan, plan_application
+from streampca.planning.blocks import Span, blocks_of
+from streampca.planning.request import Problem, Request
+from streampca.preprocessing import Prepared
+from streampca.preprocessing.problem import problem_of
 from streampca.units import GIB, MIB, budget_size, parse_bytes
 
 

@@ -19,16 +19,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import streampca
-from streampca import calibration
-from streampca.blocks import Span, blocks_of, panel_steps
-from streampca.calibration import calibrated
 from streampca.errors import BudgetError, RequestError
-from streampca.planning import dual, make_plan, problem_of
-from streampca.planning.decoded import decoded, read_boxes, spread
+from streampca.fitting import calibration
+from streampca.fitting.calibration import calibrated
+from streampca.planning import dual, make_plan
+from streampca.planning.blocks import Span, blocks_of, panel_steps
+from streampca.planning.decoding import decoded, read_boxes, spread
 from streampca.planning.dual import SCHEDULES, WORTH_CHANGING, dual_plan
-from streampca.prepare import Prepared
-from streampca.rates import RATES, Rates
-from streampca.request import Problem, Request
+from streampca.planning.rates import RATES, Rates
+from streampca.planning.request import Problem, Request
+from streampca.preprocessing import Prepared
+from streampca.preprocessing.problem import problem_of
 from streampca.units import GIB, MIB, format_seconds, parse_bytes
 
 

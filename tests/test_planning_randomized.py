@@ -12,17 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampca.accumulate import Applied
-from streampca.blocks import Part
+from streampca.accumulators import Applied
+from streampca.eigensolvers import basis_bytes, step_bytes
 from streampca.errors import BudgetError, RequestError
-from streampca.methods.starting import sample_runs
-from streampca.planning import choose, least_memory, make_plan, part_plan, randomized, sample_rows
-from streampca.planning.decoded import read_boxes, read_runs
-from streampca.planning.randomized import AT_ONCE, FEWER_PASSES, randomized_plan
-from streampca.planning.randomized_bill import SAMPLE_RUNS
-from streampca.request import Problem, Request
-from streampca.saving import CUTTING
-from streampca.solve import basis_bytes, step_bytes
+from streampca.fitting.checkpoints import CUTTING
+from streampca.fitting.methods.start_block import sample_runs
+from streampca.planning import least_memory, make_plan, part_plan, sample_rows
+from streampca.planning import randomized_features as randomized
+from streampca.planning import search as choose
+from streampca.planning.blocks import Part
+from streampca.planning.decoding import read_boxes, read_runs
+from streampca.planning.randomized_features import AT_ONCE, FEWER_PASSES, randomized_plan
+from streampca.planning.randomized_features_memory import SAMPLE_RUNS
+from streampca.planning.request import Problem, Request
 from streampca.units import GIB, MIB, parse_bytes
 
 

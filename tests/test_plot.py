@@ -13,8 +13,8 @@ from sklearn.datasets import load_digits
 
 from streampca import plot
 from streampca.errors import ModelError, OutputError, RequestError
-from streampca.prepare import Preparation
-from streampca.trust import digits_trusted
+from streampca.models.accuracy import digits_trusted
+from streampca.preprocessing import Preparation
 
 
 @pytest.fixture(scope="module")

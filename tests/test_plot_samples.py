@@ -11,11 +11,11 @@ from pictured import assert_pictured, assert_readable, fitted, samples_like, spe
 
 import streampca
 from streampca import plot
-from streampca.compression import Compression
+from streampca.eigensolvers import Rule, count_components
 from streampca.errors import DataError, RequestError
+from streampca.models.compression import Compression
 from streampca.plot.spectrum import reached
-from streampca.prepare import Preparation
-from streampca.solve import Rule, count_components
+from streampca.preprocessing import Preparation
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 

@@ -14,12 +14,10 @@ from PIL import Image
 
 import streampca
 from streampca import plot
-from streampca.collection import Collection, Coordinate
-from streampca.config import make_run
+from streampca.cli.config import make_run
+from streampca.cli.pipeline import execute
 from streampca.errors import DataError, ModelError, RequestError, SourceError
-from streampca.pipeline import execute
-from streampca.planning import problem_of
-from streampca.prepare import (
+from streampca.preprocessing import (
     Frame,
     NormalizeError,
     Preparation,
@@ -29,8 +27,10 @@ from streampca.prepare import (
     resolved,
     valid_mask,
 )
+from streampca.preprocessing.mask_files import read_mask, read_scale
+from streampca.preprocessing.problem import problem_of
 from streampca.readers import open_collection
-from streampca.readers.masks import read_mask, read_scale
+from streampca.readers.collection import Collection, Coordinate
 from streampca.testing import CollectionContract
 
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from streampca import machine, products
+from streampca import machine
+from streampca.accumulators import blas as products
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -17,17 +17,17 @@ from shell import DATA
 from threadpoolctl import threadpool_limits
 
 import streampca
-from streampca.beforehand import asked, plan_collection, prepared
-from streampca.blocks import Span
 from streampca.errors import DataError, RequestError
 from streampca.events import BlockDone, Converging, PassStarted
-from streampca.execute import SerialExecutor
-from streampca.methods import Job
-from streampca.methods.randomized import fit_randomized
-from streampca.methods.starting import sample_runs
+from streampca.execution import SerialExecutor
+from streampca.fitting.methods import Job
+from streampca.fitting.methods.randomized_features import fit_randomized
+from streampca.fitting.methods.start_block import sample_runs
+from streampca.fitting.plan import asked, plan_collection, prepared
+from streampca.models.accuracy import sentences
 from streampca.planning import sample_rows
+from streampca.planning.blocks import Span
 from streampca.readers.views.chosen import Chosen
-from streampca.trust import sentences
 
 N, SIDE = 900, 20
 P = SIDE * SIDE

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_docs import _BLOCK, Block, check_run_file, commands_of, parse
 
-from streampca.config import load_run
+from streampca.cli.config import load_run
 
 ROOT = Path(__file__).parents[1]
 BLOCKS = [Block(*found.groups()) for found in _BLOCK.finditer((ROOT / "README.md").read_text(encoding="utf-8"))]

@@ -25,9 +25,9 @@ from shell import succeeded, typed
 import streampca
 from streampca.errors import BudgetError, ModelError, OutputError, RequestError, readable
 from streampca.events import BlockDone, Drawing, PassStarted
+from streampca.plot.report import contents, figures, survey, write_report
+from streampca.plot.report.sampling import FEWEST_RUNS, places_in, runs_spread
 from streampca.readers import idx
-from streampca.report import contents, figures, survey, write_report
-from streampca.report.spreading import FEWEST_RUNS, places_in, runs_spread
 from streampca.units import format_seconds
 
 HOSTILE = ('"><img src=x onerror=alert(1)>.png', "$x_1$ <b>bold<|b> &amp; 日本\u202e.png", "{{ 7 * 7 }}'`.png")

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 WORKER = """
 import io, json, sys
 import numpy as np
-import streampca, streampca.report
+import streampca, streampca.plot.report
 from matplotlib.figure import Figure
 from streampca.machine import PeakMeter
 

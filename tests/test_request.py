@@ -15,7 +15,7 @@ import streampca
 from streampca import Request, StreamingPCA
 from streampca.errors import RequestError
 from streampca.events import PassFinished, Warned
-from streampca.request import HOW, STOPPING
+from streampca.planning.request import HOW, STOPPING
 
 STOPS = {"tol": 1e-6, "max_passes": 4}
 RUN = "collection: {source: images.npy}\nfit: {n_components: 2}\noutput: {directory: out}\n"

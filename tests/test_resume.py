@@ -18,17 +18,17 @@ from resumed import Died, bits, dying, number, undisturbed
 from shell import typed
 
 import streampca
-import streampca.planning.choose as choose
-from streampca import saving
-from streampca.beforehand import asked, prepared
-from streampca.config import make_run
+import streampca.planning.search as choose
+from streampca.cli.config import make_run
+from streampca.cli.pipeline import execute
 from streampca.errors import DataError, OutputError, RequestError, Stopped
 from streampca.events import BlockDone, Checkpoint, PassFinished, PassStarted, Resumed, Warned
-from streampca.fitting import Place, fit_collection
-from streampca.model import load_model
-from streampca.pipeline import execute
-from streampca.saving import Checkpointing
-from streampca.stopping import Switch
+from streampca.execution.signals import Switch
+from streampca.fitting import checkpoints as saving
+from streampca.fitting.checkpoints import Checkpointing
+from streampca.fitting.fit import Place, fit_collection
+from streampca.fitting.plan import asked, prepared
+from streampca.models.pca import load_model
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -126,7 +126,7 @@ def listen(event):
         die()
 
 if moment == "writing":
-    from streampca import checkpoint
+    from streampca.execution import checkpoint
     whole = checkpoint._write_array
 
     def half(file, name, array):
@@ -419,8 +419,8 @@ def test_the_estimator_goes_on(files, tmp_path, monkeypatch):
 
 SLOW = """
 import sys, time
-from streampca import methods
-from streampca.methods import covariance
+from streampca.fitting import methods
+from streampca.fitting.methods import covariance
 whole = covariance.ScatterTask.feed
 
 def slowly(self, accumulator, block, fetched):
@@ -429,7 +429,7 @@ def slowly(self, accumulator, block, fetched):
     time.sleep(0.2)
 
 covariance.ScatterTask.feed = slowly
-from streampca.cli import main
+from streampca.cli.commands import main
 main()
 """
 

@@ -19,16 +19,19 @@ import numpy as np
 import pytest
 
 import streampca
-from streampca import checkpoint, components, outputs, sinks
-from streampca.applying import pieces, resuming, writing
-from streampca.applying.resuming import Recorder
-from streampca.checkpoint import Slots
 from streampca.errors import BudgetError, DataError, OutputError, Stopped
 from streampca.events import BlockDone, Checkpoint, PassFinished, Resumed, Warned
-from streampca.locking import LOCK
-from streampca.model import load_model
+from streampca.execution import checkpoint
+from streampca.execution.checkpoint import Slots
+from streampca.models.pca import load_model
+from streampca.models.transform import by_features as pieces
+from streampca.models.transform import resume as resuming
+from streampca.models.transform import write as writing
+from streampca.models.transform.resume import Recorder
 from streampca.planning import Application
-from streampca.planning.pieces import Piecewise
+from streampca.planning.transform_pieces import Piecewise
+from streampca.storage import components, outputs, sinks
+from streampca.storage.locks import LOCK
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -139,7 +142,7 @@ def _half(whole, at, count):
 
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["pytest", "streampca.model", "streampca.applying.writing"])
+CONTEXT.set_forkserver_preload(["pytest", "streampca.models.pca", "streampca.models.transform.write"])
 
 
 def died(folder, killed, at, *words):

@@ -16,16 +16,16 @@ from resumed import Died, bits, dying, number, undisturbed
 from threadpoolctl import threadpool_limits
 
 import streampca
-import streampca.planning.randomized as planning
-from streampca.beforehand import asked, prepared
-from streampca.blocks import spans_of
+import streampca.planning.randomized_features as planning
 from streampca.errors import DataError, OutputError, Stopped
 from streampca.events import BlockDone, Checkpoint, Converging, PassFinished, PassStarted, Resumed
-from streampca.fitting import fit_collection
-from streampca.methods.starting import sample_runs
+from streampca.execution.signals import Switch
+from streampca.fitting.checkpoints import Checkpointing
+from streampca.fitting.fit import fit_collection
+from streampca.fitting.methods.start_block import sample_runs
+from streampca.fitting.plan import asked, prepared
 from streampca.planning import sample_rows
-from streampca.saving import Checkpointing
-from streampca.stopping import Switch
+from streampca.planning.blocks import spans_of
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -202,7 +202,7 @@ CHILD = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 import test_resume_randomized as tests
-from streampca import checkpoint
+from streampca.execution import checkpoint
 from threadpoolctl import threadpool_limits
 
 _, _, path, kind, folder, moment = sys.argv

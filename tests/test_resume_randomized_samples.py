@@ -11,14 +11,14 @@ from resumed import Died, bits, dying, number, undisturbed
 from threadpoolctl import threadpool_limits
 
 import streampca
-import streampca.planning.along_samples as planning
-from streampca.beforehand import asked, prepared
+import streampca.planning.randomized_samples as planning
 from streampca.errors import OutputError, Stopped
 from streampca.events import BlockDone, Checkpoint, Converging, PassFinished, PassStarted, Planned, Resumed
-from streampca.fitting import Place, fit_collection
-from streampca.planning import sides
-from streampca.saving import Checkpointing
-from streampca.stopping import Switch
+from streampca.execution.signals import Switch
+from streampca.fitting.checkpoints import Checkpointing
+from streampca.fitting.fit import Place, fit_collection
+from streampca.fitting.plan import asked, prepared
+from streampca.planning import randomized as sides
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 

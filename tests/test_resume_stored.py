@@ -16,21 +16,23 @@ import zarr
 from resumed import Died, bits, number
 
 import streampca
-import streampca.components as components_module
-import streampca.store
-from streampca import disk
-from streampca.beforehand import asked, prepared
-from streampca.checkpoint import Slots
+import streampca.models.store
+import streampca.storage.components as components_module
 from streampca.errors import ModelError, OutputError, Stopped
 from streampca.events import BlockDone, PassFinished, PassStarted, Resumed, Warned
-from streampca.fitting import Place, fit_collection
-from streampca.methods.dual import GONE
-from streampca.model import load_model
-from streampca.outputs import PARTIAL
-from streampca.planning import choose, dual, dual_bill
-from streampca.saving import Checkpointing
-from streampca.stopping import Switch
-from streampca.store import ModelWriter
+from streampca.execution.checkpoint import Slots
+from streampca.execution.signals import Switch
+from streampca.fitting.checkpoints import Checkpointing
+from streampca.fitting.fit import Place, fit_collection
+from streampca.fitting.methods.dual import GONE
+from streampca.fitting.plan import asked, prepared
+from streampca.models.pca import load_model
+from streampca.models.store import ModelWriter
+from streampca.planning import dual
+from streampca.planning import dual_memory as dual_bill
+from streampca.planning import search as choose
+from streampca.storage import disk
+from streampca.storage.outputs import PARTIAL
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -156,7 +158,7 @@ CHILD = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 import test_resume_stored as tests
-from streampca.resumable import ResumableSink
+from streampca.storage.resumable import ResumableSink
 
 _, _, path, kind, output, count = sys.argv
 whole, seen = ResumableSink.write, []
@@ -285,7 +287,7 @@ def test_dead_while_it_is_completed(path, tmp_path, unbroken, monkeypatch, momen
         raise Died
 
     with monkeypatch.context() as patch:
-        patch.setattr(*((ModelWriter, "finish") if moment == "finish" else (streampca.store, moment)), die)
+        patch.setattr(*((ModelWriter, "finish") if moment == "finish" else (streampca.models.store, moment)), die)
         with pytest.raises(Died):
             run(path, "sweep", output)
     assert not output.exists()

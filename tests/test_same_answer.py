@@ -24,13 +24,14 @@ from sklearn.datasets import load_digits
 from threadpoolctl import threadpool_limits
 
 import streampca
-from streampca.beforehand import prepared
-from streampca.blocks import spans_of
 from streampca.errors import BudgetError
-from streampca.execute import SerialExecutor
-from streampca.methods import METHODS, Job
-from streampca.planning import make_plan, problem_of
-from streampca.request import Request
+from streampca.execution import SerialExecutor
+from streampca.fitting.methods import METHODS, Job
+from streampca.fitting.plan import prepared
+from streampca.planning import make_plan
+from streampca.planning.blocks import spans_of
+from streampca.planning.request import Request
+from streampca.preprocessing.problem import problem_of
 
 MNIST = DATA / "mnist" / "t10k-images-idx3-ubyte.gz"
 N = 2000

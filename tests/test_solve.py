@@ -7,7 +7,7 @@ import pytest
 from scipy.linalg import subspace_angles
 
 import streampca
-from streampca.solve import (
+from streampca.eigensolvers import (
     certify,
     count_components,
     dense_bytes,
@@ -16,9 +16,9 @@ from streampca.solve import (
     solve_dense,
     start_lanczos,
 )
-from streampca.solve.certificate import angle_bounds
-from streampca.solve.lanczos import block_width
-from streampca.solve.protocol import fix_signs
+from streampca.eigensolvers.error_bounds import angle_bounds
+from streampca.eigensolvers.lanczos import block_width
+from streampca.eigensolvers.solution import fix_signs
 
 SPECTRA = {
     "decaying": 1e4 * 0.8 ** np.arange(120),

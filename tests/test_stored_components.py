@@ -19,23 +19,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import streampca
-from streampca import components as components_module
-from streampca.applying import pieces, writing
-from streampca.blocks import Span
-from streampca.boxes import box_of, flat_range, tiles_of, union_of
-from streampca.cli import cli
-from streampca.components import ComponentSink, RowsToCome, StoredComponents, component_cut
-from streampca.config import Run
+from streampca.cli.commands import cli
+from streampca.cli.config import Run
+from streampca.cli.pipeline import execute
 from streampca.errors import BudgetError, DataError, ModelError, OutputError, RequestError
-from streampca.export import export_components
-from streampca.model import PCAModel, load_model
-from streampca.pipeline import execute
-from streampca.planning import pieces as planning_pieces
-from streampca.planning.pieces import Parts, Piecewise, plan_pieces
-from streampca.prepare import Prepared
-from streampca.request import Problem
-from streampca.store import ModelWriter, pca_arrays, pca_attributes
-from streampca.tiling import Tiling
+from streampca.models.export import export_components
+from streampca.models.pca import PCAModel, load_model
+from streampca.models.store import ModelWriter, pca_arrays, pca_attributes
+from streampca.models.transform import by_features as pieces
+from streampca.models.transform import write as writing
+from streampca.planning import transform_pieces as planning_pieces
+from streampca.planning.blocks import Span
+from streampca.planning.boxes import box_of, flat_range, tiles_of, union_of
+from streampca.planning.request import Problem
+from streampca.planning.transform_pieces import Parts, Piecewise, plan_pieces
+from streampca.preprocessing import Prepared
+from streampca.storage import components as components_module
+from streampca.storage.components import ComponentSink, RowsToCome, StoredComponents, component_cut
+from streampca.storage.tiling import Tiling
 from streampca.units import MIB
 
 FORMAT_1 = Path(__file__).parent / "data" / "model_format1.zarr"

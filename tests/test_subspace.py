@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streampca import subspace
-from streampca.blocks import Span
-from streampca.subspace import Subspace, squared_lengths
+from streampca.models import subspace
+from streampca.models.subspace import Subspace, squared_lengths
+from streampca.planning.blocks import Span
 
 RNG = np.random.default_rng(0)
 

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
+from streampca.cli.terminal import Progress, components_table, draw_images
 from streampca.events import BlockDone, Checkpoint, Converging, PassFinished, PassStarted, Planned, Solving, Warned
-from streampca.terminal import Progress, components_table, draw_images
 
 
 class Clock:

@@ -17,9 +17,9 @@ from shell import succeeded
 from sklearn.datasets import load_sample_image
 
 import streampca
-from streampca import windows
 from streampca.errors import BudgetError, RequestError, Stopped
 from streampca.events import BlockDone
+from streampca.readers import windows
 
 
 @st.composite
@@ -187,7 +187,7 @@ def test_several_pictures_and_a_run_that_is_stopped(photo, tmp_path, monkeypatch
     np.save(tmp_path / "x.npy", stack)
     given = streampca.open_collection(tmp_path / "x.npy", sample_axes=(1, 2, 3), patches={"size": 16, "step": 5})
     monkeypatch.setattr(windows, "BAND", 20_000)
-    monkeypatch.setattr("streampca.planning.applications.MOST_BLOCK", 100_000)
+    monkeypatch.setattr("streampca.planning.transform.MOST_BLOCK", 100_000)
 
     def stop(event):
         if isinstance(event, BlockDone):

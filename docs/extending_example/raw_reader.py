@@ -6,9 +6,9 @@ import re
 import numpy as np
 
 from streampca import Collection
-from streampca.collection import State, digest, file_state, refuse_key
 from streampca.errors import RequestError, SourceError
 from streampca.readers import Format
+from streampca.readers.collection import State, digest, file_state, refuse_key
 
 NAME = re.compile(r"_(\d+(?:x\d+)+)_(u?int(?:8|16|32)|float(?:32|64))\.raw$")
 

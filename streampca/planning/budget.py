@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .. import machine
-from ..request import Problem, Request
 from ..units import MIB
+from .request import Problem, Request
 
 MOST_BLOCK = 24 * MIB  # of a block: glibc keeps the pages of up to 32 MiB for the next one (benchmarks/choices.py)
 BLOCK_SHARES = (8, 16, 32, 64, 128)  # a block takes at most this fraction of the budget: the first that fits ...

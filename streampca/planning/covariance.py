@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from typing import cast
 
 from .. import machine
-from ..bill import Bill, component_room, pass_bill, scatter_solve_bill
-from ..blocks import block_rows, spans_of
-from ..lanes import lane_count
-from ..rates import Work, products
-from ..request import Problem, Request
+from ..execution.threads import lane_count
 from ..units import MIB, format_shape
+from .blocks import block_rows, spans_of
 from .budget import BLOCK_SHARES, CHUNK_SHARE, MOST_BLOCK, precision_of, smallest, solver_of, span_count
-from .decoded import read_boxes
+from .decoding import read_boxes
 from .dual_cost import solve_work
-from .planned import Plan
+from .memory import Bill, component_room, pass_bill, scatter_solve_bill
+from .plan import Plan
+from .rates import Work, products
+from .request import Problem, Request
 
 MOST_PRODUCT_ROWS = 2048  # adding up p x p then costs little beside making it (benchmarks/limits.py --phases)
 LEAST_PRODUCT_ROWS = 64

@@ -17,16 +17,16 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from .. import machine
-from ..accumulate import Gram
-from ..bill import Bill
-from ..blocks import Span, panel_steps, spans_of
-from ..request import Problem, Request
+from ..accumulators import Gram
 from ..units import format_shape
+from .blocks import Span, panel_steps, spans_of
 from .budget import most_that_fits, precision_of, solver_of, span_count
-from .dual_bill import Arithmetic, Cutting
+from .dual_candidates import Attempt, cuttings_that_fit, smallest_cuttings
 from .dual_cost import Cost, cost_of
-from .dual_sizes import Attempt, cuttings_that_fit, smallest_cuttings
-from .planned import Plan
+from .dual_memory import Arithmetic, Cutting
+from .memory import Bill
+from .plan import Plan
+from .request import Problem, Request
 
 SCHEDULES = ("sweep", "pairs", "scratch")
 OPEN_SHARES = (4, 16, 64)  # components counted on where k is open: a fourth of n, or what there is memory for

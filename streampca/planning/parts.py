@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from ..bill import RUNTIME_BYTES, Bill, Phase
-from ..blocks import Part, spans_within
 from ..errors import BudgetError, RequestError
-from ..rates import Work
-from ..request import Problem, Request
 from ..units import MIB, budget_size, format_bytes, format_shape
+from .blocks import Part, spans_within
 from .budget import budget_of, smallest
-from .choose import make_plan
 from .covariance import covariance_plan
-from .planned import Plan
+from .memory import RUNTIME_BYTES, Bill, Phase
+from .plan import Plan
+from .rates import Work
+from .request import Problem, Request
+from .search import make_plan
 
 PIECES_BYTES = 28 * MIB  # of a stored statistic: chunks as read, decoded, and as rows (23 MiB measured at p = 3000)
 

@@ -12,12 +12,12 @@ pictures of components that are larger than memory.
 
 from __future__ import annotations
 
-from .arranged import nearest_to_quantiles, quantiles
-from .images import mean_and_components, walks
-from .kept import reconstructions, unusual
+from .component_images import mean_and_components, walks
+from .compression_curve import compression
 from .pages import overview, save
-from .points import outliers, scores
-from .sizes import compression
+from .reconstruction import reconstructions, unusual
+from .sample_grids import nearest_to_quantiles, quantiles
+from .score_plots import outliers, scores
 from .spectrum import scree
 
 __all__ = [

@@ -9,22 +9,22 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ..disk import expanded
 from ..errors import OutputError
-from ..outputs import staged
-from ..panels import DPI, Array, AxesGrid, new_figure
-from ..views import view_of
-from .images import mean_and_components
-from .kept import reconstructions
-from .points import scores as draw_scores
+from ..models.panels import DPI, Array, AxesGrid, new_figure
+from ..models.views import view_of
+from ..storage.disk import expanded
+from ..storage.outputs import staged
+from .component_images import mean_and_components
+from .reconstruction import reconstructions
+from .score_plots import scores as draw_scores
 from .spectrum import scree
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ..model import PCAModel
-    from .points import Labels
+    from ..models.pca import PCAModel
+    from .score_plots import Labels
 
 _UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # or each file would differ from the last
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ..panels import BLUE, GREY, RED, SMALL, Array, legend_below, new_figure
-from ..request import ELBOW_SHOWN
-from ..solve.choose import Rule, above_noise, median_edge, noise_edge
+from ..eigensolvers.n_components import Rule, above_noise, median_edge, noise_edge
+from ..models.panels import BLUE, GREY, RED, SMALL, Array, legend_below, new_figure
+from ..planning.request import ELBOW_SHOWN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from ..model import PCAModel
+    from ..models.pca import PCAModel
 
     Float64 = npt.NDArray[np.float64]
 

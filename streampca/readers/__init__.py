@@ -23,12 +23,12 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, TypedDict
 
-from ..collection import Chunks, Collection, file_state
-from ..coordinates import CHECK, is_checked
-from ..disk import expanded
 from ..errors import ChangedError, RequestError, SourceError, without_secrets
 from ..events import Listener, check_listener, silent
-from . import sniff
+from ..storage.disk import expanded
+from . import detect as sniff
+from .collection import Chunks, Collection, file_state
+from .coordinates import CHECK, is_checked
 from .opening import Opened, given_of, record_of
 from .paths import check_apart, column_paths, files_beside, fitted_on, named, paths_of
 from .reading import Reading, check_reading, fitted_reading

@@ -18,10 +18,10 @@ from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 
-from ..collection import Array, Collection, State
 from ..errors import SourceError
 from ..units import MIB, format_shape
 from . import remote
+from .collection import Array, Collection, State
 from .pictures.picture import Picture, check_size, decoding
 from .stored.array import ArrayCollection, StoredArray
 from .stored.axes import Axis, Box, Selection, lengths

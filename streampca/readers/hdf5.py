@@ -17,9 +17,9 @@ import h5py
 import numpy as np
 
 from .. import machine
-from ..collection import Array, Collection, Coordinate, State, check_dtype, check_shape
 from ..errors import SourceError, StreampcaError, first_line
 from ..units import MIB
+from .collection import Array, Collection, Coordinate, State, check_dtype, check_shape
 from .hdf5_chunks import ChunkDecoder, chunk_decoder, whole_chunks
 from .hdf5_content import (
     attributes_of,

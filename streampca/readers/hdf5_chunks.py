@@ -19,7 +19,7 @@ import h5py
 import imagecodecs
 import numpy as np
 
-from ..collection import Array
+from .collection import Array
 from .hdf5_content import holds_plain_numbers
 from .stored.axes import Box
 

@@ -12,10 +12,10 @@ from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 
-from ..collection import Array, Collection, refuse_key
 from ..errors import SourceError
 from ..units import format_shape
 from . import remote
+from .collection import Array, Collection, refuse_key
 from .stored.array import ArrayCollection
 from .stored.axes import Axis, Selection
 from .stored.bytes import ByteSource, StreamFile, opened, positioned, size_of

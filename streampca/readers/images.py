@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from .. import machine
-from ..collection import Array, Collection, Skipped, State, file_state, refuse_key
 from ..errors import RequestError, SourceError
 from ..events import Listener, silent
 from ..units import MIB
+from .collection import Array, Collection, Skipped, State, file_state, refuse_key
 from .joined import joined
 from .pictures.census import look_at, mostly_stacks, offering, sift, sorts_kept, take_census, unlike
 from .pictures.files import find_images

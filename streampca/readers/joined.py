@@ -17,7 +17,10 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from .. import machine
-from ..collection import (
+from ..errors import SourceError, StreampcaError, without_secrets
+from ..events import silent
+from ..units import MIB, format_shape
+from .collection import (
     Array,
     Chunks,
     Collection,
@@ -29,15 +32,12 @@ from ..collection import (
     group_size,
     span_of,
 )
-from ..coordinates import CHECK, IGNORE, CommonGrid, Grid, Order, is_checked, one_after_another
-from ..errors import SourceError, StreampcaError, without_secrets
-from ..events import silent
-from ..units import MIB, format_shape
+from .coordinates import CHECK, IGNORE, CommonGrid, Grid, Order, is_checked, one_after_another
+from .detect import those_of
 from .pictures.census import log_skipped, offering
 from .pictures.listing import Listing
 from .pictures.names import FileNames
 from .reading import Reading
-from .sniff import those_of
 from .stored.axes import Axis, Selection
 from .stored.bytes import state_of
 from .stored.coordinates import MOST_VALUES

@@ -16,9 +16,9 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.lib import format as npy_format
 
-from ..collection import Collection, check_dtype, refuse_key
 from ..errors import SourceError
 from ..units import format_shape
+from .collection import Collection, check_dtype, refuse_key
 from .stored.array import ArrayCollection
 from .stored.axes import Axis, Selection
 from .stored.bytes import ByteSource, StreamFile, opened, positioned, size_of

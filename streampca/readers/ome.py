@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..collection import Coordinate
 from ..errors import SourceError
+from .collection import Coordinate
 
 # What 0.1 and 0.2 call the five axes every picture has there.
 _FIVE_AXES = ("t", "c", "z", "y", "x")

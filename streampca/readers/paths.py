@@ -11,13 +11,13 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from ..collection import Collection, file_and_key
-from ..disk import expanded
 from ..errors import RequestError, SourceError, first_line, nearest
+from ..storage.disk import expanded
 from . import remote
+from .collection import Collection, file_and_key
+from .detect import is_several, is_zarr
 from .origins import files_behind
 from .pictures.files import EXTENSIONS, MANY
-from .sniff import is_several, is_zarr
 from .views.columns import csv_column
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ..collection import Collection
 from ..errors import ModelError
+from .collection import Collection
 
 
 class Reading(NamedTuple):

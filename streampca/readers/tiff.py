@@ -18,10 +18,10 @@ import numpy as np
 import tifffile
 
 from .. import machine
-from ..collection import Array, Collection, State, check_dtype, digest, refuse_key, with_nan
 from ..errors import SourceError
 from ..units import MIB, format_shape
 from . import remote
+from .collection import Array, Collection, State, check_dtype, digest, refuse_key, with_nan
 from .pictures.orientation import TAG, upright
 from .pictures.picture import Picture, check_size, decoding
 from .reading import Reading

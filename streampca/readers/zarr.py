@@ -16,22 +16,11 @@ import numpy as np
 import zarr
 
 from .. import machine
-from ..collection import (
-    MOST_STATES,
-    Array,
-    Collection,
-    Coordinate,
-    State,
-    check_dtype,
-    digest,
-    group_size,
-    span_of,
-)
 from ..errors import RequestError, SourceError, without_secrets
-from ..integrity import read_model, reason_of
+from ..storage.integrity import read_model, reason_of
 from ..units import MIB
 from . import remote
-from .alone import Alone
+from .collection import MOST_STATES, Array, Collection, Coordinate, State, check_dtype, digest, group_size, span_of
 from .quiet import quiet
 from .stored import cf
 from .stored.array import ArrayCollection, StoredArray, dims_of
@@ -39,6 +28,7 @@ from .stored.axes import Axis, Box, Selection
 from .stored.pieces import largest_piece, pieces_of
 from .stored.sampled import sampled_states
 from .zarr_groups import Choice, beside, broken, check_codecs, choose, is_model, member, text_array
+from .zarr_threads import Alone
 
 # Pieces of this many decoded bytes bound what a read holds beside its result; 4 to 128 MiB read equally fast.
 _PIECE = 4 * MIB

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import zarr
 
-from ..collection import Coordinate, by_key
 from ..errors import RequestError, SourceError, first_line, nearest
-from ..integrity import reason_of, refused_codec
+from ..storage.integrity import reason_of, refused_codec
+from .collection import Coordinate, by_key
 from .ome import Picture, is_numbered, parts_of, picture_of
 from .quiet import quiet
 from .stored import cf
@@ -172,7 +172,7 @@ def _decoded(array: Any, key: slice, subject: str) -> Any:
 
 
 def check_codecs(array: Any, subject: str) -> None:
-    """Refuse an array that is encoded by what is never decoded; see `streampca.integrity`.
+    """Refuse an array that is encoded by what is never decoded; see `streampca.storage.integrity`.
 
     Raises
     ------

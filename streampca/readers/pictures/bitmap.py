@@ -12,8 +12,8 @@ from typing import IO, Any
 import numpy as np
 from PIL import BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
-from ...collection import Array
 from ...errors import SourceError
+from ..collection import Array
 from ..stored.bytes import opened
 from .orientation import orientation_of
 from .picture import Picture, check_size

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...collection import Array, Skipped
 from ...errors import SourceError, first_line, without_secrets
 from ...events import BlockDone, Listener, PassFinished, PassStarted
 from ...units import MIB, format_bytes
+from ..collection import Array, Skipped
 from ..quiet import quiet
 from ..reading import BEFORE
 from ..threads import for_each

@@ -9,13 +9,13 @@ from typing import IO, Any
 
 import numpy as np
 
-from ...collection import Array
 from ...errors import SourceError
 from ...units import format_shape
 from .. import remote
+from ..collection import Array
+from ..detect import is_fits, is_tiff
 from ..fits import has_planes, open_fits_image
 from ..reading import Reading
-from ..sniff import is_fits, is_tiff
 from ..tiff import has_pages, opened_page
 from . import pnm
 from .bitmap import open_bitmap

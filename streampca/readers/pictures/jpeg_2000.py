@@ -12,8 +12,8 @@ from typing import IO
 import imagecodecs
 import numpy as np
 
-from ...collection import Array
 from ...errors import SourceError
+from ..collection import Array
 from .picture import Picture, check_size
 
 # How files begin: boxes, or the codestream alone.

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...collection import Array, State, group_size, span_of
 from ...errors import OutputError, RequestError, SourceError
 from .. import remote
+from ..collection import Array, State, group_size, span_of
 from ..reading import Reading
 from .names import FileNames
 

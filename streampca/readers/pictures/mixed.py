@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ... import machine
-from ...collection import Array, Collection, Skipped, State, check_dtype, digest, with_ends
 from ...errors import RequestError, SourceError, first_line, without_secrets
 from ...units import MIB, format_shape
+from ..collection import Array, Collection, Skipped, State, check_dtype, digest, with_ends
 from ..quiet import quiet
 from ..stored.axes import Axis, Selection, layout_of
 from ..threads import for_each

@@ -11,7 +11,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from ...collection import Array
+from ..collection import Array
 
 _DIGITS = re.compile(rb"([0-9]+)")
 

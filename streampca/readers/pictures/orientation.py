@@ -9,7 +9,7 @@ from typing import IO, Any
 import numpy as np
 from PIL import PngImagePlugin
 
-from ...collection import Array
+from ..collection import Array
 from .picture import Picture
 
 TAG = 274

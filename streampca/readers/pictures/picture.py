@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...collection import Array
 from ...errors import SourceError
 from ...units import MIB, format_bytes, format_shape
+from ..collection import Array
 from ..quiet import quiet
 from ..stored.bytes import size_of
 

@@ -14,7 +14,7 @@ from typing import IO
 import imagecodecs
 import numpy as np
 
-from ...collection import Array
+from ..collection import Array
 from .bitmap import open_bitmap
 from .orientation import png_orientation
 from .picture import Picture, check_size

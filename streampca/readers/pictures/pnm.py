@@ -12,7 +12,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from ...collection import Array
+from ..collection import Array
 
 # Headers are three numbers and comments; a longer one than this is something else.
 _LONGEST_HEADER = 2**16

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import index as as_index
 
-from ...collection import Chunks
 from ...errors import RequestError, nearest
+from ..collection import Chunks
 
 Axis = int | str
 Selection = Mapping[Axis, int | slice]

@@ -16,9 +16,9 @@ from typing import IO
 
 import numpy as np
 
-from ...collection import Array, State, digest, file_state, group_size, span_of
 from ...errors import SourceError
 from .. import remote
+from ..collection import Array, State, digest, file_state, group_size, span_of
 from .reopening import Reopening
 
 # Linux moves at most 2^31 - 4096 bytes in one call; ask for less than that on every system.

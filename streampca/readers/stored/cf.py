@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from ...collection import Array, Coordinate, State, digest, with_nan
 from ...errors import SourceError
 from ...units import MIB
+from ..collection import Array, Coordinate, State, digest, with_nan
 from .array import StoredArray
 from .axes import Box, lengths
 from .pieces import largest_piece, pieces_of

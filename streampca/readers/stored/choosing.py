@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from ...collection import by_key
 from ...errors import RequestError, SourceError, nearest
 from ...units import format_shape
+from ..collection import by_key
 
 # Arrays an error lists.
 _LISTED = 12

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...collection import Coordinate
-from ...coordinates import plain
+from ..collection import Coordinate
+from ..coordinates import plain
 from .axes import Layout
 
 # Coordinates of more values than this are left out: they would cost more memory than what is computed from them.

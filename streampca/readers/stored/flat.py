@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ... import machine
-from ...collection import Array, State
+from ..collection import Array, State
 from ..threads import for_each
 from .array import StoredArray
 from .axes import Box, lengths

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...collection import Array, State, digest, with_nan
+from ..collection import Array, State, digest, with_nan
 from .array import PAGE, StoredArray
 from .axes import Box
 from .sampled import sampled_states

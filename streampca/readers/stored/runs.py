@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ...blocks import Span, block_rows, blocks_of
-from ...collection import Array, Collection
+from ...planning.blocks import Span, block_rows, blocks_of
 from ...units import MIB
+from ..collection import Array, Collection
 
 # Bytes of a piece. A chunk of up to the second is read whole: in parts it would be decoded once for each of them.
 _PIECE = 8 * MIB

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ...collection import Array, State, digest, file_state, group_size
 from ...errors import SourceError, StreampcaError, first_line
 from ...units import MIB
+from ..collection import Array, State, digest, file_state, group_size
 
 # Rows that are digested. Where 1 % of the rows were changed, wherever these lie, all of the chosen ones miss them with
 # probability 0.99^2048 = 1e-9. One lies in each of so many equal runs: a changed run of 0.1 % is always found.

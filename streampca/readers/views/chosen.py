@@ -10,8 +10,8 @@ from typing import Any, overload
 
 import numpy as np
 
-from ...collection import Array, Chunks, Collection, Coordinate, State, digest, with_ends
 from ...errors import RequestError
+from ..collection import Array, Chunks, Collection, Coordinate, State, digest, with_ends
 from ..stored.array import ArrayCollection
 from ..stored.flat import FlatArray
 from ..stored.runs import piece_bytes, piece_rows

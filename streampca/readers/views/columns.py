@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ...collection import Array, Collection, unmasked
-from ...disk import expanded
 from ...errors import RequestError, SourceError, first_line, nearest
+from ...storage.disk import expanded
+from ..collection import Array, Collection, unmasked
 from ..idx import is_idx, read_idx
 from .chosen import Chosen
 from .patches import Patches

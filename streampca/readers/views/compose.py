@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ...collection import Array, Collection
 from ...errors import RequestError
-from ...windows import size_and_step
+from ..collection import Array, Collection
 from ..stored.array import ArrayCollection
 from ..stored.axes import Axis, image_layout
+from ..windows import size_and_step
 from .chosen import Chosen, Places, compact, places_of
 from .columns import matching, open_column
 from .patches import Patches

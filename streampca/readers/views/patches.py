@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ...blocks import Span, block_rows, blocks_of
-from ...collection import Array, Chunks, Collection, Coordinate, State, digest
 from ...errors import RequestError
+from ...planning.blocks import Span, block_rows, blocks_of
 from ...units import MIB, format_shape
-from ...windows import Windows, size_and_step
+from ..collection import Array, Chunks, Collection, Coordinate, State, digest
 from ..stored.axes import Box, boxes_of, is_colour, lengths
 from ..stored.coordinates import MOST_VALUES
+from ..windows import Windows, size_and_step
 
 # Bytes of the base read at once, one row of windows at least. A chunk of up to the second is read whole: in parts it
 # would be decoded once for each of them.

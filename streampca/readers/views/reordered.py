@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...blocks import Span, blocks_of
-from ...collection import Array, Chunks, Collection, Coordinate, State, digest
+from ...planning.blocks import Span, blocks_of
+from ..collection import Array, Chunks, Collection, Coordinate, State, digest
 from ..stored.axes import covering_box
 from ..stored.runs import piece_bytes, piece_rows
 

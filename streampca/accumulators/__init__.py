@@ -1,0 +1,34 @@
+"""Statistics that can be split and merged: one a file, one protocol.
+
+The idea: whatever a method needs from the data is a small sum that can be built from any cutting of the data, in any
+process, and merged. The laws (identity, symmetry, associativity, any cutting gives the same, state round-trips,
+inputs are never written to) are run for every accumulator by `streampca.testing.AccumulatorLaws`. `methods` decides
+what is accumulated and when; nothing here knows storage, executors or the budget.
+"""
+
+from .gram import Centred, Gram
+from .gram_block import Crossed
+from .gram_probes import Measured, sample_directions
+from .probes import Directions
+from .protocol import Accumulator, NotFiniteError, not_finite
+from .scatter import Scatter
+from .scatter_block import PROBES, Applied
+
+__all__ = [
+    "ACCUMULATORS",
+    "PROBES",
+    "Accumulator",
+    "Applied",
+    "Centred",
+    "Crossed",
+    "Directions",
+    "Gram",
+    "Measured",
+    "NotFiniteError",
+    "Scatter",
+    "not_finite",
+    "sample_directions",
+]
+
+# kind -> class: what a stored state is made into again
+ACCUMULATORS: dict[str, type[Accumulator]] = {kind.kind: kind for kind in (Scatter, Gram, Applied, Crossed)}

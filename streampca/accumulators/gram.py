@@ -1,0 +1,351 @@
+"""The Gram matrix of samples, G = sum over features of x x^T, n x n, for p much larger than n, with its probes.
+
+Cut along features: what is absorbed is every sample of some features, or two panels of samples at a time. Each range
+of features is centred on its own mean, or on one provisional mean that panels share, before it is multiplied; what is
+left of the mean is taken off in float64 at the end, on both sides and at no cost (`centred`). In single precision the
+products of a tile are float32 and are added up in float64; tiles of whole numbers are kept so narrow that their
+products are exact, where the range of the data allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import blas
+
+from ..execution.threads import in_lanes, lane_count
+from ..planning.blocks import Span
+from .checksums import check_lengths
+from .moments import EXACT_SUMS_BELOW
+from .probes import CHECK_EVERY, CHECK_FEATURES, COUNT
+from .protocol import NotFiniteError, not_finite
+from .tile_product import Bench, Multiplied, Tile
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+EXACT_BELOW = 2.0**24  # float32 holds every whole number up to here
+FIRST_FEATURES = 256  # of uint8 differences: exact whatever they are, as 256 * 255^2 < 2^24
+LEAST_EXACT_FEATURES = 64  # narrower tiles cost more (adding n x n) than exactness is worth
+LANE_SAMPLES = 2048  # beyond, what is done beside the products takes a few per cent, and a lane much memory
+NO_VARIANCE = 64 * float(np.finfo(np.float64).eps)  # of the squares about the centre: what centring leaves is rounding
+
+
+@dataclass(frozen=True)
+class Centred:
+    """A Gram matrix of centred samples, each times the root of its weight, ready to be solved.
+
+    Attributes
+    ----------
+    upper : ndarray of shape (n, n)
+        float64, Fortran order, upper triangle.
+    trace : float
+        Its trace; 0 where all samples are equal.
+    products, rounding : ndarray of shape (n, 8)
+        X W of the same rows, and the measured rounding of it.
+    """
+
+    upper: Float64
+    trace: float
+    products: Float64
+    rounding: Float64
+
+    @property
+    def size(self) -> int:
+        """Order of the matrix, n."""
+        return len(self.upper)
+
+    def matrix(self) -> Float64:
+        """Return the matrix anew, (n, n) in Fortran order, upper triangle."""
+        return self.upper.copy(order="F")
+
+    def multiply(self, block: Float64) -> Float64:
+        """The matrix times a block of columns, (n, l)."""
+        return blas.dsymm(1.0, self.upper, block)  # type: ignore[no-any-return]
+
+
+class Gram:
+    """Accumulates G over the features, one range of them after another.
+
+    Parameters
+    ----------
+    n_samples : int
+        n.
+    precision : {"single", "double"}
+        Of the products; sums are float64 always.
+    product_features : int
+        Most features multiplied at a time.
+    lanes : int
+        Tiles multiplied at a time, in single precision.
+    seed : int
+        Of the probe directions; accumulators to be merged must share it.
+
+    Attributes
+    ----------
+    n_features : int
+        Features absorbed; with panels, those of the panels that met themselves.
+    exact : bool
+        Whether every product so far was exact (whole numbers within range); see `sums_exactly` for their sums.
+
+    Notes
+    -----
+    Cost: n^2 p flops (symmetric rank-k updates). Memory: see `bill`.
+    """
+
+    kind = "gram"
+    axis: Literal["samples", "features"] = "features"
+
+    def __init__(
+        self,
+        n_samples: int,
+        *,
+        precision: str = "single",
+        product_features: int = 4096,
+        lanes: int = 1,
+        seed: int = 0,
+    ) -> None:
+        self.n_samples, self.precision, self.product_features, self.seed = n_samples, precision, product_features, seed
+        self.lanes, self.n_features, self.exact = lanes, 0, True
+        self._dtype = np.dtype(np.float64 if precision == "double" else np.float32)
+        self._gram: Float64 = np.zeros((n_samples, n_samples), order="F")  # upper triangle
+        self._along: Float64 = np.zeros((n_samples, COUNT))
+        self._rounding: Float64 = np.zeros((n_samples, COUNT))
+        self._checked = 0
+        self._squares: Float64 = np.zeros(n_samples)  # of lengths, added up beside the diagonal of G
+        self._steepest = 0.0  # largest square of a centred value, averaged over a tile, of any sample so far
+        self._probed = 0  # tiles
+        self._benches: list[Bench] = []
+
+    # -- absorbing
+
+    def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
+        """Absorb features of every sample, shape (n, width), any real dtype.
+
+        Parameters
+        ----------
+        block : ndarray of shape (n, width)
+            A range of features; centred on its own mean.
+        at : int
+            Position of the first feature: which rows of W it meets.
+        weights : optional
+            Samples are weighted at the end, by `centred`; not used here.
+
+        Raises
+        ------
+        NotFiniteError
+            If a sample holds NaN or infinity, or products overflow. The accumulator is then of no more use.
+        """
+        every = Span(0, self.n_samples)
+        self._absorb(every, block, every, block, None, at)
+        self.n_features += block.shape[1]
+
+    def update_panel(self, rows: Span, panel: Array, centre: Array) -> None:
+        """Absorb the products of a panel of samples, shape (rows, p), among themselves, about a centre (p,)."""
+        self._absorb(rows, panel, rows, panel, centre, 0)
+        if rows.start == 0:
+            self.n_features += panel.shape[1]
+
+    def update_pair(self, rows: Span, panel: Array, others: Span, block: Array, centre: Array) -> None:
+        """Absorb the products of a panel with a block of later samples, both (some, p), about a centre (p,)."""
+        self._absorb(rows, panel, others, block, centre, 0)
+
+    @property
+    def sums_exactly(self) -> bool:
+        """Whether products were exact, and their sums too: none is larger than the largest square of a length."""
+        return self.exact and bool(self._squares.max(initial=0.0) < EXACT_SUMS_BELOW)
+
+    @staticmethod
+    def lanes_for(n_samples: int, precision: str, cores: int) -> int:
+        """Tiles worth multiplying at a time: several where a tile is so small that BLAS's threads would wait a lot."""
+        return lane_count(cores) if precision == "single" and n_samples <= LANE_SAMPLES else 1
+
+    def _absorb(self, rows: Span, values: Array, others: Span, beside: Array, centre: Array | None, at: int) -> None:
+        """Multiply tile by tile, a few at a time, and add up in order."""
+        double = self.precision == "double"
+        total = self._gram[slice(*rows), slice(*rows)] if double and rows == others else None
+        lanes = 1 if double else self.lanes
+        while len(self._benches) < lanes:
+            self._benches.append(Bench(self._dtype, self.product_features, seed=self.seed, in_lane=lanes > 1))
+        for bench in self._benches:
+            bench.make_ready(rows.size, others.size, values.shape[1], among=rows == others)
+
+        def multiplied(tile: Tile) -> tuple[Bench, Multiplied]:
+            bench = self._benches.pop()
+            return bench, bench.multiply(tile, total)
+
+        tiles = self._tiles(rows, values, others, beside, centre, at)
+        for bench, found in in_lanes(multiplied, tiles, lanes):
+            self._add(found, bench)
+            self._benches.append(bench)
+        self.exact = self.exact and (values.dtype.kind in "biu" or values.shape[1] == 0)
+
+    def _tiles(
+        self, rows: Span, values: Array, others: Span, beside: Array, centre: Array | None, at: int
+    ) -> Iterator[Tile]:
+        """Cut features into tiles, each as wide as is right when its turn comes."""
+        start = 0
+        while start < values.shape[1]:
+            stop = min(start + self._tile_features(values.dtype), values.shape[1])
+            part = slice(start, stop)
+            probed = at + start if rows == others else None
+            checked = probed is not None and self._probed % CHECK_EVERY == 0
+            self._probed += probed is not None
+            own = None if centre is None else centre[part]
+            yield Tile(rows, values[:, part], others, beside[:, part], own, probed, checked)
+            start = stop
+
+    def _tile_features(self, dtype: np.dtype[Any]) -> int:
+        """Features to multiply next: as many as stay exact, or the most allowed where exactness is out of reach."""
+        if self.precision == "double" or not (dtype.kind in "biu" and self.exact):
+            return self.product_features
+        if self._steepest == 0.0:
+            return min(FIRST_FEATURES, self.product_features)
+        most = int(0.8 * EXACT_BELOW / self._steepest) // LEAST_EXACT_FEATURES * LEAST_EXACT_FEATURES
+        if most < LEAST_EXACT_FEATURES:
+            self.exact = False
+            return self.product_features
+        return min(most, self.product_features)
+
+    def _add(self, found: Multiplied, bench: Bench) -> None:
+        """Add a tile's products; those that are not exact and could be are made again in halves."""
+        tile = found.tile
+        if not np.isfinite(found.largest):
+            raise self._no_number(tile)
+        whole = tile.values.dtype.kind in "biu"
+        if self.precision == "single" and whole and self.exact and self._too_steep(found.largest, tile):
+            for half in tile.halves():
+                self._add(bench.multiply(half), bench)
+            return
+        if found.product is not None:
+            self._gram[slice(*tile.rows), slice(*tile.others)] += found.product
+        if found.squares is not None:
+            self._squares[slice(*tile.rows)] += found.squares
+        if found.along is not None:
+            self._along[slice(*tile.rows)] += found.along
+        if found.rounding is not None:
+            self._rounding[slice(*tile.rows)] += found.rounding
+            self._checked += len(found.rounding) * min(tile.width, CHECK_FEATURES)
+
+    def _too_steep(self, largest: float, tile: Tile) -> bool:
+        """Take note of a tile's largest square; say whether the tile must be halved for its products to be exact."""
+        self._steepest = max(self._steepest, largest / tile.width)
+        if largest < EXACT_BELOW:
+            return False
+        if self._tile_features(tile.values.dtype) < tile.width:
+            return True
+        self.exact = False
+        return False
+
+    def _no_number(self, tile: Tile) -> NotFiniteError:
+        """Name the first sample to blame."""
+        own = tile.values if tile.values.dtype.kind != "f" or not np.isfinite(tile.values).all() else tile.beside
+        return not_finite(own, (tile.rows if own is tile.values else tile.others).start, self.precision)
+
+    # -- as a value
+
+    def absorb(self, other: Self) -> None:
+        """Add the features of another accumulator to this one; the other is left as it was.
+
+        Raises
+        ------
+        ValueError
+            If the two differ in samples, precision or seed.
+        """
+        for name in ("n_samples", "precision", "seed"):
+            if getattr(self, name) != getattr(other, name):
+                raise ValueError(f"Grams of {name} {getattr(self, name)} and {getattr(other, name)} cannot be added")
+        self._gram += other._gram
+        self._along += other._along
+        self._rounding += other._rounding
+        self._squares += other._squares
+        self.n_features += other.n_features
+        self.exact = self.exact and other.exact
+        self._checked += other._checked
+        self._probed += other._probed
+        self._steepest = max(self._steepest, other._steepest)
+
+    def merge(self, other: Self) -> Self:
+        """Return the accumulator of both sets of features."""
+        both = type(self).from_state(self.state())
+        both.absorb(other)
+        return both
+
+    def release(self) -> None:
+        """Give back the working memory; it is taken again when more features come."""
+        self._benches = []
+
+    def centred(self, weights: Float64 | None = None) -> Centred:
+        """The Gram matrix of samples less their mean, times the roots of their weights; uses the accumulator up.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (n,), optional
+            How often each sample counts, at least 0; the mean is weighted too.
+
+        Raises
+        ------
+        FaultError
+            If memory was so damaged that nothing made of the matrix would be right; less shows in error bounds.
+
+        Notes
+        -----
+        G' = R (I - 1 w^T) G (I - w 1^T) R in float64, for w adding up to 1: of the centre that was subtracted before
+        multiplying nothing is left, were it off by a standard deviation.
+        """
+        self.release()
+        check_lengths(self._gram, self._squares)
+        gram, self._gram = self._gram, np.zeros((0, 0))
+        share = np.full(len(gram), 1 / len(gram)) if weights is None else weights / weights.sum()
+        roots = None if weights is None else np.sqrt(weights)
+        squares = float(np.sum(gram.diagonal() if weights is None else gram.diagonal() * weights))
+        towards = blas.dsymv(1.0, gram, share)
+        towards -= (share @ towards) / 2
+        blas.dsyr2(-1.0, towards, np.ones(len(gram)), a=gram, overwrite_a=1)
+        if roots is not None:
+            gram *= roots[:, None]
+            gram *= roots
+        trace = float(gram.trace())
+        # Errors of one feature and another are independent: those not measured add to the others as squares do.
+        scale = (gram.shape[0] * self.n_features / (self._checked or 1)) ** 0.5
+        sketches = [
+            (sums - share @ sums) * (1.0 if roots is None else roots[:, None])
+            for sums in (self._along, self._rounding * scale)
+        ]
+        return Centred(gram, trace if trace > NO_VARIANCE * squares else 0.0, *sketches)
+
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Everything as plain arrays; without `copy` the matrix itself, to be written down and not to."""
+        gram = self._gram.copy(order="F") if copy else self._gram.view()
+        gram.flags.writeable = copy
+        return {
+            "n_features": np.array(self.n_features),
+            "product_features": np.array(self.product_features),
+            "seed": np.array(self.seed),
+            "double": np.array(self.precision == "double"),
+            "exact": np.array(self.exact),
+            "steepest": np.array(self._steepest),
+            "checked": np.array(self._checked),
+            "tiles": np.array(self._probed),
+            "along": self._along.copy(),
+            "rounding": self._rounding.copy(),
+            "squares": self._squares.copy(),
+            "gram": gram,
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Array], *, copy: bool = True, lanes: int = 1) -> Self:
+        """Exact inverse of `state`; without `copy` a matrix in Fortran order is taken over, not to be used again."""
+        precision = "double" if state["double"] else "single"
+        features, seed = int(state["product_features"]), int(state["seed"])
+        new = cls(len(state["gram"]), precision=precision, product_features=features, lanes=lanes, seed=seed)
+        new.n_features, new.exact = int(state["n_features"]), bool(state["exact"])
+        new._steepest, new._checked, new._probed = float(state["steepest"]), int(state["checked"]), int(state["tiles"])
+        new._along = np.array(state["along"], dtype=np.float64)
+        new._rounding = np.array(state["rounding"], dtype=np.float64)
+        new._gram = np.array(state["gram"], dtype=np.float64, order="F", copy=copy or None)
+        new._squares = np.array(state.get("squares", new._gram.diagonal()))  # older states do not say
+        return new

@@ -1,0 +1,329 @@
+"""The Gram matrix applied to a block, G U = X (X^T U), n x l, of a stream of features; G, n x n, is not formed.
+
+Cut along features: what is absorbed is every sample of some features. A tile of them is centred on its own mean and
+multiplied twice while it is in memory, in one read. What centring leaves of the mean, samples times a vector of equal
+numbers (the roots of the weights), is orthogonal to U and is taken off the sum: so the mean need not be known, and
+nothing of it is left. In single precision the products of a tile are float32 and are added up in float64; each is
+checked (`streampca.accumulators.block_product`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ..execution.threads import in_lanes
+from .block_product import CHECKS, Fused
+from .centering import SQUARES, subtract_mean, sum_of_squares, weighted_sum
+from .gram_probes import Measured, sample_directions, without
+from .probes import CHECK_EVERY, CHECK_FEATURES, COUNT, Directions
+from .protocol import NotFiniteError, not_finite
+from .scatter_block import PROBES
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+# Of the squares about the centre: where less of them is variance, what centring leaves is rounding.
+NO_VARIANCE = {"single": 1e-6, "double": 64 * float(np.finfo(np.float64).eps)}
+
+
+class Tile(NamedTuple):
+    """Some features of every sample.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n, width)
+        As stored.
+    at : int
+        Position of the first.
+    measured, checked : bool
+        Whether probes and squares are added up, and whether the rounding of probes is measured.
+    """
+
+    values: Array
+    at: int
+    measured: bool
+    checked: bool
+
+
+class Bench:
+    """Working memory for one tile at a time: its centred values, its product, and directions as they are drawn."""
+
+    def __init__(self, fused: Fused, values: int, seed: int) -> None:
+        self.product = fused.room()
+        self.values = np.empty(values, fused.dtype)
+        self.directions = Directions(seed)
+
+
+class Crossed:
+    """Accumulates G U over the features, one range of them after another.
+
+    Parameters
+    ----------
+    vectors : ndarray of shape (n, l)
+        U, orthogonal to the roots; it is rounded to the precision of products.
+    roots : ndarray of shape (n,), optional
+        Square roots of the samples' weights, which each row of X is multiplied by; ones by default.
+    measures : bool
+        Whether the trace is found, and products with random probes that bound errors.
+    precision : {"single", "double"}
+        Of the products; sums are float64 always.
+    product_features : int
+        Most features multiplied at a time.
+    lanes : int
+        Tiles multiplied at a time.
+    seed : int
+        Of the probe directions.
+
+    Attributes
+    ----------
+    n_features : int
+        Features absorbed.
+
+    Notes
+    -----
+    Cost: 4 n p l flops. Memory: see `bill`.
+    """
+
+    kind = "crossed"
+    axis: Literal["samples", "features"] = "features"
+
+    def __init__(
+        self,
+        vectors: Array,
+        *,
+        roots: Float64 | None = None,
+        measures: bool = True,
+        precision: str = "single",
+        product_features: int = 1024,
+        lanes: int = 1,
+        seed: int = 0,
+    ) -> None:
+        self.n_features, self.precision, self.product_features = 0, precision, product_features
+        self.lanes, self.seed = lanes, seed
+        self._fused = Fused(vectors, precision, seed)
+        n, width = vectors.shape
+        self._roots: Float64 = np.ones(n) if roots is None else roots
+        self._is_weighted = roots is not None
+        self._product: Float64 = np.zeros((width, n))
+        self._measured = Measured.nothing(n) if measures else None
+        self._directions = sample_directions(self._roots, seed) if measures else np.zeros((n, 0))
+        self._benches: list[Bench] = []
+
+    @property
+    def vectors(self) -> Array:
+        """U as it is multiplied, (n, l)."""
+        return self._fused.vectors
+
+    # -- absorbing
+
+    def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
+        """Absorb features of every sample, shape (n, width), any real dtype; `at` is the position of the first.
+
+        Samples are weighted by `roots`; `weights` are not used here.
+
+        Raises
+        ------
+        NotFiniteError
+            If a sample holds NaN or infinity, or products overflow. The accumulator is then of no more use.
+        """
+        most = len(block) * min(self.product_features, block.shape[1])
+        if self._benches and self._benches[0].values.size < most:
+            self._benches.clear()
+        while len(self._benches) < self.lanes:  # here, not in threads, each of which would keep what it has freed
+            self._benches.append(Bench(self._fused, most, self.seed))
+
+        def multiplied(tile: Tile) -> tuple[Bench, Measured | None]:
+            bench = self._benches.pop()
+            return bench, self._multiplied(tile, bench)
+
+        for bench, found in in_lanes(multiplied, self._tiles(block, at), self.lanes):
+            self._product += bench.product
+            if self._measured is not None and found is not None:
+                self._measured.add(found)
+            self._benches.append(bench)
+        self.n_features += block.shape[1]
+
+    def _tiles(self, block: Array, at: int) -> Iterator[Tile]:
+        first = 0 if self._measured is None else self._measured.tiles
+        measured, narrow = self._measured is not None, self.precision == "single"
+        for number, start in enumerate(range(0, block.shape[1], self.product_features), first):
+            values = block[:, start : start + self.product_features]
+            yield Tile(values, at + start, measured, measured and narrow and number % CHECK_EVERY == 0)
+
+    def _multiplied(self, tile: Tile, bench: Bench) -> Measured | None:
+        """Multiply a tile, the product on its bench; return what is measured beside."""
+        centred = self._centred(tile, bench)
+        what = f"features {tile.at} to {tile.at + tile.values.shape[1] - 1}"
+        _, is_finite = self._fused.product(centred.T, what, bench.product)
+        if not is_finite:
+            raise self._no_number(tile)
+        if not tile.measured:
+            return None
+        directions = bench.directions.rows(tile.at, tile.at + centred.shape[1])
+        return self._measure(tile, centred, directions)
+
+    def _centred(self, tile: Tile, bench: Bench) -> Array:
+        """Values less about their mean, each row times its root, (n, width)."""
+        values = tile.values
+        centred = bench.values[: values.size].reshape(values.shape)
+        with np.errstate(over="ignore", invalid="ignore"):  # the products will say so
+            subtract_mean(values, centred)
+            if self._is_weighted:
+                squares = self._roots**2
+                centred -= weighted_sum(centred, squares / squares.sum()).astype(centred.dtype)
+                centred *= self._roots[:, None].astype(centred.dtype)
+        return centred
+
+    def _measure(self, tile: Tile, centred: Array, directions: Array) -> Measured:
+        """What a tile adds to the squares, and to products with directions of samples and of features."""
+        found = Measured.nothing(len(centred))
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = weighted_sum(centred, self._roots if self._is_weighted else None)
+            found.products += self._probed(centred, total)
+            found.along += centred @ directions.astype(centred.dtype, copy=False)
+            found.whole, found.tiles = sum_of_squares(centred), 1
+            found.squares = found.whole - float(total @ total) / float(self._roots @ self._roots)
+            if tile.checked:
+                few = slice(0, CHECK_FEATURES)
+                self._check(tile.values[:, few], centred[:, few], total[few], directions[few], found)
+        return found
+
+    def _probed(self, centred: Array, total: Float64) -> Array:
+        """Products with directions of samples, less what rounding these let in of the sums `total` of the features."""
+        along = centred.T @ self._directions.astype(centred.dtype, copy=False)
+        along -= np.outer(total, self._roots @ self._directions / float(self._roots @ self._roots)).astype(along.dtype)
+        return centred @ along  # type: ignore[no-any-return]
+
+    def _check(self, stored: Array, centred: Array, total: Float64, directions: Array, found: Measured) -> None:
+        """Measure the rounding of the probes' products in float64, on a few features that stand for many."""
+        exact = stored.astype(np.float64)
+        exact -= (self._roots**2 / float(self._roots @ self._roots)) @ exact
+        exact *= self._roots[:, None]
+        rounded = without(self._probed(centred, total).astype(np.float64), self._roots)
+        found.products_rounding += rounded - exact @ (exact.T @ self._directions)
+        along = without((centred @ directions).astype(np.float64), self._roots)
+        found.along_rounding += along - exact @ directions.astype(np.float64)
+        found.checked = centred.shape[1]
+
+    def _no_number(self, tile: Tile) -> NotFiniteError:
+        return not_finite(tile.values, 0, self.precision)
+
+    # -- as a value
+
+    def absorb(self, other: Self) -> None:
+        """Add the features of another accumulator of the same U to this one; the other is left as it was.
+
+        Raises
+        ------
+        ValueError
+            If the two multiply other blocks, or weight samples otherwise.
+        """
+        same = self.seed == other.seed and np.array_equal(self.vectors, other.vectors)
+        if not same or not np.array_equal(self._roots, other._roots):
+            raise ValueError("products with other blocks, or of samples weighted otherwise, cannot be added")
+        if (self._measured is None) != (other._measured is None):
+            raise ValueError("what was measured and what was not cannot be added")
+        self._product += other._product
+        if self._measured is not None and other._measured is not None:
+            self._measured.add(other._measured)
+        self.n_features += other.n_features
+
+    def merge(self, other: Self) -> Self:
+        """Return the accumulator of both sets of features."""
+        both = self.from_state(self.state())
+        both.absorb(other)
+        return both
+
+    def release(self) -> None:
+        """Give back the working memory; it is taken again when more features come."""
+        self._benches = []
+
+    def take(self) -> Float64:
+        """Return G U of samples about the mean, (n, l) in Fortran order; the accumulator is then of no more use."""
+        self.release()
+        for row in self._product:
+            row -= (row @ self._roots) / float(self._roots @ self._roots) * self._roots
+        return self._product.T
+
+    @property
+    def trace(self) -> float:
+        """Sum of squared distances from the mean, where it is measured; 0 where all samples are equal."""
+        if self._measured is None:
+            raise ValueError("the trace was not measured")
+        squares, whole = self._measured.squares, self._measured.whole
+        return squares if not squares <= NO_VARIANCE[self.precision] * whole else 0.0
+
+    def probes(self) -> Measured | None:
+        """G W and X W about the mean, and the rounding of both scaled to all features, where they are measured."""
+        if self._measured is None:
+            return None
+        found = self._measured
+        # Errors of one feature and another are independent: those not measured add to the others as squares do.
+        scale = (self.n_features / (found.checked or 1)) ** 0.5
+        return Measured(
+            without(found.products, self._roots),
+            without(found.along, self._roots),
+            found.products_rounding * scale,
+            found.along_rounding * scale,
+            found.squares,
+            found.whole,
+            found.checked,
+            found.tiles,
+        )
+
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Everything as plain arrays; without `copy` the sum itself, to be written down and not to."""
+        found = {
+            "n_features": np.array(self.n_features),
+            "product_features": np.array(self.product_features),
+            "seed": np.array(self.seed),
+            "double": np.array(self.precision == "double"),
+            "vectors": self.vectors.copy(),
+            "product": self._product.copy() if copy else self._product,
+        }
+        if self._is_weighted:
+            found["roots"] = self._roots.copy()
+        return found if self._measured is None else {**found, **self._measured.state()}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Array], *, copy: bool = True, lanes: int = 1) -> Self:
+        """Exact inverse of `state`; without `copy` its sum is taken over."""
+        new = cls(
+            state["vectors"],
+            roots=np.array(state["roots"]) if "roots" in state else None,
+            measures="measured_squares" in state,
+            precision="double" if state["double"] else "single",
+            product_features=int(state["product_features"]),
+            lanes=lanes,
+            seed=int(state["seed"]),
+        )
+        new.n_features = int(state["n_features"])
+        new._product = np.array(state["product"], copy=copy or None)
+        if new._measured is not None:
+            new._measured = Measured.from_state(state)
+        return new
+
+    @staticmethod
+    def doubled(product_features: int, lanes: int) -> tuple[int, int]:
+        """Features multiplied at a time, and lanes, that take no more memory in double precision than these do."""
+        return (product_features, lanes // 2) if lanes > 1 else (max(1, product_features // 2), 1)
+
+    @staticmethod
+    def bill(n_samples: int, width: int, product_features: int, *, itemsize: int = 4, lanes: int = 1) -> dict[str, int]:
+        """Bytes by name while features are absorbed."""
+        n, columns = n_samples, width + CHECKS
+        return {
+            f"product with {width} vectors, {n} x {width} float64": 8 * n * width,
+            "the vectors as multiplied": itemsize * n * columns,
+            "tile of it, centred": lanes * itemsize * product_features * n,
+            "product of a tile": lanes * itemsize * (n * width + product_features * (columns + COUNT)),
+            "sums and probes": (4 + 3 * PROBES + 2 * COUNT) * 8 * n
+            + lanes * (3 * (PROBES + COUNT) + product_features // (2 * SQUARES)) * 8 * n,
+            f"{CHECK_FEATURES} features multiplied again, as a check": 2 * 8 * CHECK_FEATURES * n
+            if itemsize < 8
+            else 0,
+        }

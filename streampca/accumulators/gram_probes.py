@@ -1,0 +1,94 @@
+"""What is measured once beside products with the Gram matrix: its trace, and products with probes, for error bounds.
+
+Directions of samples tell what is left of G outside of some vectors, and whether products with it were right; those of
+features, multiplied once more when components are made, tell the errors of these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .probes import COUNT, probe_directions
+from .scatter_block import PROBES
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+
+def without(columns: Float64, roots: Float64) -> Float64:
+    """Columns (n, some) less what of them lies along the roots of the weights (n,): that is of the mean."""
+    return columns - np.outer(roots, (roots @ columns) / float(roots @ roots))
+
+
+def sample_directions(roots: Float64, seed: int) -> Float64:
+    """Random directions of samples that have nothing of the mean, W, (n, 16), given the roots of the weights (n,).
+
+    Rounded to float32: both precisions multiply the same numbers.
+    """
+    return without(probe_directions(len(roots), seed, PROBES), roots).astype(np.float32).astype(np.float64)
+
+
+@dataclass
+class Measured:
+    """What is added up beside the products, once in a fit.
+
+    Attributes
+    ----------
+    products : ndarray of shape (n, 16)
+        G W, for W random directions of samples.
+    along : ndarray of shape (n, 8)
+        X W, for W random directions of features.
+    products_rounding, along_rounding : ndarray
+        The error of both, over the features that were checked.
+    squares, whole : float
+        Of the distances from the mean, and from what was subtracted for it.
+    checked : int
+        Features whose rounding was measured.
+    tiles : int
+        How many were absorbed.
+    """
+
+    products: Float64
+    along: Float64
+    products_rounding: Float64
+    along_rounding: Float64
+    squares: float = 0.0
+    whole: float = 0.0
+    checked: int = 0
+    tiles: int = 0
+
+    @classmethod
+    def nothing(cls, n: int) -> Measured:
+        """Of no features of n samples."""
+        products, along, products_rounding, along_rounding = (
+            np.zeros((n, columns)) for columns in (PROBES, COUNT, PROBES, COUNT)
+        )
+        return cls(products, along, products_rounding, along_rounding)
+
+    def add(self, other: Measured) -> None:
+        """Add what other features came to."""
+        for name, value in vars(other).items():
+            mine = getattr(self, name)
+            if isinstance(value, np.ndarray):
+                mine += value
+            else:
+                setattr(self, name, mine + value)
+
+    def state(self) -> dict[str, Array]:
+        """Plain arrays."""
+        return {f"measured_{name}": np.array(value) for name, value in vars(self).items()}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Array]) -> Measured:
+        """Inverse of `state`, among other things."""
+        prefix = "measured_"
+        found: dict[str, Any] = {
+            name.removeprefix(prefix): np.array(value) if value.ndim else value.item()
+            for name, value in state.items()
+            if name.startswith(prefix)
+        }
+        return cls(**found)

@@ -1,0 +1,159 @@
+"""Products S W with a few random directions, beside a statistic S and separate from it: what error bounds are made of.
+
+For a claimed eigenpair (v, theta) of S the numbers Y^T v - theta W^T v, with Y = S W, sketch its true residual,
+whatever went wrong on the way to it (`streampca.eigensolvers.error_bounds`). The sketch is only as good as Y, so the
+rounding of its own float32 products is measured in float64 on a sample of the rows and handed on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .blas import times
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+COUNT = 8  # columns of W: bounds about 12 times what went wrong, rounding of Y too, at a failure probability of 1e-6
+CHECK_ROWS = 128  # rows of a piece whose products are repeated in float64 ...
+CHECK_FEATURES = 128  # ... or features, where these are what tiles are cut along ...
+CHECK_EVERY = 16  # ... in one piece of so many: about 1 % of the flops
+DRAWN = 2**12  # rows of W drawn at a time, each time by a generator of their own: any part can be drawn alone
+_STREAM = 0x9E3779B9  # keeps these directions apart from any start block drawn with the same seed
+
+
+class Directions:
+    """W, Gaussian, one row a feature and a few columns, drawn again wherever it is wanted.
+
+    Parameters
+    ----------
+    seed : int
+        Of the draw; the same seed gives the same rows, whichever are asked for.
+    columns : int, default=8
+        How many.
+    """
+
+    def __init__(self, seed: int, columns: int = COUNT) -> None:
+        self.seed, self.columns = seed, columns
+        self._drawn: tuple[int, Array] | None = None
+
+    def rows(self, start: int, stop: int) -> npt.NDArray[np.float32]:
+        """Rows of W for features `start` to `stop`, (stop - start, columns)."""
+        parts = []
+        for number in range(start // DRAWN, -(-stop // DRAWN)):
+            first, last = max(start - number * DRAWN, 0), min(stop - number * DRAWN, DRAWN)
+            parts.append(self._draw(number, last if first == 0 else DRAWN)[first:last])
+        return np.concatenate(parts) if parts else np.empty((0, self.columns), np.float32)
+
+    def _draw(self, number: int, count: int) -> Array:
+        """At least so many rows of a run; who asks for more than its beginning will ask for the rest."""
+        if self._drawn is None or self._drawn[0] != number or len(self._drawn[1]) < count:
+            generator = np.random.default_rng([_STREAM, self.seed, number])
+            self._drawn = number, generator.standard_normal((count, self.columns), dtype=np.float32)
+        return self._drawn[1]
+
+
+def probe_directions(n_features: int, seed: int, columns: int = COUNT) -> Float64:
+    """Return W, (n_features, columns) Gaussian, rounded to float32: both precisions multiply the same numbers."""
+    return Directions(seed, columns).rows(0, n_features).astype(np.float64)
+
+
+class Probes:
+    """The running sum of x (x^T W) over centred rows x, and the rounding error of it.
+
+    Attributes
+    ----------
+    products : ndarray of shape (n_features, 8)
+        Y about the centre the rows were given with.
+    rounding : ndarray of shape (n_features, 8)
+        Sum of (float32 product - float64 product) over the checked rows.
+    checked : float
+        Weight of those rows.
+    pieces : int
+        Updates.
+    """
+
+    def __init__(
+        self, n_features: int, seed: int, precision: str, *, in_lane: bool = False, columns: int = COUNT
+    ) -> None:
+        self.directions = np.asfortranarray(probe_directions(n_features, seed, columns))
+        self._working = self.directions if precision == "double" else self.directions.astype(np.float32)
+        self.products: Float64 = np.zeros((n_features, columns))
+        self.rounding: Float64 = np.zeros((n_features, columns))
+        self.checked = 0.0
+        self.pieces, self._in_lane = 0, in_lane
+
+    def update(
+        self,
+        centred: Array,
+        stored: Array,
+        centre: Float64,
+        roots: Float64 | None = None,
+        *,
+        products: Array | None = None,
+    ) -> None:
+        """Absorb a piece: its centred rows in the working precision, the same rows as stored, and their centre.
+
+        The centred rows have been multiplied by `roots`, the square roots of their weights; `products` are what
+        `multiply` made of them, where that was called for.
+        """
+        self.products += self.multiply(centred) if products is None else products
+        if centred.dtype != np.float64 and self.pieces % CHECK_EVERY == 0:
+            exact = stored[:CHECK_ROWS] - centre
+            if roots is not None:
+                exact *= roots[:CHECK_ROWS, None]
+            self.rounding += self.multiply(centred[:CHECK_ROWS]) - self.multiply(exact)
+            self.checked += len(exact) if roots is None else float(np.sum(roots[:CHECK_ROWS] ** 2))
+        self.pieces += 1
+
+    def multiply(self, rows: Array) -> Array:
+        """X^T (X W), (n_features, 8), in the precision of the rows.
+
+        By scipy's BLAS, as every product beside a symmetric update: numpy brings a second BLAS, and threads of the two
+        spinning for each other's cores made this loop 3 times slower (benchmarks/choices.py).
+        """
+        directions = self.directions if rows.dtype == np.float64 else self._working
+        with np.errstate(over="ignore", invalid="ignore"):  # who multiplies the rows will say so
+            along = times(rows, directions, in_lane=self._in_lane)
+            return times(rows.T, along, in_lane=self._in_lane)
+
+    @property
+    def turn(self) -> tuple[int, Array]:
+        """The direction whose turn it is to check a product: its number, and it in the working precision, (p,)."""
+        number = self.pieces % self.directions.shape[1]
+        return number, self._working[:, number]
+
+    def largest(self, products: Array) -> float:
+        """|X w|^2 = w^T X^T X w of the direction w where it is largest, given products X^T X W."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return float(np.einsum("ij,ij->j", self.directions, products.astype(np.float64, copy=False)).max())
+
+    def recentre(self, weight: float, total: Float64, shift: Float64) -> None:
+        """Move the centre by `shift`, given the weight and the sum of the centred rows."""
+        along_shift = shift @ self.directions
+        self.products -= np.outer(total - weight * shift, along_shift) + np.outer(shift, total @ self.directions)
+
+    def absorb(self, other: Probes) -> None:
+        """Add the sums of another set of rows about the same centre."""
+        self.products += other.products
+        self.rounding += other.rounding
+        self.checked += other.checked
+        self.pieces += other.pieces
+
+    def state(self) -> dict[str, Array]:
+        """Plain arrays; the directions are made again from the seed."""
+        return {
+            "probe_products": self.products.copy(),
+            "probe_rounding": self.rounding.copy(),
+            "probe_checked": np.array(self.checked),
+            "probe_pieces": np.array(self.pieces),
+        }
+
+    def restore(self, state: dict[str, Array]) -> None:
+        """Take over what `state` wrote."""
+        self.products = np.array(state["probe_products"], dtype=np.float64)
+        self.rounding = np.array(state["probe_rounding"], dtype=np.float64)
+        self.checked, self.pieces = float(state["probe_checked"]), int(state["probe_pieces"])

@@ -1,0 +1,251 @@
+"""The scatter matrix applied to a block, S Q = sum of (x - m)(x - m)^T Q, p x l, of a stream of samples.
+
+S itself is not formed: rows are centred on a given point and multiplied twice, X^T (X Q), while they are in memory, in
+one read. In single precision the products of a piece are float32 and are added up in float64; each is checked
+(`streampca.accumulators.block_product`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import blas
+
+from .block_product import CHECKS, Fused
+from .centering import SQUARES, split, subtract, sum_of_squares, weighted_sum
+from .probes import Probes
+from .protocol import NotFiniteError, not_finite
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+PROBES = 16  # in one pass of several: bounds are 6 to 7 times the truth, 12 with 8 (benchmarks/bounds.py)
+TILE_ROWS = 64  # rows centred while they are in the cache
+
+
+class Applied:
+    """Accumulates S Q over the samples, one block of rows after another.
+
+    Parameters
+    ----------
+    vectors : ndarray of shape (p, l)
+        Q; it is rounded to the precision of products.
+    centre : ndarray of shape (p,)
+        Subtracted from every row; near the mean.
+    offset : ndarray of shape (p,), optional
+        The exact mean less the centre, which has digits that no float64 mean holds where the centre is large. Where it
+        is not known, it is measured, together with the trace of S and with products of random probes that bound errors.
+    precision : {"single", "double"}
+        Of the products; sums are float64 always.
+    product_rows : int
+        Most rows multiplied at a time.
+    seed : int
+        Of the probe directions.
+
+    Attributes
+    ----------
+    n_samples : int
+        Rows absorbed, but for those of weight 0.
+    weight : float
+        Sum of their weights; n_samples where none were given.
+
+    Notes
+    -----
+    Cost: 4 n p l flops. Memory: see `bill`.
+    """
+
+    kind = "applied"
+    axis: Literal["samples", "features"] = "samples"
+
+    def __init__(
+        self,
+        vectors: Array,
+        centre: Float64,
+        *,
+        offset: Float64 | None = None,
+        precision: str = "single",
+        product_rows: int = 512,
+        seed: int = 0,
+    ) -> None:
+        self.n_samples, self.weight = 0, 0.0
+        self.precision, self.product_rows, self.seed = precision, product_rows, seed
+        self._fused = Fused(vectors, precision, seed)
+        self._parts = split(centre, self._fused.dtype)
+        self._centre: Float64 = self._parts[0].astype(np.float64) + self._parts[1]
+        self._offset = None if offset is None else offset + (centre - self._centre)
+        p, width = vectors.shape
+        self._product: Float64 = np.zeros((width, p))
+        self._total: Float64 = np.zeros(p)
+        self._squares = 0.0
+        self._probes = Probes(p, seed, precision, in_lane=True, columns=PROBES) if offset is None else None
+        self._piece: Array | None = None
+        self._work: Array | None = None
+
+    @property
+    def vectors(self) -> Array:
+        """Q as it is multiplied, (p, l)."""
+        return self._fused.vectors
+
+    def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
+        """Absorb rows, shape (rows, p), any real dtype; see `Scatter.update`.
+
+        Raises
+        ------
+        NotFiniteError
+            If a row holds NaN or infinity, or the products overflow. The accumulator is then of no more use.
+        """
+        if weights is not None and not weights.all():
+            kept = np.flatnonzero(weights)
+            try:
+                self.update(block[kept], weights=weights[kept])
+            except NotFiniteError as error:
+                raise NotFiniteError(at + int(kept[error.sample]), error.problem) from None
+            return
+        roots = None if weights is None or (weights == 1).all() else np.sqrt(weights)
+        for start in range(0, len(block), self.product_rows):
+            rows = slice(start, start + self.product_rows)
+            self._absorb_piece(block[rows], None if roots is None else roots[rows], at + start)
+        self.n_samples += len(block)
+        self.weight += len(block) if weights is None else float(np.sum(weights))
+
+    def _absorb_piece(self, piece: Array, roots: Float64 | None, at: int) -> None:
+        """Absorb rows that are multiplied at once, given the square roots of their weights."""
+        centred = self._centred(piece, roots)
+        if self._piece is None:
+            self._piece = self._fused.room()
+        product, is_finite = self._fused.product(centred, f"samples {at} to {at + len(piece) - 1}", self._piece)
+        if not is_finite:
+            raise not_finite(piece, at, self.precision)
+        self._product += product
+        if self._probes is not None:
+            self._total += weighted_sum(centred, roots)
+            self._squares += sum_of_squares(centred)
+            self._probes.update(centred, piece, self._centre, roots)
+
+    def _centred(self, piece: Array, roots: Float64 | None) -> Array:
+        if self._work is None or len(self._work) < len(piece):
+            self._work = np.empty((max(len(piece), self.product_rows), piece.shape[1]), self._fused.dtype)
+        centred = self._work[: len(piece)]
+        with np.errstate(over="ignore", invalid="ignore"):  # the products will say so
+            for start in range(0, len(piece), TILE_ROWS):
+                rows = slice(start, start + TILE_ROWS)
+                subtract(piece[rows], self._parts, centred[rows])
+                if roots is not None:
+                    centred[rows] *= roots[rows, None].astype(self._fused.dtype)
+        return centred
+
+    def absorb(self, other: Self) -> None:
+        """Add the samples of another accumulator of the same Q about the same centre to this one.
+
+        Raises
+        ------
+        ValueError
+            If the two multiply other blocks, or about other centres.
+        """
+        same = self.seed == other.seed and np.array_equal(self.vectors, other.vectors)
+        same = same and np.array_equal(self._centre, other._centre)
+        if not same or (self._probes is None) != (other._probes is None):
+            raise ValueError("products with other blocks, or about other centres, cannot be added")
+        self._product += other._product
+        self._total += other._total
+        self._squares += other._squares
+        if self._probes is not None and other._probes is not None:
+            self._probes.absorb(other._probes)
+        self.n_samples += other.n_samples
+        self.weight += other.weight
+
+    def merge(self, other: Self) -> Self:
+        """Return the accumulator of both sets of samples."""
+        both = self.from_state(self.state())
+        both.absorb(other)
+        return both
+
+    def release(self) -> None:
+        """Give back the working memory; it is taken again when more samples come."""
+        self._piece = self._work = None
+
+    @property
+    def offset(self) -> Float64:
+        """Mean less centre, d, shape (p,)."""
+        return self._total / (self.weight or 1.0) if self._offset is None else self._offset
+
+    def offset_from(self, centre: Float64) -> Float64:
+        """Return the mean less another centre that is near it, shape (p,), to more digits than `mean` has."""
+        return (self._centre - centre) + self.offset
+
+    @property
+    def mean(self) -> Float64:
+        """Mean of the samples, shape (p,)."""
+        return self._centre + self.offset
+
+    @property
+    def trace(self) -> float:
+        """Sum of squared distances from the mean, where the mean is measured."""
+        return max(0.0, self._squares - self.weight * float(self.offset @ self.offset))
+
+    @property
+    def drift(self) -> float:
+        """What centre and mean differ by adds to the trace: n |d|^2."""
+        return self.weight * float(self.offset @ self.offset)
+
+    def take(self) -> Float64:
+        """Return S Q about the mean, (p, l) in Fortran order; the accumulator is then of no more use."""
+        self.release()
+        along = self.offset @ self.vectors.astype(np.float64, copy=False)
+        return blas.dger(-self.weight, self.offset, along, a=self._product.T, overwrite_a=1)  # type: ignore[no-any-return]
+
+    def probes(self) -> tuple[Float64, Float64] | None:
+        """S W about the mean and the measured rounding error of it, (p, 16) each, where the mean is measured."""
+        if self._probes is None:
+            return None
+        products = self._probes.products - self.weight * np.outer(self.offset, self.offset @ self._probes.directions)
+        return products, self._probes.rounding * (self.weight / (self._probes.checked or 1.0))
+
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Everything as plain arrays; without `copy` the sum itself, to be written down and not to."""
+        found = {
+            "n_samples": np.array(self.n_samples),
+            "weight": np.array(self.weight),
+            "product_rows": np.array(self.product_rows),
+            "seed": np.array(self.seed),
+            "double": np.array(self.precision == "double"),
+            "squares": np.array(self._squares),
+            "vectors": self.vectors.copy(),
+            "centre": self._centre.copy(),
+            "total": self._total.copy(),
+            "product": self._product.copy() if copy else self._product,
+        }
+        if self._offset is not None:
+            found["offset"] = self._offset.copy()
+        return found if self._probes is None else {**found, **self._probes.state()}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
+        """Exact inverse of `state`; without `copy` its sum is taken over."""
+        new = cls(
+            state["vectors"],
+            np.array(state["centre"]),
+            offset=np.array(state["offset"]) if "offset" in state else None,
+            precision="double" if state["double"] else "single",
+            product_rows=int(state["product_rows"]),
+            seed=int(state["seed"]),
+        )
+        new.n_samples, new.weight = int(state["n_samples"]), float(state["weight"])
+        new._squares, new._total = float(state["squares"]), np.array(state["total"])
+        new._product = np.array(state["product"], copy=copy or None)
+        if new._probes is not None:
+            new._probes.restore(state)
+        return new
+
+    @staticmethod
+    def bill(n_features: int, width: int, product_rows: int) -> dict[str, int]:
+        """Bytes by name while samples are absorbed, in either precision."""
+        p, columns = n_features, width + CHECKS
+        return {
+            f"product with {width} vectors, {p} x {width} float64": 8 * p * width,
+            "product of a piece, and the vectors as multiplied": 8 * p * (width + columns),
+            f"centred piece, {product_rows} samples": 8 * product_rows * (p + columns),
+            "mean, sums and probes": (3 + 5 * PROBES + product_rows // SQUARES) * 8 * p,
+        }

@@ -1,0 +1,428 @@
+"""The commands: each builds a `Run` and hands it to `pipeline`; draws progress; prints, nothing else."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from .. import __version__
+from ..errors import ConfigError, Stopped, StreampcaError, first_line, without_secrets
+from ..execution.signals import Switch, stopping_on_signals
+from .options import (
+    as_json,
+    asking,
+    budgeting,
+    count_or_all,
+    ignoring,
+    keeping,
+    one_or_list,
+    opening,
+    opening_words,
+    part_asked,
+    preparing,
+    run_of,
+    sharing,
+    writing,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .config import Run
+    from .pipeline import Result
+
+_SWITCH = Switch()  # of this process: signals turn it
+STOPPED = 75  # stopped, and the same command may be run again
+SHOWN = 10  # components listed
+
+
+class _Commands(click.Group):
+    """Lists commands in the order people need them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        first = ["demo", "info", "plan", "fit", "merge", "transform", "reconstruct", "inspect", "report"]
+        return [*first, "copy", "export", "run", "schema"]
+
+
+@click.group(
+    cls=_Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="streampca")
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Principal components of image collections that do not fit in memory.
+
+    SOURCE is a folder, glob or list of images, one array in a file (.npy, .npz, TIFF, Zarr, HDF5, NetCDF, FITS, IDX),
+    several such files as one, @list.txt, table.csv:column, or an URL.
+
+    Start with: streampca demo
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+def main() -> NoReturn:
+    """Run the command line; errors made on purpose are one line, with the exit code of their kind."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # file names may be any bytes
+    with stopping_on_signals(_SWITCH):
+        _main()
+
+
+def _main() -> NoReturn:
+    from ..machine import share_pools
+
+    try:
+        share_pools()
+        sys.exit(cli.main(standalone_mode=False))
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        remedy = f" See: {context.command_path} --help" if context else ""
+        _fail(error.format_message().replace("\n", " ") + remedy, error.exit_code)
+    except Stopped as error:
+        _fail(f"{error} Go on with: {_command(*sys.argv[1:])}", error.exit_code)
+    except StreampcaError as error:
+        _fail(str(error), error.exit_code)
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        _fail("stopped; what was not finished is removed, or marked so. Run the same command again.", STOPPED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone; nothing is left to say
+        sys.exit(1)
+    except MemoryError as error:
+        _fail(f"out of memory: {first_line(error)}. Give a smaller --memory.", 1)
+    except OSError as error:
+        _fail(f"{error.filename or 'a file'}: {error.strerror or error}; check the path, the disk and permissions.", 1)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    click.echo(f"streampca: {message}", err=True)
+    sys.exit(code)
+
+
+# -- what commands share
+
+
+def _carry_out(run: Run, given: dict[str, Any]) -> Result | None:
+    """Hand a run to the pipeline, with progress; or print it as a run file."""
+    if given.get("print_config"):
+        click.echo(run.to_yaml(), nl=False)
+        return None
+    from .pipeline import execute
+    from .terminal import Progress
+
+    with Progress(quiet=given.get("quiet", False)) as listener:
+        return execute(run, listener, _SWITCH)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, emoji=False)  # paths are printed as they are
+
+
+# -- the commands
+
+
+@cli.command()
+@click.option("-o", "--output", default="streampca-demo", show_default=True, help="Folder for data, models, pictures.")
+@click.option("--memory", default="32MiB", show_default=True, metavar="SIZE", help="Budget of each fit.")
+def demo(output: str, memory: str) -> None:
+    """Analyse two real collections within a tiny memory budget."""
+    from .demo import guided_tour
+
+    guided_tour(_console(), output, memory)
+
+
+@cli.command()
+@click.argument("source", nargs=-1, required=True)
+@opening
+@as_json
+def info(source: tuple[str, ...], as_json: bool, **given: Any) -> None:
+    """Say what a collection is: samples, shape, dtype, storage."""
+    from ..units import format_bytes, format_shape
+    from .from_config import open_run
+
+    found = open_run(run_of(source, **given).collection)
+    facts: dict[str, Any] = {
+        "source": found.source,
+        "samples": found.n_samples,
+        "sample_shape": list(found.sample_shape),
+        "mixed": found.mixed,
+        "axes": None if found.axes is None else list(found.axes),
+        "features": found.n_features,
+        "dtype": found.dtype.str,
+        "bytes": found.nbytes,
+        "chunks": {"samples": found.chunks.samples, "features": found.chunks.features},
+        "first": without_secrets(found.where(0)),
+        "last": without_secrets(found.where(found.n_samples - 1)),
+        "skipped": [list(item) for item in found.skipped],
+    }
+    if as_json:
+        click.echo(json.dumps(facts, indent=1))
+        return
+    axes = f" ({', '.join(found.axes)})" if found.axes else ""
+    upto = "images of several sizes, up to " if found.mixed else ""
+    click.echo(f"{'source':<12}{found.source}")
+    click.echo(f"{'samples':<12}{found.n_samples} of {upto}{format_shape(found.sample_shape)}{axes}")
+    click.echo(
+        f"{'values':<12}{found.dtype.name}, {found.n_features} features a sample, {format_bytes(found.nbytes)} in all"
+    )
+    piece = "1 sample" if found.chunks.samples == 1 else f"{found.chunks.samples} samples"
+    click.echo(f"{'storage':<12}chunks of {piece} x {found.chunks.features} features")
+    click.echo(f"{'first':<12}{without_secrets(found.where(0))}")
+    click.echo(f"{'last':<12}{without_secrets(found.where(found.n_samples - 1))}")
+    _list_skipped(found.skipped)
+
+
+def _list_skipped(skipped: Sequence[Sequence[str]]) -> None:
+    """Print the first files that were left out, each with its reason."""
+    for path, reason in skipped[:SHOWN]:
+        click.echo(f"{'skipped':<12}{path}: {reason}")
+    if len(skipped) > SHOWN:
+        click.echo(f"{'':<12}... and {len(skipped) - SHOWN} more (--json lists all)")
+
+
+@cli.command()
+@click.argument("source", nargs=-1)
+@opening
+@preparing
+@asking
+@click.option("--shape", metavar="SHAPE", help="Plan for data that are not here yet, e.g. 60000x28x28.")
+@click.option("--dtype", default="uint8", show_default=True, help="Of data given by --shape.")
+@click.option("--workers", type=click.IntRange(1), default=1, metavar="N", help="Processes; --memory is that of each.")
+@as_json
+def plan(source: tuple[str, ...], shape: str | None, dtype: str, workers: int, as_json: bool, **given: Any) -> None:
+    """Say how a fit would be done, and why not otherwise."""
+    from .from_config import plan_run
+
+    if bool(source) == bool(shape):
+        raise click.UsageError("give either SOURCE or --shape.")
+    chosen = plan_run(run_of(source or "", **given), shape=shape, dtype=dtype, workers=workers)
+    click.echo(json.dumps(chosen.to_json(), indent=1) if as_json else str(chosen))
+
+
+@cli.command()
+@click.argument("source", nargs=-1, required=True)
+@click.option("-o", "--output", required=True, metavar="MODEL", help="Folder for the model, e.g. model.zarr.")
+@opening
+@preparing
+@asking
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of everything random.")
+@click.option(
+    "--part",
+    metavar="I/N",
+    callback=part_asked,
+    help="Samples of part I of N only, as in a job array: 3/16. Then: merge.",
+)
+@sharing
+@keeping
+@writing
+def fit(source: tuple[str, ...], output: str, overwrite: bool, **given: Any) -> None:
+    """Learn the components of a collection: write a model."""
+    run = run_of(source, output={"model": output, "overwrite": overwrite}, **given)
+    result = _carry_out(run, given)
+    if result is None:
+        return
+    from .terminal import print_fit
+
+    print_fit(_console(), result.model, result.plan, result.written)
+    if run.fit.part is not None:
+        click.echo(f"next, with all {run.fit.part.partition('/')[2]} parts: streampca merge PARTS... -o model.zarr")
+        return
+    click.echo(f"next: {_command('transform', output, *source, *opening_words(given), '-o', 'scores.zarr')}")
+
+
+@cli.command()
+@click.argument("parts", nargs=-1, required=True)
+@click.option("-o", "--output", required=True, metavar="MODEL", help="Folder for the model, e.g. model.zarr.")
+@budgeting
+@click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@ignoring
+def merge(
+    parts: tuple[str, ...], output: str, memory: str | None, overwrite: bool, quiet: bool, ignore_coordinates: bool
+) -> None:
+    """Make the model of a whole from those of its parts.
+
+    PARTS are the models of all parts of a collection, as fit --part wrote them, in any order; or models of several
+    collections, fitted alike. The samples are not read again.
+    """
+    from ..fitting.merge import merge as merged
+    from .terminal import Progress, print_model
+
+    with Progress(quiet=quiet) as listener:
+        how: dict[str, Any] = {"memory": memory, "overwrite": overwrite, "listener": listener}
+        model = merged(parts, output, coordinates="ignore" if ignore_coordinates else "check", **how)
+    print_model(_console(), model)
+    click.echo(f"wrote {output}")
+
+
+@cli.command()
+@click.argument("model")
+@click.argument("source", nargs=-1, required=True)
+@click.option("-o", "--output", required=True, metavar="SCORES", help="Scores: .zarr or .npy; .csv for other programs.")
+@click.option("--whiten", is_flag=True, help="Divide by the deviation along each component.")
+@opening
+@budgeting
+@keeping
+@writing
+def transform(model: str, source: tuple[str, ...], output: str, whiten: bool, overwrite: bool, **given: Any) -> None:
+    """Project a collection on a model's components: write scores."""
+    outputs = {"scores": output, "whiten": whiten, "overwrite": overwrite}
+    if _carry_out(run_of(source, model=model, output=outputs, **given), given):
+        click.echo(f"wrote {output}")
+
+
+@cli.command()
+@click.argument("model")
+@click.argument("source", nargs=-1, required=True)
+@click.option("-o", "--output", required=True, metavar="IMAGES", help="Images: .zarr or .npy.")
+@click.option("-k", "--n-components", "count", type=click.IntRange(1), help="Components to use [default: all].")
+@click.option("--residual", is_flag=True, help="Write what is left of each image: itself less its reconstruction.")
+@click.option("--whole", is_flag=True, help="Put pictures back from their patches; the mean where these overlap.")
+@click.option("--whiten", is_flag=True, help="Scores are whitened (those in .zarr say so themselves).")
+@opening
+@budgeting
+@keeping
+@writing
+def reconstruct(model: str, source: tuple[str, ...], output: str, count: int | None, **given: Any) -> None:
+    """Rebuild images from scores, or themselves: say what is lost."""
+    outputs = {"images": output, "n_components": count}
+    outputs |= {name: given[name] for name in ("residual", "whole", "whiten", "overwrite")}
+    result = _carry_out(run_of(source, model=model, output=outputs, **given), given)
+    if result is not None:
+        click.echo(f"wrote {output}")
+        if result.compression is not None:
+            click.echo(result.compression.line())
+
+
+@cli.command()
+@click.argument("model")
+@click.option("-n", "--count", default=SHOWN, show_default=True, type=click.IntRange(1), help="Components to list.")
+@click.option("--verify", is_flag=True, help="Read all of it, and compare it with its checksums.")
+@as_json
+def inspect(model: str, count: int, verify: bool, as_json: bool) -> None:
+    """Show a model: its components and how far to trust them."""
+    from ..models.pca import load_model
+    from ..models.store import verify_model
+    from ..units import format_bytes
+    from .terminal import print_model, print_trust
+
+    found = load_model(model, memory="1B")  # its components are not shown, and stay on disk
+    verified = verify_model(found.name) if verify else None
+    if as_json:
+        more = {} if verified is None else {"verified": verified._asdict()}
+        click.echo(json.dumps(found.summary() | more, indent=1))
+        return
+    print_model(_console(), found, count)
+    print_trust(_console(), found)
+    about = found.provenance
+    part = "part {} of {} of ".format(*about["part"]) if "part" in about else ""
+    source = f"{part}{about.get('source')}"
+    click.echo(f"\nfitted {about.get('created')} from {source} by streampca {about.get('streampca')}")
+    _list_skipped(about.get("skipped") or [])
+    if verified is not None:
+        said = (
+            "every checksum agrees" if verified.sealed else "it was written without checksums, so damage may not show"
+        )
+        click.echo(f"read all of {verified.arrays} arrays, {format_bytes(verified.nbytes)}: {said}")
+
+
+@cli.command()
+@click.argument("model")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Page to write: .html.")
+@click.option(
+    "--collection", "source", multiple=True, metavar="SOURCE", help="Samples [default: those the model was fitted on]."
+)
+@opening
+@click.option(
+    "--examine", default="200000", show_default=True, callback=count_or_all, metavar="N", help="Most samples, or all."
+)
+@click.option("--pictures", metavar="FOLDER", help="Write the pictures there, too.")
+@click.option("--picture-format", type=click.Choice(["png", "svg"]), default="png", show_default=True, help="Of them.")
+@budgeting
+@click.option("--overwrite", is_flag=True, help="Replace files that exist.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def report(model: str, output: str, source: tuple[str, ...], memory: str | None, quiet: bool, **given: Any) -> None:
+    """Draw a model and its collection: write one HTML page."""
+    from ..plot.report import write_report
+    from .from_config import opening_of
+    from .terminal import Progress
+
+    own = ("examine", "pictures", "picture_format", "overwrite")
+    how = {name: given.pop(name) for name in own}
+    options = opening_of(run_of(source or "", **given).collection)
+    with Progress(quiet=quiet) as listener:
+        how |= {"memory": memory, "listener": listener}
+        written = write_report(model, output, collection=one_or_list(source) if source else None, **how, **options)
+    for path in written:
+        click.echo(f"wrote {path}")
+
+
+@cli.command("run")
+@click.argument("config")
+@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Change a key, e.g. fit.n_components=20.")
+@writing
+def run_command(config: str, overrides: tuple[str, ...], overwrite: bool, **given: Any) -> None:
+    """Carry out a run file: model, scores, pictures in a directory."""
+    from .config import load_run
+
+    run = load_run(config, [*overrides, *(["output.overwrite=true"] if overwrite else [])])
+    result = _carry_out(run, given)
+    if result is None:
+        return
+    from .terminal import print_fit
+
+    print_fit(_console(), result.model, result.plan, result.written)
+
+
+@cli.command()
+def schema() -> None:
+    """Print the JSON schema of run files, for editors."""
+    from .config import json_schema
+
+    click.echo(json.dumps(json_schema(), indent=1))
+
+
+@cli.command()
+@click.argument("source", nargs=-1, required=True)
+@click.option("-o", "--output", required=True, metavar="IMAGES", help="Copy: .zarr.")
+@opening
+@preparing
+@budgeting
+@writing
+def copy(source: tuple[str, ...], output: str, overwrite: bool, **given: Any) -> None:
+    """Copy a collection, prepared or not, to Zarr that reads fast."""
+    run = run_of(source, output={"collection": output, "overwrite": overwrite}, **given)
+    if _carry_out(run, given):
+        click.echo(f"wrote {output}")
+
+
+@cli.command()
+@click.argument("model")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Pictures: .tif (Fiji, ImageJ) or .npy.")
+@click.option("-k", "--n-components", "count", type=click.IntRange(1), help="Components to export [default: all].")
+@click.option("--mean/--no-mean", default=True, help="Write the mean first [default: yes].")
+@click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
+def export(model: str, output: str, count: int | None, mean: bool, overwrite: bool) -> None:
+    """Write a model's mean and components as pages of a TIFF file."""
+    from ..models.export import export_components
+
+    export_components(model, output, n_components=count, mean=mean, overwrite=overwrite)
+    click.echo(f"wrote {output}")
+
+
+def _command(*words: str) -> str:
+    return shlex.join(("streampca", *words))
+
+
+__all__ = ["ConfigError", "cli", "main"]

@@ -1,0 +1,102 @@
+"""The demo, told step by step: two real collections, a tiny budget, and what comes out."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+
+from .. import plot
+from ..errors import OutputError
+from ..fitting.fit import fit_collection
+from ..fitting.plan import plan, prepared
+from ..models.pca import PCAModel
+from ..planning.request import Request
+from ..plot.report import overview, survey
+from ..readers import open_collection
+from ..storage.disk import expanded
+from ..units import format_bytes, format_seconds, parse_bytes
+from .demo_data import labels_path, make_digits, make_patches
+from .terminal import Progress, components_table, draw_images
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+COMPONENTS = 16
+DRAWN = 7  # components drawn beside the mean: two rows of four on 80 columns
+LISTED = 6
+EXAMINED = 20_000  # samples whose scores are drawn
+
+
+def guided_tour(console: Console, folder: str, memory: str) -> None:
+    """Make the two collections, fit each within `memory`, and show the results.
+
+    Parameters
+    ----------
+    console : rich.console.Console
+        Where to print.
+    folder : str
+        For data, models and pictures; data made before are used again.
+    memory : str
+        Budget of each fit.
+    """
+    began, folder = time.perf_counter(), expanded(folder)
+    _check_folder(folder)
+    os.makedirs(folder, exist_ok=True)
+    console.print(f"[bold]Making two collections of 60000 images[/bold] in {escape(folder)} ...")
+    digits = make_digits(os.path.join(folder, "digits.zarr"))
+    patches = make_patches(os.path.join(folder, "patches.zarr"))
+    _show(console, "Handwritten digits, shifted and turned", str(digits), memory)
+    _show(console, "Patches of two photographs", str(patches), memory)
+    console.print(f"\nAll in {format_seconds(time.perf_counter() - began)}. To look closer:")
+    stem, labels = str(digits).removesuffix(".zarr"), labels_path(digits)
+    words = ["report", f"{stem}-model.zarr", "--labels", str(labels), "-o", f"{stem}.html"]
+    console.print(f"  streampca {shlex.join(words)}", style="bold", soft_wrap=True, markup=False)
+    console.print("Now your own pictures:")
+    console.print("  streampca fit path/to/images -k 50 --memory 2GiB -o model.zarr", style="bold")
+
+
+def _check_folder(folder: str) -> None:
+    """Refuse to replace models and pictures that lie beside no demonstration.
+
+    Raises
+    ------
+    OutputError
+        Naming the first.
+    """
+    for stem in ("digits", "patches"):
+        if os.path.lexists(os.path.join(folder, f"{stem}.zarr")):
+            continue  # `make_digits` and `make_patches` refuse it if it is not theirs
+        for name in (f"{stem}-model.zarr", f"{stem}.png"):
+            if os.path.lexists(path := os.path.join(folder, name)):
+                raise OutputError(f"{path} exists and no demonstration wrote it; choose another folder (-o).")
+
+
+def _show(console: Console, title: str, source: str, memory: str) -> None:
+    console.rule(f"[bold]{title}")
+    console.print(str(plan(source, n_components=COMPONENTS, memory=memory)), soft_wrap=True)
+    with Progress() as listener:
+        collection = prepared(open_collection(source), None)
+        model = fit_collection(collection, Request(COMPONENTS, memory=parse_bytes(memory)), listener=listener)
+    peak = model.provenance["peak_bytes"]
+    if peak is not None:
+        console.print(
+            f"peak memory {format_bytes(peak)} of {memory} allowed, for {format_bytes(collection.nbytes)} of data"
+        )
+    console.print(components_table(model, LISTED))
+    _draw(console, model)
+    stem = source.removesuffix(".zarr")
+    model.save(f"{stem}-model.zarr", overwrite=True)
+    seen = survey(model, collection.raw, examine=EXAMINED)
+    plot.save(overview(seen), f"{stem}.png")
+    console.print(f"wrote {stem}-model.zarr and {stem}.png", soft_wrap=True, markup=False)
+
+
+def _draw(console: Console, model: PCAModel) -> None:
+    images = [model.mean, *model.components[:DRAWN]]
+    ratios = model.explained_variance_ratio
+    titles = ["mean", *(f"{j + 1}: {100 * ratios[j]:.3g} %" for j in range(DRAWN))]
+    draw_images(console, images, titles, signed=[False] + [True] * DRAWN)

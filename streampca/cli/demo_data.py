@@ -1,0 +1,235 @@
+"""The demonstration's two collections: 60000 digits and 60000 patches of photographs, made from scikit-learn's data.
+
+Nothing is downloaded: both start from pictures that scikit-learn installs. A collection is one Zarr array written a
+chunk at a time, so making it takes a few MiB whatever its length, and the first n samples of a seed are the same for
+every length.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import OutputError, RequestError
+from ..storage.disk import expanded
+from ..storage.outputs import staged
+
+SIDE = 32  # pixels to an edge of every image
+CHUNK = 1024  # samples to a chunk: 1 MiB as uint8
+WARPS = 32  # different shifts, turns and sizes in a chunk of digits; each serves CHUNK / WARPS images
+PITCH = 3.0  # pixels to one pixel of the 8 x 8 originals: a digit is then 24 high and may shift by 3 within 32
+
+Images = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float32]
+
+
+def make_digits(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0) -> Path:
+    """Write `n` grey images of handwritten digits, each shifted, turned and scaled a little.
+
+    Parameters
+    ----------
+    path : path-like
+        The Zarr array to make, uint8 of shape (n, 32, 32) with dimensions (sample, y, x). The digits shown go beside
+        it, to `labels_path(path)`, uint8 of shape (n,). Both are kept as they are if already made.
+    n : int, default=60000
+        Number of samples.
+    seed : int, default=0
+        Which digits are drawn and how they are warped.
+
+    Returns
+    -------
+    Path
+        `path`.
+
+    Raises
+    ------
+    RequestError
+        If `n` is less than 1.
+    OutputError
+        If something else is at `path`, or it cannot be written.
+    """
+    from sklearn.datasets import load_digits
+
+    def chunks() -> Iterator[Images]:
+        bunch = load_digits()
+        digits = (bunch.data / 16).astype(np.float32)  # stored as 0 to 16
+        for start in range(0, n, CHUNK):
+            rng = np.random.default_rng([seed, start])
+            drawn = rng.permutation(len(digits))[:CHUNK]  # none twice, so that no two images of a warp are alike
+            labels[start : start + CHUNK] = bunch.target[drawn][: n - start]
+            yield _warped_digits(digits[drawn], rng)
+
+    labels = np.empty(max(n, 0), np.uint8)
+
+    def save_labels() -> None:
+        with staged(str(labels_path(path))) as partial, open(partial, "wb") as file:
+            np.save(file, labels)
+
+    _check_labels(labels_path(path))
+    return _write(Path(expanded(path)), {"pictures": "digits", "n": int(n), "seed": int(seed)}, chunks, save_labels)
+
+
+def make_patches(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0) -> Path:
+    """Write `n` grey patches of 32 x 32 pixels cut at random from two photographs, turned and mirrored at random.
+
+    Parameters
+    ----------
+    path : path-like
+        The Zarr array to make, uint8 of shape (n, 32, 32) with dimensions (sample, y, x); kept if already made.
+    n : int, default=60000
+        Number of samples.
+    seed : int, default=0
+        Where the patches are cut.
+
+    Returns
+    -------
+    Path
+        `path`.
+
+    Raises
+    ------
+    RequestError
+        If `n` is less than 1.
+    OutputError
+        If something else is at `path`, or it cannot be written.
+    """
+    from sklearn.datasets import load_sample_images
+
+    def chunks() -> Iterator[Images]:
+        photographs = [_grey(image) for image in load_sample_images().images]
+        for start in range(0, n, CHUNK):
+            yield _patches(photographs, np.random.default_rng([seed, start]))
+
+    return _write(Path(expanded(path)), {"pictures": "patches", "n": int(n), "seed": int(seed)}, chunks)
+
+
+def labels_path(path: str | os.PathLike[str]) -> Path:
+    """Where `make_digits` puts the labels of a collection: ``digits.zarr`` has ``digits-labels.npy``."""
+    return Path(expanded(path)).with_name(f"{Path(path).stem}-labels.npy")
+
+
+def _check_labels(path: Path) -> None:
+    """Refuse to replace what cannot be labels that `make_digits` wrote."""
+    try:
+        labels = np.load(path, mmap_mode="r", allow_pickle=False) if path.exists() else None
+    except (OSError, ValueError, EOFError):
+        labels = np.empty((0, 0))
+    if labels is not None and (labels.ndim, labels.dtype) != (1, np.uint8):
+        raise OutputError(f"{path} exists and does not hold the demonstration's labels; choose another folder.")
+
+
+def _warped_digits(digits: Floats, rng: np.random.Generator) -> Images:
+    """Draw digits (CHUNK, 64) as images (CHUNK, 32, 32); neighbours get different warps."""
+    out = np.empty((CHUNK, SIDE * SIDE), np.uint8)
+    for first in range(WARPS):
+        drawn = digits[first::WARPS] @ _warp(rng)
+        # The originals are blurred by their coarse pixels: a steeper grey ramp gives strokes an edge again.
+        out[first::WARPS] = np.clip(255 * (1.5 * drawn - 0.25), 0, 255)
+    return out.reshape(CHUNK, SIDE, SIDE)
+
+
+def _warp(rng: np.random.Generator) -> Floats:
+    """Return a random warp as a matrix (64, 1024) from pixels of an 8 x 8 digit to pixels of the image.
+
+    Interpolation is linear in the original's pixels, so all images of one warp are one product: 60000 images take
+    under a second.
+    """
+    angle, size = np.radians(rng.uniform(-15, 15)), PITCH * rng.uniform(0.9, 1.1)
+    shift_y, shift_x = rng.uniform(-3, 3, size=2)
+    y, x = np.indices((SIDE, SIDE)).reshape(2, -1) - (SIDE - 1) / 2
+    y, x = (y - shift_y) / size, (x - shift_x) / size
+    rows = 3.5 + np.cos(angle) * y + np.sin(angle) * x
+    columns = 3.5 - np.sin(angle) * y + np.cos(angle) * x
+    source = np.arange(8)[:, None]
+    weights = _cubic(rows - source)[:, None] * _cubic(columns - source)[None, :]
+    return weights.reshape(64, -1).astype(np.float32)
+
+
+def _cubic(distance: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Weight of a pixel at a distance in pixels: cubic convolution (Keys 1981), zero from 2 on."""
+    d = np.minimum(np.abs(distance), 2)
+    return np.where(d < 1, (1.5 * d - 2.5) * d * d + 1, ((-0.5 * d + 2.5) * d - 4) * d + 2)
+
+
+def _patches(photographs: list[Images], rng: np.random.Generator) -> Images:
+    """Cut one chunk of patches (CHUNK, 32, 32)."""
+    out = np.empty((CHUNK, SIDE, SIDE), np.uint8)
+    which = rng.integers(len(photographs), size=CHUNK)
+    turns, mirrored = rng.integers(4, size=CHUNK), rng.random(CHUNK) < 0.5
+    at = rng.random((CHUNK, 2))
+    for index, photograph in enumerate(photographs):
+        windows = np.lib.stride_tricks.sliding_window_view(photograph, (SIDE, SIDE))
+        mine = np.flatnonzero(which == index)
+        y, x = (at[mine] * windows.shape[:2]).astype(np.intp).T
+        out[mine] = windows[y, x]
+    for turn in range(1, 4):
+        out[turns == turn] = np.rot90(out[turns == turn], turn, axes=(1, 2))
+    out[mirrored] = out[mirrored][:, :, ::-1]
+    return out
+
+
+def _grey(image: Images) -> Images:
+    """Luma of an RGB image (y, x, 3), by the weights of ITU-R BT.601 in 256ths."""
+    red, green, blue = (image[:, :, channel].astype(np.uint16) for channel in range(3))
+    return ((77 * red + 150 * green + 29 * blue) >> 8).astype(np.uint8)
+
+
+def _write(
+    path: Path,
+    recipe: dict[str, Any],
+    chunks: Callable[[], Iterator[Images]],
+    finish: Callable[[], None] = lambda: None,
+) -> Path:
+    """Write chunks as one Zarr array that has its name only when it is whole."""
+    if recipe["n"] < 1:
+        raise RequestError(f"n is {recipe['n']}; a collection needs at least 1 sample.")
+    if path.exists():
+        _check_made(path, recipe)
+        return path
+    partial = path.with_name(path.name + ".partial")
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        array = _create(partial, recipe)
+        for start, images in zip(range(0, recipe["n"], CHUNK), chunks(), strict=True):
+            array[start : start + CHUNK] = images[: recipe["n"] - start]
+        finish()
+        os.rename(partial, path)
+    except OSError as error:
+        reason = error.strerror or error
+        raise OutputError(f"{path} cannot be written: {reason}; give a folder with 100 MiB free.") from error
+    return path
+
+
+def _create(path: Path, recipe: dict[str, Any]) -> Any:
+    import zarr
+    from zarr.codecs import BloscCodec
+
+    return zarr.create_array(
+        path,
+        shape=(recipe["n"], SIDE, SIDE),
+        chunks=(CHUNK, SIDE, SIDE),
+        dtype="uint8",
+        compressors=BloscCodec(cname="lz4", clevel=1, shuffle="noshuffle"),  # speed matters here, bytes do not
+        dimension_names=("sample", "y", "x"),
+        attributes={"streampca_demo": recipe},
+    )
+
+
+def _check_made(path: Path, recipe: dict[str, Any]) -> None:
+    """Accept what is at `path` only if it is what would be written."""
+    import zarr
+
+    try:
+        made = zarr.open_array(path, mode="r").attrs.get("streampca_demo")
+    except (OSError, ValueError):
+        made = None
+    if made is None:
+        raise OutputError(f"{path} exists and is no demonstration collection; remove it or give another path.")
+    if made != recipe:
+        raise OutputError(f"{path} was made as {made} and {recipe} is asked for; remove it or give another path.")

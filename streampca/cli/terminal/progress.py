@@ -1,0 +1,228 @@
+"""Progress of a run: a bar on a terminal, plain lines in a log."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from rich import progress as bars
+from rich.console import Console
+from rich.table import Column
+from rich.text import Text
+
+from ...events import BlockDone, Converging, Drawing, Event, PassFinished, PassStarted, Resumed, Solving, Warned
+from ...units import format_bytes, format_seconds
+
+FIRST_LINE, NEXT_LINE = 2.0, 10.0  # seconds into a pass before a log gets its first line, and between lines
+
+
+class Progress:
+    """A listener that shows a run's passes and warnings on standard error; use it as a context manager.
+
+    On a terminal it is a bar with rates and remaining time. Elsewhere it is a line when a pass starts, one when it
+    finishes, and in between one after 2 s and then at most one every 10 s.
+
+    Parameters
+    ----------
+    console : rich.console.Console, optional
+        Where to write; standard error by default.
+    quiet : bool, default=False
+        Show warnings only.
+    clock : callable, optional
+        Returns seconds; for tests.
+
+    Examples
+    --------
+    >>> from streampca.events import PassStarted
+    >>> with Progress(quiet=True) as listener:
+    ...     listener(PassStarted("scatter", 1, 1, samples=100, bytes=6400))
+    """
+
+    def __init__(
+        self, console: Console | None = None, *, quiet: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        console = console or Console(stderr=True)
+        live = console.is_terminal and not console.is_dumb_terminal
+        self._quiet = quiet
+        self._view = _Bar(console, clock) if live and not quiet else _Lines(console, clock)
+
+    def __enter__(self) -> Self:
+        self._view.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._view.close()
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+        if not self._quiet or isinstance(event, Warned):
+            self._view.show(event)
+
+
+@dataclass
+class _Pass:
+    """The pass being shown: what it is called, what there is to do and what is done."""
+
+    label: str
+    samples: int
+    bytes: int
+    started: float
+    samples_done: int = 0
+    bytes_done: int = 0
+    samples_kept: int = 0  # done before, and not counted in rates
+    bytes_kept: int = 0
+
+    @classmethod
+    def of(cls, event: PassStarted, now: float) -> _Pass:
+        """Name a pass by its number only where there are several."""
+        total = f" of {event.of}" if event.of else ""
+        label = event.label if event.of == 1 else f"{event.label}, pass {event.number}{total}"
+        return cls(label, event.samples, event.bytes, now)
+
+    def rates(self, seconds: float) -> str:
+        seconds = max(seconds, 1e-3)
+        samples, count = self.samples_done - self.samples_kept, self.bytes_done - self.bytes_kept
+        return f"{samples / seconds:.0f} samples/s, {format_bytes(count / seconds)}/s"
+
+    def so_far(self, seconds: float) -> str:
+        done = min(1.0, self.samples_done / max(1, self.samples))
+        now = done - self.samples_kept / max(1, self.samples)
+        left = f", {format_seconds(seconds * (1 - done) / now)} left" if now > 0 else ""
+        return f"{self.label}: {100 * done:.0f} %, {self.rates(seconds)}{left}"
+
+
+class _Lines:
+    """Plain lines, for logs and pipes."""
+
+    def __init__(self, console: Console, clock: Callable[[], float]) -> None:
+        self._console = console
+        self._clock = clock
+        self._pass: _Pass | None = None
+        self._next_line = 0.0
+
+    def open(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def show(self, event: Event) -> None:
+        match event:
+            case PassStarted():
+                self._pass = _Pass.of(event, self._clock())
+                self._start(self._pass)
+            case BlockDone() if self._pass:
+                self._pass.samples_done += event.samples
+                self._pass.bytes_done += event.bytes
+                self._advance(self._pass)
+            case Resumed() if self._pass:
+                self._pass.samples_done += event.samples
+                self._pass.bytes_done += event.bytes
+                self._pass.samples_kept += event.samples
+                self._pass.bytes_kept += event.bytes
+                self._print(f"{self._pass.label}: {event.samples} samples were done before")
+            case PassFinished() if self._pass:
+                self._finish(f"{self._pass.label}: {format_seconds(event.seconds)}, {self._pass.rates(event.seconds)}")
+                self._pass = None
+            case Solving():
+                self._solve(f"solving: {event.what}")
+            case Drawing():
+                self._solve(f"drawing: {event.what}")
+            case Converging():
+                self._converge(event)
+            case Warned():
+                self._print(f"warning: {event.message}", "yellow")
+
+    def _print(self, line: str, style: str = "") -> None:
+        # soft_wrap: a log keeps one fact to a line, and a terminal wraps by itself.
+        self._console.print(Text(line, style), soft_wrap=True)
+
+    def _start(self, current: _Pass) -> None:
+        self._next_line = current.started + FIRST_LINE
+        self._print(f"{current.label}: {current.samples} samples, {format_bytes(current.bytes)}")
+
+    def _advance(self, current: _Pass) -> None:
+        now = self._clock()
+        if now >= self._next_line and current.samples_done < current.samples:
+            self._next_line = now + NEXT_LINE
+            self._print(current.so_far(now - current.started))
+
+    def _finish(self, line: str) -> None:
+        self._print(line)
+
+    def _solve(self, line: str) -> None:
+        self._print(line)
+
+    def _converge(self, event: Converging) -> None:
+        after = f"after {event.passes} pass{'' if event.passes == 1 else 'es'}"
+        found = f"largest residual {event.residual:.1e}" if math.isfinite(event.residual) else "nothing settled yet"
+        self._print(f"{after}: {found}, to reach {event.tol:.1e}")
+
+
+class _Bar(_Lines):
+    """A bar for the current pass; each finished pass leaves one line above it."""
+
+    def __init__(self, console: Console, clock: Callable[[], float]) -> None:
+        super().__init__(console, clock)
+        self._task: bars.TaskID | None = None
+        self._reached = ""  # residual so far, behind what is being done
+        self._bars = bars.Progress(
+            bars.TextColumn("{task.description}", markup=False),
+            bars.BarColumn(bar_width=None, table_column=Column(ratio=1)),  # the bar gives way, the figures do not
+            bars.TaskProgressColumn("{task.percentage:>3.0f} %"),
+            _Rates(),
+            bars.TimeRemainingColumn(compact=True),
+            console=console,
+            transient=True,
+            expand=True,
+        )
+
+    def open(self) -> None:
+        self._bars.start()
+
+    def close(self) -> None:
+        self._bars.stop()
+
+    def _replace(self, description: str, total: float | None) -> None:
+        if self._task is not None:
+            self._bars.remove_task(self._task)
+        self._task = self._bars.add_task(description + self._reached, total=total, bytes_done=0)
+
+    def _start(self, current: _Pass) -> None:
+        self._replace(current.label, current.samples)
+
+    def _advance(self, current: _Pass) -> None:
+        if self._task is not None:
+            self._bars.update(self._task, completed=current.samples_done, bytes_done=current.bytes_done)
+
+    def _finish(self, line: str) -> None:
+        if self._task is not None:
+            self._bars.remove_task(self._task)
+            self._task = None
+        self._print(line)
+
+    def _solve(self, line: str) -> None:
+        self._replace(line, None)
+
+    def _converge(self, event: Converging) -> None:
+        before = self._reached
+        self._reached = f", residual {event.residual:.0e}" if math.isfinite(event.residual) else ""
+        if self._task is not None:
+            description = self._bars.tasks[-1].description.removesuffix(before)
+            self._bars.update(self._task, description=description + self._reached)
+
+
+class _Rates(bars.ProgressColumn):
+    """Samples and stored bytes a second, over the last blocks."""
+
+    def render(self, task: bars.Task) -> Text:
+        if not task.speed or not task.completed:
+            return Text("")
+        rate = format_bytes(task.speed * task.fields["bytes_done"] / task.completed)
+        return Text(f"{task.speed:.0f} samples/s {rate}/s", style="progress.data.speed", no_wrap=True)

@@ -1,0 +1,69 @@
+"""What was found, in lines and a table of components, and below it how far to trust them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ...models.accuracy import digits_trusted, sentences, sharpest_bounds
+from ...units import format_bytes
+
+if TYPE_CHECKING:
+    from ...models.pca import PCAModel
+    from ...planning import Plan
+
+SHOWN = 10  # components listed
+
+
+def components_table(model: PCAModel, count: int = SHOWN) -> Table:
+    """Lay out the first `count` components: share of the variance, the sum so far, and how far each can be trusted."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("component", "variance", "sum so far", "good to", "direction within"):
+        table.add_column(heading, justify="right")
+    ratios = np.asarray(model.explained_variance_ratio)
+    rows = zip(ratios, np.cumsum(ratios), sharpest_bounds(model), model.angle_bound, strict=True)
+    for number, (ratio, total, bound, angle) in enumerate(rows, start=1):
+        if number > count:
+            break
+        trusted = digits_trusted(bound) or "not measured"
+        turned = f"{max(np.degrees(angle), 0.001):.1g}°" if np.isfinite(angle) else "unresolved"
+        table.add_row(str(number), f"{100 * ratio:.3g} %", f"{100 * total:.4g} %", trusted, turned)
+    return table
+
+
+def print_trust(console: Console, model: PCAModel) -> None:
+    """Say in a few lines which components stand alone, and whether something larger may have been left outside."""
+    for sentence in sentences(model):
+        console.print(Text(sentence), soft_wrap=True)
+
+
+def print_model(console: Console, model: PCAModel, count: int = SHOWN) -> None:
+    """Say what a model is, and list its first components."""
+    _say(console, repr(model))
+    console.print(components_table(model, count))
+    if model.n_components > count:
+        _say(console, f"... and {model.n_components - count} more")
+
+
+def print_fit(console: Console, model: PCAModel | None, plan: Plan | None, written: Sequence[str]) -> None:
+    """List the components of a fit, its memory against the budget, and what was written."""
+    peak = None
+    if model is not None:
+        print_model(console, model)
+        peak = model.provenance.get("peak_bytes")
+        skipped = len(model.provenance.get("skipped") or ())
+        if skipped:
+            _say(console, f"skipped {skipped} bad {'file' if skipped == 1 else 'files'}; the model lists them")
+    if plan is not None and peak is not None:
+        _say(console, f"peak {format_bytes(peak)} of {format_bytes(plan.memory)} allowed")
+    for path in written:
+        _say(console, f"wrote {path}")
+
+
+def _say(console: Console, line: str) -> None:
+    console.print(Text(line), soft_wrap=True)

@@ -1,0 +1,45 @@
+"""From small matrices, or from products asked for, to eigenpairs with error bounds: one solver a file.
+
+`dense` hands a matrix to LAPACK; `lanczos` asks its caller for products and so works on anything that can multiply;
+`certificate` bounds the error of pairs however they were found, `outside` what was not found; `separation` says which
+stand alone; `choose` turns what was asked for into a number of components. Plain arrays in and out: nothing
+here knows a reader, an executor or the budget.
+"""
+
+from .dense import dense_bytes, dense_flops, solve_dense
+from .error_bounds import FAILURE, Certificate, Sketch, certify, product_bounds, value_bounds
+from .lanczos import Lanczos, basis_bytes, lanczos_bytes, resume_lanczos, ritz_pairs, start_lanczos, step_bytes
+from .n_components import Rule, Wanted, count_components, elbow, noise_edge
+from .omitted_variance import outside_bound, outside_bound_of_basis
+from .separation import Cluster, clusters, unseparated
+from .solution import Solution
+
+__all__ = [
+    "FAILURE",
+    "Certificate",
+    "Cluster",
+    "Lanczos",
+    "Rule",
+    "Sketch",
+    "Solution",
+    "Wanted",
+    "basis_bytes",
+    "certify",
+    "clusters",
+    "count_components",
+    "dense_bytes",
+    "dense_flops",
+    "elbow",
+    "lanczos_bytes",
+    "noise_edge",
+    "outside_bound",
+    "outside_bound_of_basis",
+    "product_bounds",
+    "resume_lanczos",
+    "ritz_pairs",
+    "solve_dense",
+    "start_lanczos",
+    "step_bytes",
+    "unseparated",
+    "value_bounds",
+]

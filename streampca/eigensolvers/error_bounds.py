@@ -1,0 +1,234 @@
+"""Error bounds for claimed eigenpairs from a few random probes, whatever way the pairs were found.
+
+With W Gaussian, p x q, independent of everything, and Y = S W by products of their own, each g = Y^T v - theta W^T v
+is Gaussian with variance |S v - theta v|^2 in every entry. So |S v - theta v| <= |g| / sqrt(c) except with
+probability delta, for c the delta quantile of chi-square with q degrees of freedom. A union bound over k pairs takes
+delta / k each. For q = 8, delta = 1e-6 and k = 50 the bound is about 12 times the truth. It
+holds the rounding of Y as well: where S is exact and Y is not, that is what is measured, and the truth is far less.
+
+From a residual r: some eigenvalue lies within r; the direction is off by at most r/gap, where the next eigenvalue is a
+gap away (Davis and Kahan, 1970). An eigenvalue lies within r^2/gap of v^T S v (Kato and Temple, 1949), which theta is
+but for what was computed wrong: `value_bounds` takes a bound of that from `product_bounds`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import gammaincinv
+
+from ..accumulators.blas import times
+
+Float64 = npt.NDArray[np.float64]
+
+FAILURE = 1e-6  # probability that any bound of a kind is wrong: of residuals, of variances, of what was left outside
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is known of k claimed pairs.
+
+    Attributes
+    ----------
+    residual : ndarray of shape (k,)
+        Bound on |S v - theta v|, in the units of the eigenvalues.
+    relative : ndarray of shape (k,)
+        The same divided by theta; infinite where theta is zero.
+    angle : ndarray of shape (k,)
+        Bound on the angle between claimed and true direction, radians; NaN where neighbours lie too close to say.
+    """
+
+    residual: Float64
+    relative: Float64
+    angle: Float64
+
+
+class Sketch:
+    """What `certify` needs of k vectors, added up over ranges of features, for vectors that are never whole in memory.
+
+    Parameters
+    ----------
+    count : int
+        k.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._products: Float64 = np.zeros((0, count))
+        self._along: Float64 = np.zeros((0, count))
+        self._rounding: Float64 = np.zeros((0, count))
+
+    def add(
+        self,
+        vectors: npt.NDArray[Any],
+        directions: npt.NDArray[Any],
+        products: npt.NDArray[Any],
+        rounding: npt.NDArray[Any] | None = None,
+    ) -> None:
+        """Add a range of w features: vectors (w, k) exactly as they are stored, W, Y and the error of Y, (w, q)."""
+        vectors = vectors.astype(np.float64, copy=False)
+        self._products = _sum(self._products, times(products.T.astype(np.float64, copy=False), vectors))
+        self._along = _sum(self._along, times(directions.T.astype(np.float64, copy=False), vectors))
+        if rounding is not None:
+            self.add_rounding(times(rounding.T.astype(np.float64, copy=False), vectors))
+
+    def add_rounding(self, sketched: Float64) -> None:
+        """Add to what the error of Y amounts to along the vectors, (q, k)."""
+        self._rounding = _sum(self._rounding, sketched)
+
+    def absorb(self, other: Sketch) -> None:
+        """Add the ranges of another sketch of the same vectors."""
+        self._products = _sum(self._products, other._products)
+        self._along = _sum(self._along, other._along)
+        self._rounding = _sum(self._rounding, other._rounding)
+
+    def state(self) -> dict[str, Float64]:
+        """What was added so far, as plain arrays; the arrays themselves."""
+        return {"products": self._products, "along": self._along, "rounding": self._rounding}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Float64]) -> Sketch:
+        """Exact inverse of `state`."""
+        new = cls(state["products"].shape[1])
+        new._products, new._along, new._rounding = state["products"], state["along"], state["rounding"]
+        return new
+
+    def first(self, count: int) -> Sketch:
+        """The sketch of the leading `count` vectors."""
+        kept = Sketch(count)
+        for name in ("_products", "_along", "_rounding"):
+            setattr(kept, name, getattr(self, name)[:, :count])
+        return kept
+
+    def certificate(self, values: Float64, *, next_value: float | None = None, failure: float = FAILURE) -> Certificate:
+        """Bound the residuals and angles of the pairs of these vectors and values; see `certify`."""
+        rounding = self._rounding if len(self._rounding) else None
+        residual = product_bounds(self._products, self._along * values, rounding=rounding, failure=failure)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            relative = np.where(values > 0, residual / values, np.inf)
+        return Certificate(residual, relative, angle_bounds(values, residual, next_value))
+
+
+def certify(
+    values: Float64,
+    vectors: npt.NDArray[Any],
+    *,
+    directions: Float64,
+    products: Float64,
+    rounding: Float64 | None = None,
+    next_value: float | None = None,
+    failure: float = FAILURE,
+) -> Certificate:
+    """Bound the residuals and angles of claimed eigenpairs.
+
+    Parameters
+    ----------
+    values : ndarray of shape (k,)
+        Claimed eigenvalues, descending.
+    vectors : ndarray of shape (p, k)
+        Claimed unit eigenvectors, exactly as they are stored.
+    directions, products : ndarray of shape (p, q)
+        W and Y = S W.
+    rounding : ndarray of shape (p, q), optional
+        Measured error of Y.
+    next_value : float, optional
+        Eigenvalue k + 1 where it is known; the last pair's angle needs it.
+    failure : float
+        Probability that any of the bounds is wrong.
+    """
+    sketch = Sketch(len(values))
+    sketch.add(vectors, directions, products, rounding)
+    return sketch.certificate(values, next_value=next_value, failure=failure)
+
+
+def product_bounds(
+    products: Float64, claimed: Float64, *, rounding: Float64 | None = None, failure: float = FAILURE
+) -> Float64:
+    """Bound how far what a solver took for products S v was from them.
+
+    Parameters
+    ----------
+    products : ndarray of shape (q, k)
+        Y^T V, of the vectors as the solver had them.
+    claimed : ndarray of shape (q, k)
+        W^T Z, for Z (p, k) what it took for S V: for a Ritz pair theta v and its own residual vector.
+    rounding : ndarray of shape (q, k), optional
+        What the measured error of Y amounts to along the vectors.
+    failure : float
+        Probability that any of the bounds is wrong.
+
+    Returns
+    -------
+    ndarray of shape (k,)
+        In the units of the eigenvalues. An unconverged pair has a large residual and a small bound of this kind.
+    """
+    sketch = lengths(products - claimed)
+    if rounding is not None:
+        sketch += lengths(rounding)
+    quantile = 2 * gammaincinv(len(products) / 2, failure / max(1, sketch.size))
+    return np.asarray(sketch / np.sqrt(quantile))
+
+
+def value_bounds(
+    values: Float64, residual: Float64, next_value: float | None, product: Float64 | None = None
+) -> Float64:
+    """How far each claimed eigenvalue is from a true one: r, or what the product was off by and r^2/gap, if less.
+
+    Parameters
+    ----------
+    values, residual : ndarray of shape (k,)
+        Claimed eigenvalues, descending, and their residuals' bounds.
+    next_value : float or None
+        See `certify`.
+    product : ndarray of shape (k,), optional
+        From `product_bounds`, for values that are v^T S v of what the solver took for S v. Without it a value may be
+        off by as much as its residual, however far its neighbours: r may be all of rounding, along v.
+
+    Returns
+    -------
+    ndarray of shape (k,)
+        In the units of the eigenvalues.
+    """
+    if product is None:
+        return residual.copy()
+    gap = gaps_around(values, residual, next_value) - product
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(gap > 0, np.minimum(residual, product + residual**2 / gap), residual)
+
+
+def lengths(columns: Float64) -> Float64:
+    """Return the Euclidean norms of columns, shape (k,), whatever their scale.
+
+    Squares of numbers below 1e-154 or above 1e154 do not fit float64: a bound made of them would be 0, or infinite.
+    Columns are divided by powers of two first, which rounds nothing.
+    """
+    largest = np.abs(columns).max(axis=0, initial=0.0)
+    unit = np.ldexp(1.0, np.frexp(np.where(np.isfinite(largest), largest, 1.0))[1] - 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(unit * np.linalg.norm(columns / unit, axis=0))
+
+
+def _sum(one: Float64, other: Float64) -> Float64:
+    """The sum of two sketches, of which one may hold nothing yet."""
+    return other if not len(one) else one if not len(other) else one + other
+
+
+def gaps_around(values: Float64, residual: Float64, next_value: float | None) -> Float64:
+    """Distance of each claimed eigenvalue to the nearest other one, at its least; negative where they may be one.
+
+    The distance to a neighbour is reduced by both residuals. Where eigenvalue k + 1 is not known, the last distance is
+    minus infinity; where it is, it may be a bound on all that is not claimed, and lie above some that are.
+    """
+    gaps = values[:-1] - residual[:-1] - values[1:] - residual[1:]
+    last = -np.inf if next_value is None else np.inf
+    nearest = np.minimum(np.append(np.inf, gaps), np.append(gaps, last))
+    return np.asarray(nearest if next_value is None else np.minimum(nearest, values - residual - next_value))
+
+
+def angle_bounds(values: Float64, residual: Float64, next_value: float | None) -> Float64:
+    """r_j over the distance to the nearest other eigenvalue (`gaps_around`); NaN when not under 1."""
+    nearest = gaps_around(values, residual, next_value)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where((nearest > 0) & (nearest > residual), residual / nearest, np.nan)

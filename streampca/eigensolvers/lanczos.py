@@ -1,0 +1,372 @@
+"""Block Lanczos with full re-orthogonalization and thick restart, by reverse communication.
+
+The solver never sees the matrix: `state.wants` is a block Q, its caller multiplies it, and `state.step(product)` is
+the next state, until `state.solution` is there. States are values made of plain arrays, so a run can be saved between
+products, and a test drives the solver with a plain matrix in three lines::
+
+    state = start_lanczos(p, wanted=10, total=np.trace(S), seed=0)
+    while state.solution is None:
+        state = state.step(S @ state.wants)
+
+References
+----------
+G. H. Golub, R. Underwood, "The block Lanczos method for computing eigenvalues", Mathematical Software III, 1977.
+K. Wu, H. Simon, "Thick-restart Lanczos method for large symmetric eigenvalue problems", SIAM J. Matrix Anal. 22, 2000.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import blas, eigh, qr
+
+from .n_components import Rule, Wanted, count_components
+from .solution import Solution, fix_signs
+
+Float64 = npt.NDArray[np.float64]
+
+ROUNDING = 1e-14  # of the largest eigenvalue: residuals below are rounding, and directions below are not followed
+SETTLED = 1e-2  # of its value: the residual of a pair worth having when the iteration ends early
+GRAM_FLOOR = 1e-7  # squared, what float64 resolves of a Gram matrix with room to spare
+NEARLY = 1e-1  # of its value: the residual of a pair that further products would settle
+TURNED_ROWS = 4096  # of the basis turned at a time
+FRACTION_SHARE = 4  # a fraction of the variance may need a basis of up to p over this; then a dense solver is cheaper
+
+
+@dataclass(frozen=True)
+class Lanczos:
+    """A state of the iteration; see the module.
+
+    States share the memory of the basis: one that was stepped on from is used up.
+
+    Attributes
+    ----------
+    columns : ndarray of shape (p, limit)
+        The basis, then the block to multiply next, then room for more.
+    known, asked : int
+        How many columns are the basis, and the block.
+    projected : ndarray of shape (m, m)
+        basis^T S basis, for the m columns of the basis.
+    coupling : ndarray of shape (l, m)
+        What S basis has outside of the basis is ``wants @ coupling``.
+    residuals : ndarray
+        Of the Ritz pairs after the last step, by descending value.
+    worst : float
+        The largest residual of a wanted pair over its value; infinite while there are fewer pairs than are wanted.
+    rounding : float
+        The largest asymmetry seen in a column of Q^T S Q, which only rounding of the products makes.
+    passes : int
+        Products so far.
+    solution : Solution or None
+        There when every wanted pair has a residual of at most `tol` times its value.
+    is_rough : bool
+        Whether the rounding of the products is in the way of that: they are to be more precise (`refined`).
+    apart : ndarray of shape (p, l) or None
+        The block, where there is a solution and the columns are full.
+    """
+
+    wanted: Wanted
+    total: float
+    tol: float
+    width: int
+    limit: int
+    columns: Float64
+    known: int
+    asked: int
+    projected: Float64
+    coupling: Float64 = field(default_factory=lambda: np.zeros((0, 0)))
+    residuals: Float64 = field(default_factory=lambda: np.zeros(0))
+    worst: float = np.inf
+    rounding: float = 0.0
+    passes: int = 0
+    solution: Solution | None = None
+    is_rough: bool = False
+    apart: Float64 | None = None
+
+    @property
+    def basis(self) -> Float64:
+        """Orthonormal directions whose products are known, (p, m)."""
+        return self.columns[:, : self.known]
+
+    @property
+    def wants(self) -> Float64:
+        """The block to multiply next, (p, l), orthonormal and orthogonal to the basis."""
+        return self.columns[:, self.known : self.known + self.asked] if self.apart is None else self.apart
+
+    def step(self, product: Float64) -> Lanczos:
+        """Return the next state, given ``S @ wants``, which is used up if it is in Fortran order."""
+        projected, rest, rounding = self._extended(product)
+        values, ritz = ritz_pairs(projected)
+        residuals = _norms_of_product(rest, ritz[-self.asked :])
+        basis = self.columns[:, : self.known + self.asked]
+        block = _orthonormal(rest, basis, ROUNDING * abs(values[0]))
+        coupling = np.zeros((block.shape[1], basis.shape[1]))
+        coupling[:, self.known :] = _multiply(block, rest, transposed=True)
+        done = replace(
+            self, known=basis.shape[1], asked=0, projected=projected, coupling=coupling, residuals=residuals,
+            rounding=rounding, passes=self.passes + 1,
+        )  # fmt: skip
+        k = count_components(values, self.total, self.wanted)
+        if block.shape[1] == 0 and k is None:  # nothing is left to find: what was found is everything
+            k = len(values)
+        if k is None:
+            return replace(done, worst=np.inf)._restarted(values, ritz, 0, block.shape[1])._asking(block)
+        # A rule has judged the next value too, which must not rise any more.
+        judged = values[: k + isinstance(self.wanted, Rule)]
+        done = replace(done, worst=done._worst(judged), is_rough=done._is_rough(judged))
+        if block.shape[1] == 0 or done._converged(judged):
+            solved = replace(done, solution=done._solution(values, ritz, k))
+            return (
+                solved._asking(block) if solved.known + block.shape[1] <= self.limit else replace(solved, apart=block)
+            )
+        return done._restarted(values, ritz, k, block.shape[1])._asking(block)
+
+    def _extended(self, product: Float64) -> tuple[Float64, Float64, float]:
+        """Project on the basis and the block; return also what of the product lies outside, and the rounding."""
+        basis = self.columns[:, : self.known + self.asked]
+        rest = np.require(product, np.float64, ("F", "W"))
+        coupling = _multiply(basis, rest, transposed=True)
+        rest = _subtract_product(rest, basis, coupling)
+        rest = _subtract_product(rest, basis, _multiply(basis, rest, transposed=True))  # once leaves 4e-5 of it
+        m = self.known
+        projected = np.zeros((basis.shape[1], basis.shape[1]))
+        projected[:m, :m] = self.projected
+        projected[:, m:] = coupling
+        projected[m:, :m] = coupling[:m].T
+        corner = coupling[m:]
+        projected[m:, m:] = (corner + corner.T) / 2
+        rounding = float(np.linalg.norm(corner - corner.T, axis=0).max(initial=0.0)) / 2
+        return projected, rest, max(rounding, self.rounding)
+
+    def _worst(self, values: Float64) -> float:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return float(np.max(self.residuals[: len(values)] / values, initial=0.0))
+
+    def _converged(self, values: Float64) -> bool:
+        allowed = np.maximum(self.tol * values, ROUNDING * len(self.columns) ** 0.5 * values[0])
+        return bool(np.all(self.residuals[: len(values)] <= allowed)) and self.rounding <= allowed[-1]
+
+    def _is_rough(self, values: Float64) -> bool:
+        """Whether rounding exceeds what is allowed of pairs that are about settled."""
+        floor = ROUNDING * len(self.columns) ** 0.5 * values[0]
+        settled = np.all(self.residuals[: len(values)] <= NEARLY * values)
+        return bool(settled) and self.rounding > max(self.tol * values[-1], floor)
+
+    def _restarted(self, values: Float64, ritz: Float64, k: int, block: int) -> Lanczos:
+        """Keep the leading Ritz vectors only, when the basis would outgrow its limit."""
+        if self.known + block <= self.limit:
+            return self
+        keep = min(max(self.width, k + self.width // 2), self.limit - block, len(values))
+        return self._turned(values, ritz, keep)
+
+    def _turned(self, values: Float64, ritz: Float64, keep: int) -> Lanczos:
+        """The same with so many Ritz vectors for its basis, a few rows at a time: there is room for one basis."""
+        turn = np.asfortranarray(ritz[:, :keep])
+        for start in range(0, len(self.columns), TURNED_ROWS):
+            rows = self.columns[start : start + TURNED_ROWS]
+            rows[:, :keep] = _multiply(np.asfortranarray(rows[:, : self.known]), turn)
+        kept: dict[str, Any] = {"coupling": self.coupling @ turn, "residuals": self.residuals[:keep]}
+        return replace(self, known=keep, projected=np.diag(values[:keep]), **kept)
+
+    def _asking(self, block: Float64) -> Lanczos:
+        """The same with a block to multiply next."""
+        self.columns[:, self.known : self.known + block.shape[1]] = block
+        return replace(self, asked=block.shape[1])
+
+    def refined(self) -> Lanczos:
+        """Begin again from the leading Ritz vectors, for products that are more precise."""
+        values, ritz = ritz_pairs(self.projected)
+        begun = self._turned(values, ritz, min(self.width, len(values)))
+        width = begun.known
+        nothing: dict[str, Any] = {
+            "solution": None,
+            "apart": None,
+            "projected": np.zeros((0, 0)),
+            "coupling": np.zeros((0, 0)),
+            "residuals": np.zeros(0),
+        }
+        return replace(begun, known=0, asked=width, rounding=0.0, is_rough=False, **nothing)
+
+    def so_far(self, settled: float = SETTLED) -> Solution:
+        """The leading pairs that are settled to a share of their value, no more than wanted, at least one."""
+        values, ritz = ritz_pairs(self.projected)
+        residuals = self.residuals[: len(values)]
+        loose = np.flatnonzero(residuals > settled * values)
+        k = min(
+            count_components(values, self.total, self.wanted) or len(values), loose[0] if len(loose) else len(values)
+        )
+        return self._solution(values, ritz, max(1, int(k)))
+
+    def _solution(self, values: Float64, ritz: Float64, k: int) -> Solution:
+        vectors = fix_signs(_multiply(self.basis, ritz[:, :k]))
+        after = float(values[k] + self.residuals[k]) if k < len(self.residuals) else None
+        return Solution(np.maximum(values[:k], 0.0), vectors, self.residuals[:k], None, self.passes, after)
+
+    @property
+    def flops(self) -> float:
+        """Cost of the next step, its product included."""
+        p, m, width = len(self.columns), self.known, self.asked
+        return float(2 * p * p * width + 8 * p * (m + width) * width + 10 * (m + width) ** 3)
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays and numbers that change from step to step; the arrays themselves."""
+        return {
+            "columns": self.columns[:, : self.known + self.asked].T,
+            "known": np.array(self.known),
+            "projected": self.projected,
+            "coupling": self.coupling,
+            "residuals": self.residuals,
+            "worst": np.array(self.worst),
+            "rounding": np.array(self.rounding),
+            "passes": np.array(self.passes),
+            "is_rough": np.array(self.is_rough),
+        }
+
+
+def start_lanczos(
+    n_features: int,
+    *,
+    wanted: Wanted,
+    total: float,
+    tol: float = 1e-10,
+    width: int | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    start: Float64 | None = None,
+) -> Lanczos:
+    """Begin from a Gaussian block, or from one that is given.
+
+    Parameters
+    ----------
+    n_features : int
+        p.
+    wanted : int, float or Rule
+        See `count_components`.
+    total : float
+        Trace of the matrix, for fractions.
+    tol : float, default=1e-10
+        Residual allowed, relative to each wanted eigenvalue.
+    width : int, optional
+        Columns of a block; by default a quarter more than the components wanted, at least 10 more.
+    limit : int, optional
+        Most columns of basis and block; 4 blocks by default. A fraction needs room for its components.
+    seed : int
+        Of the start block.
+    start : ndarray of shape (p, width), optional
+        Spans the start block. Some of its columns are to be random, or what it lacks is never found.
+    """
+    empty = _empty(n_features, wanted=wanted, total=total, tol=tol, width=width, limit=limit)
+    if start is None:
+        start = np.random.default_rng([1, seed]).standard_normal((n_features, empty.width))
+    return empty._asking(qr(start, mode="economic", overwrite_a=True, check_finite=False)[0])
+
+
+def resume_lanczos(
+    n_features: int,
+    state: Mapping[str, npt.NDArray[Any]],
+    *,
+    wanted: Wanted,
+    total: float,
+    tol: float = 1e-10,
+    width: int | None = None,
+    limit: int | None = None,
+) -> Lanczos:
+    """Go on from what `Lanczos.state` gave, of an iteration that began with the same options; see `start_lanczos`.
+
+    The columns of the state are taken over, not to be used again.
+    """
+    empty = _empty(n_features, wanted=wanted, total=total, tol=tol, width=width, limit=limit)
+    known, kept = int(state["known"]), np.require(state["columns"], np.float64, ("C", "O", "W"))
+    asked = len(kept) - known
+    kept.resize((empty.limit, n_features), refcheck=False)  # in its own memory: there is room for one basis
+    plain: dict[str, Any] = {name: state[name].item() for name in ("worst", "rounding", "passes", "is_rough")}
+    arrays: dict[str, Any] = {name: np.array(state[name]) for name in ("projected", "coupling", "residuals")}
+    return replace(empty, columns=kept.T, known=known, asked=asked, **plain, **arrays)
+
+
+def _empty(
+    n_features: int, *, wanted: Wanted, total: float, tol: float, width: int | None, limit: int | None
+) -> Lanczos:
+    """An iteration that knows and asks for nothing yet, with its memory."""
+    width = min(width or block_width(wanted), n_features)
+    limit = min(
+        limit or (4 * width if isinstance(wanted, int) else max(4 * width, n_features // FRACTION_SHARE)), n_features
+    )
+    columns: Float64 = np.empty((n_features, limit), order="F")
+    return Lanczos(wanted, total, tol, width, limit, columns, 0, 0, np.zeros((0, 0)))
+
+
+def block_width(wanted: Wanted) -> int:
+    """Columns of a block by default: enough beyond k that the last wanted pairs converge as the first do."""
+    k = wanted if isinstance(wanted, int) else 50
+    return k + max(10, k // 4)
+
+
+def ritz_pairs(projected: Float64) -> tuple[Float64, Float64]:
+    """Ritz values, descending, and vectors, (m, m) columns, of a projected matrix."""
+    values, vectors = eigh(projected, check_finite=False)
+    return values[::-1], vectors[:, ::-1]
+
+
+def _orthonormal(rest: Float64, basis: Float64, negligible: float) -> Float64:
+    """Orthonormal columns spanning `rest`, cut where it has lost rank, orthogonal to the basis.
+
+    By the singular vectors of its Gram matrix, twice: products only, where Householder QR of so narrow a block runs at
+    a tenth of their speed. Directions below 1e-7 of the largest are lost to that; they hold no pair still wanted.
+    """
+    block = rest
+    room = len(basis) - basis.shape[1]
+    for cut in (max(negligible * len(rest) ** 0.5, 0.0), 0.5):
+        squares, turned = eigh(_multiply(block, block, transposed=True), check_finite=False)
+        sizes = np.sqrt(np.maximum(squares, 0.0))
+        kept = np.flatnonzero((sizes > cut) & (sizes > GRAM_FLOOR * sizes[-1]))[-room:]
+        if room == 0 or len(kept) == 0:
+            return rest[:, :0]
+        block = _multiply(block, np.asfortranarray(turned[:, kept] / sizes[kept]))
+        block -= _multiply(basis, _multiply(basis, block, transposed=True))
+    return block
+
+
+def _norms_of_product(left: Float64, right: Float64) -> Float64:
+    """Norms of the columns of left @ right, a few columns at a time: the product may be as large as the basis."""
+    some = max(1, left.shape[1])
+    pieces = (right[:, start : start + some] for start in range(0, right.shape[1], some))
+    return np.concatenate([np.linalg.norm(_multiply(left, piece), axis=0) for piece in pieces])
+
+
+def _multiply(left: Float64, right: Float64, transposed: bool = False) -> Float64:
+    """`left` (or its transpose) times `right` by scipy's BLAS, which the matrix products beside it use too."""
+    if 0 in left.shape or 0 in right.shape:
+        return (left.T if transposed else left) @ right
+    return blas.dgemm(1.0, left, right, trans_a=transposed)  # type: ignore[no-any-return]
+
+
+def _subtract_product(matrix: Float64, left: Float64, right: Float64) -> Float64:
+    """``matrix - left @ right``, in place of a matrix in Fortran order."""
+    if 0 in left.shape:
+        return matrix
+    return blas.dgemm(-1.0, left, right, beta=1.0, c=matrix, overwrite_c=1)  # type: ignore[no-any-return]
+
+
+def basis_bytes(p: int, columns: int) -> int:
+    """Bytes of the columns of basis and block."""
+    return 8 * p * columns
+
+
+def step_bytes(p: int, width: int, columns: int) -> int:
+    """Bytes that a step holds beside them: the product and three of its size, and small matrices.
+
+    Those are the projected matrix, its eigenvectors and LAPACK's copies of both.
+    """
+    return 8 * (4 * p * width + 5 * columns * columns)
+
+
+def lanczos_bytes(p: int, wanted: Wanted) -> int:
+    """Bytes `Lanczos` needs at its default width and limit."""
+    width = min(block_width(wanted), p)
+    limit = min(4 * width, p) if isinstance(wanted, int) else max(min(4 * width, p), p // FRACTION_SHARE)
+    return basis_bytes(p, limit) + step_bytes(p, width, limit)

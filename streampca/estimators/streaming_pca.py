@@ -1,0 +1,241 @@
+"""`StreamingPCA`: the scikit-learn face of the engine."""
+
+from __future__ import annotations
+
+import os
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..events import logged
+from ..fitting.checkpoints import Checkpointing
+from ..fitting.fit import fit_collection
+from ..fitting.plan import prepared
+from ..models.pca import PCAModel
+from ..planning.request import Request
+from ..preprocessing import Preparation
+from ..readers import Collection, open_collection
+from ..readers.collection import unmasked
+from ..readers.weights import weights_of
+from ..units import parse_bytes
+
+Array = npt.NDArray[Any]
+
+
+class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Principal component analysis of collections that need not fit in memory, with scikit-learn's names.
+
+    Parameters
+    ----------
+    n_components : int, float, {"elbow", "mp", "mle"} or None, default=None
+        A number of components; a fraction of the variance, between 0 and 1; or None for min(n_samples - 1,
+        n_features).
+    whiten : bool, default=False
+        Divide scores by the standard deviation along each component; those along components whose variance is no more
+        than rounding become 0.
+    method : {"auto", "covariance", "dual", "randomized"}, default="auto"
+        How; "auto" lets the plan choose.
+    memory : int or str, optional
+        Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
+    precision : {"auto", "single", "double"}, default="auto"
+        Of products; sums are always double.
+    preparation : Preparation, optional
+        Done to every sample first.
+    checkpoint : path, optional
+        Folder to save a fit in as it goes, so that the same fit goes on when it was killed.
+    random_state : int, RandomState or None, default=0
+        Seeds the probes that bound the error, and what method "randomized" starts from; components of the exact
+        methods do not depend on it.
+    tol : float, default=1e-4
+        Residual of a component, relative to its variance, at which method "randomized" stops.
+    max_passes : int, optional
+        Most passes of method "randomized" over the samples; 1 is a sketch. By default as many as `tol` takes, up to
+        30. After few passes bounds are of the distance to some true variance, see `streampca.fit`.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components_, n_features_in_)
+        Orthonormal, by descending variance.
+    explained_variance_, explained_variance_ratio_, singular_values_ : ndarray of shape (n_components_,)
+        As in scikit-learn's PCA; ratios are of the exact total variance.
+    error_bound_, angle_bound_ : ndarray of shape (n_components_,)
+        See `PCAModel`.
+    mean_ : ndarray of shape (n_features_in_,)
+    n_components_, n_samples_, n_features_in_ : int
+    noise_variance_ : float
+        Mean variance of the directions left out.
+    model_ : PCAModel
+        The same with images, names, saving and lazy application.
+
+    Notes
+    -----
+    `fit` and `transform` take what scikit-learn takes, and also images (n, h, w), dask and zarr arrays, paths, globs
+    and collections. For these `transform` returns a lazy dask array (numpy for numpy).
+
+    Examples
+    --------
+    >>> import numpy as np, streampca
+    >>> images = np.random.default_rng(0).random((100, 8, 8))
+    >>> pca = streampca.StreamingPCA(n_components=5).fit(images)
+    >>> pca.transform(images).shape
+    (100, 5)
+    """
+
+    def __init__(
+        self,
+        n_components: int | float | str | None = None,
+        *,
+        whiten: bool = False,
+        method: str = "auto",
+        memory: int | str | None = None,
+        precision: str = "auto",
+        preparation: Preparation | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        random_state: Any = 0,
+        tol: float = 1e-4,
+        max_passes: int | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.whiten = whiten
+        self.method = method
+        self.memory = memory
+        self.precision = precision
+        self.preparation = preparation
+        self.checkpoint = checkpoint
+        self.random_state = random_state
+        self.tol = tol
+        self.max_passes = max_passes
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn the components of a collection.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p), images (n, *sample_shape), path, glob, list of paths or Collection
+        y : ignored
+        sample_weight : array-like of shape (n,), optional
+            How often each sample counts: weight 2 is the sample given twice.
+        """
+        collection = prepared(self._opened(X), self.preparation)
+        memory = None if self.memory is None else parse_bytes(self.memory)
+        state = self.random_state
+        seed = int(state) if isinstance(state, Integral) else int(check_random_state(state).randint(2**31 - 1))
+        stops: dict[str, Any] = {"tol": self.tol, "max_passes": self.max_passes}
+        request = Request(self.n_components, self.method, memory, self.precision, seed, **stops)
+        weights = weights_of(sample_weight, collection.raw)
+        kept = None if self.checkpoint is None else Checkpointing(os.fspath(self.checkpoint))
+        self.model_: PCAModel = fit_collection(collection, request, weights=weights, checkpoint=kept, listener=logged)
+        self.n_features_in_ = collection.raw.n_features
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Scores of samples, (n, n_components_); whitened if the estimator says so."""
+        check_is_fitted(self)
+        return self.model_.transform(self._values(X), whiten=self.whiten)
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        """Fit and return the scores of the samples fitted."""
+        return self.fit(X, y, **fit_params).transform(X)
+
+    def inverse_transform(self, X: Any) -> Any:
+        """Samples from scores, in the shape of the samples fitted: (n, p) or images."""
+        check_is_fitted(self)
+        return self.model_.inverse_transform(X if hasattr(X, "shape") else np.asarray(X), whiten=self.whiten)
+
+    def _values(self, X: Any) -> Any:
+        """What the model's `transform` takes: tables validated as scikit-learn does, everything else as it is.
+
+        NaN is left to the model, which knows what its mask leaves out and names the sample.
+        """
+        images = isinstance(X, np.ndarray) and self.model_.raw_shape != (self.n_features_in_,)
+        if not _is_table(X) or images:
+            return X
+        return validate_data(self, unmasked(X), reset=False, dtype=None, ensure_all_finite=False)
+
+    def _opened(self, X: Any) -> Collection:
+        if not _is_table(X):
+            return open_collection(X)
+        checked = validate_data(self, unmasked(X), dtype="numeric", ensure_min_samples=2, ensure_all_finite=False)
+        return open_collection(checked)
+
+    def _fitted(self, name: str) -> PCAModel:
+        """Return the fitted model, or say that the attribute `name` is known after `fit` only."""
+        if "model_" not in vars(self):
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet and has no {name}; call fit first.")
+        return self.model_
+
+    @property
+    def components_(self) -> Array:
+        """Components as rows of features."""
+        return np.asarray(self._fitted("components_").subspace.components)
+
+    @property
+    def mean_(self) -> Array:
+        """Mean as a row of features."""
+        return self._fitted("mean_").subspace.mean
+
+    @property
+    def explained_variance_(self) -> Array:
+        """Variance along each component."""
+        return self._fitted("explained_variance_").explained_variance
+
+    @property
+    def explained_variance_ratio_(self) -> Array:
+        """Share of the total variance along each component."""
+        return self._fitted("explained_variance_ratio_").explained_variance_ratio
+
+    @property
+    def singular_values_(self) -> Array:
+        """Singular values of the centred data."""
+        return self._fitted("singular_values_").singular_values
+
+    @property
+    def error_bound_(self) -> Array:
+        """Bound on each pair's relative residual."""
+        return self._fitted("error_bound_").error_bound
+
+    @property
+    def angle_bound_(self) -> Array:
+        """Bound on each direction's angle, radians."""
+        return self._fitted("angle_bound_").angle_bound
+
+    @property
+    def n_components_(self) -> int:
+        """Number of components found."""
+        return self._fitted("n_components_").n_components
+
+    @property
+    def n_samples_(self) -> int:
+        """Number of samples fitted."""
+        return self._fitted("n_samples_").n_samples
+
+    @property
+    def noise_variance_(self) -> float:
+        """Mean variance of the directions left out."""
+        model = self._fitted("noise_variance_")
+        left = min(model.n_features, model.total_weight or model.n_samples) - model.n_components
+        rest = model.total_variance - float(model.explained_variance.sum())
+        return max(0.0, rest) / left if left > 0 else 0.0
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.model_.n_components
+
+
+def _is_table(X: Any) -> bool:
+    """Whether `X` is what scikit-learn takes: a two-dimensional array or data frame in memory, a list, a sparse matrix.
+
+    Sparse ones are then refused in scikit-learn's own words.
+    """
+    if isinstance(X, (str, os.PathLike, Collection)) or getattr(X, "ndim", 2) > 2:
+        return False
+    if isinstance(X, (list, tuple)) and X and all(isinstance(item, (str, os.PathLike)) for item in X):
+        return False  # image files
+    return isinstance(X, (np.ndarray, list, tuple)) or issparse(X) or hasattr(X, "iloc") or not hasattr(X, "dtype")

@@ -1,0 +1,313 @@
+"""A dask cluster: its workers fold spans, one at a time each, and partials are merged here, from left to right.
+
+A worker holds one partial that waits to be merged, at most, beside the span it works on. Whatever a span needs is made
+by a task, so the scheduler makes it again when a worker dies. Tasks grow with spans, never with blocks or chunks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import time
+import uuid
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Generic
+
+import dask
+from distributed import Client, Future, KilledWorker
+
+from ..errors import ClusterError, ClusterLostError
+from ..events import Listener
+from ..planning.blocks import Span
+from ..units import format_seconds
+from .cluster_options import PATIENCE
+from .fold import Part, Whole, parts_of
+from .packing import Packed, packed
+from .task import A, Keeper, Task
+from .worker import fold_span, given
+from .workers import Crew, budget_within
+
+LISTEN = 0.5  # seconds between looks at who is there, where nothing is heard
+LEAST_PLANNED = 2  # workers
+
+
+def tasks_of(spans: int, passes: int = 1, workers: int = 1) -> int:
+    """Tasks on a cluster of a fit of so many spans a pass.
+
+    One that holds what a check takes and one a worker that checks; one a pass that holds its work, and one a span. What
+    was lost with a worker is done again by the same tasks; workers that come later are checked by two more each.
+    """
+    return 1 + workers + passes * (1 + spans)
+
+
+class DaskExecutor:
+    """Runs spans on the workers of a dask cluster.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Connected to it.
+    workers : int, optional
+        How many to plan for; those there by default.
+    patience : float, default=60
+        Seconds that a run waits when all workers are gone.
+    """
+
+    def __init__(self, client: Client, *, workers: int | None = None, patience: float = PATIENCE) -> None:
+        self._client, self._workers, self._patience = client, workers, patience
+        self._crew = Crew(client)
+
+    @property
+    def workers(self) -> int:
+        """Workers to plan for, at least two: others may come."""
+        return max(LEAST_PLANNED, self._workers or self._crew.size)
+
+    @property
+    def memory(self) -> int | None:
+        """Bytes that a plan may use of every worker; None where none has a limit."""
+        limit = self._crew.memory
+        return None if limit is None else budget_within(limit)
+
+    @property
+    def cores(self) -> int:
+        """Threads that a worker has, the least of all."""
+        return self._crew.cores
+
+    def check(self, read: Callable[[], object], memory: int, listener: Listener) -> None:
+        """Refuse workers that cannot do the work; those that come later are left out, with a warning.
+
+        Parameters
+        ----------
+        read : callable
+            Reads some of the data; picklable.
+        memory : int
+            Bytes that a plan needs of every worker.
+        listener : callable
+            Warned of workers that come too late to be refused.
+
+        Raises
+        ------
+        ClusterError
+            If a worker lacks a package, the data, or memory; one line that names it.
+        """
+        self._crew.check(read, memory, listener)
+
+    def fold(
+        self,
+        task: Task[A],
+        spans: Sequence[Span],
+        merge: Callable[[A, A], None],
+        *,
+        lanes: int = 1,
+        ahead: int = 0,
+        listener: Listener,
+        keeper: Keeper | None = None,
+    ) -> A:
+        """See `Executor.fold`; a worker works on one span at a time, with the threads it has."""
+        fold = _Fold(self._client, self._crew, task, spans, ahead, listener, keeper, self._patience)
+        whole = Whole(merge, keeper)
+        try:
+            with fold.listening():
+                fold.run(whole)
+        except ClusterLostError:
+            fold.offer(whole, now=True)
+            raise
+        return task.start() if whole.value is None else whole.value
+
+
+@dataclass
+class _Sent(Generic[A]):
+    """A part that a worker folds, or that needs none; `told` is how far the listener has been told of it."""
+
+    part: Part[A]
+    future: Future | None
+    worker: str
+    told: int
+
+    @property
+    def status(self) -> str:
+        """What dask says of it: pending, finished, error, cancelled or lost (and being made again)."""
+        return "finished" if self.future is None else str(self.future.status)
+
+
+class _Fold(Generic[A]):
+    """One fold on a cluster: sends spans to idle workers, hears of blocks, and adds partials up in order."""
+
+    def __init__(
+        self,
+        client: Client,
+        crew: Crew,
+        task: Task[A],
+        spans: Sequence[Span],
+        ahead: int,
+        listener: Listener,
+        keeper: Keeper | None,
+        patience: float,
+    ) -> None:
+        self._client, self._crew, self._task, self._spans, self._ahead = client, crew, task, spans, ahead
+        self._listener, self._keeper, self._patience = listener, keeper, patience
+        self._name = f"streampca-{uuid.uuid4().hex}"
+        self._parts: Iterator[Part[A]] | None = parts_of(task, spans, keeper, listener)
+        self._waiting: deque[_Sent[A]] = deque()
+        self._heard: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
+        self._work: Future | None = None
+        self._seen = time.monotonic()
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Hear of blocks that workers have done; afterwards nothing is left on them."""
+        with self._explained():
+            self._client.subscribe_topic(self._name, lambda event: self._heard.put(tuple(event[1])))
+        try:
+            yield
+        finally:
+            futures = [sent.future for sent in self._waiting if sent.future is not None]
+            if self._client.status == "running":
+                self._client.unsubscribe_topic(self._name)
+                self._client.cancel(futures, force=True)
+            self._waiting.clear()
+            self._work = None
+
+    def run(self, whole: Whole[A]) -> None:
+        """Add up all parts, in order."""
+        while self._send() or self._waiting:
+            if self._waiting and self._waiting[0].status == "finished":
+                self._take(whole)
+            else:
+                self._listen(whole)
+                self._raise_errors()
+
+    def _take(self, whole: Whole[A]) -> None:
+        """Add the first part, which is done; afterwards neither this process nor the worker holds it."""
+        sent = self._waiting[0]
+        if sent.future is None:
+            done = sent.part.accumulator
+        else:
+            with self._explained():
+                done = self._task.restore(self._client.gather(sent.future, direct=self._crew.near))
+        self._waiting.popleft()
+        sent.part.at = self._spans[sent.part.last].stop
+        self._tell(sent, sent.part.at)
+        whole.add(sent.part, done)
+
+    # -- sending
+
+    def _send(self) -> bool:
+        """Give idle workers something to do; say whether there is more."""
+        with self._explained():
+            while self._parts is not None and (worker := self._idle()) is not None:
+                part = next(self._parts, None)
+                if part is None:
+                    self._parts = None
+                    return False
+                self._waiting.append(self._sent(part, worker))
+        return self._parts is not None
+
+    def _idle(self) -> str | None:
+        """A worker that has nothing to do and holds one partial at most, the idlest."""
+        running = {sent.worker for sent in self._waiting if sent.status != "finished"}
+        holding = Counter(sent.worker for sent in self._waiting if sent.status == "finished")
+        idle = [worker for worker in self._crew.present() if worker not in running and holding[worker] < 2]
+        return min(idle, key=lambda worker: holding[worker], default=None)
+
+    def _sent(self, part: Part[A], worker: str) -> _Sent[A]:
+        span = self._spans[part.last]
+        if part.at == span.stop:
+            return _Sent(part, None, "", part.at)
+        kept = None if part.at == span.start else self._given(packed(part.accumulator.state(copy=False)))
+        part.accumulator = None  # type: ignore[assignment]  # the worker has its own; there is room for one
+        if self._work is None:
+            self._work = self._given(packed(self._task))
+        future = self._client.submit(
+            fold_span,
+            self._work,
+            kept,
+            (part.at, span.stop),
+            self._ahead,
+            (self._name, part.last),
+            key=f"{self._name}-span-{part.last}",
+            workers=[worker],
+            allow_other_workers=True,  # once that one is gone
+            pure=False,
+        )
+        future.add_done_callback(lambda _: self._heard.put(None))
+        return _Sent(part, future, worker, part.at)
+
+    def _given(self, value: Packed) -> Future:
+        """What workers are to have, made by a task that the scheduler keeps, so that it can be made again."""
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"}):
+            return self._client.submit(given, value, key=f"{self._name}-given-{uuid.uuid4().hex}", pure=False)
+
+    # -- hearing
+
+    def _listen(self, whole: Whole[A]) -> None:
+        """Wait for something to happen, and tell what happened."""
+        try:
+            message = self._heard.get(timeout=LISTEN)
+            while True:
+                if message is not None:
+                    self.offer(whole)  # first: a listener may end the run
+                    self._hear(*message)
+                message = self._heard.get_nowait()
+        except queue.Empty:
+            return
+
+    def _hear(self, number: int, at: int) -> None:
+        for sent in self._waiting:
+            if sent.part.last == number:
+                self._tell(sent, at)
+
+    def _tell(self, sent: _Sent[A], at: int) -> None:
+        """Tell the listener of blocks up to a position, each once, however often it was done."""
+        for block in self._task.blocks(Span(sent.told, at)) if at > sent.told else ():
+            self._listener(self._task.counts(block))
+        sent.told = max(sent.told, at)
+
+    def offer(self, whole: Whole[A], *, now: bool = False) -> None:
+        """Offer what is merged so far, again: it may be due by now, or the run told to stop."""
+        if self._keeper is not None and whole.value is not None:
+            self._keeper.offer(0, whole.last, self._spans[whole.last].stop, whole.value, now=now)
+
+    # -- what goes wrong
+
+    def _raise_errors(self) -> None:
+        """Raise what went wrong with a span, the first by position, or with the cluster."""
+        if self._client.status != "running":
+            raise self._lost()
+        with self._explained():
+            for sent in self._waiting:
+                if sent.future is not None and sent.status in ("error", "cancelled"):
+                    sent.future.result()
+            someone = bool(self._crew.present())
+        now = time.monotonic()
+        self._seen = now if someone else self._seen
+        if now - self._seen > self._patience:
+            alone = format_seconds(now - self._seen)
+            message = f"no worker has been there for {alone}; start some, and give the same command again."
+            raise ClusterLostError(message)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Put what dask raises into one line that says what to do."""
+        try:
+            yield
+        except KilledWorker as error:
+            raise ClusterError(
+                f"{error.allowed_failures + 1} workers died over the same span, the last {error.last_worker.address}; "
+                "mostly that is for want of memory: give workers more (--worker-memory), or the fit less (--memory)."
+            ) from None
+        except (asyncio.CancelledError, CancelledError) as error:
+            raise self._lost() from error
+        except OSError as error:
+            if self._client.status == "running":
+                raise
+            raise self._lost() from error
+
+    def _lost(self) -> ClusterLostError:
+        return ClusterLostError(
+            "the connection to the cluster's scheduler was lost; when it is there again, give the same command again."
+        )

@@ -1,0 +1,107 @@
+"""Clusters, started or found: processes of this machine, a scheduler by its address, or any class by its name."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from distributed import Client, LocalCluster
+
+from .. import machine
+from ..errors import ClusterError, RequestError, first_line
+from ..events import Listener, Warned, silent
+from ..units import format_seconds
+from .cluster import DaskExecutor
+from .cluster_options import Wanted
+from .workers import limit_around
+
+REACH = 30.0  # seconds to reach a scheduler
+
+
+@contextmanager
+def connected(wanted: Wanted, budget: int | None = None, *, listener: Listener = silent) -> Iterator[DaskExecutor]:
+    """Start or find a cluster, and wait for its first worker; what was started is stopped afterwards.
+
+    Parameters
+    ----------
+    wanted : Wanted
+        Which.
+    budget : int, optional
+        Bytes that a plan may use of each worker; of processes of this machine, half of its memory together by default.
+    listener : callable
+        Told what is waited for.
+
+    Raises
+    ------
+    ClusterError
+        If there is none, or no worker within the time for that.
+    RequestError
+        If a class cannot be imported, or does not take its options.
+    """
+    with ExitStack() as stack:
+        found, name = _made(wanted, budget, stack), wanted.address or wanted.cluster or "a local cluster"
+        try:
+            client = stack.enter_context(Client(found, timeout=min(wanted.waits, REACH), set_as_default=False))
+        except (OSError, ValueError) as error:
+            problem = f"cannot reach {name}: {first_line(error)}"
+            raise ClusterError(f"{problem}; check the address, and that it runs.") from None
+        yield joined(client, name, wanted, listener=listener)
+
+
+def joined(client: Client, name: str, wanted: Wanted, *, listener: Listener = silent) -> DaskExecutor:
+    """Wait for the first worker of a cluster that a client is connected to; see `connected`."""
+    first = 1 if wanted.address or wanted.cluster else wanted.workers or 1
+    if wanted.cluster:
+        listener(Warned(f"waiting up to {format_seconds(wanted.waits)} for the first worker of {name}."))
+    try:
+        client.wait_for_workers(first, timeout=wanted.waits)
+    except TimeoutError:
+        problem = f"{name} had no worker within {format_seconds(wanted.waits)}"
+        raise ClusterError(f"{problem}; start workers, or wait longer (execution.wait).") from None
+    return DaskExecutor(client, workers=wanted.workers, patience=wanted.waits)
+
+
+def _made(wanted: Wanted, budget: int | None, stack: ExitStack) -> Any:
+    """What a client connects to."""
+    if wanted.address:
+        return wanted.address
+    if wanted.cluster is None:
+        return stack.enter_context(_local(wanted, budget))
+    cluster = stack.enter_context(_called(wanted.cluster, wanted.options))
+    if wanted.workers:
+        cluster.scale(wanted.workers)
+    return cluster
+
+
+def _local(wanted: Wanted, budget: int | None) -> LocalCluster:
+    workers = wanted.workers or machine.cores()
+    limit = wanted.memory or limit_around(budget or machine.memory_limit()[0] // 2 // workers)
+    return LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,
+        processes=True,
+        memory_limit=limit,
+        dashboard_address="127.0.0.1:0",  # of any port: one that is taken is warned of
+        preload=["streampca.execution.worker"],
+        silence_logs=logging.ERROR,  # warnings are of what is handled here: spans that are cancelled, workers that die
+    )
+
+
+def _called(name: str, options: Mapping[str, Any]) -> Any:
+    """Make what a class of a dotted name makes."""
+    module, _, kind = name.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), kind)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise RequestError(
+            f"cluster {name!r} cannot be imported ({first_line(error)}); install its package, or correct the name, "
+            "such as dask_jobqueue.SLURMCluster."
+        ) from None
+    try:
+        return found(**options)
+    except (TypeError, ValueError) as error:
+        problem = f"cluster {name} refuses its options: {first_line(error)}"
+        raise RequestError(f"{problem}; correct execution.options.") from None

@@ -1,0 +1,142 @@
+"""One span after another, or what was kept of them: what every executor does with a task, wherever it runs."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Generic
+
+from ..events import Listener, Resumed
+from ..planning.blocks import Span
+from .task import A, Keeper, Task
+
+
+@dataclass
+class Part(Generic[A]):
+    """An accumulator of the spans from `first` up to `last`, and of that one up to `at`."""
+
+    first: int
+    last: int
+    at: int
+    accumulator: A
+
+
+class Whole(Generic[A]):
+    """What spans add up to so far, from the first on; what was merged is offered to be kept.
+
+    Parameters
+    ----------
+    merge : callable
+        ``merge(left, right)`` absorbs the right into the left in place.
+    keeper : Keeper or None
+        Offered the sum.
+
+    Attributes
+    ----------
+    value : accumulator or None
+        The sum so far.
+    last : int
+        The last span that is in it; -1 where none is.
+    """
+
+    def __init__(self, merge: Callable[[A, A], None], keeper: Keeper | None) -> None:
+        self.value: A | None = None
+        self.last = -1
+        self._merge, self._keeper = merge, keeper
+
+    def add(self, part: Part[A], done: A) -> None:
+        """Add the next part, which is done."""
+        self.last = part.last
+        if self.value is None:
+            self.value = done
+            return
+        self._merge(self.value, done)
+        if self._keeper is not None:
+            self._keeper.offer(0, part.last, part.at, self.value)
+
+
+def parts_of(task: Task[A], spans: Sequence[Span], keeper: Keeper | None, listener: Listener) -> Iterator[Part[A]]:
+    """Yield what is to be folded, in order, each a span from its beginning or from where it was kept.
+
+    The listener is told what need not be done again.
+    """
+    first = 0
+    while first < len(spans):
+        saved = keeper.saved(first) if keeper else None
+        if saved is None:
+            part = Part(first, first, spans[first].start, task.start())
+        else:
+            part = Part(first, saved.last, saved.at, task.restore(saved.state))
+            _tell_kept(task, [*spans[first : saved.last], Span(spans[saved.last].start, saved.at)], listener)
+        del saved  # what the accumulator did not take over of it
+        yield part
+        first = part.last + 1
+
+
+def _tell_kept(task: Task[A], kept: Sequence[Span], listener: Listener) -> None:
+    counts = [task.counts(block) for span in kept for block in task.blocks(span)]
+    listener(Resumed(sum(count.samples for count in counts), sum(count.bytes for count in counts)))
+
+
+def fold_part(
+    task: Task[A],
+    part: Part[A],
+    spans: Sequence[Span],
+    *,
+    ahead: int,
+    listener: Listener,
+    keeper: Keeper | None,
+    go_on: Callable[[], None] | None = None,
+) -> A:
+    """Absorb what is left of a part's last span; see `Executor.fold`.
+
+    Parameters
+    ----------
+    task, spans, ahead, listener, keeper
+        See `Executor.fold`.
+    part : Part
+        Brought up to the end of its last span.
+    go_on : callable, optional
+        Called after every block; what it raises ends the work.
+    """
+    left = Span(part.at, spans[part.last].stop)
+    with closing(_fetched(task, left, ahead)) as blocks:
+        for block, fetched in blocks:
+            task.feed(part.accumulator, block, fetched)
+            del fetched  # before the next is taken
+            part.at = block.stop
+            _offer(part, keeper)
+            listener(task.counts(block))
+            if go_on is not None:
+                go_on()
+    _offer(part, keeper)  # told to stop meanwhile, it would do so after the next pass only
+    return part.accumulator
+
+
+def _offer(part: Part[A], keeper: Keeper | None) -> None:
+    if keeper is not None:
+        keeper.offer(part.first, part.last, part.at, part.accumulator)
+
+
+def _fetched(task: Task[A], span: Span, ahead: int) -> Generator[tuple[Span, Any]]:
+    """Blocks of a span and what was read for them, the next being read while one is worked on."""
+    if not ahead:
+        for block in task.blocks(span):
+            yield block, task.fetch(block)
+        return
+    with ThreadPoolExecutor(1) as reader:
+        waiting: deque[tuple[Span, Future[Any]]] = deque()
+        for block in task.blocks(span):
+            waiting.append((block, reader.submit(task.fetch, block)))
+            if len(waiting) > ahead:
+                yield _taken(waiting)
+        while waiting:
+            yield _taken(waiting)
+
+
+def _taken(waiting: deque[tuple[Span, Future[Any]]]) -> tuple[Span, Any]:
+    block, future = waiting.popleft()
+    return block, future.result()

@@ -1,0 +1,70 @@
+"""Stopping a run when it is asked to: at the end of a block, where what was done can be kept."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from ..errors import Stopped
+from ..events import BlockDone, Event, Listener, PassFinished, PassStarted
+
+SIGNALS = ("SIGINT", "SIGTERM", "SIGUSR1")  # a person, a system that takes its machine back, SLURM before a time limit
+
+
+class Switch:
+    """Asked to stop, it says so to whoever works block by block.
+
+    Attributes
+    ----------
+    asked : str or None
+        Who asked, e.g. ``"SIGTERM"``.
+    is_kept : bool
+        Whether the pass that goes on has a keeper, which ends it once it has saved what was done.
+    """
+
+    def __init__(self) -> None:
+        self.asked: str | None = None
+        self.is_kept = False
+        self._passing = False
+
+    def watched(self, listener: Listener) -> Listener:
+        """A listener that ends the work at the next block, where nobody keeps it who would."""
+
+        def told(event: Event) -> None:
+            listener(event)
+            if isinstance(event, PassStarted | PassFinished):
+                self._passing = isinstance(event, PassStarted)
+                self.is_kept = self.is_kept and self._passing
+            if isinstance(event, BlockDone | PassFinished) and self.asked and not self.is_kept:
+                raise Stopped(f"stopped by {self.asked}.")
+
+        return told
+
+    def turn(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal: the first waits for the block being worked on, if there is one; another does not.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            If there is nothing to wait for.
+        """
+        again, self.asked = self.asked is not None, signal.Signals(number).name
+        if again or not self._passing:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def stopping_on_signals(switch: Switch) -> Iterator[None]:
+    """Turn a switch on SIGINT, SIGTERM and SIGUSR1 while the block lasts; signals that are ignored stay so."""
+    numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        for number, handler in before.items():
+            if handler is not signal.SIG_IGN:
+                signal.signal(number, switch.turn)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,133 @@
+"""What a task is, what an executor does with it, and who keeps what was done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy.typing as npt
+
+from ..events import BlockDone, Listener
+from ..planning.blocks import Span
+
+
+class Stateful(Protocol):
+    """What can be kept: an accumulator."""
+
+    def state(self, *, copy: bool = True) -> dict[str, npt.NDArray[Any]]:
+        """Everything as plain arrays; without `copy` perhaps those that are worked on."""
+
+
+A = TypeVar("A", bound=Stateful)
+
+
+class Task(Protocol[A]):
+    """Work over a span (of samples, of features, of steps), cut into blocks. Picklable: it holds no data."""
+
+    def start(self) -> A:
+        """Return a new, empty accumulator."""
+
+    def restore(self, state: dict[str, npt.NDArray[Any]]) -> A:
+        """Return the accumulator whose state this is."""
+
+    def blocks(self, span: Span) -> Iterable[Span]:
+        """Cut a span into the blocks that are in memory one at a time, in order; what is left of a span into the same.
+
+        A block is named by where it starts and stops, nothing else.
+        """
+
+    def counts(self, block: Span) -> BlockDone:
+        """How many samples a block is, and how many bytes are read for it."""
+
+    def fetch(self, block: Span) -> Any:
+        """Read a block; perhaps in another thread, while the block before it is absorbed."""
+
+    def feed(self, accumulator: A, block: Span, fetched: Any) -> None:
+        """Absorb a block."""
+
+
+class Saved(NamedTuple):
+    """A saved accumulator: it covers whole spans up to `last`, and that one up to `at`."""
+
+    last: int
+    at: int
+    state: dict[str, npt.NDArray[Any]]
+
+
+class Keeper(Protocol):
+    """Keeps what a fold has done so far, and gives it back when the fold is done again."""
+
+    def saved(self, first: int) -> Saved | None:
+        """Return what was kept of the spans from `first` on, if anything was."""
+
+    def offer(self, first: int, last: int, at: int, accumulator: Stateful, *, now: bool = False) -> None:
+        """Keep an accumulator of the spans from `first` up to `last`, and of that one up to `at`; or let it pass.
+
+        Called after each block, by several threads perhaps. What it raises ends the fold. It is not let pass where it
+        must be kept `now`: the fold has failed.
+        """
+
+
+class Executor(Protocol):
+    """Runs a task over spans and merges the partials from left to right.
+
+    Attributes
+    ----------
+    workers : int
+        Processes that a plan is made for.
+    memory, cores : int or None
+        Bytes that a plan may use of each, and cores it has, where that is not what this process has.
+    """
+
+    @property
+    def workers(self) -> int: ...  # noqa: D102
+
+    @property
+    def memory(self) -> int | None: ...  # noqa: D102
+
+    @property
+    def cores(self) -> int | None: ...  # noqa: D102
+
+    def check(self, read: Callable[[], object], memory: int, listener: Listener) -> None:
+        """Refuse workers that cannot do the work, before it begins.
+
+        Parameters
+        ----------
+        read : callable
+            Reads some of the data; picklable.
+        memory : int
+            Bytes that the plan needs of each.
+        listener : callable
+            Warned of workers that come later and are left out.
+        """
+
+    def fold(
+        self,
+        task: Task[A],
+        spans: Sequence[Span],
+        merge: Callable[[A, A], None],
+        *,
+        lanes: int = 1,
+        ahead: int = 0,
+        listener: Listener,
+        keeper: Keeper | None = None,
+    ) -> A:
+        """Fold every span and merge.
+
+        Parameters
+        ----------
+        task : Task
+            What to do.
+        spans : sequence of Span
+            Where, in order; a field of the plan, as are lanes and ahead.
+        merge : callable
+            ``merge(left, right)`` absorbs the right partial into the left in place.
+        lanes : int, default=1
+            Spans that a process works on at the same time, each with its share of BLAS's threads.
+        ahead : int, default=0
+            Blocks of each read ahead, 0 or 1.
+        listener : callable
+            Told of every block done, one call at a time.
+        keeper : Keeper, optional
+            Offered what is done after every block, and asked for it first.
+        """

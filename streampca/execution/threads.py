@@ -1,0 +1,60 @@
+"""Several pieces of work at a time, results in order: threads of our own, each with its share of BLAS's.
+
+Between BLAS calls of many threads one thread prepares the next piece while the others wait, spinning; with a piece a
+lane all cores are busy. Results come in the order of their items, so what is made of them does not depend on timing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+from threadpoolctl import ThreadpoolController
+
+from .. import machine
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+MOST_LANES = 4  # each takes memory of its own; beyond, BLAS's threads share a lane
+
+
+def lane_count(cores: int) -> int:
+    """Lanes that keep so many cores busy."""
+    return min(cores, MOST_LANES)
+
+
+@contextmanager
+def sharing_blas(count: int) -> Iterator[None]:
+    """Leave each of several lanes its share of BLAS's threads; a lone one has them all."""
+    if count < 2:
+        yield
+        return
+    with ThreadpoolController().limit(limits=max(1, machine.cores() // count), user_api="blas"):
+        yield
+
+
+def in_lanes(function: Callable[[Item], Result], items: Iterable[Item], count: int) -> Iterator[Result]:
+    """Call a function for every item, `count` at a time, and yield the results in order.
+
+    An item is taken when a lane is free for it and what was yielded before has been dealt with, so that items may
+    depend on results that lie `count` back. The first error, in order, is raised.
+    """
+    if count < 2:
+        yield from map(function, items)
+        return
+    left, pending = iter(items), deque[Future[Result]]()
+    with sharing_blas(count), ThreadPoolExecutor(count) as pool:
+        try:
+            while True:
+                while len(pending) < count and (item := next(left, None)) is not None:
+                    pending.append(pool.submit(function, item))
+                if not pending:
+                    return
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()

@@ -1,0 +1,109 @@
+"""What a cluster's worker does: folds a span within the threads it was given, and tells how far it is."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy.typing as npt
+from distributed import Worker, get_worker
+from threadpoolctl import ThreadpoolController
+
+from ..errors import first_line
+from ..events import silent
+from ..machine import hand_back, keeping_to
+from ..planning.blocks import Span
+from .fold import Part, fold_part
+from .packing import Packed, unpacked
+
+State = dict[str, npt.NDArray[Any]]
+
+TELL = 0.2  # seconds between messages of a span
+
+_ALONE = threading.Lock()  # after another worker died, this one may be given its span besides; memory is for one
+
+
+class _UnwantedError(Exception):
+    """Nobody waits for this span any more."""
+
+
+def dask_setup(worker: Worker) -> None:
+    """Leave Ctrl-C to the process that started this one; dask calls it in workers that preload this module."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def given(value: Packed) -> Packed:
+    """Return what was sent: a task that makes it again when the worker that holds it dies."""
+    return value
+
+
+def fold_span(work: Packed, kept: Packed | None, span: tuple[int, int], ahead: int, address: tuple[str, int]) -> State:
+    """Fold a span, or the rest of one, and return the state of its accumulator.
+
+    Parameters
+    ----------
+    work : Packed
+        The task.
+    kept : Packed or None
+        State of the accumulator so far.
+    span : (int, int)
+        Where it starts and stops.
+    ahead : int
+        Blocks read ahead.
+    address : (str, int)
+        Topic and number under which progress is told, as (number, position).
+    """
+    worker = get_worker()
+    threads, left = worker.state.nthreads, Span(*span)
+    with _ALONE, keeping_to(threads), ThreadpoolController().limit(limits=threads, user_api="blas"):
+        task = unpacked(work)
+        part = Part(0, 0, left.start, task.start() if kept is None else task.restore(_copied(unpacked(kept))))
+        try:
+            tell = _teller(worker, part, address)
+            fold_part(task, part, [left], ahead=ahead, listener=silent, keeper=None, go_on=tell)
+            return _given_away(part.accumulator.state(copy=False))
+        finally:
+            del part, task, tell
+            hand_back()
+
+
+def _copied(state: State) -> State:
+    """A state to be worked on, of one that dask holds and may give to others."""
+    return {name: array.copy(order="A") for name, array in state.items()}
+
+
+def _given_away(state: State) -> State:
+    """A state that whoever gets it may work on: the accumulator that it is a view of is used no more."""
+    for array in state.values():
+        array.flags.writeable = True
+    return state
+
+
+def _teller(worker: Worker, part: Part[Any], address: tuple[str, int]) -> Callable[[], None]:
+    """Called after every block: tells how far the span is, now and then, and ends it if nobody wants it."""
+    (topic, number), key = address, worker.get_current_task()
+    last = time.monotonic()
+
+    def tell() -> None:
+        nonlocal last
+        if time.monotonic() - last < TELL:
+            return
+        last = time.monotonic()
+        worker.log_event(topic, [number, part.at])
+        known = worker.state.tasks.get(key)
+        if known is None or known.state == "cancelled":
+            raise _UnwantedError
+
+    return tell
+
+
+def try_to_read(read: Packed) -> str:
+    """Read some of the data; return what is wrong, or nothing."""
+    try:
+        unpacked(read)()
+    except Exception as error:  # whatever it is, the one line that names the worker says it
+        return f"{type(error).__name__}: {first_line(error)}"
+    return ""

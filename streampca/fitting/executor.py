@@ -1,0 +1,93 @@
+"""Where a fit runs: in this process, or on a cluster that is started or found for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+from ..errors import ClusterError, OutputError, RequestError
+from ..events import Listener, silent
+from ..execution import Executor, LocalExecutor, Wanted
+from ..machine import keeping_to
+from ..planning.request import Request
+from ..storage.outputs import SCRATCH
+
+
+@contextmanager
+def executing(cluster: Any, budget: int | None = None, *, listener: Listener = silent) -> Iterator[Executor]:
+    """Have somebody run the tasks of a fit.
+
+    Parameters
+    ----------
+    cluster : None, int, str, Wanted, distributed.Client or a cluster of dask's
+        Nobody but this process; so many other processes of this machine; a scheduler's address; or a cluster that is
+        there already.
+    budget : int, optional
+        Bytes that a plan may use of each worker.
+    listener : callable
+        Told what is waited for.
+
+    Raises
+    ------
+    ClusterError, RequestError
+        If it cannot be reached, has no workers, or is none.
+    """
+    if cluster is None:
+        yield LocalExecutor()
+        return
+    try:
+        from ..execution.connect import connected, joined
+    except ImportError as error:
+        raise ClusterError(f"a cluster needs {error.name}; pip install 'streampca[cluster]'.") from None
+    if hasattr(cluster, "wait_for_workers") and hasattr(cluster, "submit"):
+        yield joined(cluster, "the cluster", Wanted(), listener=listener)
+        return
+    with connected(_wanted(cluster), budget, listener=listener) as executor:
+        yield executor
+
+
+def _wanted(cluster: Any) -> Wanted:
+    match getattr(cluster, "scheduler_address", cluster):
+        case Wanted() as wanted:
+            return wanted
+        case str(address):
+            return Wanted(address=address)
+        case int(workers) if workers >= 1 and not isinstance(workers, bool):
+            return Wanted(workers=workers)
+    raise RequestError(
+        f"cluster {cluster!r} is none; give a number of processes, a scheduler's address, or a distributed.Client."
+    )
+
+
+def suited(request: Request, executor: Executor, *, memory: int | None = None, workers: int | None = None) -> Request:
+    """What is asked of the planner, for those who run it; or as a fit was begun, with its memory and workers."""
+    return replace(
+        request,
+        memory=memory or request.memory or executor.memory,
+        workers=workers or max(request.workers, executor.workers),
+    )
+
+
+def as_of(executor: Executor) -> AbstractContextManager[None]:
+    """Plan for the cores of those who run it."""
+    return nullcontext() if executor.cores is None else keeping_to(executor.cores)
+
+
+def scratch_name(request: Request, place: str | None) -> str | None:
+    """What the name of a scratch copy begins with: beside the output, or in the folder that was given.
+
+    Raises
+    ------
+    OutputError
+        If that is no folder.
+    """
+    if request.scratch is None:
+        return None if place is None else place.rstrip("/") + SCRATCH
+    if not os.path.isdir(request.scratch):
+        raise OutputError(
+            f"scratch {request.scratch!r} is not a folder; make it, or give another by --scratch (scratch=)."
+        )
+    return os.path.join(request.scratch, f"streampca{SCRATCH}")

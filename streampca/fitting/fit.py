@@ -1,0 +1,299 @@
+"""The engine's story: open, plan, pick the method, run it, make the model."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from ..events import Finished, Listener, Planned, check_listener, logged, one_at_a_time, silent
+from ..execution import Executor, LocalExecutor
+from ..machine import PeakMeter, hand_back
+from ..models.compression import original_bytes
+from ..models.pca import PCAModel
+from ..models.store import ModelWriter, check_model_output, pca_arrays, pca_attributes
+from ..planning.blocks import Part, part_of
+from ..planning.request import Request
+from ..preprocessing import Preparation, Prepared
+from ..readers import Opening, check_apart, column_paths, open_collection, paths_of
+from ..readers.collection import State, encoded_states, fingerprint_of, sample_dims
+from ..readers.weights import total_of, weights_digest, weights_of
+from ..storage.components import ComponentSink
+from ..storage.disk import expanded
+from ..storage.locks import alone_in
+from ..storage.outputs import check_place
+from ..storage.resumable import Begun
+from .build_model import numbers_of, provenance_of
+from .checkpoints import Checkpointing, Saver, check_beside, identity_of
+from .executor import as_of, executing, scratch_name, suited
+from .methods import METHODS, Decomposition, Job
+from .plan import asked, check_options, narrowed, plan_collection, prepared
+
+Float64 = npt.NDArray[np.float64]
+
+
+def fit(
+    source: Any,
+    *,
+    n_components: int | float | str | None = 0.95,
+    method: str = "auto",
+    memory: int | str | None = None,
+    precision: str = "auto",
+    tol: float = 1e-4,
+    max_passes: int | None = None,
+    preparation: Preparation | None = None,
+    sample_weight: Any = None,
+    seed: int = 0,
+    output: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    scratch: str | os.PathLike[str] | None = None,
+    part: str | tuple[int, int] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    cluster: Any = None,
+    listener: Listener = logged,
+    **opening: Unpack[Opening],
+) -> PCAModel:
+    """Learn the principal components of a collection of images.
+
+    Parameters
+    ----------
+    source : path, glob, list of paths, array or Collection
+        See `open_collection`.
+    n_components : int, float, {"elbow", "mp", "mle"} or None, default=0.95
+        A number of components; a fraction of the variance, between 0 and 1; None for all; or a rule: up to the elbow
+        of the first 50 variances, above the Marchenko-Pastur edge (assumes white noise), or of the largest evidence
+        (Minka; needs n >= p).
+    method : {"auto", "covariance", "dual", "randomized"}, default="auto"
+        "auto" lets the plan choose: p x p, or n x n where there are more features than samples, both exact; or a few
+        passes with a block of vectors, where neither fits or few components are wanted of many.
+    memory : int or str, optional
+        Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
+    precision : {"auto", "single", "double"}, default="auto"
+        Of products; sums are always double. "auto" takes single for integers of up to 16 bits and float32, but for
+        small work (n p^2 of up to 2e9).
+    tol : float, default=1e-4
+        Residual of a component, relative to its variance, at which method "randomized" stops, once every component
+        that is wanted is there; between 0 and 1. Exact methods take no notice of it.
+    max_passes : int, optional
+        Most passes of method "randomized" over the collection; by default as many as `tol` takes, up to 30. 1 is a
+        sketch. Where it ends before `tol` is met a warning says which bound was reached, and `error_bound` holds, but
+        of the distance to some true variance: that of the same rank is certain for the leading components only. A
+        product with a block of vectors counts as a pass even where all samples are in memory and are read once.
+    preparation : Preparation, optional
+        Done to every sample first, and kept in the model.
+    sample_weight : array, path or str, optional
+        How often each sample counts, n numbers of at least 0: a sample of weight 2 counts as if it were there twice.
+        Anything `open_column` takes.
+    seed : int, default=0
+        Of everything random: the probes that bound the error, and what method "randomized" starts from.
+    output : path, optional
+        Folder to write the model to. Components larger than the budget are written there as they are made, and stay
+        on disk; without an output they are refused.
+    overwrite : bool, default=False
+        Replace a model that is there already.
+    scratch : path, optional
+        Folder for a copy of the collection, in the order in which it is analysed, where the plan finds that faster
+        than decoding it several times; beside `output` by default. It is removed afterwards.
+    part : str or (int, int), optional
+        ``"3/16"`` or (3, 16): the third of 16 nearly equal runs of samples only. The model keeps what `merge` makes
+        the model of all of them of, as it would be without parts; only method "covariance" can. Weights and
+        preparation are those of the whole collection.
+    checkpoint : path, optional
+        Folder to save the fit in as it goes. When the process dies, the same call goes on from there and gives the
+        same model; the folder is removed when it is complete.
+    cluster : int, str or distributed.Client, optional
+        Who shares the work: so many processes of this machine, or the workers of a dask cluster, by its scheduler's
+        address or through a client. `memory` is then that of each. (A script that asks for processes needs
+        ``if __name__ == "__main__":``, as with `multiprocessing`.)
+    listener : callable, optional
+        Told what happens (`streampca.events`); by default warnings are logged.
+    **opening
+        ``key``, ``sample_axes``, ``select``, ``on_bad_file`` ...: see `open_collection`.
+
+    Returns
+    -------
+    PCAModel
+        With error bounds. The peak memory measured is in ``provenance["peak_bytes"]``.
+
+    Raises
+    ------
+    SourceError
+        If the source cannot be read; as a ChangedError, if it changed since it was opened.
+    DataError
+        If it has one sample only, NaN or infinity, or no variance.
+    RequestError
+        If an option is wrong for this collection, or `output` is what is read, holds it or lies in it.
+    BudgetError
+        If what was asked does not fit the budget; before any data is read.
+    ClusterError
+        If there is no cluster, its workers lack a package, memory or the data, or it is lost.
+    OutputError
+        If `output` exists (and `overwrite` is false) or cannot be written, or there is no room for a scratch copy.
+    """
+    more: dict[str, Any] = {"tol": tol, "max_passes": max_passes, "scratch": scratch, "seed": seed}
+    check_listener(listener)
+    request = asked(n_components, method, memory, precision, output=output is not None, **more)
+    check_options(opening)
+    place = None if output is None else Place(expanded(output), overwrite)
+    if place is not None:
+        check_apart([place.path], [*paths_of(source), *column_paths(opening.get("labels"), sample_weight)])
+    raw = narrowed(open_collection(source, listener=listener, **opening), preparation)
+    weights = weights_of(sample_weight, raw)
+    collection, wanted = prepared(raw, preparation, listener), part_of(part)
+    how: dict[str, Any] = {"weights": weights, "place": place, "part": wanted, "listener": listener}
+    if checkpoint is not None:
+        how["checkpoint"] = Checkpointing(os.fspath(checkpoint))
+    with executing(cluster, request.memory, listener=listener) as executor:
+        return fit_collection(collection, request, executor=executor, **how)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a model is to be written.
+
+    Attributes
+    ----------
+    path : str
+        The folder to make.
+    overwrite : bool
+        Whether a model that is there is replaced.
+
+    Raises
+    ------
+    OutputError
+        If something is there already, or nothing can be written there.
+    """
+
+    path: str
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        check_model_output(self.path, overwrite=self.overwrite)
+        check_place(self.path)
+
+
+def fit_collection(
+    collection: Prepared,
+    request: Request,
+    *,
+    weights: Float64 | None = None,
+    place: Place | None = None,
+    part: Part | None = None,
+    executor: Executor | None = None,
+    checkpoint: Checkpointing | None = None,
+    listener: Listener = silent,
+) -> PCAModel:
+    """Plan and run a request on an opened collection, and write the model where there is a place for it; see `fit`."""
+    how: dict[str, Any] = {"weights": weights, "place": place, "part": part, "listener": one_at_a_time(listener)}
+    if checkpoint is not None:
+        check_beside(checkpoint.folder, None if place is None else place.path)
+    with alone_in(None if checkpoint is None else checkpoint.folder):
+        return _fitted(collection, request, runner=executor or LocalExecutor(), checkpoint=checkpoint, **how)
+
+
+def _fitted(
+    collection: Prepared,
+    request: Request,
+    *,
+    weights: Float64 | None,
+    place: Place | None,
+    part: Part | None,
+    runner: Executor,
+    checkpoint: Checkpointing | None,
+    listener: Listener,
+) -> PCAModel:
+    """See `fit_collection`."""
+    began, states = time.perf_counter(), collection.states()
+    saver = None
+    if checkpoint is not None:
+        identity = identity_of(collection, request, weights_digest(weights), part, states)
+        saver = Saver(checkpoint, identity, anew=place is not None and place.overwrite, listener=listener)
+    before = {} if saver is None else {"memory": saver.memory, "workers": saver.workers}
+    with as_of(runner):
+        chosen = plan_collection(
+            collection, suited(request, runner, **before), total_weight=total_of(weights), part=part
+        )
+    runner.check(partial(collection.read, slice(0, 1)), chosen.bill.total, listener)
+    scratch = scratch_name(request, None if place is None else place.path)
+    listener(Planned(chosen))
+    if saver is not None:
+        saver.begin(chosen, request.scratch)
+        scratch = saver.scratch
+    meter = PeakMeter()
+    keep = None if saver is None else saver.stage
+    how: dict[str, Any] = {"weights": weights, "listener": listener, "keep": keep, "scratch": scratch}
+    job = Job(collection, chosen, runner, states=states, **how)
+
+    def about(found: Decomposition) -> dict[str, Any]:
+        seconds = time.perf_counter() - began
+        return provenance_of(
+            _data(collection, states, weights, part), chosen, found, seconds=seconds, peak=meter.peak()
+        )
+
+    with nullcontext() if saver is None else saver.running():
+        if chosen.stored and place is not None:
+            model = _written(collection, job, place, about)
+        else:
+            found = METHODS[chosen.method](job)
+            model = _model(collection, found, about(found), found.components)
+            if place is not None:
+                # Of what the passes freed 27 MiB of 80 were kept by the C library, beside the buffers of writing.
+                hand_back()
+                model.save(place.path, overwrite=place.overwrite)
+    listener(Finished("fit", time.perf_counter() - began))
+    return model
+
+
+def _written(
+    collection: Prepared, job: Job, place: Place, about: Callable[[Decomposition], dict[str, Any]]
+) -> PCAModel:
+    """A model whose components are written as they are made, and stay on disk; perhaps when the fit breaks off, too."""
+    with ModelWriter(place.path, overwrite=place.overwrite, keeps=job.keep is not None) as writer:
+        like: dict[str, Any] = {"dims": sample_dims(collection), "mask": collection.mask}
+
+        def sink(count: int, dtype: np.dtype[Any], begun: Begun | None) -> ComponentSink:
+            return writer.components((count, *collection.sample_shape), dtype=dtype, begun=begun, **like)
+
+        found = METHODS[job.plan.method](replace(job, sink=sink))
+        model = _model(collection, found, about(found), writer.stored())
+        writer.finish(pca_arrays(model), pca_attributes(model))
+    return model
+
+
+def _model(collection: Prepared, found: Decomposition, provenance: dict[str, Any], components: Any) -> PCAModel:
+    dims = sample_dims(collection)
+    return PCAModel(
+        **numbers_of(found, collection.sample_shape, collection.mask, components),
+        sample_dims=dims,
+        coordinates={name: values for name, values in collection.coordinates.items() if name in dims},
+        raw_shape=collection.raw.sample_shape,
+        raw_kind=collection.raw.dtype.kind,
+        mask=collection.mask,
+        preparation=collection.preparation,
+        provenance=provenance,
+    )
+
+
+def _data(collection: Prepared, states: Sequence[State], weights: Float64 | None, part: Part | None) -> dict[str, Any]:
+    """What a model's provenance says of the data."""
+    units = collection.raw.attributes.get("units")
+    data = {
+        "source": collection.source,
+        "fingerprint": fingerprint_of(collection, states),
+        "states": encoded_states(states),
+        "dtype": collection.raw.dtype.str,
+        "nbytes": original_bytes(collection.raw),
+        "units": units if isinstance(units, str) else None,
+        "opened": None if collection.raw.opened is None else collection.raw.opened.to_json(),
+        "skipped": [list(item) for item in collection.skipped],
+        "reading": collection.raw.reading,
+        "sample_weight": weights_digest(weights),
+    }
+    return data if part is None else {**data, "part": list(part), "n_samples": collection.n_samples}

@@ -1,0 +1,368 @@
+"""`merge`: the model of a whole, of what models of its parts keep, without reading a sample again.
+
+The parts are those of one collection, fitted apart (``fit(..., part="3/16")``), or whole collections, as where samples
+came later. Scatter matrices are added in order, two in memory at a time, and solved for what was asked of the parts.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from ..accumulators import Scatter
+from ..errors import ModelError, OutputError, RequestError
+from ..events import BlockDone, Finished, Listener, PassFinished, PassStarted, Planned, check_listener, logged
+from ..machine import PeakMeter, hand_back
+from ..models.pca import PCAModel, load_model
+from ..models.store import check_model_output, read_statistic
+from ..planning import Plan, merge_plan
+from ..planning.blocks import Part
+from ..planning.request import HOW, STOPPING, Problem, Request
+from ..readers import check_apart, fitted_reading
+from ..readers.collection import Coordinate, digest
+from ..readers.coordinates import CHECK, CommonGrid, Grid, is_checked
+from ..storage.disk import expanded
+from ..storage.outputs import check_place
+from ..units import parse_bytes
+from .build_model import numbers_of, provenance_of
+from .methods import check_variance, decompose
+
+PathLike = str | os.PathLike[str]
+
+KIND = "kind of fingerprint"  # 1 of versions that kept no states of the data, 2 of a digest of these
+
+
+def merge(
+    parts: PathLike | Iterable[PathLike | PCAModel],
+    output: PathLike | None = None,
+    *,
+    memory: int | str | None = None,
+    overwrite: bool = False,
+    coordinates: str = CHECK,
+    listener: Listener = logged,
+) -> PCAModel:
+    """Make one model of the parts of a collection, as if it had been fitted whole; or of several collections.
+
+    Parameters
+    ----------
+    parts : path, glob or sequence of these and PCAModels
+        All parts of a collection, each fitted with ``part=``, in any order; or models of whole collections that keep
+        their statistic.
+    output : path, optional
+        Folder to write the model to.
+    memory : int or str, optional
+        Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
+    overwrite : bool, default=False
+        Replace a model that is there already.
+    coordinates : {"check", "ignore"}
+        Whether models must be of the same coordinates in the same order, or pixels correspond by place; see
+        `open_collection`. Models without coordinates are taken by place.
+    listener : callable, optional
+        Told what happens (`streampca.events`); by default warnings are logged.
+
+    Returns
+    -------
+    PCAModel
+        With its own statistic, so that it can be merged again. Of whole numbers whose products are exact it has the
+        bits of a fit of the whole; else it agrees to rounding.
+
+    Raises
+    ------
+    ModelError
+        If a part is missing, given twice, damaged, or was fitted to something else than the others, or to samples with
+        other coordinates.
+    BudgetError
+        If two scatter matrices, or one and the solver, do not fit the budget.
+    OutputError
+        If `output` exists (and `overwrite` is false) or cannot be written.
+
+    Notes
+    -----
+    Reads 4 to 8 p^2 bytes a part. Memory: 16 p^2 bytes, and what the solver takes.
+    """
+    check_listener(listener)
+    began, checked = time.perf_counter(), is_checked(coordinates)
+    path, given = None if output is None else expanded(output), _given(parts)
+    if path is not None:
+        _check_output(path, given, overwrite=overwrite)
+    pieces = _ordered([_Piece.of(item, number) for number, item in enumerate(given, 1)])
+    along = _common_coordinates(pieces, checked=checked)
+    data, problem, request = _whole(pieces)
+    budget = None if memory is None else parse_bytes(memory)
+    plan = merge_plan(problem, replace(request, memory=budget, output=path is not None, scratch=None))
+    plan = replace(plan, precision=pieces[0].alike["precision"])
+    listener(Planned(plan))
+    meter = PeakMeter()
+    scatter = _added(pieces, plan, listener)
+    check_variance(scatter.trace, data["source"], plan)
+    found = decompose(scatter, plan, listener)
+    first = pieces[0].load()
+    provenance = provenance_of(data, plan, found, seconds=time.perf_counter() - began, peak=meter.peak())
+    numbers = numbers_of(found, first.sample_shape, first.mask, found.components)
+    model = replace(first, **numbers, coordinates=along, provenance=provenance, name="the model")
+    if path is not None:
+        model.save(path, overwrite=overwrite)
+    listener(Finished("merge", time.perf_counter() - began))
+    return model
+
+
+def _given(parts: PathLike | Iterable[PathLike | PCAModel]) -> list[str | PCAModel]:
+    """Models and paths, one by one: a glob stands for what it matches."""
+    given: list[str | PCAModel] = []
+    for part in [parts] if isinstance(parts, (str, os.PathLike)) or not isinstance(parts, Iterable) else parts:
+        if not isinstance(part, (str, os.PathLike, PCAModel)):
+            raise RequestError(
+                f"a {type(part).__name__} is not a model; merge takes models and the folders they were saved to. "
+                "Fit each collection with method='covariance' first."
+            )
+        path = part if isinstance(part, PCAModel) else expanded(part)
+        if isinstance(path, PCAModel) or os.path.lexists(path) or not glob.has_magic(path):
+            given.append(path)
+            continue
+        found = sorted(glob.glob(path))
+        if not found:
+            raise ModelError(f"{path} matches no model; give the folders that 'streampca fit --part' wrote.")
+        given += found
+    return given
+
+
+def _check_output(path: str, given: Sequence[str | PCAModel], *, overwrite: bool) -> None:
+    if any(isinstance(part, str) and os.path.realpath(part) == os.path.realpath(path) for part in given):
+        raise OutputError(f"{path} is one of the models to merge; choose another output.")
+    check_model_output(path, overwrite=overwrite)
+    check_place(path)
+    check_apart([path], [part if isinstance(part, str) else part.name for part in given])
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A model to merge, known by what must agree; its arrays are loaded when their turn comes.
+
+    Attributes
+    ----------
+    name : str
+        What to call it.
+    source : str or PCAModel
+        Where it is.
+    part : Part or None
+        Of a collection; None for a whole one.
+    about : mapping
+        Its provenance.
+    alike : mapping
+        What it shares with the others, by name.
+    data : mapping
+        What tells the data it is of from others.
+    grid : Grid
+        Of its prepared samples.
+    """
+
+    name: str
+    source: str | PCAModel
+    part: Part | None
+    about: Mapping[str, Any]
+    alike: Mapping[str, Any]
+    data: Mapping[str, Any]
+    grid: Grid
+
+    @classmethod
+    def of(cls, source: str | PCAModel, number: int) -> _Piece:
+        model = _loaded(source)
+        name = model.name if isinstance(source, str) else f"model {number}"
+        about = model.provenance
+        if (about.get("plan") or {}).get("method") != "covariance":
+            raise ModelError(
+                f"{name} keeps no statistic that could be merged; fit it again with --method covariance "
+                "(method='covariance')."
+            )
+        part = Part(*about["part"]) if "part" in about else None
+        data = {key: about.get(key) for key in ("source", "fingerprint", "sample_weight")}
+        alike, kind = _alike(model), 1 + ("states" in about)
+        if part is not None:
+            alike |= {"parts": part.of, "n_samples": about["n_samples"], KIND: kind, **data}
+        data |= {"n_samples": model.n_samples, "mean": _digest(model.mean), KIND: kind}
+        return cls(name, source, part, about, alike, data, Grid(model.sample_dims, model.coordinates))
+
+    def load(self) -> PCAModel:
+        """The model, its components on disk."""
+        return _loaded(self.source)
+
+    def scatter(self) -> Scatter:
+        """The statistic it keeps, checked against the model.
+
+        Raises
+        ------
+        ModelError
+            If there is none, or it is damaged.
+        """
+        model = self.load()
+        scatter = model.statistic if isinstance(self.source, PCAModel) else read_statistic(self.source)
+        if not isinstance(scatter, Scatter):
+            raise ModelError(f"{self.name} keeps no statistic to merge; save it again with keep_state=True.")
+        weight = model.n_samples if model.total_weight is None else model.total_weight
+        expected = model.n_features, model.n_samples, weight, self.alike["seed"], self.alike["precision"]
+        found = scatter.n_features, scatter.n_samples, scatter.weight, scatter.seed, scatter.precision
+        sums = (scatter.upper, scatter.mean, scatter.probe_products)
+        if found != expected or not all(np.isfinite(np.sum(values)) for values in (*sums, scatter.trace)):
+            raise ModelError(f"{self.name} is damaged: the statistic it keeps is not of its samples. Fit it again.")
+        return scatter
+
+
+def _loaded(source: str | PCAModel) -> PCAModel:
+    return source if isinstance(source, PCAModel) else load_model(source, memory="1B")
+
+
+def _alike(model: PCAModel) -> dict[str, Any]:
+    """What models to be merged must share, by name: what was asked, what was done to samples, what these are."""
+    plan, own = model.provenance["plan"], model.preparation
+    asked = {key: value for key, value in plan["request"].items() if key not in HOW | STOPPING | {"method"}}
+    return {
+        "sample shape": model.raw_shape,
+        "values of kind": model.raw_kind,
+        **own.to_json(),
+        "mask": _digest(model.mask),
+        "scale": own.scale if isinstance(own.scale, float) else _digest(own.scale),
+        **asked,
+        "precision": plan["precision"],
+    }
+
+
+def _digest(array: Any) -> str | None:
+    return None if array is None else digest(np.asarray(array).tobytes())
+
+
+def _ordered(pieces: list[_Piece]) -> list[_Piece]:
+    """The pieces in the order in which they are added, if they go together.
+
+    Raises
+    ------
+    ModelError
+        If not: the message says which, and what to do.
+    """
+    if not pieces:
+        raise RequestError("there is nothing to merge; give the models of all parts of a collection.")
+    first = pieces[0]
+    for piece in pieces[1:]:
+        if (piece.part is None) != (first.part is None):
+            part, whole = (first, piece) if piece.part is None else (piece, first)
+            raise ModelError(
+                f"{whole.name} is of a whole collection, and {part.name} is part {part.part}; leave one of them out."
+            )
+        one, other = fitted_reading(piece.about), fitted_reading(first.about)
+        if one is not None and other is not None and one != other:
+            raise ModelError(
+                f"images that {piece.name} was fitted on were {one}, and those of {first.name} {other}; fit one of "
+                "them again."
+            )
+        for key, value in piece.alike.items():
+            if first.alike.get(key) != value:
+                raise ModelError(
+                    f"{piece.name} was fitted with {key} {value!r}, and {first.name} with {first.alike.get(key)!r}; "
+                    "leave one of them out, or fit it again as the other."
+                )
+    return pieces if first.part is None else _all_parts(pieces, first.part.of)
+
+
+def _common_coordinates(pieces: list[_Piece], *, checked: bool) -> dict[str, Coordinate]:
+    """Coordinates that all pieces have.
+
+    Raises
+    ------
+    ModelError
+        If some differ, and are checked. A statistic cannot be put in another order: its probes belong to places.
+    """
+    common = CommonGrid(ModelError, checked=checked, fixed=range(len(pieces[0].grid.dims)))
+    for piece in pieces:
+        common.add(piece.grid, piece.name)
+    return common.coordinates
+
+
+def _all_parts(pieces: list[_Piece], of: int) -> list[_Piece]:
+    found: dict[int, _Piece] = {}
+    for piece in pieces:
+        number = piece.part.number if piece.part else 0
+        if number in found:
+            raise ModelError(
+                f"part {number}/{of} is given twice, by {found[number].name} and {piece.name}; leave one out."
+            )
+        found[number] = piece
+    missing = [f"{number}/{of}" for number in range(1, of + 1) if number not in found]
+    if missing:
+        more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise ModelError(
+            f"part {missing[0]} is missing{more}; fit what is missing (--part {missing[0]}, part={missing[0]!r}) and "
+            "give it too."
+        )
+    return [found[number] for number in sorted(found)]
+
+
+def _whole(pieces: list[_Piece]) -> tuple[dict[str, Any], Problem, Request]:
+    """What is known of the data together, how large they are, and what was asked."""
+    first = pieces[0]
+    plan = first.about["plan"]
+    problem, request = _of_fields(Problem, plan["problem"]), _of_fields(Request, plan["request"])
+    problem = replace(problem, sample_shape=tuple(problem.sample_shape))
+    skipped = first.about.get("skipped") or []
+    known = [found.record() for piece in pieces if (found := fitted_reading(piece.about))]
+    reading = known[0] if known else None
+    if first.part is not None:
+        data = {name: first.data[name] for name in ("source", "fingerprint", "sample_weight")}
+        data |= {name: first.about.get(name) for name in ("states", "dtype", "nbytes", "units", "opened")}
+        data |= {"reading": reading}
+        data |= {"skipped": skipped, "parts": first.part.of}
+        return data, replace(problem, n_samples=first.about["n_samples"]), request
+    merged = [entry for piece in pieces for entry in piece.about.get("merged", [piece.data])]
+    _check_apart(merged)
+    weights = [entry["sample_weight"] for entry in merged]
+    dtypes, sizes = {piece.about.get("dtype") for piece in pieces}, [piece.about.get("nbytes") for piece in pieces]
+    data = {
+        "source": ", ".join(entry["source"] for entry in merged),
+        "fingerprint": digest(*(entry["fingerprint"] for entry in merged)),
+        "sample_weight": digest(*weights) if any(weights) else None,
+        "dtype": dtypes.pop() if len(dtypes) == 1 else None,
+        "nbytes": None if None in sizes else sum(sizes),
+        "units": pieces[0].about.get("units"),
+        "reading": reading,
+        "skipped": [item for piece in pieces for item in piece.about.get("skipped") or []],
+        "merged": merged,
+    }
+    n_samples = sum(piece.about["plan"]["problem"]["n_samples"] for piece in pieces)
+    return data, replace(problem, n_samples=n_samples), request
+
+
+def _check_apart(merged: list[Mapping[str, Any]]) -> None:
+    """Refuse to count the samples of one collection twice."""
+    seen: set[tuple[Any, ...]] = set()
+    kinds: dict[tuple[Any, ...], int] = {}
+    for entry in merged:
+        identity, kind = (entry["fingerprint"], entry["mean"]), entry.get(KIND, 1)
+        # Where fingerprints are of two kinds, the same samples have different ones.
+        known = kinds.setdefault((entry["source"], entry["n_samples"], entry["mean"]), kind)
+        if identity in seen or known != kind:
+            raise ModelError(f"{entry['source']} is in two of the models to merge; leave one of them out.")
+        seen.add(identity)
+
+
+def _of_fields(kind: Any, data: Mapping[str, Any]) -> Any:
+    """A value from plain data, of which later versions may have written more."""
+    known = {each.name for each in fields(kind)}
+    return kind(**{name: value for name, value in data.items() if name in known})
+
+
+def _added(pieces: list[_Piece], plan: Plan, listener: Listener) -> Scatter:
+    """The sum of what the pieces keep, from left to right, one beside the sum in memory at a time."""
+    began, p = time.perf_counter(), plan.problem.n_features
+    listener(PassStarted("parts", 1, 1, plan.problem.n_samples, 8 * p * p * len(pieces)))
+    whole = Scatter(p, precision=plan.precision, product_rows=plan.product_rows, seed=plan.request.seed)
+    for piece in pieces:
+        whole.absorb(piece.scatter())
+        hand_back()
+        listener(BlockDone(piece.data["n_samples"], 8 * p * p))
+    whole.settle()
+    listener(PassFinished(time.perf_counter() - began))
+    return whole

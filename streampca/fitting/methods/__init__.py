@@ -1,0 +1,22 @@
+"""One file a method: its statistic, its schedule, its solver, and what comes out.
+
+A method is a function of a `Job` (a collection, a plan, an executor and a listener) that returns a `Decomposition`;
+`fitting` picks it from the table below and makes a model of what it returns.
+"""
+
+from collections.abc import Callable
+
+from .covariance import decompose, fit_covariance
+from .data_checks import check_variance
+from .decomposition import Decomposition
+from .dual import fit_dual
+from .job import Job
+from .randomized_features import fit_randomized
+
+__all__ = ["METHODS", "Decomposition", "Job", "check_variance", "decompose"]
+
+METHODS: dict[str, Callable[[Job], Decomposition]] = {
+    "covariance": fit_covariance,
+    "dual": fit_dual,
+    "randomized": fit_randomized,
+}

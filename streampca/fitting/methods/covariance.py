@@ -1,0 +1,131 @@
+"""The exact method when p x p fits: one pass for the scatter matrix, then its leading eigenpairs.
+
+Cost: n p^2 flops for the pass; 8/3 p^3 for a dense solve, about 2 p^2 times a few hundred columns for Lanczos.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...accumulators import Scatter
+from ...eigensolvers import Solution, certify
+from ...events import Listener, PassStarted
+from ...machine import hand_back
+from ...planning import Plan
+from .data_checks import check_variance
+from .decomposition import Array, Decomposition, stored_dtype
+from .job import Job
+from .leading_pairs import leading_pairs, next_value
+from .samples_task import SamplesTask, of_samples
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScatterTask(SamplesTask[Scatter]):
+    """Fold spans of a collection into a `Scatter`; its parameters, beside those of every `SamplesTask`."""
+
+    precision: str
+    product_rows: int
+    seed: int
+    in_lane: bool = False
+
+    def start(self) -> Scatter:
+        """Return an empty scatter of the collection's width."""
+        self.make_rooms()
+        return Scatter(
+            self.collection.n_features,
+            precision=self.precision,
+            product_rows=self.product_rows,
+            seed=self.seed,
+            in_lane=self.in_lane,
+        )
+
+    def restore(self, state: dict[str, Array]) -> Scatter:
+        """Return the scatter whose state this is."""
+        self.make_rooms()
+        return Scatter.from_state(state, copy=False, in_lane=self.in_lane)
+
+
+def fit_covariance(job: Job) -> Decomposition:
+    """Carry out a plan of method 'covariance'.
+
+    Raises
+    ------
+    DataError
+        If a sample holds NaN or infinity, or all samples are equal.
+    """
+    collection, plan = job.collection, job.plan
+    scatter = _accumulate(job)
+    scatter.settle()
+    if plan.problem.n_samples == collection.n_samples:  # a part of the samples may be all equal
+        check_variance(scatter.trace, collection.source, plan)
+    return decompose(scatter, plan, job.listener)
+
+
+def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition:
+    """Solve for what a plan asks of a settled scatter matrix; no components where it has no variance."""
+    trace, some = scatter.trace, np.empty(0)
+    if trace > 0 and scatter.weight > 1:
+        return _decomposed(scatter, leading_pairs(scatter, plan, listener, scatter.weight), plan, trace)
+    none = np.empty((0, scatter.n_features), np.float32)
+    return Decomposition(
+        scatter.mean,
+        none,
+        some,
+        some,
+        some,
+        None,
+        0.0,
+        scatter.n_samples,
+        scatter.weight,
+        scatter.sums_exactly,
+        scatter,
+    )
+
+
+def _accumulate(job: Job) -> Scatter:
+    plan = job.plan
+    task = ScatterTask(
+        precision=plan.precision,
+        product_rows=plan.product_rows,
+        seed=plan.request.seed,
+        in_lane=plan.lanes > 1,
+        **of_samples(job),
+    )
+    how: dict[str, Any] = {"lanes": plan.lanes, "ahead": plan.ahead, "listener": job.listener}
+    with job.told(PassStarted("scatter matrix", 1, 1, plan.problem.n_samples, plan.bytes_read)):
+        scatter = job.executor.fold(task, plan.spans, Scatter.absorb, keeper=job.keeper("scatter"), **how)
+        task.release()
+        scatter.release()
+        hand_back()
+    return scatter
+
+
+def _decomposed(scatter: Scatter, solution: Solution, plan: Plan, trace: float) -> Decomposition:
+    divisor = scatter.weight - 1
+    values = solution.values
+    components = np.ascontiguousarray(solution.vectors.T, dtype=stored_dtype(values, plan))
+    spectrum = solution.spectrum
+    certificate = certify(
+        values,
+        components.T,
+        directions=scatter.probe_directions,
+        products=scatter.probe_products,
+        rounding=scatter.probe_rounding,
+        next_value=next_value(solution, scatter.n_features),
+    )
+    return Decomposition(
+        mean=scatter.mean,
+        components=components,
+        explained_variance=values / divisor,
+        error_bound=certificate.relative,
+        angle_bound=certificate.angle,
+        eigenvalues=None if spectrum is None else spectrum / divisor,
+        total_variance=trace / divisor,
+        n_samples=scatter.n_samples,
+        total_weight=scatter.weight,
+        exact=scatter.sums_exactly,
+        statistic=scatter,
+    )

@@ -1,0 +1,83 @@
+"""What is wrong with data that a method cannot use, in one line that names the sample and helps."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from ...accumulators import NotFiniteError
+from ...errors import DataError
+from ...planning import Plan
+from ...preprocessing import Prepared, missing_share
+from ...readers import Collection
+
+
+def bad_sample(error: NotFiniteError, collection: Collection) -> DataError:
+    """The error to raise for a sample that holds no number: its name, what it holds and what to do about it."""
+    return DataError(f"{collection.named(error.sample)} {error.problem}. {_remedy(error, collection)}")
+
+
+def _remedy(error: NotFiniteError, collection: Collection) -> str:
+    """What to do about it: where pixels are missing in every sample (land, say), leave those out, not the samples."""
+    if "overflow" in error.problem:
+        return "The values are finite; only their squares are not."
+    share = missing_share(collection) if isinstance(collection, Prepared) and collection.mask is None else 0.0
+    if 0 < share < 1:
+        return (
+            f"{100 * share:.2g} % of its features are missing in all samples looked at; leave them out with --mask "
+            'valid (mask="valid").'
+        )
+    return "Leave the sample out, fill the values in, or mask the pixels."
+
+
+def check_products(products: npt.NDArray[np.float64], source: str, plan: Plan) -> None:
+    """Refuse samples of which products with random directions are no numbers, though those with others are.
+
+    Raises
+    ------
+    DataError
+        If one is infinite or NaN.
+    """
+    if not np.isfinite(products).all():
+        remedy = "use precision='double'" if plan.precision == "single" else "divide all samples by their largest value"
+        raise DataError(f"{source} holds values whose squares overflow; {remedy}.")
+
+
+def check_variance(trace: float, source: str, plan: Plan) -> None:
+    """Refuse samples that are all equal, or whose differences are too small to be squared.
+
+    Parameters
+    ----------
+    trace : float
+        Sum of squared distances from the mean.
+    source : str
+        Name of the collection.
+    plan : Plan
+        Its problem and precision.
+
+    Raises
+    ------
+    DataError
+        If the trace is 0 or not finite, or if the mean square is below the smallest normal number of the products'
+        dtype. Squares then lose digits that no error bound sees, because the probes lose them too.
+    """
+    if trace > 0 and np.isfinite(trace):
+        single = plan.precision == "single"
+        square = trace / (plan.problem.n_samples * plan.problem.n_features)
+        if square >= float(np.finfo(np.float32).tiny if single else np.finfo(np.float64).tiny):
+            return
+        apart = math.sqrt(square)
+        remedy = "use precision='double', or multiply" if single else "multiply"
+        raise DataError(
+            f"the samples of {source} differ by about {apart:.1e}, whose square float{32 if single else 64} does not "
+            f"hold to full precision; {remedy} all samples by a factor such as 1e{-math.floor(math.log10(apart))}."
+        )
+    tiny = ", or they differ by less than float32 squares can hold (try precision='double')"
+    if plan.precision == "double":
+        tiny = ", or they differ by less than float64 squares can hold (multiply them by a factor such as 1e150)"
+    raise DataError(
+        f"{source} has no variance: all {plan.problem.n_samples} samples are equal"
+        f"{tiny if plan.problem.kind == 'f' else ''}; give samples that differ."
+    )

@@ -1,0 +1,194 @@
+"""The exact method when features outnumber samples: the n x n Gram matrix, then components by a last read.
+
+G = X X^T of centred samples has the nonzero eigenvalues of S = X^T X; where G u = mu u the component is
+X^T u / sqrt(mu). Data are read by ranges of features with all samples in memory (*sweep*), by panels of samples that
+meet one another (*pairs*), or written once to a copy that is quick to read by features (*scratch*); the plan says how.
+
+Cost: n^2 p flops for the Gram matrix, 8/3 n^3 for a dense solve, 2 n p k for the components.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...accumulators import Gram
+from ...events import PassStarted, silent
+from ...execution import Keeper, SerialExecutor
+from ...machine import hand_back
+from ...planning.blocks import Span, blocks_of, panel_steps
+from ...readers import Collection
+from ...storage.resumable import Begun
+from .decomposition import Decomposition, one_span
+from .dual_components import Factors, Kept
+from .dual_passes import Features, PairsTask, Products, SweepTask, spread_mean
+from .dual_projection import ColumnsTask, RangesTask, part_of_state
+from .gram_pairs import Pairs, orthonormal, polished, solved
+from .job import Anew, Job
+from .leading_pairs import next_value
+from .scratch_copy import scratch_copy
+from .written_components import Written, begun_of
+
+LOST = {
+    "single": "components of less than a thousandth of the first variance were left out: made of products in single "
+    "precision and written at once they are not orthogonal to the others. Use precision='double' for them.",
+    "double": "components of less than a billionth of the first variance were left out: written as they are made they "
+    "are not orthogonal to the others. Give more memory, in which they all fit, for them.",
+}
+
+GONE = "the components that were written before are not there as they were: they are made again."
+
+COMPONENTS = "components"  # the stage of making them
+
+
+def fit_dual(job: Job) -> Decomposition:
+    """Carry out a plan of method 'dual'.
+
+    Raises
+    ------
+    DataError
+        If a sample holds NaN or infinity, or all samples are equal.
+    OutputError
+        If a scratch copy cannot be written.
+    """
+    pairs, basis = with_components(job, lambda reads: solved(reads.gram(), job))
+    asked, found = job.plan.request.n_components, len(pairs.solution.values)
+    if pairs.lost:
+        job.warn(LOST["double" if pairs.exact else job.plan.precision])
+    elif isinstance(asked, int) and found < asked:
+        job.warn(f"{job.collection.source} spans {found} dimensions; there are no more components.")
+    return decomposed(basis, pairs, job)
+
+
+def with_components(job: Job, find: Callable[[Reads], Pairs]) -> tuple[Pairs, Kept | Written]:
+    """Find eigenpairs of the Gram matrix, reading as the plan says, and make components of them."""
+    with scratch_copy(job) if job.plan.schedule == "scratch" else nullcontext(job.collection) as source:
+        reads = Reads(source, job)
+        kept, begun = _kept_pairs(job)
+        pairs = kept or find(reads)
+        hand_back()
+        factors = pairs.factors(job, in_lane=reads.lanes > 1)
+        basis = reads.basis(factors, pairs, begun)
+    del reads, factors
+    if isinstance(basis, Kept):
+        pairs = orthonormal(basis, polished(basis, pairs) if pairs.polishes else pairs)
+        basis.fix_signs()
+    return pairs, basis
+
+
+def _kept_pairs(job: Job) -> tuple[Pairs | None, Begun | None]:
+    """The pairs that components were being made of when they were last kept, and those that were written."""
+    state = job.saved(COMPONENTS)
+    if state is None:
+        return None, None
+    pairs = Pairs.from_state(part_of_state(state, "pairs"))
+    return pairs, begun_of(part_of_state(state, "basis")) if job.plan.stored else None
+
+
+class Reads:
+    """A collection as a plan reads it: by ranges of features, or by panels of samples about a provisional mean.
+
+    Attributes
+    ----------
+    features : Features
+        Reads ranges.
+    lanes : int
+        Tiles that are multiplied at a time.
+    done : int
+        Passes before that of components, beside a scratch copy.
+    """
+
+    def __init__(self, source: Collection, job: Job) -> None:
+        self._source, self._job = source, job
+        plan = self._plan = job.plan
+        self._n, self._p = source.n_samples, source.n_features
+        rows = self._n if plan.schedule == "scratch" else plan.block_rows
+        self.features = Features(source, rows, plan.block_features)
+        self.done = 1
+        self._centre = spread_mean(source) if plan.schedule == "pairs" else None
+        self.lanes = Gram.lanes_for(self._n, plan.precision, plan.cores)
+        self._before, passes = int(plan.schedule == "scratch"), 2 - plan.reads_once + (plan.schedule == "scratch")
+        self._passes = None if plan.width else passes  # how many a solver takes that asks for products nobody knows
+
+    def gram(self) -> Gram:
+        """Read and multiply: the Gram matrix, not centred yet."""
+        plan, samples = self._plan, self._n
+        products = Products(self._n, plan.precision, plan.product_features, self.lanes, plan.request.seed)
+        task: SweepTask[Gram] | PairsTask
+        if self._centre is None:
+            task = SweepTask(self.features, plan.block_features, products)
+        else:
+            steps = panel_steps(self._n, plan.panel_rows, plan.block_rows)
+            task = PairsTask(self._source, steps, self._centre, products)
+            samples = steps.samples
+        with self.told("Gram matrix", 1, samples):
+            how: dict[str, Any] = {"listener": self._job.listener, "keeper": self._job.keeper("gram")}
+            return self._job.executor.fold(task, plan.spans, Gram.absorb, **how)
+
+    def basis(self, factors: Factors, pairs: Pairs, begun: Begun | None) -> Kept | Written:
+        """Read again, unless everything is in memory still: components and mean."""
+        plan, job, count = self._plan, self._job, factors.vectors.shape[1]
+        keeper: Keeper | None = job.keeper(COMPONENTS)
+        basis: Kept | Written
+        if job.sink is None or not plan.stored:
+            basis = Kept((count, self._p), pairs.dtype, plan.request.seed)
+        else:
+            out = job.sink(count, pairs.dtype, begun)
+            most = plan.component_features or self._p
+            basis = Written((count, self._p), pairs.dtype, plan.request.seed, out, most)
+            if keeper is not None and begun is not None and not out.goes_on:
+                job.warn(GONE)
+                keeper = Anew(keeper)
+        task, count = self._making(factors, basis, pairs)
+        run = partial(SerialExecutor().fold, task, (Span(0, count),), one_span, keeper=keeper)
+        if plan.reads_once:
+            run(listener=silent)
+            return basis
+        passes = 1 if self._centre is None else -(-self._p // plan.component_features)
+        with self.told("components", self.done + 1, self._n * passes):
+            run(listener=job.listener)
+        return basis
+
+    def _making(self, factors: Factors, basis: Kept | Written, pairs: Pairs) -> tuple[RangesTask | ColumnsTask, int]:
+        """The task that makes components, and its number of blocks."""
+        plan = self._plan
+        if self._centre is not None:
+            rows, width = plan.block_rows, plan.component_features
+            columns = ColumnsTask(self._source, rows, width, self._centre, factors, basis, pairs)
+            return columns, columns.steps
+        order = list(blocks_of(Span(0, self._p), plan.block_features))
+        if not plan.stored:  # what is written as it is made is written in order
+            order = [order[-1], *order[:-1]]  # the range read last is there still
+        return RangesTask(self.features, tuple(order), factors, self.lanes, basis, pairs), len(order)
+
+    def told(self, label: str, number: int, samples: int) -> AbstractContextManager[None]:
+        """Tell the listener of a pass."""
+        count = samples * self._source.row_bytes
+        started = PassStarted(label, self._before + number, self._passes, samples, count)
+        return self._job.told(started, reads=self._source is self._job.collection)
+
+
+def decomposed(basis: Kept | Written, pairs: Pairs, job: Job) -> Decomposition:
+    """What comes out, with what bounds the errors of components as they are stored."""
+    solution, weights, n = pairs.solution, job.weights, job.plan.problem.n_samples
+    weight = float(n if weights is None else weights.sum())
+    spectrum = solution.spectrum
+    after = next_value(solution, job.plan.problem.n_features)
+    certificate = basis.certificate(solution.values, after, pairs.rounding_along)
+    return Decomposition(
+        mean=basis.mean,
+        components=basis.components,
+        explained_variance=solution.values / (weight - 1),
+        error_bound=certificate.relative,
+        angle_bound=certificate.angle,
+        eigenvalues=None if spectrum is None else spectrum / (weight - 1),
+        total_variance=pairs.trace / (weight - 1),
+        n_samples=n if weights is None else int(np.count_nonzero(weights)),
+        total_weight=weight,
+        exact=pairs.exact,
+        statistic=None,
+    )

@@ -1,0 +1,299 @@
+"""Components of the dual method, V = X^T U, made range by range of features and put where there is room for them.
+
+The reads that give the components give the mean too, and what bounds the error of both: beside V the products
+X^T (X W) with the probe directions, from the values as stored.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import blas
+
+from ...accumulators import Directions
+from ...accumulators.blas import times
+from ...accumulators.centering import split, subtract, subtract_mean, weighted_sum
+from ...accumulators.probes import CHECK_EVERY, CHECK_FEATURES, COUNT
+from ...eigensolvers import Certificate, Sketch
+from ...planning.blocks import Span, blocks_of
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+PART_BYTES = 4 * 2**20  # of kept components worked on at a time ...
+LEAST_PART = 64  # ... or so many features of them
+_RANGE = ("values", "products", "rounding", "mean")  # what a range adds up
+
+
+@dataclass(frozen=True)
+class Factors:
+    """What samples are multiplied with to make components of them.
+
+    Attributes
+    ----------
+    vectors : ndarray of shape (n, k)
+        Eigenvectors of the Gram matrix, scaled, each row times the root of its sample's weight.
+    along : ndarray of shape (n, 8)
+        X W, each row times that root: X^T of it is S W.
+    share : ndarray of shape (n,) or None
+        Weights, adding up to 1; None where all are equal.
+    precision : {"single", "double"}
+        Of products.
+    tile : int
+        Features multiplied at a time.
+    in_lane : bool
+        Whether several ranges are made at the same time (`streampca.execution.threads`).
+    """
+
+    vectors: Float64
+    along: Float64
+    share: Float64 | None
+    precision: str
+    tile: int
+    in_lane: bool = False
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of products."""
+        return np.dtype(np.float64 if self.precision == "double" else np.float32)
+
+    def mean_of(self, rows: Span, values: Array) -> Float64:
+        """What some samples, (rows, width), add to the mean of all."""
+        if self.share is None:
+            return weighted_sum(values, None) / len(self.vectors)
+        return weighted_sum(values, self.share[slice(*rows)])
+
+    @cached_property
+    def working(self) -> Array:
+        """Vectors and ``along`` side by side, (k + 8, n) in the precision of products: one product instead of two."""
+        return np.concatenate([self.vectors, self.along], axis=1, dtype=self.dtype).T
+
+
+class Range:
+    """What a range of features adds up to as samples pass by.
+
+    Parameters
+    ----------
+    factors : Factors
+        What samples are multiplied with.
+    features : Span
+        Which features.
+    centre : ndarray of shape (width,) or None
+        Subtracted from samples first; None for the mean of what is added, which is then every sample at once.
+
+    Attributes
+    ----------
+    values : ndarray of shape (k, width)
+        Components so far: in the precision of products where all samples come at once, else float64.
+    products, rounding : ndarray of shape (width, 8)
+        S W so far, and the error of that on some of the features; 0 on the others.
+    seen, checked : int
+        Values added; those that went into `rounding`.
+    mean : ndarray of shape (width,)
+        Of the samples, once all were added.
+    """
+
+    def __init__(self, factors: Factors, features: Span, centre: Float64 | None) -> None:
+        self.features, self.seen, self.checked = features, 0, 0
+        self._factors, self._centre = factors, centre
+        dtype = factors.dtype if centre is None else np.dtype(np.float64)
+        self.values = np.zeros((factors.vectors.shape[1], features.size), dtype)
+        self.products: Float64 = np.zeros((features.size, COUNT))
+        self.rounding: Float64 = np.zeros((features.size, COUNT))
+        self.mean: Float64 = np.zeros(features.size) if centre is None else centre.copy()
+
+    def add(self, rows: Span, block: Array, bench: Array | None = None) -> None:
+        """Add samples, (rows, width), as stored; perhaps on a bench of the precision of products, a tile at least."""
+        self.seen += block.size
+        tile_features = self._factors.tile
+        if bench is None:
+            bench = np.empty(len(block) * min(tile_features, block.shape[1]), self._factors.dtype)
+        for start in range(0, block.shape[1], tile_features):
+            part = slice(start, min(start + tile_features, block.shape[1]))
+            tile = bench[: len(block) * (part.stop - start)].reshape(len(block), -1)
+            self._add_tile(rows, block[:, part], tile, part)
+
+    def state(self) -> dict[str, Array]:
+        """What was added so far, as plain arrays; the arrays themselves."""
+        counts = np.array([self.features.start, self.features.stop, self.seen, self.checked])
+        return {name: getattr(self, name) for name in _RANGE} | {"counts": counts}
+
+    @classmethod
+    def restored(cls, factors: Factors, centre: Float64, state: dict[str, Array]) -> Range:
+        """Inverse of `state`, of a range about a centre of all features."""
+        start, stop, seen, checked = state["counts"].tolist()
+        new = cls(factors, Span(start, stop), centre[start:stop])
+        new.seen, new.checked = seen, checked
+        for name in _RANGE:
+            setattr(new, name, state[name])
+        return new
+
+    def _add_tile(self, rows: Span, stored: Array, tile: Array, part: slice) -> None:
+        factors = self._factors
+        if self._centre is None:
+            self.mean[part] = subtract_mean(stored, tile)
+        else:
+            subtract(stored, split(self._centre[part], tile.dtype), tile)
+        self.mean[part] += factors.mean_of(rows, tile)
+        product = times(factors.working[:, slice(*rows)], tile, in_lane=factors.in_lane)
+        self.values[:, part] += product[:-COUNT]
+        self.products[part] += product[-COUNT:].T
+        position = self.features.start + part.start
+        if tile.dtype == np.float32 and position // factors.tile % CHECK_EVERY == 0:
+            self._check(rows, stored, product[-COUNT:, :CHECK_FEATURES].T, part)
+
+    def _check(self, rows: Span, stored: Array, rounded: Array, part: slice) -> None:
+        """Measure the rounding of the probes' products in float64, on a few features that stand for many.
+
+        Of all samples X^T (X W) is the same about any centre, as the rows of X W add up to zero.
+        """
+        few = stored[:, :CHECK_FEATURES].astype(np.float64)
+        few -= few[0] if self._centre is None else self._centre[part][:CHECK_FEATURES]
+        exact = times(few.T, self._factors.along[slice(*rows)], in_lane=self._factors.in_lane)
+        self.rounding[part][:CHECK_FEATURES] += rounded - exact
+        self.checked += few.size
+
+
+class Basis(abc.ABC):
+    """Components being made, the mean, and what bounds their error.
+
+    Parameters
+    ----------
+    shape : (int, int)
+        Components and features, k x p.
+    dtype : dtype
+        Of components as stored.
+    seed : int
+        Of the probe directions.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (p,)
+        Of the samples.
+    components : ndarray of shape (k, p) or None
+        Those in memory.
+    """
+
+    components: Array | None = None
+
+    def __init__(self, shape: tuple[int, int], dtype: np.dtype[Any], seed: int) -> None:
+        self.mean: Float64 = np.zeros(shape[1])
+        self._shape, self._dtype, self._directions = shape, dtype, Directions(seed)
+        self._rounding: Float64 = np.zeros((COUNT, shape[0]))
+        self._seen = self._checked = 0
+
+    def take(self, made: Range) -> None:
+        """Take a finished range."""
+        values = made.values.astype(self._dtype, copy=False)
+        self.mean[slice(*made.features)] = made.mean
+        if made.checked:
+            self._rounding += times(made.rounding.T, values.T.astype(np.float64, copy=False))
+        self._checked += made.checked
+        self._seen += made.seen
+        self._put(made, values)
+
+    def state(self) -> dict[str, Array]:
+        """What was taken so far, as plain arrays; the arrays themselves."""
+        return {"mean": self.mean, "rounding": self._rounding, "counts": np.array([self._seen, self._checked])}
+
+    def restore(self, state: dict[str, Array]) -> None:
+        """Take over what `state` gave."""
+        self.mean, self._rounding = state["mean"], state["rounding"]
+        self._seen, self._checked = state["counts"].tolist()
+
+    @abc.abstractmethod
+    def _put(self, made: Range, values: Array) -> None:
+        """Keep a range's components, as stored; to be written, they come in order."""
+
+    @abc.abstractmethod
+    def _sketch(self) -> Sketch:
+        """Of all components as they are stored."""
+
+    def certificate(self, values: Float64, next_value: float | None, rounding: Float64) -> Certificate:
+        """Bound the errors of the components as they are stored, for these eigenvalues.
+
+        Parameters
+        ----------
+        values : ndarray of shape (k,)
+            Of X^T X.
+        next_value : float or None
+            See `certify`.
+        rounding : ndarray of shape (8, k)
+            What the error of X W amounts to along the components.
+        """
+        sketch = self._sketch()
+        # Errors of one feature and another are independent: those not measured add to the others as squares do.
+        scale = (self._seen / max(1, self._checked)) ** 0.5
+        sketch.add_rounding(rounding + scale * self._rounding)
+        return sketch.certificate(values, next_value=next_value)
+
+
+class Kept(Basis):
+    """Components in memory, with the probes' products beside them."""
+
+    components: Array
+
+    def __init__(self, shape: tuple[int, int], dtype: np.dtype[Any], seed: int) -> None:
+        super().__init__(shape, dtype, seed)
+        self.components = np.empty(shape, dtype)
+        self._products = np.empty((shape[1], COUNT), dtype)
+
+    def state(self) -> dict[str, Array]:
+        """See `Basis.state`."""
+        return {**super().state(), "components": self.components, "products": self._products}
+
+    def restore(self, state: dict[str, Array]) -> None:
+        """See `Basis.restore`."""
+        super().restore(state)
+        self.components, self._products = state["components"], state["products"]
+
+    def _put(self, made: Range, values: Array) -> None:
+        self.components[:, slice(*made.features)] = values
+        self._products[slice(*made.features)] = made.products
+
+    def _sketch(self) -> Sketch:
+        sketch = Sketch(len(self.components))
+        for part in self._parts():
+            directions = self._directions.rows(*part)
+            sketch.add(self.components[:, slice(*part)].T, directions, self._products[slice(*part)])
+        return sketch
+
+    def gram(self) -> Float64:
+        """V V^T, (k, k)."""
+        total: Float64 = np.zeros((len(self.components), len(self.components)))
+        for part in self._parts():
+            values = np.ascontiguousarray(self.components[:, slice(*part)])
+            syrk = blas.ssyrk if values.dtype == np.float32 else blas.dsyrk
+            total += syrk(1.0, values.T, trans=1)
+        for row in range(1, len(total)):  # BLAS fills the upper triangle
+            total[row, :row] = total[:row, row]
+        return total
+
+    def turn(self, matrix: Float64) -> None:
+        """Replace the components by combinations of them: ``matrix @ components``, the matrix (fewer, k)."""
+        working = matrix.astype(self._dtype, copy=False)
+        for part in self._parts():
+            values = self.components[:, slice(*part)]
+            values[: len(matrix)] = times(working, np.ascontiguousarray(values))
+        self.components = self.components[: len(matrix)]
+        self._rounding = self._rounding @ matrix.T
+
+    def fix_signs(self) -> None:
+        """Turn components so that the entry of largest magnitude is positive (scikit-learn's rule)."""
+        largest = np.zeros(len(self.components))
+        for part in self._parts():
+            values = self.components[:, slice(*part)]
+            found = values[np.arange(len(values)), np.argmax(np.abs(values), axis=1)]
+            largest = np.where(np.abs(found) > np.abs(largest), found, largest)
+        for number in np.flatnonzero(largest < 0):
+            np.negative(self.components[number], out=self.components[number])
+
+    def _parts(self) -> Iterable[Span]:
+        """Features worked on at a time."""
+        return blocks_of(Span(0, self._shape[1]), max(LEAST_PART, PART_BYTES // (8 * self._shape[0])))

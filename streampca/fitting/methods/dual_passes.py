@@ -1,0 +1,228 @@
+"""How the dual method reads: ranges of features with all samples, or panels of samples that meet one another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from ...accumulators import Accumulator, Gram, NotFiniteError, not_finite
+from ...errors import DataError
+from ...events import BlockDone
+from ...planning import spread
+from ...planning.blocks import PanelSteps, Span, blocks_of
+from ...readers import Collection
+from .data_checks import bad_sample
+from .decomposition import Array, Float64
+from .scratch_copy import ScratchCopy
+
+A = TypeVar("A", bound=Accumulator)
+A_co = TypeVar("A_co", bound=Accumulator, covariant=True)
+
+
+class Features:
+    """A collection read by ranges of features, all samples of a range at once, into the same memory.
+
+    Parameters
+    ----------
+    collection : Collection
+        What is read.
+    block_rows : int
+        Samples read at a time.
+    width : int
+        Most features to a range. The last one read stays, and is not read again while it does.
+    """
+
+    def __init__(self, collection: Collection, block_rows: int, width: int) -> None:
+        self.collection = collection
+        self._block_rows, self._width = block_rows, min(width, collection.n_features)
+        self._buffer: Array | None = None
+        self._held: tuple[Span, Array] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:  # what was read stays here
+        return {**vars(self), "_buffer": None, "_held": None}
+
+    def read(self, features: Span) -> Array:
+        """All samples of a range of features, (n, width), as stored; valid until the next is read."""
+        if self._held is not None and self._held[0] == features:
+            return self._held[1]
+        self._held = None  # there is room for one
+        block = self._read(features)
+        self._held = features, block
+        return block
+
+    def _read(self, features: Span) -> Array:
+        n, whole = self.collection.n_samples, features.size == self.collection.n_features
+        some = None if whole else slice(*features)
+        if self._block_rows >= n and (whole or not self.collection.fills):
+            return self.collection.read(slice(0, n), some)
+        if self._buffer is None:  # once: the system hands out fresh pages at the rate of reading, or less
+            self._buffer = np.empty(n * self._width, self.collection.dtype)
+        block = self._buffer[: n * features.size].reshape(n, features.size)
+        for rows in blocks_of(Span(0, n), self._block_rows):
+            self.collection.read_into(slice(*rows), some, block[slice(*rows)])
+        return block
+
+    def done(self, features: Span) -> BlockDone:
+        """What a range counts for: its share of all samples, and of the bytes."""
+        n, p = self.collection.n_samples, self.collection.n_features
+        shares = (n * features.stop // p - n * features.start // p, self.collection.nbytes * features.size // p)
+        return BlockDone(*shares)
+
+
+@dataclass(frozen=True)
+class Products:
+    """How a `Gram` multiplies; its own parameters."""
+
+    n_samples: int
+    precision: str
+    product_features: int
+    lanes: int
+    seed: int
+
+    def start(self) -> Gram:
+        """Return an empty Gram matrix."""
+        return Gram(
+            self.n_samples,
+            precision=self.precision,
+            product_features=self.product_features,
+            lanes=self.lanes,
+            seed=self.seed,
+        )
+
+    def restore(self, state: dict[str, Array]) -> Gram:
+        """Return the matrix whose state this is."""
+        return Gram.from_state(state, copy=False, lanes=self.lanes)
+
+
+class Multiplying(Protocol[A_co]):
+    """How an accumulator along features multiplies: `Products`, or others."""
+
+    @property
+    def precision(self) -> str:
+        """Of products."""
+
+    def start(self) -> A_co:
+        """Return an empty accumulator."""
+
+    def restore(self, state: dict[str, Array]) -> A_co:
+        """Return the accumulator whose state this is."""
+
+
+@dataclass(frozen=True)
+class SweepTask(Generic[A]):
+    """Fold spans of features into an accumulator along them, a range with all samples at a time."""
+
+    source: Features
+    range_features: int
+    products: Multiplying[A]
+
+    def start(self) -> A:
+        """Return an empty accumulator."""
+        return self.products.start()
+
+    def restore(self, state: dict[str, Array]) -> A:
+        """Return the accumulator whose state this is."""
+        return self.products.restore(state)
+
+    def blocks(self, span: Span) -> Iterable[Span]:
+        """Ranges that end at multiples of the plan's."""
+        return blocks_of(span, self.range_features)
+
+    def counts(self, block: Span) -> BlockDone:
+        """The share of all samples that a range is."""
+        return self.source.done(block)
+
+    def fetch(self, block: Span) -> Array:
+        """Read a range."""
+        return self.source.read(block)
+
+    def feed(self, accumulator: A, block: Span, fetched: Array) -> None:
+        """Absorb a range; name the sample and its file when it holds no number."""
+        try:
+            accumulator.update(fetched, at=block.start)
+        except NotFiniteError as error:  # of a range; what is wrong with the whole sample is worth knowing
+            raise self._bad_sample(error.sample) from None
+
+    def _bad_sample(self, number: int) -> DataError:
+        collection = self.source.collection
+        if isinstance(collection, ScratchCopy):
+            collection = collection.copied
+        row = collection.read(slice(number, number + 1))
+        return bad_sample(not_finite(row, number, self.products.precision), collection)
+
+
+@dataclass(frozen=True)
+class PairsTask:
+    """Fold spans of panel steps into a `Gram`: a panel of samples that stays, and the blocks that pass it by."""
+
+    collection: Collection
+    steps: PanelSteps
+    centre: Float64
+    products: Products
+    _panel: dict[Span, Array] = field(default_factory=dict, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:  # what was read stays here
+        return {**vars(self), "_panel": {}}
+
+    def start(self) -> Gram:
+        """Return an empty Gram matrix."""
+        return self.products.start()
+
+    def restore(self, state: dict[str, Array]) -> Gram:
+        """Return the matrix whose state this is."""
+        return self.products.restore(state)
+
+    def blocks(self, span: Span) -> Iterable[Span]:
+        """One step at a time."""
+        return blocks_of(span, 1)
+
+    def counts(self, block: Span) -> BlockDone:
+        """Samples read for a step, if the panel is there from the step before, and their bytes."""
+        samples = self.steps[block.start][1].size
+        return BlockDone(samples, samples * self.collection.row_bytes)
+
+    def fetch(self, block: Span) -> tuple[Array, Array]:
+        """The panel of a step, read where it is not there, and the block that passes it by."""
+        panel, other = self.steps[block.start]
+        if panel not in self._panel:
+            self._panel.clear()
+            self._panel[panel] = self.collection.read(slice(*panel))
+        held = self._panel[panel]
+        return held, held if panel == other else self.collection.read(slice(*other))
+
+    def feed(self, accumulator: Gram, block: Span, fetched: tuple[Array, Array]) -> None:
+        """Absorb the products of a step."""
+        panel, other = self.steps[block.start]
+        try:
+            if panel == other:
+                accumulator.update_panel(panel, fetched[0], self.centre)
+            else:
+                accumulator.update_pair(panel, fetched[0], other, fetched[1], self.centre)
+        except NotFiniteError as error:
+            raise bad_sample(error, self.collection) from None
+        if block.stop == len(self.steps):
+            self._panel.clear()
+
+
+def spread_mean(collection: Collection) -> Float64:
+    """Mean of a few samples spread over a collection, (p,); a whole number for whole numbers.
+
+    Within a standard deviation of the mean of all, whether the samples drift or not.
+
+    Raises
+    ------
+    DataError
+        If one of them holds NaN or infinity.
+    """
+    total: Float64 = np.zeros(collection.n_features)
+    positions = spread(collection.n_samples)
+    for at in positions:
+        row = collection.read(slice(at, at + 1))
+        total += row[0]
+        if not np.isfinite(row.sum(dtype=np.float64)):
+            raise bad_sample(not_finite(row, at, "double"), collection)
+    mean = total / len(positions)
+    return np.rint(mean) if collection.dtype.kind in "biu" else mean

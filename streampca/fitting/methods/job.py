@@ -1,0 +1,131 @@
+"""What every method is given: a collection, the plan for it, who carries that out, and whom it tells."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...events import Listener, PassFinished, PassStarted, Warned, silent
+from ...execution import Executor, Keeper, Saved
+from ...execution.task import Stateful
+from ...planning import Plan
+from ...readers import Collection
+from ...readers.collection import State, unchanged
+from ...storage.resumable import Begun
+from .decomposition import Array, Float64
+from .written_components import Sink
+
+
+class Keeps(Keeper, Protocol):
+    """Keeps a stage of a method."""
+
+    def rest_on(self, stage: str, at: int, needed: Stateful) -> None:
+        """Have something else kept, in a stage of its own, before any of this one, which makes no sense alone."""
+
+
+OpenSink = Callable[[int, np.dtype[Any], Begun | None], Sink]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One fit, as a method is given it.
+
+    Attributes
+    ----------
+    collection : Collection
+        The samples.
+    plan : Plan
+        How they are read, and what is made of them.
+    executor : Executor
+        Who folds tasks over the plan's spans.
+    weights : ndarray of shape (n,) or None
+        How often each sample counts.
+    listener : callable
+        Told what happens.
+    keep : callable or None
+        ``keep(stage)`` keeps a stage of the method; None where nothing is kept.
+    scratch : str or None
+        What the name of a scratch copy begins with, for plans that make one; it is gone afterwards, whatever happens.
+    sink : callable or None
+        ``sink(k, dtype, begun)`` gives where components are written as they are made, for plans that do so; it goes on
+        with those that were begun, if it can.
+    states : sequence of State or None
+        States of the collection that every pass must find unchanged when it ends; None where nobody asks.
+    """
+
+    collection: Collection
+    plan: Plan
+    executor: Executor
+    weights: Float64 | None = None
+    listener: Listener = silent
+    keep: Callable[[str], Keeps] | None = None
+    scratch: str | None = None
+    sink: OpenSink | None = None
+    states: Sequence[State] | None = None
+
+    @property
+    def total_weight(self) -> float | None:
+        """Sum of the weights; None where there are none."""
+        return None if self.weights is None else float(self.weights.sum())
+
+    def keeper(self, stage: str) -> Keeps | None:
+        """Who keeps a stage; None where nothing is kept."""
+        return None if self.keep is None else self.keep(stage)
+
+    def saved(self, stage: str) -> dict[str, Array] | None:
+        """The state that was kept of a stage without spans; None where there is none."""
+        keeper = self.keeper(stage)
+        saved = None if keeper is None else keeper.saved(0)
+        return None if saved is None else saved.state
+
+    def warn(self, message: str) -> None:
+        """Warn the user."""
+        self.listener(Warned(message))
+
+    @contextmanager
+    def told(self, started: PassStarted, *, reads: bool = True) -> Iterator[None]:
+        """Tell of a pass, and when it is done how long it took.
+
+        Parameters
+        ----------
+        started : PassStarted
+            The pass.
+        reads : bool, default=True
+            Whether it reads the collection, not a copy of it: the collection must be as it was then.
+
+        Raises
+        ------
+        ChangedError
+            If it is not.
+        """
+        began = time.perf_counter()
+        self.listener(started)
+        with unchanged(self.collection, self.states) if reads and self.states is not None else nullcontext():
+            yield
+        self.listener(PassFinished(time.perf_counter() - began))
+
+
+@dataclass(frozen=True)
+class Anew:
+    """Keeps what a fold does, for one that begins anew whatever was kept before.
+
+    Attributes
+    ----------
+    keeper : Keeper
+        Keeps it.
+    """
+
+    keeper: Keeper
+
+    def saved(self, first: int) -> Saved | None:
+        """Nothing."""
+        return None
+
+    def offer(self, first: int, last: int, at: int, accumulator: Stateful, *, now: bool = False) -> None:
+        """See `streampca.execution.Keeper`."""
+        self.keeper.offer(first, last, at, accumulator, now=now)

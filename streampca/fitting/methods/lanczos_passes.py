@@ -1,0 +1,207 @@
+"""How far block Lanczos has come in a fit of method 'randomized', along features or along samples: what both share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from ...eigensolvers import Lanczos, Solution, outside_bound_of_basis, product_bounds, resume_lanczos, ritz_pairs
+from ...events import Converging, Listener, Solving
+from ...machine import hand_back
+from ...planning import Plan
+from .decomposition import Array, Float64
+from .gram_pairs import RANKS
+from .job import Job
+from .leading_pairs import chosen_of, scale_of, wanted_of
+from .randomized_pass import OfPass
+
+MOST_PASSES = 30  # where nobody says; spectra that need more are as good as flat
+TRACE = {"single": 1e-6, "double": 1e-12}  # rounding of the trace, of itself
+STAGE = "lanczos"  # of what is kept between passes
+
+
+@dataclass(kw_only=True)
+class Course:
+    """How far the iteration has come: the solver, and what a pass found beside its products.
+
+    Attributes
+    ----------
+    solver : Lanczos
+        Its next block is multiplied next.
+    precision : {"single", "double"}
+        Of products; double once single ones are in the way of what is asked for.
+    passes : int
+        Products with a block so far, each of a read of the collection.
+    settles : int
+        Components that a full basis is to settle, which holds fewer than are wanted; 0 where it holds them all.
+    products, rounding : ndarray of shape (size, 16) or None
+        Of the operator with random directions, and the error of that; None before they are measured.
+    trace, scale : float
+        Of the operator; a power of two that it is multiplied by, the trace being about 1 then: squares fit float64
+        whatever the data.
+    """
+
+    solver: Lanczos
+    precision: str
+    passes: int = 0
+    settles: int = 0
+    products: Float64 | None = None
+    rounding: Float64 | None = None
+    trace: float = 0.0
+    scale: float = 0.0
+
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Everything as plain arrays; without `copy` those that are worked on."""
+        found = {f"solver.{name}": value for name, value in self.solver.state().items()}
+        mine = {name: np.asarray(value) for name, value in vars(self).items() if name != "solver" and value is not None}
+        mine["precision"] = np.array(self.precision == "double")
+        return {name: value.copy() if copy else value for name, value in {**found, **mine}.items()}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Array], begin: dict[str, Any]) -> Self:
+        """Inverse of `state`, for a solver that began in this way (`beginning`)."""
+        solver = {name.removeprefix("solver."): value for name, value in state.items() if name.startswith("solver.")}
+        mine: dict[str, Any] = {
+            name: value if value.ndim else value.item()
+            for name, value in state.items()
+            if not name.startswith("solver.")
+        }
+        mine["precision"] = "double" if mine["precision"] else "single"
+        how = {**begin, "total": mine["trace"] or begin["total"], "wanted": mine["settles"] or begin["wanted"]}
+        return cls(solver=resume_lanczos(solver["columns"].shape[1], solver, **how), **mine)
+
+    @property
+    def block(self) -> Array:
+        """What is multiplied next, in the precision of products."""
+        return self.solver.wants.astype(np.float64 if self.precision == "double" else np.float32)
+
+    @property
+    def ranks(self) -> dict[str, float]:
+        """Share of the first eigenvalue below which a pair has no direction, by precision."""
+        return RANKS
+
+    def keeper(self, job: Job) -> OfPass | None:
+        """Who keeps the next pass, which makes no sense without what came before it."""
+        keeps = job.keeper("product")
+        if keeps is None:
+            return None
+        keeps.rest_on(STAGE, self.passes, self)
+        return OfPass(keeps, self.passes + 1)
+
+    def iterate(self, job: Job, most: int, go: Callable[[bool], None]) -> Solution:
+        """Make passes until the solver has what is wanted, at most so many; what was found by then.
+
+        `go` makes one, told whether another may follow.
+        """
+        while self.solver.solution is None and self.passes < most:
+            go(self.passes + 1 < most)
+            keeps = job.keeper(STAGE)
+            if keeps is not None and self.solver.solution is None:
+                keeps.offer(0, 0, self.passes, self)
+        return self.solver.solution or self.solver.so_far(np.inf)
+
+    def scale_by(self, trace: float) -> None:
+        """Take over the trace, and the scale where there is none yet."""
+        self.scale = self.scale or scale_of(trace)
+        self.trace = trace * self.scale
+        self.solver = replace(self.solver, total=self.trace)
+
+    def step(self, product: Float64, listener: Listener, *, goes_on: bool) -> None:
+        """Have the solver make a step; where single products are in the way, the next are double, if there are any."""
+        listener(Solving(f"what is left of {product.shape[1]} products"))
+        before = self.solver
+        solver = before.step(product)
+        if _is_full(before, solver):
+            self.settles = max(1, solver.limit - solver.width - solver.width // 2)
+            solver = replace(solver, wanted=self.settles)
+        if self.passes == 1 and solver.solution is not None and solver.asked:
+            solver = replace(solver, solution=None)  # what is rare has had no chance to be found
+        found = solver.solution
+        is_rough = solver.is_rough if found is None else self._directions(found, solver) < len(found.values)
+        if is_rough and self.precision == "single" and goes_on:
+            solver, self.precision = solver.refined(), "double"
+            self.products = self.rounding = None  # measured again: the bounds are to be as good
+        self.solver = solver
+        hand_back()
+        listener(Converging(self.passes, solver.worst, solver.tol))
+
+    def chosen(self, solution: Solution, job: Job) -> Solution:
+        """Of the pairs found those that there is room for, that have a direction, and that were asked for."""
+        full = self.settles > 0 or len(solution.values) > job.plan.room
+        found = self._with_direction(solution.first(job.plan.room), job)
+        return chosen_of(found, self.trace, job.plan, job.listener, full=full, total_weight=job.total_weight)
+
+    def is_settled(self, chosen: Solution) -> bool:
+        """Whether the iteration ended because of what it found."""
+        return self.solver.solution is not None and not np.any(chosen.residuals > self.solver.tol * chosen.values)
+
+    def beyond(self, values: Float64, directions: Float64) -> tuple[float, Float64 | None]:
+        """Bounds on what so many leading pairs leave of the operator, and on how wrong the products were they are of.
+
+        By the whole basis, given the random directions that `products` are of, (size, 16).
+        """
+        if self.products is None:
+            raise AssertionError("no pass has measured anything")
+        solver, rounding, count = self.solver, self.rounding, len(values)
+        basis, block, coupling = solver.basis, solver.wants, solver.coupling
+        _, ritz = ritz_pairs(solver.projected)
+        outside = outside_bound_of_basis(
+            basis, solver.projected, block, coupling, count,
+            directions=directions, products=self.products, rounding=rounding,
+            total=self.trace * (1 + TRACE[self.precision]),
+        )  # fmt: skip
+        found = ((basis.T @ self.products).T @ ritz[:, :count], (basis.T @ directions).T @ ritz[:, :count] * values)
+        beside = (directions.T @ block) @ (coupling @ ritz[:, :count])
+        off = None if rounding is None else (basis.T @ rounding).T @ ritz[:, :count]
+        return outside, product_bounds(found[0], found[1] + beside, rounding=off)
+
+    def unsettled(self, error_bound: Float64, plan: Plan) -> str:
+        """Say that components are not what was asked for, given the bounds of their errors."""
+        most, tol = float(np.max(error_bound, initial=0.0)), plan.request.tol
+        count = "1 pass" if self.passes == 1 else f"{self.passes} passes"
+        rank = "Each variance is within its bound of a true one, not for certain of that of the same rank."
+        remedy = "Allow more by --max-passes (max_passes)."
+        if self.solver.solution is not None:
+            remedy = "What is left is rounding: ask for fewer components, or for a larger tol."
+        elif self.solver.worst <= tol:
+            return f"1 pass does not tell whether something larger was missed, which others would find. {rank} {remedy}"
+        return (
+            f"components are not settled to tol={tol:g} after {count}: their errors are at most {most:.1e} of their "
+            f"variances. {rank} {remedy}"
+        )
+
+    def _directions(self, solution: Solution, solver: Lanczos) -> int:
+        """How many of the leading pairs have a direction: rounding has none."""
+        least = self.ranks[self.precision] * solution.values[0]
+        return int(np.count_nonzero(solution.values > max(least, solver.rounding)))
+
+    def _with_direction(self, solution: Solution, job: Job) -> Solution:
+        """Those pairs that have a direction; say what became of the others."""
+        values, asked = solution.values, job.plan.request.n_components
+        count = self._directions(solution, self.solver)
+        if count == len(values):
+            return solution
+        if self.solver.solution is None:
+            job.warn(f"{len(values) - count} components of the {len(values)} found are no more than rounding.")
+            return solution.first(count)
+        if isinstance(asked, int):
+            dimensions = "1 dimension" if count == 1 else f"{count} dimensions"
+            job.warn(f"{job.collection.source} spans {dimensions}; there are no more components.")
+        return replace(solution.first(count), next_value=0.0)
+
+
+def beginning(job: Job) -> dict[str, Any]:
+    """How the solver begins."""
+    plan = job.plan
+    return {
+        "wanted": wanted_of(plan, job.total_weight), "total": np.inf, "tol": plan.request.tol, "width": plan.width,
+        "limit": plan.columns,
+    }  # fmt: skip
+
+
+def _is_full(before: Lanczos, after: Lanczos) -> bool:
+    """Whether the basis had to begin again before it held what is wanted, as it would again and again."""
+    return after.solution is None and np.isinf(after.worst) and after.known < before.known + before.asked

@@ -1,0 +1,166 @@
+"""The leading eigenpairs that a plan asks for, of a symmetric matrix in memory: what exact methods end with."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ...eigensolvers import Rule, Solution, Wanted, dense_flops, elbow, noise_edge, solve_dense, start_lanczos
+from ...events import Listener, Solving, Warned
+from ...machine import hand_back
+from ...planning import Plan
+
+Float64 = npt.NDArray[np.float64]
+
+MOST_SCALE = 1000  # of exponents of two: those of float64 end at 1023
+PATIENCE = 3  # times the cost of a dense solve that Lanczos may take where there is no memory for one
+NOT_CONVERGED = (
+    "the spectrum is too flat for the eigensolver that fits the budget; components it could not settle were left out. "
+    "Give more memory, or ask for fewer."
+)
+
+
+class Symmetric(Protocol):
+    """A positive semi-definite matrix: the scatter of features, or the Gram matrix of samples."""
+
+    @property
+    def size(self) -> int:
+        """Order of the matrix."""
+
+    @property
+    def trace(self) -> float:
+        """Sum of its eigenvalues."""
+
+    def matrix(self) -> Float64:
+        """Return it anew, Fortran order, upper triangle."""
+
+    def multiply(self, block: Float64) -> Float64:
+        """Return its product with a block of columns."""
+
+
+def leading_pairs(matrix: Symmetric, plan: Plan, listener: Listener, total_weight: float | None = None) -> Solution:
+    """Solve for what the plan's request asks, by the plan's solver; say where the budget holds less.
+
+    Parameters
+    ----------
+    matrix : Symmetric
+        Of features or of samples; its trace is above 0.
+    plan : Plan
+        Solver, room for components, and request.
+    listener : callable
+        Told of the solve and of what could not be done.
+    total_weight : float, optional
+        Sum of the samples' weights, where they have any.
+    """
+    wanted, trace = wanted_of(plan, total_weight), matrix.trace
+    listener(Solving(f"eigenvectors of a {matrix.size} x {matrix.size} matrix"))
+    solution = _lanczos(matrix, wanted, plan, listener) if plan.solver == "lanczos" else None
+    if solution is None:
+        hand_back()
+        solution = solve_dense(matrix.matrix, wanted, most=plan.problem.most_components, room=plan.dense_room)
+    return chosen_of(solution, trace, plan, listener, total_weight=total_weight)
+
+
+def chosen_of(
+    solution: Solution,
+    trace: float,
+    plan: Plan,
+    listener: Listener,
+    *,
+    full: bool = True,
+    total_weight: float | None = None,
+) -> Solution:
+    """Those of the pairs a solver found that the plan's request asks for; say where the budget holds less.
+
+    Parameters
+    ----------
+    solution : Solution
+        Everything that was found.
+    trace : float
+        Of the matrix.
+    plan, listener, total_weight
+        See `leading_pairs`.
+    full : bool
+        Whether it is for want of memory where there are fewer than were asked for.
+    """
+    wanted = wanted_of(plan, total_weight)
+    if plan.request.n_components == "elbow":
+        rule = _rule_of(plan, "elbow", total_weight)
+        return solution.first(rule.count(solution.values, trace, False) or elbow(solution.values))
+    if full and isinstance(wanted, Rule):
+        _warn_of_rule(wanted, solution, trace, plan, listener)
+    if full and isinstance(wanted, float) and np.sum(solution.values) < wanted * trace * (1 - 1e-12):
+        share = float(np.sum(solution.values)) / trace
+        listener(Warned(_too_many(len(solution.values), wanted, share)))
+    return solution
+
+
+def wanted_of(plan: Plan, total_weight: float | None = None) -> Wanted:
+    """What a solver is asked for: an elbow is sought in the values of a fixed number of components."""
+    wanted, problem = plan.request.n_components, plan.problem
+    if wanted == "elbow":
+        return plan.request.counted_on(problem.most_components)
+    if isinstance(wanted, int):
+        return min(wanted, problem.most_components)  # a part of a collection may have fewer than were asked for
+    return _rule_of(plan, wanted, total_weight) if isinstance(wanted, str) else wanted
+
+
+def _rule_of(plan: Plan, name: str, total_weight: float | None) -> Rule:
+    return Rule(name, plan.problem.n_samples, plan.problem.n_features, total_weight)
+
+
+def _warn_of_rule(rule: Rule, solution: Solution, trace: float, plan: Plan, listener: Listener) -> None:
+    known = solution.values if solution.spectrum is None else solution.spectrum
+    count = rule.count(known, trace, solution.spectrum is not None)
+    reached = len(solution.values)
+    if count is None or count > reached:
+        listener(Warned(f"the budget holds {reached} components, and at least as many lie above the noise."))
+    elif rule.name == "mp" and solution.values[0] <= noise_edge(known, trace, 0, rule.copies, rule.n_features):
+        listener(Warned("no component lies above the edge of white noise; the first was kept."))
+
+
+def _too_many(reached: int, wanted: float, share: float) -> str:
+    return (
+        f"the budget holds {reached} components, {share:.2%} of the variance, and {wanted:.2%} were asked for; these "
+        "were kept. Give more memory for the rest."
+    )
+
+
+def _lanczos(matrix: Symmetric, wanted: Wanted, plan: Plan, listener: Listener) -> Solution | None:
+    """Leading pairs by products with the matrix in memory.
+
+    None once a dense solve would have cost less, where one fits; else what a generous number of steps reached.
+    """
+    scale = scale_of(matrix.trace)
+    state = start_lanczos(matrix.size, wanted=wanted, total=matrix.trace * scale, seed=plan.request.seed)
+    spent, allowed = 0.0, dense_flops(matrix.size)
+    while state.solution is None:
+        spent += state.flops
+        if plan.dense_room and spent > allowed:
+            return None
+        if spent > PATIENCE * allowed:
+            listener(Warned(NOT_CONVERGED))
+            return state.so_far().first(plan.room).scaled(1 / scale)
+        product = matrix.multiply(state.wants)
+        product *= scale
+        state = state.step(product)
+    if len(state.solution.values) > plan.room and plan.dense_room > plan.room:
+        return None
+    return state.solution.first(plan.room).scaled(1 / scale)
+
+
+def scale_of(trace: float) -> float:
+    """Return the power of two that brings a trace to about 1: squares and fourth powers then fit float64."""
+    return float(2.0 ** min(MOST_SCALE, -round(np.log2(trace))))
+
+
+def next_value(solution: Solution, p: int) -> float | None:
+    """What eigenvalue k + 1 is at most, where that is known; minus infinity where there is none, as nothing is near."""
+    k, spectrum = len(solution.values), solution.spectrum
+    if k == p:
+        return -np.inf
+    if spectrum is None:
+        return solution.next_value
+    return float(spectrum[k]) if k < len(spectrum) else 0.0

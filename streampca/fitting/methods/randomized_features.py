@@ -1,0 +1,181 @@
+"""The method for any number of samples and features: block Lanczos on the scatter matrix, which is never formed.
+
+A pass multiplies a block of vectors, X^T (X Q), in one read; the solver says which block comes next, until the
+residuals of all wanted components are small enough. The first pass finds the mean, too, and what bounds the error.
+Vectors are as long as a sample; where there are fewer samples than features and the plan says so, the iteration goes
+along samples (`streampca.fitting.methods.randomized_samples`).
+
+Cost: 4 n p l flops a pass for a block of l vectors, and about 4 p l flops for every column of the basis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg import eigvalsh
+
+from ...accumulators import PROBES, Applied
+from ...accumulators.probes import probe_directions
+from ...eigensolvers import Solution, certify, count_components, start_lanczos, value_bounds
+from ...events import PassStarted, Solving
+from ...machine import hand_back
+from ...planning import Plan
+from .data_checks import check_products, check_variance
+from .decomposition import Decomposition, Float64, stored_dtype
+from .job import Job
+from .lanczos_passes import MOST_PASSES, STAGE, Course, beginning
+from .randomized_pass import AppliedTask
+from .randomized_samples import fit_along_samples
+from .samples_task import of_samples
+from .start_block import started
+
+OFF_CENTRE = {"single": 6e-9, "double": 1e-15}  # rounding of products, of the variance about the centre
+
+
+@dataclass(kw_only=True)
+class AlongFeatures(Course):
+    """A course on the scatter matrix.
+
+    Attributes
+    ----------
+    centre : ndarray of shape (p,)
+        What samples are centred on.
+    began_anew : bool
+        Whether the first block was multiplied twice, the sample's mean having been too far off.
+    offset : ndarray or None
+        The exact mean less the centre, (p,), from the first pass.
+    weight, n_samples : float, int
+        Sum of the weights; samples that count.
+    """
+
+    centre: Float64
+    began_anew: bool = False
+    offset: Float64 | None = None
+    weight: float = 0.0
+    n_samples: int = 0
+
+
+def fit_randomized(job: Job) -> Decomposition:
+    """Carry out a plan of method 'randomized'; along features it makes no scratch copy, and stores no components.
+
+    Raises
+    ------
+    DataError
+        If a sample holds NaN or infinity, or all samples are equal.
+    OutputError
+        If a scratch copy cannot be written.
+    """
+    if job.plan.side == "samples":
+        return fit_along_samples(job)
+    course = _begun(job)
+
+    def go(goes_on: bool) -> None:
+        # Nothing here holds what a pass found: the next one needs the room.
+        _learn(course, _pass(course, job), job, goes_on=goes_on)
+
+    chosen = course.chosen(course.iterate(job, job.plan.request.max_passes or MOST_PASSES, go), job)
+    found = _decomposed(course, chosen, job.plan)
+    if not course.is_settled(chosen):
+        job.warn(course.unsettled(found.error_bound, job.plan))
+    return found
+
+
+def _begun(job: Job) -> AlongFeatures:
+    """Where the iteration starts, or where it was when it was kept."""
+    begin, state = beginning(job), job.saved(STAGE)
+    if state is not None:
+        return AlongFeatures.from_state(state, begin)
+    job.listener(Solving(f"where to start, from a sample of {job.collection.source}"))
+    start = started(job)
+    solver = start_lanczos(job.collection.n_features, start=start.block, **begin)
+    hand_back()
+    return AlongFeatures(solver=solver, centre=start.centre, precision=job.plan.precision)
+
+
+def _pass(course: AlongFeatures, job: Job) -> Applied:
+    """Read everything, and multiply what the solver wants."""
+    plan, number = job.plan, course.passes + 1
+    task = AppliedTask(
+        vectors=course.block,
+        centre=course.centre,
+        offset=None if course.products is None else course.offset,
+        precision=course.precision,
+        product_rows=plan.product_rows,
+        seed=plan.request.seed,
+        **of_samples(job),
+    )
+    how: dict[str, Any] = {"lanes": plan.lanes, "ahead": plan.ahead, "listener": job.listener}
+    label = f"products with {task.vectors.shape[1]} vectors"
+    with job.told(PassStarted(label, number, None, plan.problem.n_samples, job.collection.nbytes)):
+        applied = job.executor.fold(task, plan.spans, Applied.absorb, keeper=course.keeper(job), **how)
+        task.release()
+        applied.release()
+        hand_back()
+    return applied
+
+
+def _learn(course: AlongFeatures, applied: Applied, job: Job, *, goes_on: bool) -> None:
+    """Take over what a pass found, and have the solver say what comes next."""
+    course.passes += 1
+    measured, drift, collection = applied.probes(), applied.drift, job.collection
+    if measured is not None:
+        check_variance(applied.trace, collection.source, job.plan)
+        check_products(measured[0], collection.source, job.plan)
+        _measure(course, applied, *measured, is_whole=collection.dtype.kind in "biu")
+    product = applied.take()
+    product *= course.scale
+    if goes_on and measured is not None and _is_off(course, product, drift * course.scale):
+        course.began_anew, course.products = True, None  # the same block again, about the mean
+        return
+    course.step(product, job.listener, goes_on=goes_on)
+
+
+def _measure(course: AlongFeatures, applied: Applied, products: Float64, rounding: Float64, *, is_whole: bool) -> None:
+    """Take over what a pass found beside its products; whole numbers are centred on whole numbers from then on."""
+    course.scale_by(applied.trace)
+    course.weight, course.n_samples = applied.weight, applied.n_samples
+    course.products, course.rounding = products * course.scale, rounding * course.scale
+    course.centre = np.rint(applied.mean) if is_whole else applied.mean
+    course.offset = applied.offset_from(course.centre)
+
+
+def _is_off(course: AlongFeatures, product: Float64, drift: float) -> bool:
+    """Whether the sample's mean lay so far from the mean that rounding about it is in the way of what is wanted."""
+    solver = course.solver
+    if course.began_anew:
+        return False
+    values = np.asarray(eigvalsh(solver.wants.T @ product)[::-1], np.float64)
+    k = count_components(values, solver.total, solver.wanted) or len(values)
+    rounding, allowed = OFF_CENTRE[course.precision] * (values[0] + drift), solver.tol * max(values[k - 1], 0.0)
+    return bool(drift > values[0] and rounding > allowed)
+
+
+def _decomposed(course: AlongFeatures, solution: Solution, plan: Plan) -> Decomposition:
+    divisor, p = (course.weight - 1) * course.scale, len(course.centre)
+    values = solution.values
+    components = np.ascontiguousarray(
+        solution.vectors.T, dtype=np.float64 if course.precision == "double" else stored_dtype(values, plan)
+    )
+    if course.products is None or course.offset is None:
+        raise AssertionError("no pass has found the mean")
+    probes: dict[str, Any] = {"directions": probe_directions(p, plan.request.seed, PROBES), "products": course.products}
+    outside, wrong = course.beyond(values, probes["directions"])
+    certificate = certify(values, components.T, rounding=course.rounding, next_value=outside, **probes)
+    return Decomposition(
+        mean=course.centre + course.offset,
+        components=components,
+        explained_variance=values / divisor,
+        error_bound=certificate.relative,
+        angle_bound=certificate.angle,
+        eigenvalues=None,
+        total_variance=course.trace / divisor,
+        n_samples=course.n_samples,
+        total_weight=course.weight,
+        exact=False,
+        statistic=None,
+        passes=course.passes,
+        outside=outside / divisor,
+        variance_bound=value_bounds(values, certificate.residual, outside, wrong) / values,
+    )

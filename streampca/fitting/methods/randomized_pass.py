@@ -1,0 +1,84 @@
+"""A pass of method 'randomized': the scatter matrix applied to the block that the solver wants, as a task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...accumulators import Applied
+from ...execution import Saved
+from ...execution.task import Stateful
+from .decomposition import Array, Float64
+from .job import Keeps
+from .samples_task import SamplesTask
+
+NUMBER = "number"  # what the state of a fold that is kept says beside the accumulator's
+
+
+@dataclass(frozen=True, kw_only=True)
+class AppliedTask(SamplesTask[Applied]):
+    """Fold spans of a collection into an `Applied`; its parameters, beside those of every `SamplesTask`."""
+
+    vectors: Array
+    centre: Float64
+    offset: Float64 | None = None
+    precision: str
+    product_rows: int
+    seed: int
+
+    def start(self) -> Applied:
+        """Return what has absorbed nothing."""
+        self.make_rooms()
+        return Applied(
+            self.vectors,
+            self.centre,
+            offset=self.offset,
+            precision=self.precision,
+            product_rows=self.product_rows,
+            seed=self.seed,
+        )
+
+    def restore(self, state: dict[str, Array]) -> Applied:
+        """Return what was absorbed before."""
+        self.make_rooms()
+        return Applied.from_state(state, copy=False)
+
+
+@dataclass(frozen=True)
+class OfPass:
+    """Keeps one pass of many: what was kept of another is none of its own; see `streampca.execution.Keeper`.
+
+    Attributes
+    ----------
+    keeper : Keeps
+        Keeps all of them, one at a time.
+    number : int
+        Of the pass.
+    """
+
+    keeper: Keeps
+    number: int
+
+    def saved(self, first: int) -> Saved | None:
+        """What was kept of this pass."""
+        found = self.keeper.saved(first)
+        if found is None or int(found.state[NUMBER]) != self.number:
+            return None
+        return found._replace(state={name: value for name, value in found.state.items() if name != NUMBER})
+
+    def offer(self, first: int, last: int, at: int, accumulator: Stateful, *, now: bool = False) -> None:
+        """Offer what this pass has done."""
+        self.keeper.offer(first, last, at, _Numbered(accumulator, self.number), now=now)
+
+
+@dataclass(frozen=True)
+class _Numbered:
+    """An accumulator, and the number of the pass it is of."""
+
+    accumulator: Stateful
+    number: int
+
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Everything as plain arrays."""
+        return {**self.accumulator.state(copy=copy), NUMBER: np.array(self.number)}

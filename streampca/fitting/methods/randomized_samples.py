@@ -1,0 +1,218 @@
+"""Method 'randomized' where there are fewer samples than features: block Lanczos on the Gram matrix, never formed.
+
+G = X X^T of centred samples has the nonzero eigenvalues of S, and vectors are only as long as there are samples: a
+million features take no more room than they take to read. A pass multiplies a block, X (X^T U), range by range of
+features with all samples of it in memory, as the dual method reads (*sweep*, or sweeps of a *scratch* copy); and as
+that method does, a last pass makes components of the eigenvectors, X^T u / sqrt(mu), finds what is still wrong with
+them by their products with one another, and bounds the errors of what is stored.
+
+Blocks are orthogonal to the roots of the weights (to ones, where all are equal), as all eigenvectors of G with a value
+are: so the mean need not be known. Of vectors U the components leave no more of S than U leaves of G: with Theta =
+U^T G U that is G - G U Theta^-1 U^T G, which no quadratic form of (I - U U^T) G (I - U U^T) is less than. So one bound
+of what was left outside holds for both.
+
+Cost: 4 n p l flops a pass for a block of l vectors, 2 n p k for the components, and about 4 n l flops for every column
+of the basis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...accumulators import Crossed, sample_directions
+from ...accumulators.gram_probes import without
+from ...eigensolvers import Solution, certify, start_lanczos, value_bounds
+from ...events import Listener
+from ...execution.threads import lane_count
+from ...machine import hand_back
+from ...planning import passes_beside
+from .data_checks import check_products, check_variance
+from .decomposition import Array, Decomposition, Float64, stored_dtype
+from .dual import Reads, decomposed, with_components
+from .dual_passes import SweepTask
+from .gram_pairs import RANKS, STORED_RANKS, Pairs
+from .job import Job
+from .lanczos_passes import MOST_PASSES, STAGE, Course, beginning
+
+_STREAM = 3  # apart from the start blocks of solvers, and from those along features
+
+
+@dataclass(kw_only=True)
+class AlongSamples(Course):
+    """A course on the Gram matrix.
+
+    Attributes
+    ----------
+    roots : ndarray of shape (n,)
+        Of the samples' weights.
+    stored : bool
+        Whether components are written as they are made.
+    along, along_rounding : ndarray of shape (n, 8) or None
+        X W for random directions of features, and the error of it; once they are measured.
+    """
+
+    roots: Float64
+    stored: bool = False
+    along: Float64 | None = None
+    along_rounding: Float64 | None = None
+
+    @property
+    def ranks(self) -> dict[str, float]:
+        """See `Course.ranks`."""
+        return STORED_RANKS if self.stored else RANKS
+
+    def step(self, product: Float64, listener: Listener, *, goes_on: bool) -> None:
+        """See `Course.step`; the next block keeps to what is orthogonal to the roots.
+
+        What rounding puts along them no product takes off, and each step would make it larger by what it makes rests
+        longer: twentyfold, where components settle slowly.
+        """
+        super().step(product, listener, goes_on=goes_on)
+        block = self.solver.wants
+        block[...] = without(block, self.roots)
+
+
+@dataclass(frozen=True)
+class Crossings:
+    """How a `Crossed` multiplies; its own parameters."""
+
+    vectors: Array
+    roots: Float64 | None
+    measures: bool
+    precision: str
+    product_features: int
+    lanes: int
+    seed: int
+
+    def start(self) -> Crossed:
+        """Return what has absorbed nothing."""
+        return Crossed(**vars(self))
+
+    def restore(self, state: dict[str, Array]) -> Crossed:
+        """Return what was absorbed before."""
+        return Crossed.from_state(state, copy=False, lanes=self.lanes)
+
+
+def fit_along_samples(job: Job) -> Decomposition:
+    """Carry out a plan of method 'randomized' along samples; see `streampca.fitting.methods.dual.fit_dual`."""
+    plan = job.plan
+
+    def find(reads: Reads) -> Pairs:
+        pairs = _found(reads, job)
+        hand_back()
+        return pairs
+
+    pairs, basis = with_components(job, find)
+    found, solution = decomposed(basis, pairs, job), pairs.solution
+    outside, bounds = solution.next_value, pairs.bounds
+    if bounds is not None:  # what the last pass mended is an error of those before, and no more
+        count = len(solution.values)
+        bounds = (bounds[:count] + np.abs(solution.values - pairs.sizes[:count])) / solution.values
+    return replace(
+        found,
+        passes=passes_beside(plan.schedule) + (0 if plan.reads_once else solution.passes),
+        outside=None if outside is None else outside / (found.total_weight - 1),
+        variance_bound=bounds,
+    )
+
+
+def _found(reads: Reads, job: Job) -> Pairs:
+    """Iterate until the pairs are there that were asked for."""
+    course, most = _begun(job), job.plan.request.max_passes
+    most = MOST_PASSES if most is None else max(1, most - passes_beside(job.plan.schedule))
+
+    def go(goes_on: bool) -> None:
+        # Nothing here holds what a pass found: the next one needs the room.
+        _learn(course, _pass(course, reads, job), job, goes_on=goes_on)
+
+    chosen = course.chosen(course.iterate(job, most, go), job)
+    reads.done = course.passes
+    return _pairs(course, chosen, job)
+
+
+def _begun(job: Job) -> AlongSamples:
+    """Where the iteration starts, from a block at random, or where it was when it was kept."""
+    plan, begin, state = job.plan, beginning(job), job.saved(STAGE)
+    if state is not None:
+        return AlongSamples.from_state(state, begin)
+    n = plan.problem.n_samples
+    roots = np.ones(n) if job.weights is None else np.sqrt(job.weights)
+    block = np.random.default_rng([_STREAM, plan.request.seed]).standard_normal((n, plan.width))
+    solver = start_lanczos(n, start=without(block, roots), **begin)
+    del block
+    hand_back()
+    return AlongSamples(solver=solver, roots=roots, stored=plan.stored, precision=plan.precision)
+
+
+def _pass(course: AlongSamples, reads: Reads, job: Job) -> Crossed:
+    """Read everything, and multiply what the solver wants."""
+    plan, tile, lanes = job.plan, job.plan.product_features, lane_count(job.plan.cores)
+    if course.precision != plan.precision:  # what is in memory is twice as wide
+        tile, lanes = Crossed.doubled(tile, lanes)
+    crossings = Crossings(
+        vectors=course.block,
+        roots=None if job.weights is None else course.roots,
+        measures=course.products is None,
+        precision=course.precision,
+        product_features=tile,
+        lanes=lanes,
+        seed=plan.request.seed,
+    )
+    task = SweepTask(reads.features, plan.block_features, crossings)
+    how: dict[str, Any] = {"ahead": plan.ahead, "listener": job.listener, "keeper": course.keeper(job)}
+    label = f"products with {crossings.vectors.shape[1]} vectors"
+    with reads.told(label, course.passes + 1, plan.problem.n_samples):
+        crossed = job.executor.fold(task, plan.spans, Crossed.absorb, **how)
+        crossed.release()
+        hand_back()
+    return crossed
+
+
+def _learn(course: AlongSamples, crossed: Crossed, job: Job, *, goes_on: bool) -> None:
+    """Take over what a pass found, and have the solver say what comes next."""
+    course.passes += 1
+    found, source = crossed.probes(), job.collection.source
+    if found is not None:
+        check_variance(crossed.trace, source, job.plan)
+        for products in (found.products, found.along):
+            check_products(products, source, job.plan)
+        course.scale_by(crossed.trace)
+        course.products, course.rounding = found.products * course.scale, found.products_rounding * course.scale
+        course.along, course.along_rounding = found.along, found.along_rounding
+    product = crossed.take()
+    product *= course.scale
+    course.step(product, job.listener, goes_on=goes_on)
+
+
+def _pairs(course: AlongSamples, chosen: Solution, job: Job) -> Pairs:
+    """What components are made of; say where they are not what was asked for."""
+    if course.products is None or course.along is None or course.along_rounding is None:
+        raise AssertionError("no pass has measured anything")
+    plan, values, scale = job.plan, chosen.values, course.scale
+    probes: dict[str, Any] = {
+        "directions": sample_directions(course.roots, plan.request.seed), "products": course.products,
+    }  # fmt: skip
+    outside, wrong = course.beyond(values, probes["directions"])
+    certificate = certify(values, chosen.vectors, rounding=course.rounding, next_value=outside, **probes)
+    if not course.is_settled(chosen):
+        job.warn(course.unsettled(certificate.relative, plan))
+    rough = course.precision == "single"
+    polishes = rough and not plan.stored
+    sizes = values / scale
+    return Pairs(
+        trace=course.trace / scale,
+        exact=False,
+        products=course.along,
+        rounding=course.along_rounding,
+        solution=replace(chosen, values=sizes, residuals=chosen.residuals / scale, next_value=outside / scale),
+        mixed=np.eye(len(values)) if polishes else np.diag(sizes**-0.5),
+        vectors=chosen.vectors,
+        sizes=sizes,
+        dtype=stored_dtype(values, plan) if rough else np.dtype(np.float64),
+        polishes=polishes,
+        lost=False,
+        bounds=value_bounds(values, certificate.residual, outside, wrong) / scale,
+    )

@@ -1,0 +1,105 @@
+"""What tasks that read blocks of samples have in common: which blocks, into which memory, and who is to blame."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from ...accumulators import Accumulator, NotFiniteError
+from ...events import BlockDone
+from ...planning.blocks import Span, blocks_of
+from ...readers import Collection
+from .data_checks import bad_sample
+from .decomposition import Array, Float64
+from .job import Job
+
+A = TypeVar("A", bound=Accumulator)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplesTask(abc.ABC, Generic[A]):
+    """Fold spans of a collection into an accumulator along samples; see `streampca.execution.Task`.
+
+    Attributes
+    ----------
+    collection : Collection
+        What is read.
+    block_rows : int
+        Samples read at a time.
+    weights : ndarray of shape (n,) or None
+        How often each counts.
+    together : int
+        Blocks that are in memory at once.
+    """
+
+    collection: Collection
+    block_rows: int
+    weights: Float64 | None = None
+    together: int = 1
+    _rooms: list[Array] = field(default_factory=list, repr=False)
+
+    @abc.abstractmethod
+    def start(self) -> A:
+        """Return an empty accumulator; has called `make_rooms`."""
+
+    @abc.abstractmethod
+    def restore(self, state: dict[str, Array]) -> A:
+        """Return the accumulator whose state this is; has called `make_rooms`."""
+
+    def make_rooms(self) -> None:
+        """Take the memory that blocks are read into, once and in this thread.
+
+        What a thread that reads ahead takes and gives back stays in a pool of that thread's (`machine.share_pools`).
+        """
+        count = min(self.block_rows, self.collection.n_samples) * self.collection.n_features
+        while self.collection.fills and len(self._rooms) < self.together:
+            self._rooms.append(np.empty(count, self.collection.dtype))
+
+    def blocks(self, span: Span) -> Iterable[Span]:
+        """Blocks that end at multiples of the plan's block length."""
+        return blocks_of(span, self.block_rows)
+
+    def counts(self, block: Span) -> BlockDone:
+        """Samples of a block, and their bytes."""
+        return BlockDone(block.size, block.size * self.collection.row_bytes)
+
+    def fetch(self, block: Span) -> tuple[Array, Array | None]:
+        """Read a block; return it, and the memory it was read into."""
+        if not self._rooms:
+            return self.collection.read(slice(*block)), None
+        room = self._rooms.pop()
+        rows = room[: block.size * self.collection.n_features].reshape(block.size, -1)
+        self.collection.read_into(slice(*block), None, rows)
+        return rows, room
+
+    def feed(self, accumulator: A, block: Span, fetched: tuple[Array, Array | None]) -> None:
+        """Absorb a block; name the sample and its file when it holds no number."""
+        rows, room = fetched
+        weights = None if self.weights is None else self.weights[slice(*block)]
+        try:
+            accumulator.update(rows, at=block.start, weights=weights)
+        except NotFiniteError as error:
+            raise bad_sample(error, self.collection) from None
+        if room is not None:
+            self._rooms.append(room)
+
+    def release(self) -> None:
+        """Give back the memory that blocks were read into."""
+        self._rooms.clear()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_rooms": []}
+
+
+def of_samples(job: Job) -> dict[str, Any]:
+    """What every `SamplesTask` of a job is made with."""
+    return {
+        "collection": job.collection,
+        "block_rows": job.plan.block_rows,
+        "weights": job.weights,
+        "together": job.plan.lanes * (1 + job.plan.ahead),
+    }

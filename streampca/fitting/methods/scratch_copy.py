@@ -1,0 +1,208 @@
+"""A scratch copy: a collection written once to a file that is quick to read by ranges of features, then thrown away.
+
+Ranges of features follow one another, each with all its samples, so that a range is one contiguous read; values stay
+as they are, prepared. It lies where its name says (beside the output), never in the system's temporary folder.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO
+
+import numpy as np
+
+from ...errors import OutputError, SourceError
+from ...events import BlockDone, PassStarted
+from ...execution import Keeper, SerialExecutor
+from ...machine import hand_back
+from ...planning.blocks import Span, blocks_of
+from ...readers.collection import Array, Chunks, Collection
+from ...storage.outputs import writing
+from ...units import format_bytes
+from .decomposition import one_span
+from .job import Anew, Job
+
+STAGE = "scratch"  # of copying
+
+
+class ScratchCopy(Collection):
+    """A collection as its scratch copy holds it; of this process alone, as its file is open.
+
+    Parameters
+    ----------
+    file : file
+        Open for reading and writing.
+    copied : Collection
+        What it is a copy of.
+    width : int
+        Features to a range; the last may have fewer.
+    """
+
+    def __init__(self, file: IO[bytes], copied: Collection, width: int) -> None:
+        self.source, self.dtype, self.copied = copied.source, copied.dtype, copied
+        self.shape = (copied.n_samples, copied.n_features)
+        self._file, self._width = file, width
+
+    @property
+    def chunks(self) -> Chunks:
+        """A range of features of one sample can be read alone."""
+        return Chunks(1, self._width)
+
+    def where(self, index: int) -> str:
+        """As the collection that was copied says."""
+        return self.copied.where(index)
+
+    def sample_names(self) -> Sequence[str] | None:
+        """As the collection that was copied says."""
+        return self.copied.sample_names()
+
+    def read(self, rows: slice, features: slice | None = None) -> Array:
+        """Read samples of some features; see `Collection.read`."""
+        wanted = Span(0, self.n_features) if features is None else Span(features.start, features.stop)
+        if wanted == self._range(wanted.start):
+            return self._read_range(wanted, rows)
+        parts = []
+        for part in blocks_of(wanted, self._width):
+            whole = self._range(part.start)
+            parts.append(self._read_range(whole, rows)[:, part.start - whole.start : part.stop - whole.start])
+        return np.concatenate(parts, axis=1)
+
+    @property
+    def fills(self) -> bool:
+        """A range is read into what it is given."""
+        return True
+
+    def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
+        """Fill a range directly; see `Collection.read_into`."""
+        wanted = Span(0, self.n_features) if features is None else Span(features.start, features.stop)
+        if wanted == self._range(wanted.start):
+            self._fill(out, self._offset(wanted, rows.start))
+        else:
+            super().read_into(rows, features, out)
+
+    def _read_range(self, whole: Span, rows: slice) -> Array:
+        piece = np.empty((rows.stop - rows.start, whole.size), self.dtype)
+        self._fill(piece, self._offset(whole, rows.start))
+        return piece
+
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Nothing beside the file, which is on disk when this returns."""
+        os.fsync(self._file.fileno())
+        return {}
+
+    def write(self, start: int, block: Array) -> None:
+        """Write samples `start` onwards, all their features."""
+        for part in blocks_of(Span(0, self.n_features), self._width):
+            piece = np.ascontiguousarray(block[:, slice(*part)])
+            left, offset = memoryview(piece.data).cast("B"), self._offset(part, start)
+            while left:
+                count = os.pwrite(self._file.fileno(), left, offset)
+                left, offset = left[count:], offset + count
+
+    def _range(self, feature: int) -> Span:
+        start = feature // self._width * self._width
+        return Span(start, min(start + self._width, self.n_features))
+
+    def _offset(self, whole: Span, row: int) -> int:
+        """Where a sample of a range of features begins in the file."""
+        return (whole.start * self.n_samples + row * whole.size) * self.dtype.itemsize
+
+    def _fill(self, piece: Array, offset: int) -> None:
+        left = memoryview(piece.data).cast("B")
+        while left:
+            count = os.preadv(self._file.fileno(), [left], offset)
+            if count == 0:
+                raise SourceError(f"the scratch copy of {self.source} was cut short while it was read; fit again.")
+            left, offset = left[count:], offset + count
+
+
+@contextmanager
+def scratch_copy(job: Job) -> Iterator[ScratchCopy]:
+    """Copy a collection to a file that is gone when the block ends, and when the process does, however that ends.
+
+    Unless the job is kept, the file loses its name as soon as it is open: nobody else finds it, and the system takes
+    its space back. Where it is, the file has the name, and stays.
+
+    Raises
+    ------
+    OutputError
+        If there is no room for it, or it cannot be written.
+    """
+    path, plan, source = job.scratch or "", job.plan, job.collection.source
+    folder = os.path.dirname(os.path.abspath(path))
+    with writing(path):
+        os.makedirs(folder, exist_ok=True)
+    free, needed = shutil.disk_usage(folder).free, plan.bytes_written
+    if free < needed:
+        raise OutputError(
+            f"a scratch copy of {source} takes {format_bytes(needed)} and {folder} has {format_bytes(free)} "
+            "left; free some space, or choose another folder by --scratch (scratch=)."
+        )
+    keeper: Keeper | None = job.keeper(STAGE)
+    if keeper is not None and not os.path.exists(path):
+        keeper = Anew(keeper)  # what was written is gone
+    with _file(path, keeper is None) as file:
+        copy = ScratchCopy(file, job.collection, plan.block_features)
+        _write(copy, path, job, keeper)
+        hand_back()
+        yield copy
+
+
+@contextmanager
+def _file(path: str, loses_its_name: bool) -> Iterator[IO[bytes]]:
+    """The file itself; one that is kept is removed by who keeps it."""
+    with writing(path):
+        if loses_its_name:
+            folder, name = os.path.split(os.path.abspath(path))
+            descriptor, made = tempfile.mkstemp(prefix=f"{name}.", dir=folder)
+            os.unlink(made)
+        else:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    with open(descriptor, "r+b", buffering=0) as file:
+        yield file
+
+
+@dataclass(frozen=True)
+class CopyTask:
+    """Copy blocks of samples; what is added up is the file."""
+
+    copy: ScratchCopy
+    block_rows: int
+
+    def start(self) -> ScratchCopy:
+        """Return the copy, to be written from its beginning."""
+        return self.copy
+
+    def restore(self, state: dict[str, Array]) -> ScratchCopy:
+        """Return the copy: what was written is there still."""
+        return self.copy
+
+    def blocks(self, span: Span) -> Iterable[Span]:
+        """Blocks of samples, whole chunks of storage where they fit."""
+        return blocks_of(span, self.block_rows)
+
+    def counts(self, block: Span) -> BlockDone:
+        """Samples of a block, and their bytes."""
+        return BlockDone(block.size, block.size * self.copy.copied.row_bytes)
+
+    def fetch(self, block: Span) -> Array:
+        """Read a block."""
+        return self.copy.copied.read(slice(*block))
+
+    def feed(self, accumulator: ScratchCopy, block: Span, fetched: Array) -> None:
+        """Write it."""
+        accumulator.write(block.start, fetched)
+
+
+def _write(copy: ScratchCopy, path: str, job: Job, keeper: Keeper | None) -> None:
+    plan, collection = job.plan, job.collection
+    passes = None if plan.width else 2 if plan.block_features >= collection.n_features else 3
+    spans = (Span(0, collection.n_samples),)
+    with job.told(PassStarted("scratch copy", 1, passes, collection.n_samples, collection.nbytes)), writing(path):
+        task = CopyTask(copy, plan.block_rows)
+        SerialExecutor().fold(task, spans, one_span, listener=job.listener, keeper=keeper)

@@ -1,0 +1,111 @@
+"""Where block Lanczos starts: the components of a few samples, and random columns beside them.
+
+From the sample alone the iteration can converge, residuals and all, to the wrong components: what no sample holds is
+never multiplied. Random columns hold a little of everything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import eigh
+
+from ...accumulators import not_finite
+from ...planning import SAMPLE_RUNS, sample_rows
+from ...planning.blocks import Span
+from ...readers import Collection
+from .data_checks import bad_sample
+from .decomposition import Array, Float64
+from .job import Job
+
+RANDOM = 10  # columns that are random, or half of a narrow block
+NEGLIGIBLE = 1e-10  # of the sample's first variance: directions below are left to chance
+_STREAM = 2  # apart from the start blocks of solvers
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where to start.
+
+    Attributes
+    ----------
+    centre : ndarray of shape (p,)
+        Mean of the sample; whole numbers for whole numbers.
+    block : ndarray of shape (p, l)
+        Columns that span the first block; not orthogonal.
+    """
+
+    centre: Float64
+    block: Float64
+
+
+def started(job: Job) -> Start:
+    """Read a sample, and make a start of it.
+
+    Raises
+    ------
+    DataError
+        If one of its samples holds NaN or infinity.
+    """
+    collection, width = job.collection, job.plan.width
+    n = collection.n_samples
+    rows = _sampled(collection, sample_runs(n, sample_rows(n, width), collection.chunks.samples), job.weights)
+    exponent = int(np.frexp(np.abs(rows).max())[1])
+    np.ldexp(rows, -exponent, out=rows)  # exact; sums and differences of the largest numbers would overflow
+    mean = rows.mean(axis=0, dtype=np.float64)
+    centre = np.ldexp(mean, exponent)
+    rows -= mean.astype(rows.dtype)
+    rows /= max(float(np.abs(rows).max()), np.finfo(rows.dtype).tiny)  # directions know no scale, and squares do
+    if collection.dtype.kind in "biu":
+        centre = np.rint(centre)
+    random = min(RANDOM, -(-width // 2))
+    block: Float64 = np.empty((collection.n_features, width), order="F")
+    found = _leading(rows, width - random)
+    block[:, : found.shape[1]] = found
+    rng = np.random.default_rng([_STREAM, job.plan.request.seed])
+    for column in range(found.shape[1], width):
+        block[:, column] = rng.standard_normal(len(block)) / len(block) ** 0.5
+    return Start(centre, block)
+
+
+def sample_runs(n: int, count: int, chunk: int) -> list[Span]:
+    """Runs of samples, `count` in all or a few more, spread over `n`, which begin where chunks do and keep to one."""
+    runs = min(max(SAMPLE_RUNS, -(-count // chunk)), count)
+    starts = sorted({i * n // runs // chunk * chunk for i in range(runs)})
+    size = -(-count // len(starts))  # of few large chunks, longer runs
+    ends = [*starts[1:], n]
+    return [Span(start, min(start + size, end)) for start, end in zip(starts, ends, strict=True)]
+
+
+def _sampled(collection: Collection, runs: list[Span], weights: Float64 | None) -> Array:
+    """The samples of some runs that count, or the first that does, as float32 where that holds them."""
+    narrow = collection.dtype.itemsize <= (4 if collection.dtype.kind == "f" else 2)
+    rows = np.empty((sum(run.size for run in runs), collection.n_features), np.float32 if narrow else np.float64)
+    filled = 0
+    for run in runs:
+        read = collection.read(slice(*run))
+        some = rows[filled : filled + len(read)]
+        some[...] = read
+        kept = np.arange(len(read)) if weights is None else np.flatnonzero(weights[slice(*run)])
+        bad = kept[~np.isfinite(some[kept]).all(axis=1)]
+        if len(bad):
+            raise bad_sample(not_finite(read[bad[0] :][:1], run.start + int(bad[0]), "double"), collection)
+        some[: len(kept)] = some[kept]
+        filled += len(kept)
+    if filled == 0 and weights is not None:
+        first = int(np.argmax(weights > 0))
+        return _sampled(collection, [Span(first, first + 1)], None)
+    return rows[:filled]
+
+
+def _leading(rows: Array, count: int) -> Float64:
+    """Leading right singular vectors of centred rows, (p, count) or fewer, good enough to start from."""
+    gram = (rows @ rows.T).astype(np.float64)
+    first = max(0, len(rows) - count)
+    if count <= 0 or not len(rows):
+        return np.empty((rows.shape[1], 0))
+    values, vectors = eigh(gram, subset_by_index=(first, len(rows) - 1), check_finite=False)
+    kept = values > NEGLIGIBLE * values[-1]
+    turned = (vectors[:, kept] / np.sqrt(values[kept])).astype(rows.dtype)
+    return np.asarray((turned.T @ rows).T[:, ::-1], np.float64)

@@ -1,0 +1,174 @@
+"""What is settled before a fit reads data: what is asked, of which prepared collection, and the plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, Unpack
+
+import numpy as np
+
+from ..errors import DataError, RequestError, SourceError, nearest
+from ..events import Listener, silent
+from ..planning import Plan, make_plan, part_plan
+from ..planning.blocks import Part
+from ..planning.request import Request
+from ..preprocessing import Preparation, Prepared, resolved
+from ..preprocessing.problem import problem_of
+from ..readers import Collection, Opening, open_collection
+from ..readers.collection import check_dtype
+from ..readers.weights import total_of, weights_of
+from ..units import parse_bytes, parse_shape
+
+_OPTIONS = (
+    "n_components",
+    "method",
+    "memory",
+    "precision",
+    "tol",
+    "max_passes",
+    "preparation",
+    "sample_weight",
+    "seed",
+    "output",
+    "overwrite",
+    "scratch",
+    "part",
+    "checkpoint",
+    "cluster",
+    "listener",
+)
+
+
+def plan(
+    source: Any = None,
+    *,
+    n_components: int | float | str | None = 0.95,
+    method: str = "auto",
+    memory: int | str | None = None,
+    precision: str = "auto",
+    tol: float = 1e-4,
+    max_passes: int | None = None,
+    preparation: Preparation | None = None,
+    sample_weight: Any = None,
+    shape: Sequence[int] | str | None = None,
+    dtype: Any = "uint8",
+    workers: int = 1,
+    output: str | os.PathLike[str] | None = None,
+    scratch: str | os.PathLike[str] | None = None,
+    **opening: Unpack[Opening],
+) -> Plan:
+    """Say what `fit` would do, without reading more than headers.
+
+    Parameters
+    ----------
+    source : optional
+        As for `fit`; or leave it out and give `shape`.
+    shape : sequence of int or str, optional
+        (n, *sample_shape) of data that are not here yet, e.g. ``"60000x28x28"``.
+    dtype : dtype, default="uint8"
+        Of data declared by `shape`.
+    workers : int, default=1
+        Processes that would share the work, each within the budget.
+    n_components, method, memory, precision, tol, max_passes, preparation, sample_weight, output, scratch, **opening
+        As for `fit`.
+
+    Returns
+    -------
+    Plan
+        Print it.
+
+    Raises
+    ------
+    BudgetError, RequestError, SourceError
+        As `fit`.
+    """
+    more: dict[str, Any] = {"tol": tol, "max_passes": max_passes, "scratch": scratch, "workers": workers}
+    request = asked(n_components, method, memory, precision, output=output is not None, **more)
+    check_options(opening)
+    raw = open_collection(source if shape is None else declared(shape, dtype), **opening)
+    return plan_collection(prepared(raw, preparation), request, total_weight=foreseen_weight(sample_weight, raw, shape))
+
+
+def asked(
+    n_components: int | float | str | None,
+    method: str,
+    memory: int | str | None,
+    precision: str,
+    *,
+    output: bool,
+    scratch: str | os.PathLike[str] | None,
+    seed: int = 0,
+    workers: int = 1,
+    tol: float = 1e-4,
+    max_passes: int | None = None,
+) -> Request:
+    """Make a request of what `plan` and `fit` are given."""
+    budget, folder = None if memory is None else parse_bytes(memory), None if scratch is None else os.fspath(scratch)
+    return Request(n_components, method, budget, precision, seed, workers, folder, output, tol, max_passes)
+
+
+def check_options(opening: Mapping[str, Any]) -> None:
+    """Refuse keywords that no option of opening has, saying where such an option belongs."""
+    prepares, opens = [field.name for field in fields(Preparation)], list(Opening.__annotations__)
+    for name in opening:
+        if name in prepares:
+            raise TypeError(f"{name!r} is a step of preparation; give preparation=Preparation({name}=...).")
+        if name not in opens:
+            raise TypeError(f"{name!r} is not an option.{nearest(name, [*_OPTIONS, *opens])}")
+
+
+def declared(shape: Sequence[int] | str, dtype: Any) -> Any:
+    """An array of zeros that takes no memory, for planning for data that are not here yet.
+
+    Raises
+    ------
+    RequestError
+        If the shape or dtype makes no sense.
+    """
+    lengths = parse_shape(shape if isinstance(shape, str) else "x".join(str(length) for length in shape))
+    try:
+        return np.broadcast_to(np.zeros((), check_dtype(np.dtype(dtype), "the declared collection")), lengths)
+    except (TypeError, SourceError):
+        raise RequestError(f"dtype {dtype!r} is not a real number's; give one such as uint8 or float32.") from None
+    except ValueError:
+        raise RequestError(f"shape {shape!r} is more than 2^63 bytes; give the shape of a part.") from None
+
+
+def plan_collection(
+    collection: Prepared, request: Request, *, total_weight: float | None = None, part: Part | None = None
+) -> Plan:
+    """Plan a request on an opened collection, or on a part of it; see `plan`."""
+    if collection.n_samples < 2:
+        raise DataError(
+            f"{collection.source} has one sample, and variance needs at least two; give more images, cut one "
+            "into windows by --patches 16x16 (patches=16), or name the axes of one by --sample-axes y,x (sample_axes)."
+        )
+    problem = replace(problem_of(collection), total_weight=total_weight)
+    return make_plan(problem, request) if part is None else part_plan(problem, request, part)
+
+
+def foreseen_weight(sample_weight: Any, raw: Collection, shape: Any = None) -> float | None:
+    """Sum of the weights to plan with; of samples that are only declared, by a shape, each is taken to count once."""
+    if sample_weight is None:
+        return None
+    return total_of(weights_of(sample_weight, raw)) if shape is None else float(raw.n_samples)
+
+
+def prepared(raw: Collection, preparation: Preparation | None, listener: Listener = silent) -> Prepared:
+    """A raw collection seen through a preparation, what that leaves to the data found, or through none."""
+    raw = narrowed(raw, preparation)
+    if isinstance(raw, Prepared):
+        return raw
+    preparation = preparation or Preparation()
+    if not preparation.is_resolved:
+        raw.states()  # those of before anything is read
+    return Prepared(raw, resolved(preparation, raw, listener))
+
+
+def narrowed(raw: Collection, preparation: Preparation | None) -> Collection:
+    """Return a raw collection without the images that a preparation, or none, does not make fit, if it may do so."""
+    if preparation is not None and not isinstance(preparation, Preparation):
+        raise RequestError(f"preparation {preparation!r} is not a Preparation; give such as Preparation(bin=2).")
+    return raw.fitting((preparation or Preparation()).shape_of_image)

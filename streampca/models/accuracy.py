@@ -1,0 +1,282 @@
+"""How far to trust a model's numbers, and what to say of it: digits, directions, sampling, and what was left outside.
+
+Everything follows from what a model stores. What it does not know is not said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..eigensolvers import Cluster, clusters, unseparated
+
+Float64 = npt.NDArray[np.float64]
+
+LISTED = 4  # groups of components named in a sentence
+_DEGREES = 0.001  # of an angle; less is not worth a figure
+
+
+class Bounded(Protocol):
+    """Variances with bounds on their errors."""
+
+    @property
+    def explained_variance(self) -> Float64:
+        """Variances, descending, shape (k,)."""
+
+    @property
+    def error_bound(self) -> Float64:
+        """Bounds of relative residuals, shape (k,)."""
+
+    @property
+    def variance_bound(self) -> Float64 | None:
+        """Bounds of relative errors of the variances, shape (k,), where they are sharper."""
+
+    @property
+    def n_samples(self) -> int:
+        """Samples fitted."""
+
+
+class Numbers(Bounded, Protocol):
+    """What is asked of a `PCAModel`."""
+
+    @property
+    def angle_bound(self) -> Float64:
+        """Bounds of angles, radians, shape (k,)."""
+
+    @property
+    def eigenvalues(self) -> Float64 | None:
+        """All variances, where known."""
+
+    @property
+    def outside(self) -> float | None:
+        """Bound on the largest variance left outside, where known."""
+
+    @property
+    def total_variance(self) -> float:
+        """Sum of all variances."""
+
+    @property
+    def total_weight(self) -> float | None:
+        """Sum of the samples' weights, where they have any."""
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:
+        """Plan and precision, and whether sums were exact, where known."""
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What can be said of k components.
+
+    Attributes
+    ----------
+    digits : tuple of int or None
+        Digits of each variance that can be trusted; None where its error is not known.
+    together : tuple of Cluster
+        Groups of components that are only defined together.
+    mixed : tuple of int
+        Components, from 0, that sampling does not separate from a neighbour, by North's rule of thumb.
+    outside : float or None
+        Largest variance that may have been left outside, where that is known to be less than the first component's or
+        was measured.
+    leading : int
+        How many of the first components are sure to be the leading ones, as nothing larger was left outside.
+    """
+
+    digits: tuple[int | None, ...]
+    together: tuple[Cluster, ...]
+    mixed: tuple[int, ...]
+    outside: float | None
+    leading: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data; components are counted from 1, angles in radians, None where not finite."""
+        return {
+            "digits": list(self.digits),
+            "together": [
+                {"components": [c.first + 1, c.last + 1], "angle_bound": c.angle if np.isfinite(c.angle) else None}
+                for c in self.together
+            ],
+            "mixed_by_sampling": [number + 1 for number in self.mixed],
+            "largest_left_outside": self.outside,
+            "leading": self.leading,
+        }
+
+
+def trust_of(model: Numbers) -> Trust:
+    """Say how far the numbers of a model can be trusted."""
+    values, bounds = model.explained_variance, model.error_bound
+    known = bool(np.all(np.isfinite(bounds)))
+    residual = values * bounds if known else np.full(len(values), np.nan)
+    together = clusters(values, residual, _at_most_next(model, residual)) if known else []
+    mixed = unseparated(values, _copies(model), _next(model))
+    outside = _outside(model, residual)
+    leading = int(np.count_nonzero(values - residual >= outside)) if known else 0
+    if model.outside is None and leading == 0:
+        outside = np.nan  # that it is less than all that is left says nothing
+    return Trust(
+        digits=tuple(digits_of(bound) for bound in sharpest_bounds(model)),
+        together=tuple(together),
+        mixed=tuple(np.flatnonzero(mixed).tolist()),
+        outside=float(outside) if np.isfinite(outside) else None,
+        leading=leading,
+    )
+
+
+def sharpest_bounds(model: Bounded) -> Float64:
+    """Bound on the relative error of each variance, shape (k,); NaN where it is not known."""
+    return model.error_bound if model.variance_bound is None else np.fmin(model.error_bound, model.variance_bound)
+
+
+def null_directions(model: Bounded, n_features: int) -> npt.NDArray[np.bool_]:
+    """Return which components have a variance that is no more than rounding, shape (k,).
+
+    A component is null where its variance lies below the rounding of float64, eps max(n, p) times the first variance,
+    or below the bound on its own error, where that is known: single-precision products round far above the former.
+    """
+    values = model.explained_variance
+    rounding = np.finfo(np.float64).eps * max(model.n_samples, n_features) * values[0]
+    return np.asarray((values <= rounding) | (sharpest_bounds(model) >= 1))
+
+
+def digits_of(bound: float) -> int | None:
+    """Digits that a bound on a relative error vouches for, 0 to 15; None where it is not known."""
+    return int(np.clip(np.floor(-np.log10(max(bound, 1e-15))), 0, 15)) if np.isfinite(bound) else None
+
+
+def _copies(model: Numbers) -> float:
+    """Number of samples, each counted as many times as its weight says."""
+    return model.total_weight or model.n_samples
+
+
+def _next(model: Numbers) -> float | None:
+    """Variance k + 1, where it is known; minus infinity where there is none."""
+    if model.eigenvalues is None:
+        return None
+    after = model.eigenvalues[len(model.explained_variance) :]
+    return float(after[0]) if len(after) else -np.inf
+
+
+def _at_most_next(model: Numbers, residual: Float64) -> float | None:
+    """What variance k + 1 is at most: where it is not stored, the last angle tells what gap it was computed with."""
+    known, angle = _next(model), model.angle_bound[-1]
+    if known is not None or not np.isfinite(angle):
+        return known
+    gap = residual[-1] / angle if angle > 0 else 0.0
+    return float(model.explained_variance[-1] - residual[-1] - gap)
+
+
+def _outside(model: Numbers, residual: Float64) -> float:
+    """Largest variance that may have been left outside: no more than all that is left."""
+    after, left = _next(model), model.total_variance - model.explained_variance.sum() + residual.sum()
+    if after is not None:
+        return max(0.0, after)
+    return float(np.fmin(left, np.nan if model.outside is None else model.outside))
+
+
+# -- in words
+
+
+def digits_trusted(bound: float) -> str:
+    """Say a bound on a relative error in words, ``"6 digits"``; an empty string where it is not known."""
+    digits = digits_of(bound)
+    return "" if digits is None else f"{digits or 'no'} digit{'' if digits == 1 else 's'}"
+
+
+def sentences(model: Numbers) -> list[str]:
+    """Say in a few lines how far to trust a model; nothing is said of what is not known."""
+    trust = trust_of(model)
+    said = [_of_exact_sums(model), _of_clusters(trust), _of_sampling(trust, _copies(model))]
+    said += [_of_rank(model, trust), _of_outside(model, trust)]
+    return [sentence for sentence in said if sentence]
+
+
+def spans_of(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Runs of consecutive numbers, ascending, each as its first and its last."""
+    runs: list[tuple[int, int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1] = runs[-1][0], number
+        else:
+            runs.append((number, number))
+    return runs
+
+
+def _of_clusters(trust: Trust) -> str:
+    if not trust.together:
+        return ""
+    within = [
+        f" (within {max(np.degrees(group.angle), _DEGREES):.1g}°)" if np.isfinite(group.angle) else ""
+        for group in trust.together
+    ]
+    named = [f"{group.first + 1}-{group.last + 1}{angle}" for group, angle in zip(trust.together, within, strict=True)]
+    return f"components {_listed(named)} are only defined together: their variances are too close to tell them apart"
+
+
+def _of_sampling(trust: Trust, n_samples: float) -> str:
+    rule = f"by North's rule of thumb (sampling error of {n_samples:.15g} independent samples)"
+    count = len(trust.digits)
+    if not trust.mixed:
+        return f"{rule}, {'all components are' if count > 1 else 'the component is'} separated"
+    runs = spans_of(trust.mixed)
+    if runs == [(0, count - 1)]:
+        return f"{rule}, no component is separated from its neighbours"
+    named = [_run(first, last, count) for first, last in runs]
+    one = len(trust.mixed) == 1
+    verb, whose = ("is", "its") if one else ("are", "their")
+    return f"{rule}, component{'' if one else 's'} {_listed(named)} {verb} not separated from {whose} neighbours"
+
+
+def _of_rank(model: Numbers, trust: Trust) -> str:
+    """Say which bounds are to some true variance, where larger ones may have been missed."""
+    count = len(trust.digits)
+    if model.outside is None or trust.leading == count:
+        return ""
+    if trust.leading == count - 1:
+        return (
+            f"the variance of component {count} is known to lie near a true one, not for certain that of rank {count}"
+        )
+    which = f"of components {trust.leading + 1} on" if trust.leading else "given"
+    return f"the variances {which} are each known to lie near a true one, not for certain that of the same rank"
+
+
+def _of_exact_sums(model: Numbers) -> str:
+    """Say where digits are those of the probes and not of the variances."""
+    plan = model.provenance.get("plan") or {}
+    if not model.provenance.get("exact_sums") or plan.get("precision") != "single":
+        return ""
+    return (
+        "sums of whole numbers were exact, so variances are commonly right to about 1e-14 of the first; the digits "
+        "given are those that probes multiplied in single precision vouch for (precision='double' shows more)"
+    )
+
+
+def _of_outside(model: Numbers, trust: Trust) -> str:
+    count = len(trust.digits)
+    if trust.outside is None or trust.outside == 0:
+        return ""
+    if trust.leading == count:
+        return "nothing larger was left outside"
+    share = f"nothing larger than {100 * trust.outside / model.total_variance:.2g} % of the variance was left outside"
+    if trust.leading == 0:
+        return share
+    sure = "component 1 is" if trust.leading == 1 else f"components 1-{trust.leading} are"
+    return f"{share}, so {sure} sure to lead"
+
+
+def _run(first: int, last: int, count: int) -> str:
+    """A run of components, counted from 1, in words."""
+    if first == last:
+        return str(first + 1)
+    return f"{first + 1} on" if last == count - 1 else f"{first + 1}-{last + 1}"
+
+
+def _listed(names: list[str]) -> str:
+    """Names with commas and an "and"; of many the first few."""
+    if len(names) > LISTED:
+        names = [*names[: LISTED - 1], f"{len(names) - LISTED + 1} more groups"]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,275 @@
+r"""`Compression`: what images take as so many scores and components, and how far what comes back is from them.
+
+One pass gives the figures of every number of components. With z the scores of a sample x along orthonormal components
+1 ... K, and b those of what it is compared with, c (x itself, or the same image without noise),
+
+    \|c - x_k\|^2 = \|c - c_K\|^2 + \sum_{i \le k} (z_i - b_i)^2 + \sum_{k < i \le K} b_i^2
+
+where x_k and c_K are the reconstructions from k and from all K components: sums of squares, of which nothing cancels.
+Over the samples fitted, and c = x, it averages to the sum of the variances left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ModelError, RequestError
+from ..planning.blocks import Span, blocks_of
+from ..preprocessing import Preparation, Prepared
+from ..readers import Collection
+from ..readers.collection import unchanged
+from ..readers.views.patches import Patches
+from ..units import format_bytes
+from .subspace import Subspace, squared_lengths, working_dtype
+from .transform import applied, rows_beside
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+
+SHOWN = 12  # rows of the table
+
+
+@dataclass(frozen=True, eq=False)
+class Compression:
+    """What a collection takes as scores and components, and what is lost, by the number of components.
+
+    Attributes
+    ----------
+    n_components : ndarray of int of shape (L,)
+        Ascending.
+    stored_bytes : ndarray of int of shape (L,)
+        Of as many scores a sample, components and the mean, before any compression of files.
+    original_bytes : int
+        Of the samples as they were stored, decoded; of patches, of the images they were cut from.
+    rmse : ndarray of shape (L,)
+        Root of the mean squared error of a feature, in the units of prepared samples (scaled and normalized).
+    n_samples : int
+        How many samples there are.
+    peak : float or None
+        The range of values there can be, in the same units; None where it is not known.
+    given_rmse : float or None
+        The same error of the samples themselves, where they were compared with others; None where not.
+    is_measured : bool
+        Whether the error is that of these samples; else it is that of the samples fitted, by their variances.
+    """
+
+    n_components: Counts
+    stored_bytes: Counts
+    original_bytes: int
+    rmse: Float64
+    n_samples: int
+    peak: float | None = None
+    given_rmse: float | None = None
+    is_measured: bool = True
+
+    @property
+    def ratio(self) -> Float64:
+        """How many times smaller than the samples, shape (L,)."""
+        return self.original_bytes / self.stored_bytes
+
+    @property
+    def psnr(self) -> Float64 | None:
+        """Peak signal-to-noise ratio, 20 log10(peak / rmse), in dB, shape (L,); None where no peak is known."""
+        return None if self.peak is None else _decibels(self.peak, self.rmse)
+
+    @property
+    def given_psnr(self) -> float | None:
+        """That of the samples themselves, where they were compared with others."""
+        if self.peak is None or self.given_rmse is None:
+            return None
+        return float(_decibels(self.peak, np.array(self.given_rmse)))
+
+    @property
+    def best(self) -> int:
+        """The number of components with the least error: of noisy samples against clean ones, an intermediate one."""
+        return int(self.n_components[np.argmin(self.rmse)])
+
+    def at(self, n_components: int) -> Compression:
+        """The same of one number of components only.
+
+        Raises
+        ------
+        RequestError
+            If there are no figures for it.
+        """
+        place = np.flatnonzero(self.n_components == n_components)
+        if not len(place):
+            raise RequestError(
+                f"n_components={n_components} is not among the {len(self.n_components)} numbers there are figures for, "
+                f"{self.n_components[0]} to {self.n_components[-1]}; ask for it in ladder."
+            )
+        own = {name: getattr(self, name)[place] for name in ("n_components", "stored_bytes", "rmse")}
+        return replace(self, **own)
+
+    def line(self) -> str:
+        """The figures of the most components in a line."""
+        kept, whole = (format_bytes(int(count)) for count in (self.stored_bytes[-1], self.original_bytes))
+        error = f"RMSE {self.rmse[-1]:.4g}" + ("" if self.psnr is None else f", PSNR {self.psnr[-1]:.2f} dB")
+        whose = "" if self.is_measured else " over the samples fitted"
+        return (
+            f"{self.n_components[-1]} components: {kept} of scores and components for {whole} of samples, ratio "
+            f"{self.ratio[-1]:.3g}; {error}{whose}"
+        )
+
+    def __str__(self) -> str:
+        heads = ["components", "stored", "ratio", "RMSE", *([] if self.psnr is None else ["PSNR"])]
+        lines = [f"{self.n_samples} samples, {format_bytes(self.original_bytes)}", "".join(f"{h:>12}" for h in heads)]
+        last = len(self.n_components) - 1
+        shown = np.unique(np.linspace(0, last, min(SHOWN, last + 1)).round().astype(int))
+        return "\n".join([*lines, *("".join(f"{cell:>12}" for cell in self._row(at)) for at in shown)])
+
+    def _row(self, at: int) -> list[str]:
+        """A line of the table."""
+        psnr = [] if self.psnr is None else [f"{self.psnr[at]:.2f} dB"]
+        stored, ratio = format_bytes(int(self.stored_bytes[at])), f"{self.ratio[at]:.3g}"
+        return [str(self.n_components[at]), stored, ratio, f"{self.rmse[at]:.4g}", *psnr]
+
+
+def _decibels(peak: float, rmse: Float64) -> Float64:
+    with np.errstate(divide="ignore"):
+        return 20 * np.log10(peak / rmse)
+
+
+def peak_of(preparation: Preparation, dtype: np.dtype[Any] | None) -> float | None:
+    """The range of prepared values of samples of a dtype: 2^bits - 1 of integers, signed or not, times one scale.
+
+    None of fractions, and where every pixel has a scale of its own, or every sample.
+    """
+    if dtype is None or dtype.kind not in "biu" or preparation.normalize or isinstance(preparation.scale, np.ndarray):
+        return None
+    whole = 1 if dtype.kind == "b" else 2 ** (8 * dtype.itemsize) - 1
+    return whole * float(preparation.scale or 1)
+
+
+def fitted_compression(model: Any, ladder: Sequence[int] | None, peak: float | None) -> Compression:
+    """Figures of the collection that a `PCAModel` was fitted on, by its variances; nothing is read."""
+    counts = _checked(ladder, model.n_components)
+    weight = model.total_weight or model.n_samples
+    left = model.total_variance - np.cumsum(model.explained_variance)[counts - 1]
+    rmse = np.sqrt(np.maximum(left, 0) * (weight - 1) / (weight * model.n_features))
+    dtype = raw_dtype(model)
+    whole = None if "part" in model.provenance else model.provenance.get("nbytes")
+    if whole is None:
+        whole = model.n_samples * math.prod(model.raw_shape) * (dtype or model.components.dtype).itemsize
+    rows = model.preparation.dtype_of(dtype or model.components.dtype)
+    stored = kept_bytes(model, counts, model.n_samples, working_dtype(rows, model.components.dtype))
+    if peak is None:
+        peak = peak_of(model.preparation, dtype)
+    return Compression(counts, stored, whole, rmse, model.n_samples, peak, is_measured=False)
+
+
+def written_compression(model: Any, collection: Collection, count: int, squares: float | None) -> Compression:
+    """Figures of `count` components and a collection whose images were written.
+
+    Parameters
+    ----------
+    model : PCAModel
+        By which.
+    collection : Prepared or Collection
+        Of prepared samples, or of scores.
+    count : int
+        Components used.
+    squares : float or None
+        Sum of the squared errors of features as analysed; None: the error is that of the samples fitted.
+    """
+    fitted, n_samples, counts = fitted_compression(model, [count], None), collection.n_samples, np.array([count])
+    if squares is None or not isinstance(collection, Prepared):
+        original = fitted.original_bytes * n_samples // fitted.n_samples
+        stored = kept_bytes(model, counts, n_samples, collection.dtype)
+        return replace(fitted, n_samples=n_samples, stored_bytes=stored, original_bytes=original)
+    rows = model.preparation.dtype_of(collection.raw.dtype)
+    stored = kept_bytes(model, counts, n_samples, working_dtype(rows, model.components.dtype))
+    rmse = np.sqrt([squares / (n_samples * model.n_features)])
+    peak = peak_of(model.preparation, collection.raw.dtype)
+    return Compression(counts, stored, original_bytes(collection.raw), rmse, n_samples, peak)
+
+
+def original_bytes(raw: Collection) -> int:
+    """Bytes of a collection as stored, decoded; of patches, which may overlap, of the images."""
+    return raw.base.nbytes if isinstance(raw, Patches) else raw.nbytes
+
+
+def raw_dtype(model: Any) -> np.dtype[Any] | None:
+    """The dtype of the samples a `PCAModel` was fitted on, as stored; None where it does not say."""
+    known = model.provenance.get("dtype")
+    return None if known is None else np.dtype(known)
+
+
+def kept_bytes(model: Any, counts: Counts, n_samples: int, scores: np.dtype[Any]) -> Counts:
+    """Bytes of scores of a dtype, of components and of the mean, by the number of components."""
+    p = model.n_features
+    each = n_samples * scores.itemsize + p * model.components.dtype.itemsize
+    stored: Counts = counts * each + 8 * p
+    return stored
+
+
+def measured_compression(
+    model: Any,
+    samples: Prepared,
+    against: Prepared | None,
+    ladder: Sequence[int] | None,
+    *,
+    peak: float | None,
+    memory: int | str | None,
+) -> Compression:
+    """Figures of samples, in one pass over them (and over those they are compared with); see `PCAModel.compression`."""
+    counts = _checked(ladder, model.n_components)
+    if against is not None and against.n_samples != samples.n_samples:
+        raise ModelError(
+            f"{samples.source} has {samples.n_samples} samples and {against.source}, to compare them with, has "
+            f"{against.n_samples}; give one for each, in the same order."
+        )
+    with unchanged(samples), nullcontext() if against is None else unchanged(against):
+        errors, given = _squared_errors(model, samples, against, memory)
+    features = samples.n_samples * model.n_features
+    dtype = working_dtype(samples.dtype, model.components.dtype)
+    return Compression(
+        counts,
+        kept_bytes(model, counts, samples.n_samples, dtype),
+        original_bytes(samples.raw),
+        np.sqrt(errors[counts - 1] / features),
+        samples.n_samples,
+        peak_of(model.preparation, (against or samples).raw.dtype) if peak is None else peak,
+        None if against is None else math.sqrt(given / features),
+    )
+
+
+def _checked(ladder: Sequence[int] | None, most: int) -> Counts:
+    """Numbers of components, ascending; all by default."""
+    counts = np.arange(1, most + 1) if ladder is None else np.unique(np.asarray(ladder))
+    if not len(counts) or counts.dtype.kind not in "iu" or not 1 <= counts[0] <= counts[-1] <= most:
+        raise RequestError(f"ladder {ladder!r} is not of whole numbers between 1 and {most}, what the model has.")
+    return counts.astype(np.int64)
+
+
+def _squared_errors(
+    model: Any, samples: Prepared, against: Prepared | None, memory: int | str | None
+) -> tuple[Float64, float]:
+    """Sums over all samples of the squared errors of 1 ... K components, shape (K,), and of the samples themselves."""
+    pair = [samples] if against is None else [samples, against]
+    whole: Subspace = model.subspace
+    rows = rows_beside(whole, model.frame, pair, memory)
+    subspace = whole.held() if rows.are_held else whole
+    errors, given = np.zeros(len(whole.components)), 0.0
+    for block in blocks_of(Span(0, samples.n_samples), rows.at_once):
+        read = [each.read(slice(*block)) for each in pair]
+        scores = [_scores(subspace, *each, block) for each in zip(pair, read, strict=True)]
+        beside = subspace.squared_error(read[-1], scores[-1]).sum()
+        own, other = (each.astype(np.float64) for each in (scores[0], scores[-1]))
+        missed, lost = np.square(own - other).sum(axis=0), np.square(other).sum(axis=0)
+        errors += beside + np.cumsum(missed) + np.append(np.cumsum(lost[:0:-1])[::-1], 0.0)
+        given += 0.0 if against is None else float(squared_lengths(*read).sum())
+    return errors, given
+
+
+def _scores(subspace: Subspace, collection: Prepared, rows: Array, block: Span) -> Array:
+    """Scores, where all samples have some."""
+    return applied(subspace.project, rows, collection.named, block.start)

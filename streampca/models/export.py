@@ -1,0 +1,257 @@
+"""`export_components`: mean and components as pictures other programs open, page by page in bounded memory.
+
+A TIFF is one that ImageJ and Fiji open as a hyperstack, every page labelled: https://imagej.net/ij/docs/guide (section
+8, stacks). Its classic TIFF ends at 4 GiB; beyond, the file is an OME-TIFF in BigTIFF, which Fiji opens with
+Bio-Formats (https://docs.openmicroscopy.org/ome-model).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import RequestError
+from ..readers import check_apart, fitted_on
+from ..storage.disk import expanded
+from ..storage.outputs import check_ending, check_file, check_output, open_sink, staged
+from ..storage.sinks import Table
+from ..units import GIB, MIB, format_shape
+from .pca import PCAModel, load_model
+
+Array = npt.NDArray[Any]
+
+MOST_IMAGEJ = 4 * GIB - 32 * MIB  # bytes of pixels: offsets in a classic TIFF have 32 bits
+READ = 64 * MIB  # of components at a time
+ENDINGS = (".tif", ".tiff", ".npy")
+CHANNELS = ("channel", "channels", "c", "s", "rgb", "colour", "color")  # names of a sample's axis of colours
+COLOURS = ("red", "green", "blue", "alpha")
+
+
+@dataclass(frozen=True)
+class Components:
+    """Mean and components of a model, in memory or in its store: a few are read at a time.
+
+    Attributes
+    ----------
+    name : str
+        What messages call the model.
+    arrays : mapping
+        ``mean``, ``components`` and ``explained_variance_ratio``: arrays, or what gives arrays when sliced.
+    dims : tuple of str
+        Names of the sample's axes.
+    first : int
+        How many components.
+    mean : bool
+        Whether the mean comes before them.
+    provenance : mapping
+        The model's.
+    """
+
+    name: str
+    arrays: dict[str, Any]
+    dims: tuple[str, ...]
+    first: int
+    mean: bool
+    provenance: Mapping[str, Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(images, *sample_shape)."""
+        return (self.first + self.mean, *self.arrays["mean"].shape)
+
+    def labels(self) -> list[str]:
+        """One a picture: ``"mean"``, then ``"component 1: 9.7 %"`` with its share of the variance."""
+        shares = self.arrays["explained_variance_ratio"][: self.first]
+        names = [f"component {number}: {share:.2g} %" for number, share in enumerate(100 * shares, 1)]
+        return ["mean", *names] if self.mean else names
+
+    def images(self) -> Iterator[Array]:
+        """The pictures, in order, each of the sample's shape."""
+        if self.mean:
+            yield self.arrays["mean"]
+        for start in range(0, self.first, self._together):
+            yield from self.arrays["components"][start : min(start + self._together, self.first)]
+
+    @property
+    def _together(self) -> int:
+        """Components read at a time: chunks on disk hold several, which are decoded together."""
+        return max(1, READ // (8 * math.prod(self.shape[1:])))
+
+
+def export_components(
+    model: PCAModel | str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    n_components: int | None = None,
+    mean: bool = True,
+    overwrite: bool = False,
+) -> None:
+    """Write a model's mean and components to a file other programs open.
+
+    Parameters
+    ----------
+    model : PCAModel or path
+        Of a model in a folder, a few components are in memory at a time.
+    path : path
+        ``.tif`` or ``.tiff``: float32 pages for ImageJ and Fiji, labelled with each component's share of the variance;
+        NaN outside the mask. Components of plain pictures are channels, each with its own contrast; those of stacks
+        and of colour pictures are frames (T), with slices (Z) and channels (C) inside. Above 4 GiB, or if the name
+        ends in ``.ome.tif``, an OME-TIFF. ``.npy``: one array (images, *sample_shape), as stored.
+    n_components : int, optional
+        How many; all by default.
+    mean : bool, default=True
+        Whether the mean comes first.
+    overwrite : bool, default=False
+        Replace a file that is there already.
+
+    Raises
+    ------
+    RequestError
+        If there are fewer components, or the name has another ending.
+    OutputError
+        If the file exists (and `overwrite` is false) or cannot be written.
+    ModelError
+        If the path holds no complete model.
+    """
+    path = expanded(path)
+    suffix = _checked(path, overwrite)
+    found = _components(model, n_components, mean)
+    check_apart([path], [found.name])
+    check_apart([path], fitted_on(found.provenance), "the model was fitted on")
+    if suffix == ".npy":
+        _write_npy(found, path, overwrite)
+    else:
+        _write_tiff(found, path)
+
+
+def _checked(path: str, overwrite: bool) -> str:
+    suffix = check_ending(path, ENDINGS)
+    if suffix == ".npy":
+        check_output(path, "components", overwrite=overwrite)
+    else:
+        check_file(path, overwrite=overwrite, what="pages of components", is_another=_is_another_tiff)
+    return suffix
+
+
+def _components(model: PCAModel | str | os.PathLike[str], asked: int | None, mean: bool) -> Components:
+    model = model if isinstance(model, PCAModel) else load_model(model, memory="1B")  # its components stay on disk
+    name, dims = model.name, model.sample_dims
+    arrays = {key: getattr(model, key) for key in ("mean", "components", "explained_variance_ratio")}
+    most = arrays["components"].shape[0]
+    if asked is not None and not 1 <= asked <= most:
+        raise RequestError(f"n_components={asked} is not between 1 and {most}, what {name} has.")
+    return Components(name, arrays, dims, asked or most, mean, model.provenance)
+
+
+def _write_npy(found: Components, path: str, overwrite: bool) -> None:
+    dtype = np.result_type(found.arrays["components"].dtype, *([found.arrays["mean"].dtype] if found.mean else []))
+    table = Table("components", found.shape, ("component", *found.dims), dtype)
+    with open_sink(path, table, overwrite=overwrite) as sink:
+        for number, image in enumerate(found.images()):
+            sink.write(number, image[None])
+
+
+# -- TIFF
+
+
+def _is_another_tiff(path: str) -> bool:
+    """Whether a file is a TIFF that `export_components` did not write."""
+    import tifffile
+
+    try:
+        with tifffile.TiffFile(path) as file:
+            return file.pages.first.dtype != np.float32 or not (file.is_imagej or file.is_ome)
+    except tifffile.TiffFileError:
+        return False
+
+
+def _write_tiff(found: Components, path: str) -> None:
+    """Write pages; what ImageJ should show is read off the components first, one at a time."""
+    import tifffile
+
+    planes = _Planes(found)
+    large = 4 * int(np.prod(planes.shape, dtype=np.int64)) > MOST_IMAGEJ
+    ome = large or path.lower().endswith((".ome.tif", ".ome.tiff"))
+    about = planes.ome() if ome else planes.imagej()
+    with staged(path) as partial, tifffile.TiffWriter(partial, imagej=not ome, ome=ome, bigtiff=large) as file:
+        file.write(planes.pages(), shape=planes.shape, dtype=np.float32, photometric="minisblack", metadata=about)
+
+
+class _Planes:
+    """The pictures as pages (y, x) in ImageJ's order of axes, T Z C Y X."""
+
+    def __init__(self, found: Components) -> None:
+        self._found = found
+        inside = list(found.shape[1:])
+        named = [axis for axis, dim in enumerate(found.dims) if dim.lower() in CHANNELS]
+        self._colour = named[-1] if named and len(inside) > 2 else None
+        colours = inside.pop(self._colour) if self._colour is not None else 1
+        y, x = (1, *inside)[-2:]
+        depth = int(np.prod(inside[:-2], dtype=np.int64))
+        self._stack = (depth, colours, y, x)
+        self.frames = depth > 1 or colours > 1
+        kept = [(depth, "Z"), (colours, "C")] if self.frames else []
+        kept = [(length, axis) for length, axis in kept if length > 1]
+        self.axes = ("T" if self.frames else "C") + "".join(axis for _, axis in kept) + "YX"
+        self.shape = (found.shape[0], *(length for length, _ in kept), y, x)
+
+    def pages(self) -> Iterator[Array]:
+        """The pages, in order, float32."""
+        for image in self._found.images():
+            yield from self._stacked(image).reshape(-1, *self._stack[2:])
+
+    def _stacked(self, image: Array) -> Array:
+        """One picture as (z, c, y, x)."""
+        if self._colour is None:
+            return np.asarray(image, np.float32).reshape(self._stack)
+        depth, colours, y, x = self._stack
+        last = np.moveaxis(image, self._colour, -1).reshape(depth, y, x, colours)
+        return np.ascontiguousarray(np.moveaxis(last, -1, 1), np.float32)
+
+    def labels(self) -> list[str]:
+        """One a page: the picture's, and the slice and colour where there are several."""
+        depth, colours = self._stack[:2]
+        channels = COLOURS if colours in (3, 4) else [f"channel {number}" for number in range(1, colours + 1)]
+        return [
+            label + (f", slice {z + 1}" if depth > 1 else "") + (f", {channels[c]}" if colours > 1 else "")
+            for label in self._found.labels()
+            for z in range(depth)
+            for c in range(colours)
+        ]
+
+    def imagej(self) -> dict[str, Any]:
+        """What ImageJ keeps with a stack: axes, labels, and contrast that shows zero as middle grey."""
+        about: dict[str, Any] = {"axes": self.axes, "mode": "grayscale", "Labels": self.labels()}
+        ranges = [_contrast(image) for image in self._found.images()]
+        if self._found.mean:
+            ranges[0] = _span(next(self._found.images()))
+        if self.frames:
+            low, high = max(ranges[self._found.mean :], key=lambda pair: pair[1])
+            return about | {"min": low, "max": high}
+        return about | {"Ranges": tuple(value for pair in ranges for value in pair)}
+
+    def ome(self) -> dict[str, Any]:
+        """What OME keeps: axes, and the labels as a description, one a line."""
+        about: dict[str, Any] = {"axes": self.axes, "Name": format_shape(self.shape)}
+        about["Description"] = "\n".join(self._found.labels())
+        if not self.frames:
+            about["Channel"] = {"Name": self._found.labels()}
+        return about
+
+
+def _contrast(image: Array) -> tuple[float, float]:
+    """Range of grey values around zero, which is what a component varies about."""
+    most = float(np.nanmax(np.abs(image), initial=0))
+    return -most, most
+
+
+def _span(image: Array) -> tuple[float, float]:
+    """Least and greatest value that is a number."""
+    known = image[np.isfinite(image)]
+    return (float(known.min()), float(known.max())) if known.size else (0.0, 0.0)

@@ -1,0 +1,280 @@
+"""Samples, scores and images with names: `xarray.DataArray` in, `xarray.DataArray` out, and a model as a Dataset.
+
+The axes that are not the sample's are the samples', however many and wherever they are: of a field (time, lat, lon)
+scores are (time, component), one time series a component, and reconstructions (time, lat, lon) again.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import ModelError, RequestError
+from ..preprocessing import Preparation
+from ..preprocessing.coordinates import prepared_coordinates
+from ..readers.collection import Coordinate
+from ..readers.coordinates import Grid, Order, is_straight, order_of
+from ..storage.components import StoredComponents
+from .store import Stored
+from .transform import lazy_components
+
+if TYPE_CHECKING:
+    from xarray import DataArray, Dataset
+
+COMPONENT = "component"
+
+
+def is_labelled(samples: Any) -> bool:
+    """Whether something is an `xarray.DataArray`; xarray is not imported to find out."""
+    xarray = sys.modules.get("xarray")
+    return xarray is not None and isinstance(samples, xarray.DataArray)
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Samples with names, put in the order in which a model takes them.
+
+    Attributes
+    ----------
+    array : xarray.DataArray
+        Axes of the samples first, then those of one sample.
+    outer : tuple of str
+        Names of the former.
+    inner : tuple of str
+        What the model calls the latter; colours that it makes grey, the last, it calls nothing.
+    """
+
+    array: DataArray
+    outer: tuple[str, ...]
+    inner: tuple[str, ...]
+
+    @classmethod
+    def samples(cls, array: DataArray, dims: Sequence[str], raw_shape: tuple[int, ...]) -> Labelled:
+        """Samples as they are stored.
+
+        Parameters
+        ----------
+        array : DataArray
+            With the axes of a raw sample, by the model's names in any order, or as the last axes if it has none of
+            these names: of some of them only, what the others are would be a guess.
+        dims : sequence of str
+            Names of a prepared sample's axes.
+        raw_shape : tuple of int
+            Of a raw sample; it has axes more than the prepared one where colours were made grey.
+
+        Raises
+        ------
+        ModelError
+            If no axis of samples is left, or only some of the names are there.
+        """
+        names = [str(name) for name in array.dims]
+        inner = [name for name in dims if name in names]
+        rest = [name for name in names if name not in inner]
+        if len(names) <= len(raw_shape):
+            raise ModelError(
+                f"a DataArray of axes {', '.join(names)} has no axis of samples beside the {len(raw_shape)} of one "
+                f"({', '.join(dims)}); give one of n samples, such as array.expand_dims('sample') of a single one, or "
+                "array.data of samples that are rows of features."
+            )
+        if 0 < len(inner) < len(dims):
+            missing = next(name for name in dims if name not in inner)
+            like = max(reversed(rest), key=lambda name: SequenceMatcher(None, name, missing).ratio())
+            raise ModelError(
+                f"a DataArray of axes {', '.join(names)} has {', '.join(inner)} and not {missing} of one sample's axes "
+                f"({', '.join(dims)}); rename the one that it is, such as array.rename({{{like!r}: {missing!r}}})."
+            )
+        inner += rest[len(rest) - (len(raw_shape) - len(inner)) :]
+        outer = tuple(name for name in names if name not in inner)
+        return cls(array.transpose(*outer, *inner), outer, tuple(dims))
+
+    @classmethod
+    def scores(cls, array: DataArray) -> Labelled:
+        """Scores, by their axis ``component``, or the last one."""
+        names = [str(name) for name in array.dims]
+        inner = COMPONENT if COMPONENT in names else names[-1] if names else ""
+        outer = tuple(name for name in names if name != inner)
+        if inner != COMPONENT and COMPONENT in array.coords and not array.coords[COMPONENT].ndim:
+            raise RequestError(
+                f"scores of axes {', '.join(names) or 'none'} are of component {array.coords[COMPONENT].item()} alone; "
+                f"make it an axis again: scores.expand_dims({COMPONENT!r})."
+            )
+        if not outer:
+            raise RequestError(
+                f"scores of axes {', '.join(names) or 'none'} have none of samples; give such as (time, {COMPONENT})."
+            )
+        return cls(array.transpose(*outer, inner), outer, (COMPONENT,))
+
+    def numbered(self) -> Labelled:
+        """Scores in the order of their components' numbers, which must be those from 1 on."""
+        given = self.array.coords.get(COMPONENT)
+        if given is None or given.dims != (COMPONENT,) or given.dtype.kind not in "iuf":
+            return self
+        numbers = given.values.tolist()
+        order = order_of(Coordinate(given.values), component_numbers(len(numbers))[COMPONENT])
+        if order is not None:
+            return self if is_straight(order) else replace(self, array=self.array.isel({COMPONENT: order}))
+        place = next(place for place, number in enumerate(numbers, 1) if number != place)
+        if len(set(numbers)) == len(numbers) and all(number >= 1 and number % 1 == 0 for number in numbers):
+            last = int(max(numbers))
+            remedy = f"with zeros where left out: scores.reindex(component=range(1, {last + 1}), fill_value=0)"
+        else:
+            remedy = f"and so numbered: scores.assign_coords(component=range(1, {len(numbers) + 1}))"
+        raise RequestError(
+            f"scores in place {place} are of component {numbers[place - 1]}; give them in order from 1, {remedy}."
+        )
+
+    @property
+    def coordinates(self) -> dict[str, Coordinate]:
+        """Along the axes of one sample, by the model's names of these."""
+        own, coords = self.array.dims[len(self.outer) :], self.array.coords
+        return {
+            dim: Coordinate(coords[name].values, coords[name].attrs)
+            for dim, name in zip(self.inner, own, strict=False)
+            if name in coords
+        }
+
+    @property
+    def grid(self) -> Grid:
+        """The axes of one sample, by the model's names, and coordinates along them."""
+        return Grid(self.inner, self.coordinates)
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Lengths of the axes of one sample."""
+        return self.array.shape[len(self.outer) :]
+
+    def ordered(self, orders: Mapping[int, Order]) -> Labelled:
+        """Put the entries of axes of one sample, by their numbers, in other orders."""
+        places = {
+            self.array.dims[len(self.outer) + axis]: slice(None, None, -1) if is_straight(order[::-1]) else order
+            for axis, order in orders.items()  # turning an axis round copies nothing
+        }
+        return replace(self, array=self.array.isel(places)) if places else self
+
+    @property
+    def outer_shape(self) -> tuple[int, ...]:
+        """Lengths of the axes of samples."""
+        return self.array.shape[: len(self.outer)]
+
+    @property
+    def values(self) -> Any:
+        """The same as an array of shape (n, *sample): numpy where it is in memory, else lazy.
+
+        A file that xarray has not read is cut into chunks of the bytes that dask is set to (``array.chunk-size``).
+        """
+        array = self.array
+        # No public attribute says whether xarray has read a file yet; `data` would read all of it.
+        if array.chunks is None and not isinstance(getattr(array.variable, "_data", None), np.ndarray):
+            array = array.chunk(dict.fromkeys(array.dims[len(self.outer) :], -1) | dict.fromkeys(self.outer, "auto"))
+        return array.data.reshape(math.prod(self.outer_shape), *array.shape[len(self.outer) :])
+
+    def prepared_coordinates(self, preparation: Preparation) -> Mapping[str, Coordinate]:
+        """The samples' own along the axes of prepared ones, by the model's names."""
+        return prepared_coordinates(preparation, self.coordinates, self.inner, self.sample_shape)
+
+    def named(
+        self,
+        result: Any,
+        dims: tuple[str, ...],
+        coordinates: Mapping[str, Coordinate],
+        *,
+        name: str | None = None,
+        units: str | None = None,
+    ) -> DataArray:
+        """Name what was made of the samples, (n, *lengths of `dims`), with all that is known along its axes.
+
+        Parameters
+        ----------
+        result : ndarray or dask array
+            A row a sample.
+        dims : tuple of str
+            Names of its other axes.
+        coordinates : mapping of str to Coordinate
+            Along these; others come from the samples, where they have the same axes and lengths.
+        name : str, optional
+            Of the result; by default it is of the samples' kind, with their name and all that is said of them.
+        units : str, optional
+            Of the result, where it has a name of its own.
+        """
+        from xarray import DataArray
+
+        whole, shape = (*self.outer, *dims), (*self.outer_shape, *result.shape[1:])
+        if len(set(whole)) < len(whole):
+            raise ModelError(f"an axis of the samples is called like one of the result ({', '.join(dims)}); rename it.")
+        lengths = dict(zip(whole, shape, strict=True))
+        own = {
+            key: values
+            for key, values in self.array.coords.items()
+            if all(lengths.get(str(dim)) == length for dim, length in values.sizes.items()) and key not in dims
+        }
+        known = {dim: (dim, each.values, dict(each.attributes)) for dim, each in coordinates.items() if dim in dims}
+        about: Mapping[Any, Any] = self.array.attrs if name is None else {"units": units} if units else {}
+        coords: dict[Any, Any] = {**own, **known}
+        return DataArray(result.reshape(shape), coords, whole, name=name or self.array.name, attrs=about)
+
+
+def dataset_of(model: Any, arrays: Mapping[str, Stored]) -> Dataset:
+    """A `PCAModel` as an `xarray.Dataset`.
+
+    Parameters
+    ----------
+    model : PCAModel
+        Whose units are told of.
+    arrays : mapping of str to Stored
+        As they are stored, see `streampca.models.store.pca_arrays`; components on disk stay there, in a lazy dask
+        array.
+    """
+    from xarray import Dataset
+
+    own = {name: (entry.dims, _lazy(entry.values), dict(entry.attributes or {})) for name, entry in arrays.items()}
+    about = {key: model.provenance[key] for key in ("source", "created", "streampca") if key in model.provenance}
+    made = Dataset(own, attrs={"title": "principal components", **about})
+    for name, attributes in _attributes(model).items():
+        if name in made:
+            made[name].attrs.update(attributes)
+    return made
+
+
+def _lazy(values: Any) -> Any:
+    return lazy_components(values) if isinstance(values, StoredComponents) else values
+
+
+def _attributes(model: Any) -> dict[str, dict[str, str]]:
+    """What is said of a model's arrays, with units where they follow from those of the samples."""
+    units = units_of(model, model.preparation)
+    squared = None if units is None else f"({units})^2"
+    known = {
+        "component": ("number of the principal component", None),
+        "components": ("principal components, orthonormal over the pixels", "1"),
+        "mean": ("mean of the samples", units),
+        "explained_variance": ("variance along each component", squared),
+        "explained_variance_ratio": ("share of the total variance", "1"),
+        "singular_values": ("singular values of the centred samples", units),
+        "eigenvalues": ("all variances", squared),
+        "total_variance": ("sum of the variances of all pixels", squared),
+        "error_bound": ("bound on the residual, relative to the variance", "1"),
+        "variance_bound": ("bound on the relative error of the variance", "1"),
+        "angle_bound": ("bound on the angle to the true component", "radian"),
+        "n_samples": ("samples fitted", "1"),
+        "mask": ("pixels analysed", None),
+        "scale": ("factors that the samples were multiplied by", "1"),
+    }
+    return {name: {"long_name": text} | ({"units": unit} if unit else {}) for name, (text, unit) in known.items()}
+
+
+def units_of(model: Any, preparation: Preparation) -> str | None:
+    """The units of samples prepared by some of a model's steps, and of their scores; None where they are not known."""
+    units = model.provenance.get("units")
+    changed = preparation.scale is not None or preparation.normalize not in (None, "mean")
+    return None if changed or units is None else str(units)
+
+
+def component_numbers(count: int) -> dict[str, Coordinate]:
+    """The coordinate of components: from 1."""
+    return {COMPONENT: Coordinate(np.arange(1, count + 1), {"long_name": "number of the principal component"})}

@@ -1,0 +1,246 @@
+"""`PCAModel`: what people hold. Saves, loads, and says what it is; what it does to samples is `Projector`'s."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..accumulators import Accumulator
+from ..errors import RequestError
+from ..notebook import model_html
+from ..planning import budget_of
+from ..readers.coordinates import CHECK
+from ..storage.disk import expanded
+from ..units import GIB, format_shape, parse_bytes
+from .compression import Compression, fitted_compression, measured_compression
+from .labelled import dataset_of
+from .projector import Projector
+from .store import pca_arrays, pca_attributes, read_pca, read_statistic, write_model
+from .summary import summary_of
+from .thumbnails import thumbnails_of
+
+if TYPE_CHECKING:
+    from xarray import Dataset
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+STATE_LIMIT = 1 * GIB  # a larger statistic is not kept with a model unless asked for
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PCAModel(Projector):
+    """Principal components of a collection, with what is needed to apply them to raw images.
+
+    Attributes
+    ----------
+    components : ndarray or StoredComponents of shape (k, *sample_shape)
+        Orthonormal, by descending variance; NaN outside the mask. In memory, or on disk where they are large (see
+        `load_model`), and then read when they are sliced.
+    mean : ndarray of shape sample_shape
+        NaN outside the mask.
+    explained_variance, explained_variance_ratio, singular_values : ndarray of shape (k,)
+        As in scikit-learn: variances divide by n - 1, ratios are of the exact total, singular values are of the
+        centred data.
+    error_bound : ndarray of shape (k,)
+        |C v - lambda v| / lambda is at most this, for the stored component v and variance lambda, except with a
+        probability of 1e-6 over all components. NaN where unknown. Some true variance is then as near to lambda; it is
+        that of the same rank where nothing larger was left outside: for ``summary()["trust"]["leading"]`` components.
+    angle_bound : ndarray of shape (k,)
+        The component is within this angle (radians) of the true one; NaN where neighbouring variances lie too close.
+    variance_bound : ndarray of shape (k,) or None
+        A bound on each variance's relative error that is sharper than `error_bound`, where one is known; of the
+        distance to some true variance, too.
+    outside : float or None
+        No direction left outside has a larger variance, except with a probability of 1e-6; None where not measured.
+    eigenvalues : ndarray or None
+        All variances of the collection, descending, where known.
+    total_variance : float
+        Sum of the variances of all features.
+    n_samples : int
+        Samples fitted.
+    total_weight : float or None
+        Sum of their weights, in place of n_samples wherever that counts; None where no weights were given.
+    coordinates : mapping of str to Coordinate
+        Values along the sample's axes (lat, lon, ...), by the axis' name, where the source has them.
+    sample_dims : tuple of str
+        Names of the sample's axes.
+    mask : ndarray of bool or None
+        Pixels that are features.
+    preparation : Preparation
+        Applied to every raw collection first.
+    raw_shape, raw_kind : tuple of int, str
+        Shape of a raw sample and numpy's kind of its dtype.
+    provenance : mapping
+        Plain data: source, request, plan, versions.
+    statistic : Accumulator or None
+        The mergeable statistic, where kept.
+    """
+
+    angle_bound: Float64
+    total_variance: float
+    total_weight: float | None = None
+    outside: float | None = None
+    eigenvalues: Float64 | None = None
+    statistic: Accumulator | None = None
+
+    @property
+    def n_features(self) -> int:
+        """Pixels analysed, p."""
+        return int(self.mask.sum()) if self.mask is not None else int(np.prod(self.sample_shape))
+
+    @property
+    def explained_variance_ratio(self) -> Float64:
+        """Share of the total variance along each component."""
+        return self.explained_variance / self.total_variance
+
+    @property
+    def singular_values(self) -> Float64:
+        """Of the centred data, each sample times the root of its weight: sqrt((n - 1) variance)."""
+        return np.sqrt(((self.total_weight or self.n_samples) - 1) * self.explained_variance)
+
+    def __repr__(self) -> str:
+        ratio = float(self.explained_variance_ratio.sum())
+        return (
+            f"PCAModel({self.n_components} components of {format_shape(self.sample_shape)} samples, {ratio:.1%} of the "
+            f"variance of {self.n_samples} samples)"
+        )
+
+    def _repr_html_(self) -> str:
+        return model_html(self, thumbnails_of(self))
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers as plain data, and how far to trust them; None for what is not finite."""
+        return summary_of(self)
+
+    # -- what it keeps
+
+    def compression(
+        self,
+        samples: Any = None,
+        ladder: Sequence[int] | None = None,
+        *,
+        against: Any = None,
+        peak: float | None = None,
+        memory: int | str | None = None,
+        coordinates: str = CHECK,
+    ) -> Compression:
+        """Bytes of scores and components against those of samples, and the error of reconstructions.
+
+        Parameters
+        ----------
+        samples
+            A raw collection, or what `open_collection` takes; read once, within the budget. By default the samples
+            fitted: their errors follow from the variances, and nothing is read.
+        ladder : sequence of int, optional
+            Numbers of components; all by default, which costs no more.
+        against
+            Raw samples to compare the reconstructions with, one for each of `samples`, in their order: the same
+            images without noise. By default the samples themselves.
+        peak : float, optional
+            The range of values of prepared samples, for the PSNR; above 0. By default 2^bits - 1 of whole numbers,
+            times the scale; of fractions none is known.
+        memory : int or str, optional
+            Budget; half of what the machine allows by default.
+        coordinates : {"check", "ignore"}
+            As for `transform`.
+
+        Returns
+        -------
+        Compression
+            ``best`` says with how many components reconstructions come nearest to `against`.
+
+        Raises
+        ------
+        RequestError
+            If the ladder asks for components there are not, the peak is not positive, or there is nothing to compare.
+        ModelError
+            If samples are not of the shape or kind the model was fitted on, or not as many.
+        BudgetError
+            If not even single samples fit the budget.
+        """
+        if peak is not None and not peak > 0:
+            raise RequestError(
+                f"peak {peak} is not a positive number; give the range of values there can be, such as 255."
+            )
+        if samples is None:
+            if against is not None:
+                raise RequestError("against is given without samples; give the samples to be compared with it.")
+            return fitted_compression(self, ladder, peak)
+        other = None if against is None else self.prepared(against, coordinates=coordinates)
+        given = self.prepared(samples, coordinates=coordinates)
+        return measured_compression(self, given, other, ladder, peak=peak, memory=memory)
+
+    def to_xarray(self) -> Dataset:
+        """The model as an `xarray.Dataset`: what is stored, under the same names, with coordinates and units.
+
+        Components on disk stay there, in a lazy dask array. Of a field (time, lat, lon) the components are the
+        empirical orthogonal functions (EOFs), (component, lat, lon); `transform` gives their time series.
+
+        Raises
+        ------
+        ImportError
+            If xarray is not installed; ``pip install "streampca[xarray]"``.
+        """
+        return dataset_of(self, pca_arrays(self))
+
+    # -- saving
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False, keep_state: bool | None = None) -> None:
+        """Write the model to a folder in Zarr, format 1: one xarray Dataset.
+
+        Parameters
+        ----------
+        path : path
+            Folder to make, ``.zarr`` or without an ending; complete only when the call returns.
+        overwrite : bool, default=False
+            Replace a model already there.
+        keep_state : bool, optional
+            Whether to keep the mergeable statistic (8 p^2 bytes); by default up to 1 GiB, and that of parts always.
+
+        Raises
+        ------
+        OutputError
+            If something is there already, or it cannot be written.
+        """
+        if keep_state is None:
+            keep_state = "part" in self.provenance or 8 * self.n_features**2 <= STATE_LIMIT
+        how: dict[str, Any] = {"arrays": pca_arrays(self), "attributes": pca_attributes(self), "overwrite": overwrite}
+        if self.statistic is not None and keep_state:
+            how |= {"state": self.statistic.state(copy=False), "state_kind": self.statistic.kind}
+        write_model(expanded(path), kind="pca", **how)
+
+    def without_statistic(self) -> PCAModel:
+        """The same model without the p x p statistic, which gives its memory back."""
+        return replace(self, statistic=None)
+
+
+def load_model(path: str | os.PathLike[str], *, statistic: bool = False, memory: int | str | None = None) -> PCAModel:
+    """Load a model written by `PCAModel.save` or ``streampca fit``.
+
+    Components of at most a quarter of the budget are read into memory. Larger ones stay on disk and are read piece by
+    piece by whatever the model does: ``model.components`` is then a `streampca.storage.components.StoredComponents`,
+    which gives arrays when it is sliced.
+
+    Parameters
+    ----------
+    path : path
+        The model's folder.
+    statistic : bool, default=False
+        Load the mergeable statistic too, 8 p^2 bytes, where the model keeps one.
+    memory : int or str, optional
+        Most bytes that what follows is to use, such as ``"2 GiB"``; half of what the machine allows by default.
+
+    Raises
+    ------
+    ModelError
+        If there is none, or it is incomplete, damaged, or of a newer format.
+    """
+    budget, _ = budget_of(None if memory is None else parse_bytes(memory))
+    path = expanded(path)
+    return PCAModel(**read_pca(path, budget), statistic=read_statistic(path) if statistic else None)

@@ -1,0 +1,476 @@
+"""Models in Zarr: format 1, one group that is one xarray Dataset, complete or visibly not.
+
+The root attribute ``streampca`` marks the group as ours from the start; it says ``complete: true`` when the last
+array is written, then the metadata are consolidated. What an interrupted run left is replaced by the next; a group
+without the attribute is somebody else's, and is left alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+
+from ..accumulators import Scatter
+from ..errors import OutputError, RequestError
+from ..preprocessing import Preparation
+from ..readers.collection import Coordinate
+from ..storage.components import NAME as COMPONENTS
+from ..storage.components import PIECE, ComponentSink, StoredComponents
+from ..storage.disk import sync_files, sync_folder
+from ..storage.integrity import (
+    CHECKED,
+    FORMAT,
+    METADATA,
+    OpenModel,
+    check_metadata,
+    damaged,
+    metadata_digest,
+    read_model,
+    reason_of,
+    seal,
+)
+from ..storage.outputs import discard, group_attribute, recover, staged
+from ..storage.resumable import Begun, ResumableSink, unfinished_of
+from ..storage.sinks import ATTRIBUTE, EVERY_CHUNK, Unfinished, consolidate, files_but
+from ..units import MIB
+
+Array = npt.NDArray[Any]
+
+_ENDING = re.compile(r"\.[^\W\d]\w*$")  # of a format; the .95 of model-0.95 is none
+PER_COMPONENT = ("explained_variance", "explained_variance_ratio", "singular_values", "error_bound", "angle_bound")
+SCALARS = ("total_weight", "outside")  # that a model may lack
+CHUNK_BYTES = 4 * MIB  # of one chunk: small enough to read a component alone, large enough for a disk
+HELD_SHARE = 4  # components of at most this share of the budget are read into memory; they are worked on in copies
+PIECE_SHARE = 16  # of the budget for what is read of others at a time
+SHARD_BYTES = 16 * MIB  # of one file, so that large arrays do not become a million of them
+STATE = "state"  # sub-group of the mergeable statistic
+ANY_LENGTH = (-1,)  # shape of an array that goes with no other
+REQUIRED = ("mean", "explained_variance", "error_bound", "angle_bound", "n_samples", "total_variance")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An array, perhaps components on disk, and the names of its dimensions."""
+
+    dims: tuple[str, ...]
+    values: Any
+    attributes: Mapping[str, Any] | None = None
+
+
+class ModelWriter:
+    """Writes a model of format 1, its components as they are made; the folder takes its name when all went well.
+
+    Parameters
+    ----------
+    path : str
+        A folder to make.
+    kind : str, default="pca"
+        Of model.
+    overwrite : bool, default=False
+        Replace a model already there.
+    keeps : bool, default=False
+        Leave the folder as it is, under its other name, when writing breaks off after `ComponentSink.sync`: another
+        writer goes on with it. It is made when components are begun; without this at once, and then removed.
+
+    Raises
+    ------
+    OutputError
+        If something is there already, or it cannot be written.
+
+    Examples
+    --------
+    >>> with ModelWriter("model.zarr") as writer:  # doctest: +SKIP
+    ...     sink = writer.components((k, *sample_shape), dims=("y", "x"), dtype="f4", mask=None)
+    ...     for features in sink.ranges(most_features):
+    ...         sink.write(features, loadings(features))
+    ...     writer.finish(arrays, attributes)
+    """
+
+    def __init__(self, path: str, *, kind: str = "pca", overwrite: bool = False, keeps: bool = False) -> None:
+        check_model_output(path, overwrite=overwrite)
+        self._path, self._kind, self._keeps = path, kind, keeps
+        self._sink: ComponentSink | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> ModelWriter:
+        with self._stack as stack:  # what fails here too leaves nothing
+            if not self._keeps:
+                self._open(stack, None)
+            self._stack = stack.pop_all()
+        return self
+
+    def _open(self, stack: ExitStack, unfinished: Unfinished | None) -> None:
+        """Make the folder, or open it with nothing in it but components that were begun."""
+        self._partial = stack.enter_context(staged(self._path, unfinished))
+        if unfinished is not None and unfinished.is_begun:
+            for name in os.listdir(self._partial):
+                if name != COMPONENTS:
+                    discard(os.path.join(self._partial, name))
+        about = {ATTRIBUTE: {"kind": self._kind, "complete": False}}
+        self._root = zarr.create_group(self._partial, zarr_format=3, attributes=about)
+
+    def __exit__(self, *raised: Any) -> bool | None:
+        done = self._stack.__exit__(*raised)
+        if self._keeps:
+            sync_folder(os.path.dirname(os.path.abspath(self._path)))  # who kept what was begun may forget it now
+        return done
+
+    def components(
+        self,
+        shape: tuple[int, ...],
+        *,
+        dims: tuple[str, ...],
+        dtype: npt.DTypeLike,
+        mask: npt.NDArray[np.bool_] | None = None,
+        identity: str | None = None,
+        begun: Begun | None = None,
+    ) -> ComponentSink:
+        """Begin the components, an array of shape (k, *sample_shape) that is written range by range of features.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            (k, *sample_shape).
+        dims : tuple of str
+            Names of the sample's axes.
+        dtype : dtype
+            float32 or float64.
+        mask : ndarray of bool, optional
+            Pixels that are features; NaN is stored outside.
+        identity : str, optional
+            Of the components that these are a copy of.
+        begun : Begun, optional
+            What another writer that keeps the folder left, to go on with if it is there; the sink says whether it is.
+        """
+        like: dict[str, Any] = {"dims": dims, "dtype": dtype, "mask": mask}
+        if not self._keeps:
+            self._sink = ComponentSink(self._root, shape, **like, identity=identity)
+            return self._sink
+        unfinished = unfinished_of(begun)
+        self._open(self._stack, unfinished)
+        self._sink = ResumableSink(self._root, shape, **like, folder=self._partial, unfinished=unfinished, begun=begun)
+        return self._sink
+
+    def stored(self) -> StoredComponents:
+        """The components that were begun, as they can be read when the model is complete."""
+        array: Any = self._root[COMPONENTS]
+        digest = metadata_digest(os.path.join(self._partial, COMPONENTS, METADATA))
+        return StoredComponents.of(self._path, array, digest=digest)
+
+    def finish(
+        self,
+        arrays: Mapping[str, Stored],
+        attributes: Mapping[str, Any],
+        *,
+        state: Mapping[str, Array] | None = None,
+        state_kind: str = "",
+    ) -> None:
+        """Write all that is left, and mark the model complete.
+
+        Parameters
+        ----------
+        arrays : mapping of str to Stored
+            The root Dataset; ``components`` in it are written unless they were begun before.
+        attributes : mapping
+            Plain data beside format and kind: provenance, preparation.
+        state : mapping of str to ndarray, optional
+            Sub-group ``state``: the mergeable statistic.
+        state_kind : str
+            Which statistic it is, e.g. ``"scatter"``.
+        """
+        if self._sink is not None:
+            self._sink.write_outside()
+        for name, array in arrays.items():
+            if name != COMPONENTS:
+                _write_array(self._root, name, array)
+            elif self._sink is None:
+                values = array.values
+                own = values.identity if isinstance(values, StoredComponents) else None
+                self.components(values.shape, dims=array.dims[1:], dtype=values.dtype, identity=own).copy(values)
+        if state:
+            group = self._root.create_group(STATE, attributes={"kind": state_kind})
+            for name, values in state.items():
+                dims = tuple(f"{name}_{axis}" for axis in range(values.ndim))
+                _write_array(group, name, Stored(dims, values))
+        self._root.attrs.put({ATTRIBUTE: {"format": FORMAT, "kind": self._kind, "complete": True, **attributes}})
+        consolidate(self._partial)
+        seal(self._partial)
+        if self._keeps and self._sink is not None:
+            self._sink.sync()
+            sync_files(files_but(self._partial, COMPONENTS), self._partial)
+
+
+def write_model(
+    path: str,
+    *,
+    kind: str,
+    arrays: Mapping[str, Stored],
+    attributes: Mapping[str, Any],
+    state: Mapping[str, Array] | None = None,
+    state_kind: str = "",
+    overwrite: bool = False,
+) -> None:
+    """Write a model of format 1, whose components exist already; see `ModelWriter`."""
+    with ModelWriter(path, kind=kind, overwrite=overwrite) as writer:
+        writer.finish(arrays, attributes, state=state, state_kind=state_kind)
+
+
+def _write_array(group: zarr.Group, name: str, array: Stored) -> None:
+    values = np.asarray(array.values)
+    chunks, shards = _cut(values.shape, values.dtype.itemsize)
+    is_text = values.dtype.kind == "U"  # of no width of its own: Zarr has no settled type for fixed ones
+    values = values.astype(object) if is_text else values
+    made = group.create_array(
+        name,
+        shape=values.shape,
+        dtype="string" if is_text else values.dtype,
+        chunks=chunks,
+        shards=shards,
+        compressors=CHECKED,
+        dimension_names=array.dims,
+        attributes=dict(array.attributes or {}),
+        fill_value=np.nan if values.dtype.kind == "f" else None,
+        config=EVERY_CHUNK,
+    )
+    if not values.shape:
+        made[...] = values
+    rows = max(1, (shards or chunks or (1,))[0])
+    for start in range(0, len(values) if values.shape else 0, rows):  # a shard at a time: no copy of the whole
+        made[start : start + rows] = values[start : start + rows]
+
+
+def _cut(shape: tuple[int, ...], itemsize: int) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    """Chunks of about `CHUNK_BYTES` along the first axis, gathered in shards where there would be many."""
+    if not shape or 0 in shape:
+        return tuple(max(1, length) for length in shape), None
+    row = max(1, itemsize * int(np.prod(shape[1:], dtype=np.int64)))
+    rows = min(shape[0], max(1, CHUNK_BYTES // row))
+    many = min(-(-shape[0] // rows), max(1, SHARD_BYTES // (rows * row)))
+    return (rows, *shape[1:]), ((many * rows, *shape[1:]) if many > 1 else None)
+
+
+def _by_columns(array: Any) -> Array:
+    """An array, a matrix in Fortran order as LAPACK takes it; read a chunk at a time, without a second copy of it."""
+    if array.ndim < 2:
+        return np.asarray(array[...])
+    whole = np.empty(array.shape, array.dtype, order="F")
+    rows = max(1, array.chunks[0])
+    for start in range(0, len(whole), rows):
+        whole[start : start + rows] = array[start : start + rows]
+    return whole
+
+
+def read_statistic(path: str) -> Scatter | None:
+    """The mergeable statistic; None where the model keeps none.
+
+    Raises
+    ------
+    ModelError
+        As `read_model`, and if the statistic is damaged.
+    """
+    opened = read_model(path)
+    try:
+        group = opened.group.get(STATE)
+    except Exception as error:  # see reason_of
+        raise damaged(path, STATE, reason_of(error)) from None
+    if not isinstance(group, zarr.Group):
+        return None
+    if group.attrs.get("kind") != Scatter.kind:
+        raise damaged(path, STATE, f"it is of kind {group.attrs.get('kind')!r}")
+    # Read are the arrays that a scatter has, whatever else is in the group.
+    found = {name: opened.read(f"{STATE}/{name}", _by_columns) for name in Scatter(1).state()}
+    try:
+        state = {name: values for name, values in found.items() if values is not None}
+        p = len(state["centre"])
+        if state["scatter"].shape != (p, p) or state["total"].shape != (p,):
+            raise ValueError(f"its arrays have the shapes {[values.shape for values in state.values()]}")
+        return Scatter.from_state(state, copy=False)
+    except (KeyError, ValueError, TypeError, IndexError) as error:
+        raise damaged(path, STATE, reason_of(error)) from None
+
+
+def pca_arrays(model: Any) -> dict[str, Stored]:
+    """The root Dataset of a `PCAModel`."""
+    dims = model.sample_dims
+    arrays = {
+        "component": Stored(("component",), np.arange(1, len(model.components) + 1)),
+        "components": Stored(("component", *dims), model.components),
+        "mean": Stored(dims, model.mean),
+        **{name: Stored(("component",), getattr(model, name)) for name in PER_COMPONENT},
+        "n_samples": Stored((), np.array(model.n_samples)),
+        "total_variance": Stored((), np.array(model.total_variance)),
+    }
+    arrays |= {name: Stored((), np.array(value)) for name in SCALARS if (value := getattr(model, name)) is not None}
+    for name, coordinate in model.coordinates.items():
+        arrays[name] = Stored((name,), coordinate.values, coordinate.attributes)
+    for name, dim in (("eigenvalues", "eigenvalue"), ("variance_bound", "component")):
+        if getattr(model, name) is not None:
+            arrays[name] = Stored((dim,), getattr(model, name))
+    if model.mask is not None:
+        arrays["mask"] = Stored(dims, np.asarray(model.mask))
+    factors = model.preparation.full_scale(model.sample_shape)
+    if factors is not None:
+        arrays["scale"] = Stored(dims, factors)
+    return arrays
+
+
+def pca_attributes(model: Any) -> dict[str, Any]:
+    """Plain data of a `PCAModel` beside its arrays."""
+    raw = {"raw_shape": list(model.raw_shape), "raw_kind": model.raw_kind}
+    return {"provenance": dict(model.provenance), "preparation": {**model.preparation.to_json(), **raw}}
+
+
+def read_pca(path: str, memory: int) -> dict[str, Any]:
+    """The fields of the `PCAModel` at a path; raises as `read_model`.
+
+    Components stay on disk where they take more than a `HELD_SHARE` of `memory` bytes. Only arrays of the names that
+    format 1 knows are read.
+    """
+    opened = read_model(path)
+    shapes, dims = _shapes(opened)
+    arrays = {name: values for name in shapes if (values := opened.read(name)) is not None}
+    mask = arrays["mask"].astype(bool) if "mask" in arrays else None
+    if not _is_finite(arrays["mean"], mask):
+        raise damaged(path, "mean", "values are missing")
+    try:
+        prepared, provenance = opened.about["preparation"], opened.about["provenance"]
+        preparation = Preparation.from_json(prepared, mask, arrays.get("scale"))
+        raw = {"raw_shape": tuple(prepared["raw_shape"]), "raw_kind": prepared["raw_kind"]}
+    except Exception as error:  # whatever plain data that are not ours lead to
+        raise damaged(path, "its attributes", reason_of(error)) from None
+    return {
+        **{name: arrays[name] for name in ("mean", "explained_variance", "error_bound", "angle_bound")},
+        **{name: arrays.get(name) for name in ("eigenvalues", "variance_bound")},
+        "components": _components(opened, memory, mask),
+        "total_variance": float(arrays["total_variance"]),
+        "n_samples": int(arrays["n_samples"]),
+        **{name: float(arrays[name]) if name in arrays else None for name in SCALARS},
+        "coordinates": {
+            name: Coordinate(_texts_or_numbers(arrays[name]), dict(opened.array(name).attrs))
+            for name in dims
+            if name in arrays
+        },
+        "sample_dims": dims,
+        **raw,
+        "mask": mask,
+        "preparation": preparation,
+        "provenance": provenance,
+        "name": path,
+    }
+
+
+def _texts_or_numbers(values: Array) -> Array:
+    return np.array(values.tolist(), np.str_) if values.dtype.kind in "OT" else values
+
+
+def _shapes(opened: OpenModel) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
+    """The shapes of all arrays but components that a model may have, by name, and the names of the sample's axes.
+
+    Raises
+    ------
+    ModelError
+        If an array that every model has is missing, or one has another shape or kind of values.
+    """
+    components, mean = opened.array(COMPONENTS), opened.array("mean")
+    if components is None or mean is None or components.ndim < 2:
+        raise opened.damaged(COMPONENTS if mean is not None else "mean", "there is no such array of two axes or more")
+    k, sample = components.shape[0], components.shape[1:]
+    dims = tuple(map(str, mean.metadata.dimension_names or ()))
+    shapes: dict[str, tuple[int, ...]] = {name: (length,) for name, length in zip(dims, sample, strict=False)}
+    shapes |= dict.fromkeys(("explained_variance", "error_bound", "angle_bound", "variance_bound"), (k,))
+    shapes |= dict.fromkeys(("n_samples", "total_variance", *SCALARS), ())
+    shapes |= {"mean": sample, "mask": sample, "scale": sample, "eigenvalues": ANY_LENGTH}
+    for name, shape in shapes.items():
+        array = opened.array(name)
+        if array is None and name in REQUIRED:
+            raise opened.damaged(name, "there is no such array")
+        if array is None:
+            continue
+        if tuple(array.shape) != shape and not (shape == ANY_LENGTH and array.ndim == 1):
+            expected = f"components of shape {tuple(components.shape)}"
+            raise opened.damaged(name, f"it has shape {tuple(array.shape)}, which does not go with {expected}")
+        if name not in dims and array.dtype.kind not in "fiub":
+            raise opened.damaged(name, f"it holds {array.dtype} values, not numbers")
+    return shapes, dims
+
+
+class Verified(NamedTuple):
+    """What was read of a model: number of arrays, their bytes as decoded, and whether checksums vouch for them."""
+
+    arrays: int
+    nbytes: int
+    sealed: bool
+
+
+def verify_model(path: str) -> Verified:
+    """Read all of a model, a file at a time, and compare what it says twice.
+
+    Raises
+    ------
+    ModelError
+        As `read_model`, and for the first array that is damaged.
+    """
+    opened = read_model(path)
+    shapes, _ = _shapes(opened)
+    known = [*shapes, COMPONENTS, *PER_COMPONENT, "component", *(f"{STATE}/{name}" for name in Scatter(1).state())]
+    if opened.is_sealed:  # its root lists what was written, and nothing else
+        names = [name for name, found in opened.group.members(max_depth=None) if isinstance(found, zarr.Array)]
+    else:
+        names = [name for name in known if opened.array(name) is not None]
+    if isinstance(opened.group.get(STATE), zarr.Group):
+        check_metadata(path, STATE, opened.digest(STATE))
+    return Verified(len(names), sum(map(opened.verify, sorted(names))), opened.is_sealed)
+
+
+def _is_finite(values: Array, mask: Array | None) -> bool:
+    """Whether there are numbers everywhere inside the mask; holds a copy of these."""
+    return bool(np.isfinite(values if mask is None else values[mask]).all())
+
+
+def _components(opened: OpenModel, memory: int, mask: Array | None) -> Any:
+    array = opened.array(COMPONENTS)
+    piece = min(PIECE, max(1, memory // PIECE_SHARE))
+    stored = StoredComponents.of(opened.path, array, piece, digest=opened.digest(COMPONENTS))
+    if not are_held(stored.nbytes, memory):
+        return stored
+    held = np.asarray(stored)
+    if not all(_is_finite(component, mask) for component in held):
+        raise opened.damaged(COMPONENTS, "values are missing")
+    return held
+
+
+def are_held(nbytes: int, memory: int) -> bool:
+    """Whether components of so many bytes are read into memory when a model is loaded."""
+    return HELD_SHARE * nbytes <= memory
+
+
+def check_model_output(path: str, *, overwrite: bool) -> None:
+    """Say whether a model may be written at a path.
+
+    Raises
+    ------
+    RequestError
+        If the name has the ending of another format.
+    OutputError
+        If a complete model is there and `overwrite` is false, or something that is not ours is.
+    """
+    bare = path.rstrip("/")
+    recover(bare)
+    if os.path.lexists(bare) and not (os.path.isdir(bare) and not os.listdir(bare)):
+        about = group_attribute(bare)
+        if about is None or about.get("kind") != "pca":
+            raise OutputError(f"{path} exists and is not a model of streampca; choose another output.")
+        if about.get("complete") and not overwrite:
+            raise OutputError(
+                f"{path} exists already; choose another output, or replace it with --overwrite (overwrite=True)."
+            )
+    if _ENDING.search(bare) and not bare.lower().endswith(".zarr"):
+        raise RequestError(f"output {path} does not end in .zarr, and models are Zarr folders; choose such a name.")

@@ -1,0 +1,246 @@
+"""The numbers alone: a mean and components that project and reconstruct plain arrays of rows.
+
+Components may be larger than memory: what is computed from them is a sum, or is put together, over ranges of features,
+each with its part of the mean and of the components.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any, Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ..planning.blocks import Span, blocks_of
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+PIECE = 2**17  # values whose squares are added at a time: 1 MiB in float64, which stays in the cache
+
+
+class FeatureRows(Protocol):
+    """Components (k, p) that are read a range of features at a time; `streampca.storage.components.StoredRows` are."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(k, p)."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float32 or float64."""
+
+    def __len__(self) -> int:
+        """Number of components, k."""
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
+        """All of them, in memory."""
+
+    def ranges(self, most_features: int | None = None) -> list[Span]:
+        """Cut the features into ranges to read, of at most so many where storage allows it."""
+
+    def read(self, features: Span) -> Array:
+        """Read a range of features: (k, features)."""
+
+    def first(self, count: int) -> FeatureRows:
+        """Take the first `count` components."""
+
+
+def working_dtype(rows: npt.DTypeLike, components: npt.DTypeLike) -> np.dtype[Any]:
+    """Return the dtype in which rows and components are multiplied, which is that of the result.
+
+    float32 when the components are and the rows are integers of up to 16 bits or floats of up to 32; else float64.
+    """
+    dtype = np.dtype(rows)
+    narrow = dtype.itemsize <= (4 if dtype.kind == "f" else 2)
+    return np.dtype(np.float32 if narrow and np.dtype(components) == np.float32 else np.float64)
+
+
+def squared_lengths(rows: Array, others: Array) -> Float64:
+    """Squared distance of each row from another, shape (m,), in float64, a piece at a time.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (m, p)
+        Of any dtype.
+    others : ndarray of shape (p,) or (m, p)
+        One for all rows, or one for each.
+    """
+    lengths, others = np.zeros(len(rows)), np.broadcast_to(others, rows.shape)
+    step = max(1, PIECE // rows.shape[1])
+    for row, left in product(range(0, rows.shape[0], step), range(0, rows.shape[1], PIECE)):
+        some, features = slice(row, row + step), slice(left, left + PIECE)
+        apart = np.subtract(rows[some, features], others[some, features], dtype=np.float64)
+        lengths[some] += np.einsum("ij,ij->i", apart, apart)
+    return lengths
+
+
+@dataclass(frozen=True)
+class Subspace:
+    """An affine subspace of R^p with an orthonormal basis.
+
+    Small to pickle next to the blocks it is applied to, and free of storage, units and names.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (p,)
+        float64.
+    components : ndarray or FeatureRows of shape (k, p)
+        Orthonormal rows, float32 or float64.
+    variance : ndarray of shape (k,)
+        Variances along the components, for whitening and T2; 0 of a null direction.
+    """
+
+    mean: Float64
+    components: Array | FeatureRows
+    variance: Float64
+
+    @property
+    def n_features(self) -> int:
+        """Length of a row, p."""
+        return len(self.mean)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the components are in memory."""
+        return isinstance(self.components, np.ndarray)
+
+    def held(self) -> Subspace:
+        """The same with its components in memory."""
+        return Subspace(self.mean, np.asarray(self.components), self.variance)
+
+    def first(self, count: int) -> Subspace:
+        """The subspace of the first `count` components."""
+        own = self.components
+        return Subspace(
+            self.mean, own[:count] if isinstance(own, np.ndarray) else own.first(count), self.variance[:count]
+        )
+
+    def ranges(self, most_features: int) -> list[Span]:
+        """Cut the features into ranges of at most so many, or the fewest that storage keeps together."""
+        if not isinstance(self.components, np.ndarray):
+            return self.components.ranges(most_features)
+        return list(blocks_of(Span(0, self.n_features), most_features))
+
+    def piece(self, features: Span) -> Subspace:
+        """The part of mean and components along a range of features, in memory.
+
+        Its components are orthonormal together with those of the other ranges only: scores by pieces add up.
+        """
+        cut, own = slice(*features), self.components
+        part = own[:, cut] if isinstance(own, np.ndarray) else own.read(features)
+        return Subspace(self.mean[cut], part, self.variance)
+
+    def pieces(self) -> Iterator[tuple[Span, Subspace]]:
+        """Every range of features with its piece; all features at once where components are in memory."""
+        if isinstance(self.components, np.ndarray):
+            yield Span(0, self.n_features), self
+        else:
+            for features in self.components.ranges():
+                yield features, self.piece(features)
+
+    def project(self, rows: Array, *, whiten: bool = False) -> Array:
+        """Scores of rows: (m, p) to (m, k). Cost 2 m p k flops; sums over pieces are float64."""
+        scores: Array | None = None
+        for features, piece in self.pieces():
+            part = piece.part_of_scores(rows[:, slice(*features)])
+            if features.size == self.n_features:
+                scores = part
+            else:
+                scores = part.astype(np.float64) if scores is None else np.add(scores, part, out=scores)
+            del piece  # before the next is read
+        found = cast("Array", scores).astype(working_dtype(rows.dtype, self.components.dtype), copy=False)
+        return self.whitened(found) if whiten else found
+
+    def part_of_scores(self, rows: Array) -> Array:
+        """What some features add to the scores, of the piece along them: (m, features) to (m, k)."""
+        components = cast("Array", self.components)
+        centred = self._centred(rows)
+        scores: Array = centred @ components.T.astype(centred.dtype, copy=False)
+        if scores.dtype == np.float32:
+            scores -= self._left
+        return scores
+
+    def whitened(self, scores: Array) -> Array:
+        """Divide scores by the standard deviation along each component, in place; those of null directions become 0."""
+        deviations = self._deviations()
+        scores /= np.where(deviations > 0, deviations, np.inf).astype(scores.dtype)
+        return scores
+
+    def unwhitened(self, scores: Array) -> Array:
+        """Undo `whitened` for the first components, (m, j) to (m, j)."""
+        return scores * self._deviations()[: scores.shape[1]].astype(scores.dtype)  # type: ignore[no-any-return]
+
+    def reconstruct(self, scores: Array, *, whiten: bool = False) -> Array:
+        """Rows from scores of the first components: (m, j) to (m, p), j at most k."""
+        dtype = np.dtype(np.float32 if scores.dtype == np.float32 else np.float64)
+        scores = scores.astype(dtype, copy=False)
+        if whiten:
+            scores = self.unwhitened(scores)
+        if self.is_held:
+            return self.part_of_rows(scores)
+        rows = np.empty((len(scores), self.n_features), dtype)
+        for features, piece in self.first(scores.shape[1]).pieces():
+            rows[:, slice(*features)] = piece.part_of_rows(scores)
+            del piece
+        return rows
+
+    def part_of_rows(self, scores: Array) -> Array:
+        """Some features of rows, of the piece along them: (m, j) to (m, features), in the scores' dtype."""
+        rows: Array = scores @ cast("Array", self.components)[: scores.shape[1]].astype(scores.dtype, copy=False)
+        rows += self.mean.astype(scores.dtype)
+        return rows
+
+    def squared_error(self, rows: Array, scores: Array | None = None) -> Array:
+        """Squared distance of each row from the subspace, shape (m,), float64.
+
+        Reads stored components twice, or once where the rows' scores are given, as `project` makes them.
+        """
+        scores, error = self.project(rows) if scores is None else scores, np.zeros(len(rows))
+        for features, piece in self.pieces():
+            # What `_centred` leaves of the mean lies below the rounding of the rows themselves.
+            centred = piece._centred(rows[:, slice(*features)])
+            centred -= scores @ cast("Array", piece.components).astype(centred.dtype, copy=False)
+            error += np.einsum("ij,ij->i", centred, centred, dtype=np.float64)
+            del piece, centred
+        return error
+
+    def t2(self, rows: Array) -> Float64:
+        """Hotelling's T2 of each row, shape (m,), float64: squared scores over variances, those above rounding."""
+        scores = self.project(rows)
+        found: Float64 = np.square(scores, dtype=np.float64) @ self.precisions(scores.dtype)
+        return found
+
+    def precisions(self, dtype: npt.DTypeLike) -> Float64:
+        """Reciprocals of the variances, shape (k,); 0 of those that scores of a dtype do not tell from rounding."""
+        variance = self._known(dtype)
+        return np.divide(1.0, variance, out=np.zeros(len(variance)), where=variance > 0)
+
+    def _centred(self, rows: Array) -> Array:
+        """Rows less the mean, in the working dtype."""
+        dtype = working_dtype(rows.dtype, self.components.dtype)
+        mean = self.mean.astype(dtype, copy=False)
+        return np.subtract(rows, mean, dtype=dtype, casting="unsafe")  # type: ignore[no-any-return]
+
+    @cached_property
+    def _left(self) -> Array:
+        """Scores of what float32 does not hold of the mean, shape (k,).
+
+        Where data have a large offset its rounding would be seen in the scores; it is taken off them instead.
+        """
+        left = self.mean - self.mean.astype(np.float32)
+        return cast("Array", self.components) @ left.astype(np.float32)
+
+    def _known(self, dtype: npt.DTypeLike) -> Float64:
+        """Return the variances, shape (k,), with 0 for those that scores of a dtype do not tell from rounding."""
+        return np.where(self.variance > np.finfo(dtype).eps * self.variance[0], self.variance, 0.0)
+
+    def _deviations(self) -> Float64:
+        """Return the standard deviations, shape (k,); 0 of a null direction."""
+        # Not by the dtype of the scores: their rounding is small beside every deviation that is kept, and going back
+        # has to undo whitening whatever dtype the scores were stored in meanwhile.
+        return np.sqrt(self._known(np.float64))

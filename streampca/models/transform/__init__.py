@@ -1,0 +1,36 @@
+"""A model's numbers applied to a collection: as a lazy dask array, or block by block into an output.
+
+The graph of a lazy result is small and holds the collection's path, not its data; each chunk reads its own samples.
+Outputs are written within a budget: block by block of samples where the components are in memory beside, else piece by
+piece of both, as `streampca.planning.plan_pieces` says; with a checkpoint they go on where they were after a kill.
+"""
+
+from .before_fit import check_foreseen
+from .finite import Named, RowMap, applied, refuse_bad
+from .lazy import lazy_components, map_array, map_collection, map_rows
+from .patches import patches_of
+from .row_maps import errors_of, images_of, reconstructions_of, residuals_of, scores_of, t2_of
+from .rows_in_memory import rows_beside
+from .write import write_images, write_scores
+
+__all__ = [
+    "Named",
+    "RowMap",
+    "applied",
+    "check_foreseen",
+    "errors_of",
+    "images_of",
+    "lazy_components",
+    "map_array",
+    "map_collection",
+    "map_rows",
+    "patches_of",
+    "reconstructions_of",
+    "refuse_bad",
+    "residuals_of",
+    "rows_beside",
+    "scores_of",
+    "t2_of",
+    "write_images",
+    "write_scores",
+]

@@ -1,0 +1,90 @@
+"""Whether a model that is still to be fitted can be applied within a budget: asked before any data are read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import BudgetError
+from ...planning.budget import budget_of, smallest
+from ...preprocessing import Frame
+from ...readers import Collection
+from ...storage.components import RowsToCome
+from ...units import budget_size, format_bytes, parse_bytes
+from ..subspace import Subspace, working_dtype
+from .by_features import Pieces
+from .patches import patches_of
+from .write import fits
+
+
+def check_foreseen(
+    collection: Collection,
+    frame: Frame,
+    n_components: int,
+    *,
+    dtype: npt.DTypeLike,
+    stored: bool,
+    makes_images: bool,
+    residual: bool = False,
+    whole: bool = False,
+    memory: int | str | None,
+) -> None:
+    """Refuse scores or images of a collection that could not be made with as many components.
+
+    Parameters
+    ----------
+    collection : Collection
+        Of prepared samples, not normalized yet where images are made of them.
+    frame : Frame
+        Of the model.
+    n_components : int
+        Components of the model that are used.
+    dtype : dtype
+        The narrower that they may have, float32 or float64.
+    stored : bool
+        Whether they will be on disk, or in memory throughout.
+    makes_images : bool
+        Whether images are made, or scores.
+    residual : bool
+        Whether, of images, what they leave of the samples.
+    whole : bool
+        Whether pictures are put together of windows.
+    memory : int, str or None
+        Budget; the default as for `Request`.
+
+    Raises
+    ------
+    BudgetError
+        If not even the smallest pieces fit, naming the budget that would do.
+    RequestError
+        If pictures are to be put together, and samples are no windows.
+    """
+    windows, wide = patches_of(collection, frame).windows if whole else None, np.dtype(np.float64)
+    made: dict[str, Any] = {"makes_images": makes_images, "residual": residual, "windows": windows}
+    kinds = (np.dtype(dtype), wide)
+    works = [_foreseen(collection, frame, kind, n_components, stored=stored, **made) for kind in kinds]
+    budget, source = budget_of(None if memory is None else parse_bytes(memory))
+    if fits(works[0], budget):
+        return
+    least = smallest(lambda count: all(fits(work, count) for work in works))  # the fit says which of them it will be
+    raise BudgetError(
+        f"applying {n_components} components of {frame.n_features} features needs {format_bytes(least)} and memory "
+        f"allows {format_bytes(budget)} ({source}). Set memory to at least {budget_size(least)}."
+    )
+
+
+def _foreseen(
+    collection: Collection, frame: Frame, dtype: np.dtype[Any], count: int, *, stored: bool, **made: Any
+) -> Pieces:
+    """What is to be made, with numbers that take no memory in the place of the model's."""
+    p = frame.n_features
+    rows = RowsToCome.of((count, *frame.sample_shape), dtype, frame.mask) if stored else None
+    zero = np.zeros((), dtype)
+    subspace = Subspace(
+        np.broadcast_to(np.float64(0), p),
+        np.broadcast_to(zero, (count, p)) if rows is None else rows,
+        np.broadcast_to(np.float64(1), count),
+    )
+    return Pieces(subspace, frame, collection, working_dtype(collection.dtype, dtype), False, **made)

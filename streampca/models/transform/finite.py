@@ -1,0 +1,60 @@
+"""Maps of rows that refuse a sample they make no number of, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import DataError
+from ...preprocessing import Frame, SampleError
+
+Array = npt.NDArray[Any]
+RowMap = Callable[[Array], Array]
+Named = Callable[[int], str]  # the name of a sample by its number, such as `Collection.named`
+
+
+def applied(function: RowMap, rows: Array, named: Named, start: int = 0) -> Array:
+    """Map rows of features, of samples from number `start` on.
+
+    Raises
+    ------
+    DataError
+        If a sample is not finite, or cannot be normalized; names the first.
+    """
+    with np.errstate(invalid="ignore"):  # infinity less infinity; the sample is named instead
+        try:
+            result = function(rows)
+        except SampleError as error:
+            raise error.of(named, start) from None
+        finite = rows.dtype.kind != "f" or np.isfinite(np.sum(result, dtype=np.float64))
+    if not finite:
+        refuse_bad(named, rows, start)
+    return result
+
+
+def applied_to_raw(function: RowMap, raw: Array, frame: Frame, named: Named, start: int = 0) -> Array:
+    """Prepare raw rows, of samples from number `start` on, and map them; raises as `applied`."""
+    try:
+        rows = frame.rows(raw)
+    except SampleError as error:
+        raise error.of(named, start) from None
+    return applied(function, rows, named, start)
+
+
+def refuse_bad(named: Named, rows: Array, start: int) -> None:
+    """Refuse rows of samples from number `start` on, if any is not finite.
+
+    Raises
+    ------
+    DataError
+        Names the first.
+    """
+    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if len(bad):
+        raise DataError(
+            f"{named(start + int(bad[0]))} holds NaN or infinity, which has no scores; leave the sample out or fill "
+            "the values in."
+        )

@@ -1,0 +1,129 @@
+"""Maps of rows as lazy dask arrays; nothing is read or computed before it is asked for."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+
+from ...preprocessing import Frame
+from ...readers import Collection
+from ...readers.collection import unmasked
+from ...storage.components import StoredComponents
+from .finite import Named, RowMap, applied, applied_to_raw
+
+Array = npt.NDArray[Any]
+
+LAZY_BLOCK_BYTES = 64 * 2**20  # stored bytes to a chunk of a lazy result
+
+
+class _Mapped:
+    """A collection mapped row by row, as what `dask.array.from_array` slices.
+
+    It is in the graph once; sample names, for errors, come with it.
+    """
+
+    def __init__(self, collection: Collection, function: RowMap, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._collection, self._function = collection, function
+        self.shape, self.dtype = (collection.n_samples, *shape), dtype
+        self.ndim = len(self.shape)
+
+    def rows(self, key: tuple[slice, ...]) -> Array:
+        """Map the samples of a chunk, whose other slices are whole axes."""
+        start, collection = key[0].start, self._collection
+        return applied(self._function, collection.read(slice(start, key[0].stop)), collection.named, start)
+
+
+def map_collection(
+    collection: Collection, function: RowMap, *, shape: tuple[int, ...], dtype: npt.DTypeLike
+) -> da.Array:
+    """Apply a map of rows, (m, p) to (m, *shape), to a collection: a lazy array, chunked by samples."""
+    row_bytes = max(1, collection.n_features * collection.dtype.itemsize)
+    rows = max(1, LAZY_BLOCK_BYTES // row_bytes)
+    whole = rows // collection.chunks.samples * collection.chunks.samples
+    rows, dtype = min(whole or rows, collection.n_samples), np.dtype(dtype)
+    return da.from_array(
+        _Mapped(collection, function, shape, dtype),
+        chunks=(rows, *shape),
+        # A name of its own: of an array in memory a fingerprint covers some values, and dask would take one for
+        # another.
+        name=False,
+        asarray=False,
+        getitem=_Mapped.rows,  # none of dask's own, into which it would fuse slices of the result
+        meta=np.empty((0,) * (1 + len(shape)), dtype),
+    )
+
+
+def lazy_components(components: StoredComponents) -> da.Array:
+    """Components on disk as a lazy dask array, (k, *sample_shape), in the pieces in which they are read."""
+    with components.reading() as array:
+        chunks = array.shards or array.chunks
+    return da.from_array(components, chunks=chunks, name=False, meta=np.empty((0,) * components.ndim, components.dtype))
+
+
+def flat_rows(samples: da.Array, sample_ndim: int) -> da.Array:
+    """A dask array of samples (n, *sample_shape) as (n, p) rows whose chunks hold whole samples."""
+    if sample_ndim > 1:
+        samples = samples.rechunk(dict.fromkeys(range(1, samples.ndim), -1))
+        samples = samples.reshape(samples.shape[0], -1)
+    return samples.rechunk({1: -1})
+
+
+def map_rows(
+    rows: da.Array,
+    function: RowMap,
+    *,
+    shape: tuple[int, ...],
+    dtype: npt.DTypeLike,
+    named: Named,
+    frame: Frame | None = None,
+) -> da.Array:
+    """Apply a map of rows, (m, p) to (m, *shape), to every chunk of a lazy array of rows.
+
+    Parameters
+    ----------
+    rows : dask array of shape (n, p)
+        Rows of features, or raw rows if there is a `frame`; chunks hold whole samples.
+    function : callable
+        The map of rows of features.
+    shape, dtype
+        Of what it makes of one row, and of its result.
+    named : callable
+        Gives the name of a sample that is refused, by its number.
+    frame : Frame, optional
+        Prepares raw rows first.
+    """
+    dtype = np.dtype(dtype)
+    return rows.map_blocks(
+        partial(_applied_to_chunk, function=function, named=named, frame=frame),
+        dtype=dtype,
+        chunks=(rows.chunks[0], *((length,) for length in shape)),
+        drop_axis=1 if not shape else None,
+        new_axis=list(range(2, 1 + len(shape))) if len(shape) > 1 else None,
+        meta=np.empty((0,) * (1 + len(shape)), dtype),
+    )
+
+
+def _applied_to_chunk(
+    rows: Array, *, function: RowMap, named: Named, frame: Frame | None, block_info: Any = None
+) -> Array:
+    """Apply a map to a chunk of rows, of which dask says where in the whole array it lies."""
+    start, rows = block_info[0]["array-location"][0][0], unmasked(rows)
+    if frame is None:
+        return applied(function, rows, named, start)
+    return applied_to_raw(function, rows, frame, named, start)
+
+
+def map_array(
+    samples: Any, frame: Frame, function: RowMap, shape: tuple[int, ...], dtype: npt.DTypeLike, named: Named
+) -> Any:
+    """Apply a map of rows of features to raw samples, (n, *raw_shape): at once to numpy's, lazily to dask's."""
+    if isinstance(samples, np.ndarray):
+        rows = unmasked(samples).reshape(len(samples), math.prod(samples.shape[1:]))
+        return applied_to_raw(function, rows, frame, named)
+    rows = flat_rows(samples, samples.ndim - 1)
+    return map_rows(rows, function, shape=shape, dtype=dtype, named=named, frame=frame)

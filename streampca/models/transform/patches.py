@@ -1,0 +1,94 @@
+"""Pictures written from the windows they were cut into: put back line by line, as the windows are made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy.typing as npt
+
+from ...errors import RequestError
+from ...planning.boxes import Box
+from ...preprocessing import Frame
+from ...readers import Collection
+from ...readers.collection import counting_dim, sample_dims
+from ...readers.views.patches import Patches
+from ...readers.windows import Mosaic, Windows
+from ...storage.sinks import Cut, Sink, Table
+
+Array = npt.NDArray[Any]
+
+
+def patches_of(collection: Collection, frame: Frame) -> Patches:
+    """The windows that prepared samples are, all of them.
+
+    Raises
+    ------
+    RequestError
+        If they are none, or are prepared to another shape.
+    """
+    raw = getattr(collection, "raw", collection)
+    if not isinstance(raw, Patches):
+        raise RequestError(
+            f"{collection.source} is not cut into patches, of which whole pictures could be put together; give "
+            "--patches (patches=...) as for the fit, without samples or where, or leave out --whole (whole=True)."
+        )
+    if raw.sample_shape != frame.sample_shape:
+        raise RequestError(
+            f"patches of {collection.source} are prepared to another shape, and do not fit its pictures any more; "
+            "leave out --whole (whole=True), or fit a model of patches as they are."
+        )
+    return raw
+
+
+def table_of(patches: Patches, table: Table) -> Table:
+    """The table of the pictures that windows were cut from; of a single one, its lines are the rows."""
+    base, windows, dims = patches.base, patches.windows, sample_dims(patches.base)
+    if base.n_samples == 1:
+        rows: dict[str, Any] = {"shape": windows.image, "dims": dims, "names": None, "chunk_rows": windows.band_lines}
+        return replace(table, **rows, counts=False, coordinates=base.coordinates, sample_coordinates={})
+    box = (1, min(windows.band_lines, windows.image[0]), *windows.image[1:])
+    return replace(
+        table,
+        shape=base.shape,
+        dims=(counting_dim(base, dims), *dims),
+        names=base.sample_names(),
+        coordinates=base.coordinates,
+        sample_coordinates=base.sample_coordinates(),
+        cut=Cut(box, box),
+    )
+
+
+class Together:
+    """A sink of windows that writes pictures.
+
+    Parameters
+    ----------
+    sink : Sink
+        Takes the lines of pictures.
+    table : Table
+        What the sink writes, see `table_of`.
+    windows : Windows
+        Where they lie.
+    state : mapping of str to ndarray
+        Of one that was broken off; empty at the beginning.
+    """
+
+    def __init__(self, sink: Sink, table: Table, windows: Windows, state: Mapping[str, Array]) -> None:
+        self._sink, self._windows, self._mosaic = sink, windows, Mosaic(windows, state or None)
+        self._several = table.shape != windows.image
+
+    def write(self, start: int, rows: Array) -> None:
+        """Take windows from the number `start` on."""
+        for lines in self._mosaic.add(start, rows):
+            if self._several:
+                inside: Box = (slice(lines.start, lines.start + len(lines.values)),)
+                inside += tuple(slice(0, length) for length in self._windows.image[1:])
+                self._sink.write(lines.image, lines.values[None], inside)
+            else:
+                self._sink.write(lines.start, lines.values)
+
+    def state(self) -> dict[str, Array]:
+        """What is open, to go on with."""
+        return self._mosaic.state()

@@ -1,0 +1,356 @@
+"""How samples of a model are shown: which slices, how much smaller, which way up; made without holding any whole.
+
+A picture is made of block means, of so many pixels a side that it has at most `MOST` of them. Block means are linear:
+pictures of reconstructions are made of pictures of components, and neither needs more than a band of rows at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ..preprocessing.coordinates import is_latitude
+from ..readers.collection import COLOURS, Coordinate
+from ..units import MIB
+from .panels import Array, shape_of, shown
+
+Float64 = npt.NDArray[np.float64]
+
+MOST = 300  # pixels of the longer side of a panel; one of 1.4 inches at 150 dots has 210
+LONGEST = 2000  # values of a line
+SLICES = 6  # of a sample with more axes than an image
+FEW = 4  # of these where many samples are drawn
+BAND = 8 * MIB  # read at a time: what components on disk are decoded by
+PART = 1 * MIB  # of what was read, in float64 several times
+
+CHANNELS = frozenset({"channel", "channels", "c", "s", "rgb", "rgba", "colour", "color"})
+BANDS = CHANNELS | {"band", "bands", "wavelength", "variable"}
+LONGITUDES = frozenset({"lon", "longitude"})
+
+
+class Sliceable(Protocol):
+    """Rows of samples, (m, *shape), in memory or on disk."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(m, *shape)."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the values."""
+
+    def __getitem__(self, key: Any) -> Array:
+        """Some of them."""
+
+
+@dataclass(frozen=True)
+class View:
+    """Which part of a sample is drawn, and how.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Of a sample.
+    names : tuple of str
+        Of the axes drawn, (y, x) or (x,).
+    axes : tuple of int
+        These axes in the sample, y before x.
+    colour : int or None
+        The axis of colours, the last.
+    picked : tuple of dict
+        Positions along all other axes, one dict a picture.
+    captions : tuple of str
+        What each picture shows; empty for one.
+    note : str
+        Which slices, or which share of them, where not all are drawn.
+    apart : bool
+        Whether pictures are of different quantities (channels), each with a grey scale of its own.
+    bin : int
+        Pixels to a block, along each axis drawn.
+    turned : tuple of bool
+        Whether each axis is drawn backwards: north is up and east to the right.
+    swapped : bool
+        Whether x comes before y in the sample.
+    coordinates : mapping of str to ndarray
+        Numbers along the axes drawn, where they are known.
+    """
+
+    shape: tuple[int, ...]
+    names: tuple[str, ...]
+    axes: tuple[int, ...]
+    colour: int | None
+    picked: tuple[Mapping[int, int], ...]
+    captions: tuple[str, ...]
+    note: str
+    apart: bool
+    bin: int
+    turned: tuple[bool, ...]
+    swapped: bool
+    coordinates: Mapping[str, Float64]
+
+    @property
+    def is_line(self) -> bool:
+        """Whether samples are drawn as lines."""
+        return len(self.axes) == 1
+
+    @property
+    def picture_shape(self) -> tuple[int, ...]:
+        """What `read` gives for one row."""
+        sides = [-(-self.shape[axis] // self.bin) for axis in self.axes]
+        colours = [] if self.colour is None else [3]
+        return (len(self.picked), *(reversed(sides) if self.swapped else sides), *colours)
+
+    @property
+    def wide(self) -> float:
+        """Inches that a panel should have."""
+        return 1.4 if self.is_line or len(self.picked) == 1 else 1.9 if len(self.picked) <= FEW else 2.4
+
+    @property
+    def aspect(self) -> float:
+        """Height of a panel to its width, kept from extremes."""
+        if self.is_line:
+            return 0.8
+        shape = shape_of(self.picture_shape)
+        return float(np.clip(shape.height / shape.width, 0.3, 2.5))
+
+    @property
+    def along(self) -> Float64:
+        """Where the values of a line lie on its axis: coordinates where they are known, else positions from 0."""
+        values: Array | None = self.coordinates.get(self.names[-1])
+        if values is None:
+            values = np.arange(self.shape[self.axes[-1]])
+        return _block_means(values, (0,), self.bin)
+
+    def ranges(self) -> tuple[str, ...]:
+        """Say which coordinates each axis runs over, bottom to top and left to right; empty where not known."""
+        said = []
+        for name, turned in zip(self.names, self.turned, strict=True):
+            values = self.coordinates.get(name)
+            upwards = name == self.names[0] and not self.is_line
+            if values is not None:
+                ends = values[[0, -1]] if turned == upwards else values[[-1, 0]]
+                said.append(f"{shown(name)} {_number(ends[0])} to {_number(ends[1])}")
+            else:
+                said.append("")
+        return tuple(said)
+
+    def read(
+        self, rows: Sliceable, start: int = 0, stop: int | None = None, over: Array | float | None = None
+    ) -> Float64:
+        """Pictures of rows start to stop, each divided by `over`, a number or of a sample's shape, where it is given.
+
+        Returns
+        -------
+        ndarray of shape (rows, pictures, y, x), (rows, pictures, y, x, 3) or (rows, 1, x)
+            Only bands of about 8 MiB are in memory beside it.
+        """
+        run = slice(start, rows.shape[0] if stop is None else stop)
+        return np.stack([self._picture(rows, run, dict(at), over) for at in self.picked], axis=1)
+
+    def one(self, sample: Array, over: Array | float | None = None) -> Float64:
+        """Pictures of one sample, as `read` without its first axis."""
+        made: Float64 = self.read(sample[None], over=over)[0]
+        return made
+
+    def _picture(self, rows: Sliceable, run: slice, at: dict[int, int], over: Array | float | None) -> Float64:
+        first, *rest = self.axes
+        line = max(1, run.stop - run.start) * math.prod(self.shape[axis] for axis in rest) * rows.dtype.itemsize
+        step = self.bin * max(1, BAND // (line * self.bin * (1 if self.colour is None else 3)))
+        bands = []
+        for begin in range(0, self.shape[first], step):
+            key = tuple(self._index(axis, at, slice(begin, begin + step)) for axis in range(len(self.shape)))
+            values = np.asarray(rows[(run, *key)])
+            if over is not None:
+                values = values / (over[key] if isinstance(over, np.ndarray) else over)
+            bands.append(_block_means(values, tuple(range(1, 1 + len(self.axes))), self.bin))
+        made = bands[0] if len(bands) == 1 else np.concatenate(bands, axis=1)
+        made = np.swapaxes(made, 1, 2) if self.swapped else made
+        backwards: Float64 = np.flip(made, tuple(axis for axis, turned in enumerate(self.turned, start=1) if turned))
+        return backwards
+
+    def _index(self, axis: int, at: dict[int, int], band: slice) -> int | slice:
+        if axis in at:
+            return at[axis]
+        if axis == self.colour:
+            return slice(0, 3)
+        return band if axis == self.axes[0] else slice(None)
+
+
+def _block_means(values: Array, axes: Sequence[int], size: int) -> Float64:
+    """Means over blocks along some axes, of what is known; the last block may be smaller."""
+    if size == 1:
+        return values.astype(np.float64)
+    lines = np.moveaxis(values, axes[0], 0)
+    step = size * max(1, PART // max(1, size * 8 * math.prod(lines.shape[1:])))
+    parts = (np.moveaxis(lines[start : start + step], 0, axes[0]) for start in range(0, len(lines), step))
+    return np.concatenate([_means(part, axes, size) for part in parts], axis=axes[0])
+
+
+def _means(values: Array, axes: Sequence[int], size: int) -> Float64:
+    """Means over blocks, with several copies of the values in memory."""
+    known = np.isfinite(values)
+    total, count = np.where(known, values, 0).astype(np.float64), known.astype(np.float64)
+    for axis in axes:
+        starts = np.arange(0, total.shape[axis], size)
+        total, count = np.add.reduceat(total, starts, axis), np.add.reduceat(count, starts, axis)
+    made: Float64 = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    return made
+
+
+def view_of(model: Any, slices: int = SLICES) -> View:
+    """How samples of a `PCAModel` are drawn, with at most so many slices."""
+    return view(model.sample_shape, model.sample_dims, model.coordinates, slices)
+
+
+def mean_pictures(model: Any, view: View) -> Float64:
+    """Pictures of a `PCAModel`'s mean (pictures, ...), in the units of prepared images."""
+    return view.one(model.mean, factors_of(model))
+
+
+def factors_of(model: Any) -> Array | float | None:
+    """What a `PCAModel` multiplies pixels by: a factor each, of a sample's shape, one for all, or None."""
+    full, scale = model.preparation.full_scale(model.sample_shape), model.preparation.scale
+    return cast("float | None", scale) if full is None else full
+
+
+def view(
+    shape: tuple[int, ...],
+    dims: tuple[str, ...] = (),
+    coordinates: Mapping[str, Coordinate] | None = None,
+    slices: int = SLICES,
+) -> View:
+    """How samples of a shape are drawn: as a line, an image, or several slices.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Axes of length 1 are not drawn.
+    dims : tuple of str
+        Their names. An axis of three or four colours, and other channels, are known by these.
+    coordinates : mapping of str to Coordinate, optional
+        By axis name.
+    slices : int, default=6
+        At most so many, spread evenly.
+    """
+    coordinates = coordinates or {}
+    dims = dims if len(dims) == len(shape) else tuple(f"axis_{axis}" for axis in range(len(shape)))
+    drawn, colour = _axes(shape, dims)
+    others = [axis for axis in range(len(shape)) if axis not in (*drawn, colour)]
+    chosen = _slices(shape, dims, coordinates, others, slices)
+    names = tuple(dims[axis] for axis in drawn)
+    swapped = len(drawn) == 2 and _is_longitude(names[0]) and not _is_longitude(names[1])
+    names = names[::-1] if swapped else names
+    return View(
+        shape,
+        names,
+        drawn,
+        colour,
+        *chosen,
+        apart=any(dims[axis].lower() in BANDS for axis in others if shape[axis] > 1),
+        bin=_bin([shape[axis] for axis in drawn], len(chosen.picked)),
+        turned=_turned(names, coordinates),
+        swapped=swapped,
+        coordinates={name: numbers for name in names if (numbers := _numbers(coordinates, name)) is not None},
+    )
+
+
+def _axes(shape: tuple[int, ...], dims: tuple[str, ...]) -> tuple[tuple[int, ...], int | None]:
+    """Which axes are drawn, (y, x) or (x,), and which is that of colours."""
+    long = [axis for axis, length in enumerate(shape) if length > 1] or [len(shape) - 1]
+    last = long[-1]
+    if len(long) < 3 or dims[last].lower() not in BANDS:
+        return tuple(long[-2:]), None
+    coloured = shape[last] in COLOURS and dims[last].lower() in CHANNELS
+    return tuple(long[-3:-1]), last if coloured else None
+
+
+def _bin(sides: list[int], pictures: int) -> int:
+    """Pixels to a block, so that neither side of a panel has more than `MOST`, nor a line more than `LONGEST`."""
+    if len(sides) == 1:
+        return -(-sides[0] // LONGEST)
+    shape = shape_of((pictures, *sides))
+    return math.ceil(max(shape.columns * sides[1], shape.rows * sides[0]) / MOST)
+
+
+def _turned(names: tuple[str, ...], coordinates: Mapping[str, Coordinate]) -> tuple[bool, ...]:
+    """Which axes drawn run against the map: northings that ascend, eastings that descend."""
+    return tuple(
+        (values := _numbers(coordinates, name)) is not None
+        and (
+            (_is_northing(name, coordinates[name]) and len(names) > 1 and values[0] < values[-1])
+            or (_is_easting(name, coordinates[name]) and len(names) > 1 and values[0] > values[-1])
+        )
+        for name in names
+    )
+
+
+def _is_northing(name: str, coordinate: Coordinate) -> bool:
+    return is_latitude(name, coordinate) or coordinate.attributes.get("standard_name") in (
+        "projection_y_coordinate",
+        "grid_latitude",
+    )
+
+
+def _is_easting(name: str, coordinate: Coordinate) -> bool:
+    return _is_longitude(name) or coordinate.attributes.get("standard_name") in ("longitude", "projection_x_coordinate")
+
+
+def _is_longitude(name: str) -> bool:
+    return name.lower() in LONGITUDES
+
+
+def _numbers(coordinates: Mapping[str, Coordinate], name: str) -> Float64 | None:
+    if name not in coordinates:
+        return None
+    values = np.asarray(coordinates[name].values)
+    return values.astype(np.float64) if values.ndim == 1 and values.dtype.kind in "iuf" else None
+
+
+class _Slices(NamedTuple):
+    """The first fields of a `View` that say which slices are drawn."""
+
+    picked: tuple[Mapping[int, int], ...]
+    captions: tuple[str, ...]
+    note: str
+
+
+def _slices(
+    shape: tuple[int, ...],
+    dims: tuple[str, ...],
+    coordinates: Mapping[str, Coordinate],
+    others: list[int],
+    most: int,
+) -> _Slices:
+    """Choose up to so many positions along the axes that are not drawn, spread evenly."""
+    lengths = tuple(shape[axis] for axis in others)
+    count = math.prod(lengths)
+    chosen = ((np.arange(min(count, most)) + 0.5) * count / min(count, most)).astype(int)
+    long = [axis for axis in others if shape[axis] > 1]
+    picked, captions = [], []
+    for number in chosen:
+        at = dict(zip(others, map(int, np.unravel_index(number, lengths) if lengths else ()), strict=True))
+        picked.append(at)
+        captions.append(", ".join(_caption(dims[axis], at[axis], coordinates, len(long)) for axis in long))
+    if len(chosen) == 1:
+        return _Slices(tuple(picked), (), captions[0])
+    along = " and ".join(shown(dims[axis], 12) for axis in long)
+    note = f"{len(chosen)} of {count} along {along}" if len(chosen) < count else ""
+    return _Slices(tuple(picked), tuple(captions), note)
+
+
+def _caption(name: str, position: int, coordinates: Mapping[str, Coordinate], together: int) -> str:
+    """What a slice is called: its coordinate where that is a number or a short text, else its position from 0."""
+    values = np.asarray(coordinates[name].values) if name in coordinates else None
+    if values is not None and values.dtype.kind in "UT":
+        return shown(values[position], 12)
+    number = _number(values[position]) if values is not None and values.dtype.kind in "iuf" else f"{position}"
+    return f"{shown(name, 12 // together)} {number}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}".replace("-", "\N{MINUS SIGN}")

@@ -1,0 +1,109 @@
+"""How much is decoded when a collection is read piece by piece and its storage is cut elsewhere: exactly.
+
+A read that touches a chunk decodes all of it, and nothing is kept from one read to the next.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from .rates import Work, reads
+from .request import Problem
+
+CALL = 5  # what a read by itself costs, in pieces of a plain file
+PAGE = 4096  # bytes that plain files are counted in
+MEAN_SAMPLES = 16  # that a provisional mean is taken from: a fourth of a standard deviation off on average
+
+
+class Reading(NamedTuple):
+    """Bytes decoded, pieces of storage touched (chunks, or runs of a plain file), and reads."""
+
+    bytes: int
+    pieces: int
+    reads: int
+
+    def plus(self, other: Reading) -> Reading:
+        """Both."""
+        return Reading(self.bytes + other.bytes, self.pieces + other.pieces, self.reads + other.reads)
+
+    def times(self, count: int) -> Reading:
+        """So many times over."""
+        return Reading(count * self.bytes, count * self.pieces, count * self.reads)
+
+    def work(self, *, encoded: bool, cores: int) -> Work:
+        """What it takes."""
+        together = self.pieces / max(1, self.reads)
+        work = reads(self.bytes, self.pieces, encoded=encoded, together=together, cores=cores)
+        return work + Work(accesses=CALL * self.reads)
+
+
+def decoded(length: int, step: int, cut: int, upto: int | None = None) -> tuple[int, int]:
+    """Entries decoded, and chunks touched, by reading the first entries of an axis in order.
+
+    Parameters
+    ----------
+    length : int
+        Of the axis.
+    step : int
+        Entries read at a time, ending at multiples of `step`.
+    cut : int
+        Entries to a chunk.
+    upto : int, optional
+        Read so many only, a multiple of `step`; all by default.
+    """
+    upto = length if upto is None else upto
+    if upto == 0:
+        return 0, 0
+    step, cut = min(step, length), min(cut, length)
+    reads = -(-upto // step)
+    # A read and a chunk meet wherever a run between two edges, of either kind, lies in both.
+    touched = reads + (upto - 1) // cut - (upto - 1) // math.lcm(step, cut)
+    last = (length - 1) // cut * cut
+    of_last = reads - last // step if upto > last else 0
+    return touched * cut - (-length % cut) * of_last, touched
+
+
+def read_boxes(problem: Problem, rows: int, features: int, *, start: int = 0, width: int | None = None) -> Reading:
+    """What reading a collection in boxes costs.
+
+    Parameters
+    ----------
+    problem : Problem
+        How storage is cut.
+    rows, features : int
+        Samples and features to a box; boxes end at multiples of these.
+    start : int
+        First sample, a multiple of `rows`.
+    width : int, optional
+        Read so many leading features only; all by default.
+    """
+    n, p, chunk = problem.n_samples, problem.n_features, problem.chunk_samples
+    (all_rows, all_pieces), (before, pieces_before) = decoded(n, rows, chunk), decoded(n, rows, chunk, start)
+    across, cuts = decoded(p, features, problem.chunk_features, width)
+    samples, pieces = all_rows - before, all_pieces - pieces_before
+    blocks, ranges = -(-n // rows) - start // rows, -(-(width or p) // features)
+    if not problem.encoded and problem.chunk_features * problem.itemsize <= PAGE:  # plain values, one after another
+        pieces, cuts = blocks if features >= p else n - start, ranges
+    return Reading(samples * across * problem.row_bytes // p, pieces * cuts, blocks * ranges)
+
+
+def read_spread(problem: Problem) -> Reading:
+    """What reading the `spread` samples of a provisional mean costs, each by itself."""
+    n, chunk = problem.n_samples, problem.chunk_samples
+    rows = sum(min(chunk, n - at // chunk * chunk) for at in spread(n))
+    return Reading(rows * problem.row_bytes, len(spread(n)), len(spread(n)))
+
+
+def read_runs(problem: Problem, count: int, runs: int) -> Reading:
+    """What reading `count` samples costs in so many runs, or more where chunks are shorter, each within a chunk."""
+    n, chunk = problem.n_samples, min(problem.chunk_samples, problem.n_samples)
+    runs = min(max(runs, -(-count // chunk)), count)
+    cuts = -(-problem.n_features // problem.chunk_features) if problem.encoded else 1
+    return Reading(min(n, runs * chunk) * problem.row_bytes, runs * cuts, runs)
+
+
+def spread(n_samples: int) -> tuple[int, ...]:
+    """Samples, evenly spread, that a provisional mean is taken from."""
+    count = min(MEAN_SAMPLES, n_samples)
+    return tuple(sorted({round(at * (n_samples - 1) / max(1, count - 1)) for at in range(count)}))

@@ -1,0 +1,249 @@
+"""`Plan`: what will be done, as a value and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from ..notebook import plan_html
+from ..units import format_bytes, format_seconds, format_shape
+from .blocks import Span
+from .memory import Bill
+from .rates import NOTHING, RATES, Rates, Work
+from .request import Problem, Request
+
+
+@dataclass(frozen=True)
+class Slower:
+    """A method or schedule that fits, and was not taken because of the time it takes.
+
+    Attributes
+    ----------
+    name : str
+        As in `Plan.rejected`.
+    work : Work
+        What there would be to do.
+    reads : str
+        What would be read and written, in words.
+    """
+
+    name: str
+    work: Work
+    reads: str
+
+    def reason(self, cores: int, workers: int, rates: Rates = RATES) -> str:
+        """Say how long it would take at some rates."""
+        return f"would take about {format_seconds(self.work.seconds(cores, workers, rates))}, {self.reads}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be done; printable, comparable, storable.
+
+    Attributes
+    ----------
+    method, why : str
+        The method and the reason for it.
+    rejected : tuple of (method, reason)
+        Why not the others.
+    precision : {"single", "double"}
+        Of products.
+    solver : {"dense", "lanczos"}
+        For the p x p or n x n problem.
+    room, dense_room : int
+        Most components there is memory for, by the solver and by a dense one, which takes over from Lanczos where it
+        converges slowly; 0 where a dense one does not fit.
+    block_rows, product_rows : int
+        Samples in memory at once; samples multiplied at a time.
+    spans : tuple of Span
+        What each task folds.
+    passes : float
+        Reads of all the data; what pairs of panels read is no whole number of them. Of method 'randomized' a
+        prediction, which leaves out the sample that it starts from.
+    bytes_read : int
+        Decoded bytes over all passes, of the collection and of its scratch copy, and of a sample to start from; chunks
+        decoded more than once are counted so.
+    bytes_written : int
+        Of a scratch copy; the model itself is not counted.
+    bill : Bill
+        Memory.
+    memory : int
+        Budget, bytes.
+    budget_source : str
+        Where the budget comes from.
+    cores : int
+        Cores used.
+    schedule : {"samples", "sweep", "pairs", "scratch", "lanczos"}
+        How the data are walked: blocks of samples; ranges of features; pairs of panels of samples; ranges of features
+        of a scratch copy; or blocks of samples again, pass after pass, for products with a block of vectors.
+    block_features, product_features : int
+        Features to a range in memory at once (p where samples are held whole), and to a tile multiplied at a time
+        (0 where rows are multiplied whole).
+    panel_rows : int
+        Samples to a panel, 0 without panels.
+    component_features : int
+        Features of the components made in one read, where samples are held whole (p makes all in one); or gathered
+        before they are written, where `stored`; 0 elsewhere.
+    stored : bool
+        Whether components are written to the output as they are made, being larger than the memory for them.
+    lanes : int
+        Spans that a process works on at the same time, a BLAS thread each; 1 where BLAS has all its threads.
+    ahead : int
+        Blocks of each span that are read ahead, 0 or 1.
+    width, columns : int
+        Vectors to a block that samples are multiplied with, and most that a basis of them may have, the block to be
+        multiplied next included; 0 without such products. They are along features, or along samples where data are
+        walked by ranges of features (`side`).
+    workers : int
+        Processes that share the spans; the budget is that of each.
+    work : Work
+        What there is to do.
+    seconds : float
+        Predicted time.
+    slower : tuple of Slower
+        Those of `rejected` whose times can be predicted; not stored.
+    """
+
+    problem: Problem
+    request: Request
+    method: str
+    why: str
+    rejected: tuple[tuple[str, str], ...]
+    precision: str
+    solver: str
+    room: int
+    dense_room: int
+    block_rows: int
+    product_rows: int
+    spans: tuple[Span, ...]
+    passes: float
+    bytes_read: int
+    bytes_written: int
+    bill: Bill
+    memory: int
+    budget_source: str = field(compare=False)
+    cores: int = field(compare=False)
+    schedule: str = "samples"
+    block_features: int = 0
+    product_features: int = 0
+    panel_rows: int = 0
+    component_features: int = 0
+    stored: bool = False
+    lanes: int = 1
+    ahead: int = 0
+    width: int = 0
+    columns: int = 0
+    workers: int = 1
+    work: Work = field(default=NOTHING, compare=False)
+    seconds: float = field(default=0.0, compare=False)
+    slower: tuple[Slower, ...] = field(default=(), compare=False, repr=False)
+
+    def priced(self, rates: Rates) -> Plan:
+        """Return the same plan with all times, its own and those of slower methods, predicted by some rates."""
+        reasons = {each.name: each.reason(self.cores, self.workers, rates) for each in self.slower}
+        rejected = tuple((name, reasons.get(name, reason)) for name, reason in self.rejected)
+        return replace(self, seconds=self.work.seconds(self.cores, self.workers, rates), rejected=rejected)
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain data, equal to itself when read back from JSON: lists, not tuples."""
+        data = asdict(replace(self, slower=()))
+        del data["slower"]
+        data["problem"]["sample_shape"] = list(self.problem.sample_shape)
+        data["rejected"] = [list(pair) for pair in self.rejected]
+        data["bill"] = {phase.name: dict(phase.items) for phase in self.bill.phases}
+        data["bill_total"] = self.bill.total
+        data["spans"] = [list(span) for span in self.spans]
+        return data
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<12}{text}" if name else f"{'':<12}{text}" for name, text in self.lines())
+
+    def _repr_html_(self) -> str:
+        return plan_html(self)
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """The plan in words, as (heading, text) pairs; what it takes in memory, item by item, comes last."""
+        yield from self.facts()
+        for name, count in self.bill.largest.items:
+            yield "", f"{format_bytes(count):>9}  {name}"
+
+    def facts(self) -> Iterator[tuple[str, str]]:
+        """The same without those items."""
+        p = self.problem
+        yield "collection", f"{p.n_samples} samples of {format_shape(p.sample_shape)}, {format_bytes(self._size)}"
+        yield "method", f"{self.method}: {self.why}"
+        for name, reason in self.rejected:
+            yield "", f"not {name}: {reason}"
+        if self.schedule != "samples":
+            yield "schedule", f"{self.schedule}: {self._schedule()}"
+        if self.stored:
+            yield "", "components do not fit: they are written to the output as they are made"
+        passes = "1 pass" if self.passes == 1 else f"{self.passes:g} passes"
+        passes += " and a sample" if self._is_sampled else ""
+        ahead = ", one ahead" if self.ahead else ""
+        yield "reading", f"{passes}, {format_bytes(self.bytes_read)} in blocks of {self.block_rows} samples{ahead}"
+        again = self.bytes_read / ((self.passes + self._is_sampled) * p.n_samples * p.row_bytes)
+        if again > 1.5:
+            what = "storage chunks do not fit a block" if self.schedule == "samples" else "storage is cut otherwise"
+            yield "", f"{what}: each is decoded about {again:.0f} times{'' if self.passes == 1 else ' a pass'}"
+        if self.bytes_written:
+            yield "writing", f"{format_bytes(self.bytes_written)}, a scratch copy {self._place()}, removed afterwards"
+        yield "computing", f"{self.precision} precision products on {self._machines()}, {self.solver} eigensolver"
+        yield "time", f"about {format_seconds(self.seconds)}"
+        yield "memory", f"{format_bytes(self.bill.total)} of {format_bytes(self.memory)} allowed ({self.budget_source})"
+
+    @property
+    def side(self) -> str:
+        """Along which side vectors lie that data are multiplied with: ``"features"``, or ``"samples"``."""
+        return "samples" if self.width and self.schedule != "lanczos" else "features"
+
+    @property
+    def _is_sampled(self) -> bool:
+        """Whether a sample is read to start from."""
+        return self.schedule == "lanczos"
+
+    @property
+    def reads_once(self) -> bool:
+        """Whether this process holds all samples from its first read of them by ranges of features to its last."""
+        by_features = self.schedule in ("sweep", "scratch")
+        return by_features and self.workers == 1 and self.block_features >= self.problem.n_features
+
+    @property
+    def _size(self) -> int:
+        """Bytes of all prepared samples."""
+        return self.problem.n_samples * self.problem.n_features * self.problem.itemsize
+
+    def _machines(self) -> str:
+        cores = f"{self.cores} core{'s' if self.cores > 1 else ''}"
+        if self.lanes > 1:
+            return f"{cores}, {self.lanes} lanes"
+        return cores if self.workers == 1 else f"{self.workers} workers of {cores}, {len(self.spans)} spans"
+
+    def _place(self) -> str:
+        return "beside the output" if self.request.scratch is None else f"in {self.request.scratch}"
+
+    def _schedule(self) -> str:
+        """What is in memory together, and what passes by."""
+        p = self.problem.n_features
+        if self.schedule == "lanczos":
+            return f"{self._products()}, pass after pass; a basis of at most {self.columns}"
+        if self.schedule == "pairs":
+            panels = -(-self.problem.n_samples // self.panel_rows)
+            ranges = -(-p // self.component_features)
+            made = "in one more read" if ranges == 1 else f"{self.component_features} features a read"
+            return f"{_count(panels, 'panel')} of {self.panel_rows} samples that all later ones pass; components {made}"
+        where = "the collection, copied in that order" if self.schedule == "scratch" else "the collection"
+        if self.block_features >= p:
+            read = f"all samples of {where}, in memory together and kept"
+        else:
+            read = f"{_count(-(-p // self.block_features), 'range')} of {self.block_features} features of {where}"
+            read += ", all samples of each together"
+        return f"{self._products()}, of {read}; a basis of at most {self.columns}" if self.width else read
+
+    def _products(self) -> str:
+        return f"products with {self.width} vectors along {self.side}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

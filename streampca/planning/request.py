@@ -1,0 +1,195 @@
+"""What planning starts from: a `Problem`, how large a collection is and how stored, and a `Request`, what is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, Literal, get_args
+
+from ..errors import RequestError, nearest
+from ..storage.disk import expanded
+from ..units import whole_number
+
+METHODS = ("auto", "covariance", "dual", "randomized")
+RuleName = Literal["elbow", "mp", "mle"]  # rules that count components, see `streampca.eigensolvers.n_components`
+RULES: tuple[RuleName, ...] = get_args(RuleName)
+ELBOW_SHOWN = 50  # variances an elbow is looked for in, always: where it lies depends on how many are shown
+PRECISIONS = ("auto", "single", "double")
+HOW = frozenset({"memory", "workers", "scratch", "output"})  # what changes how an answer is found, and not which
+STOPPING = frozenset({"tol", "max_passes"})  # when a method that approaches the answer stops; nothing to exact ones
+OPEN = 0.5  # any fraction: how many components come out is open
+
+
+@dataclass(frozen=True)
+class Problem:
+    """How large a collection is and how it is stored: all that planning needs to know.
+
+    Attributes
+    ----------
+    n_samples, n_features : int
+        n and p, after preparation.
+    sample_shape : tuple of int
+        Of one prepared sample.
+    row_bytes, prepared_bytes : int
+        Bytes of one sample as stored and decoded, and what preparing it takes beside.
+    itemsize : int
+        Bytes of one prepared value.
+    kind : str
+        numpy's dtype kind of the prepared values: ``"b"``, ``"i"``, ``"u"`` or ``"f"``.
+    chunk_samples : int
+        Samples to a storage chunk.
+    decode_bytes : int
+        Most bytes reading holds beside the block it returns.
+    scratch_bytes : int
+        Most bytes that preparing samples holds beside, whatever the block; images decoded one by one included.
+    total_weight : float or None
+        Sum of the samples' weights; None where they have none.
+    chunk_features : int
+        Features to a storage chunk; p where a sample is always read whole.
+    encoded : bool
+        Whether reading decodes (compressed chunks, picture files), rather than copies bytes.
+    fills : bool
+        Whether reading fills memory that is there, and can go on in another thread without keeping any of its own.
+    """
+
+    n_samples: int
+    n_features: int
+    sample_shape: tuple[int, ...]
+    row_bytes: int
+    itemsize: int
+    kind: str
+    chunk_samples: int = 1
+    decode_bytes: int = 0
+    prepared_bytes: int = 0
+    scratch_bytes: int = 0
+    total_weight: float | None = None
+    chunk_features: int = 0
+    encoded: bool = False
+    fills: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "chunk_features", min(self.chunk_features or self.n_features, self.n_features))
+
+    @property
+    def weighted(self) -> bool:
+        """Whether samples have weights."""
+        return self.total_weight is not None
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether anything is done to samples after reading, so that they are read whole."""
+        return bool(self.prepared_bytes or self.scratch_bytes)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether float32 holds the values: integers of up to 16 bits, and float32 itself."""
+        return self.itemsize <= (4 if self.kind == "f" else 2)
+
+    @property
+    def most_components(self) -> int:
+        """Components there can be: min(n - 1, p)."""
+        return min(self.n_samples - 1, self.n_features)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked.
+
+    Parameters
+    ----------
+    n_components : int, float, {"elbow", "mp", "mle"} or None, default=0.95
+        A number of components; a fraction of the variance, between 0 and 1; a rule that counts them by the spectrum:
+        up to the elbow of the first 50 variances, above the Marchenko-Pastur edge of white noise, or of the largest
+        evidence (Minka); or None for all.
+    method : {"auto", "covariance", "dual", "randomized"}
+        How; "auto" lets the plan choose.
+    memory : int, optional
+        Budget in bytes; half of what the machine allows by default.
+    precision : {"auto", "single", "double"}
+        Of products; "auto" takes single for integers of up to 16 bits and float32, double for wider ones and where
+        there is so little to multiply that it costs nothing. Sums are always double.
+    seed : int, default=0
+        Of everything random: probes, and what method "randomized" starts from.
+    workers : int, default=1
+        Processes that share the work; `memory` is that of each.
+    scratch : str, optional
+        Folder for a copy of the collection, cut as the analysis reads it; beside the output by default.
+    output : bool, default=False
+        Whether there is an output: components larger than memory are written to it as they are made, and a copy may
+        lie beside it.
+    tol : float, default=1e-4
+        Residual of a component, relative to its variance, at which method "randomized" stops, once every component
+        that is wanted is there; between 0 and 1.
+    max_passes : int, optional
+        Most passes of method "randomized" over the collection, at least 1; by default as many as `tol` takes, up to 30.
+
+    Raises
+    ------
+    RequestError
+        If a value is out of range by itself.
+    """
+
+    n_components: int | float | str | None = 0.95
+    method: str = "auto"
+    memory: int | None = None
+    precision: str = "auto"
+    seed: int = 0
+    workers: int = 1
+    scratch: str | None = None
+    output: bool = False
+    tol: float = 1e-4
+    max_passes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.scratch is not None:
+            object.__setattr__(self, "scratch", expanded(self.scratch))
+        for name, known in (("method", METHODS), ("precision", PRECISIONS)):
+            value = getattr(self, name)
+            if value not in known:
+                raise RequestError(
+                    f"{name} {value!r} is not one of {', '.join(known)}.{nearest(str(value), list(known))}"
+                )
+        set_ = object.__setattr__
+        set_(self, "n_components", _components(self.n_components))
+        set_(self, "seed", whole_number(self.seed, "seed", least=0, example="0, the default"))
+        set_(self, "workers", whole_number(self.workers, "workers", least=1, example="2"))
+        set_(self, "tol", _fraction(self.tol))
+        if self.max_passes is not None:
+            example = "8, or None for as many as tol takes"
+            set_(self, "max_passes", whole_number(self.max_passes, "max_passes", least=1, example=example))
+
+    def counted_on(self, most: int) -> int | float | None:
+        """What a bill counts on, of `most` components there can be: a number, any fraction where k is open, or all."""
+        if self.n_components == "elbow":
+            return min(ELBOW_SHOWN, most)
+        return OPEN if isinstance(self.n_components, str) else self.n_components
+
+
+def _fraction(tol: Any) -> float:
+    """A tolerance as a plain float, if it is one; numpy's numbers too."""
+    if isinstance(tol, Real) and not isinstance(tol, bool) and 0 < float(tol) < 1:
+        return float(tol)
+    raise RequestError(
+        f"tol {tol!r} is not a number between 0 and 1; use for example 1e-4, the residual of a component relative to "
+        "its variance."
+    )
+
+
+def _components(wanted: Any) -> int | float | str | None:
+    """Return n_components as a plain number, rule or None; numpy's numbers are accepted."""
+    if wanted is None or (isinstance(wanted, str) and wanted in RULES):
+        return wanted
+    if isinstance(wanted, Real) and not isinstance(wanted, bool):
+        if isinstance(wanted, Integral):
+            if int(wanted) >= 1:
+                return int(wanted)
+        elif 0 < float(wanted) < 1:
+            return float(wanted)
+        elif wanted == 1:
+            raise RequestError(
+                f"n_components={float(wanted)} is ambiguous; write 1 for one component or None for all of the variance."
+            )
+    raise RequestError(
+        f"n_components={wanted!r} is neither a whole number of at least 1 nor a fraction between 0 and 1; "
+        f"use for example 50, 0.95 for 95 % of the variance, or a rule ({', '.join(RULES)})."
+    )

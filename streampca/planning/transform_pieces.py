@@ -1,0 +1,317 @@
+"""How a model is applied whose components do not fit in memory: in which pieces, and with how much of it.
+
+Scores of many samples add up over ranges of features, and either side may be the one that stays: a *panel* of whole
+samples, past which the components stream, or a *range* of the components, past which the samples stream, which is the
+cheaper way where storage can be read by ranges of features. What moves fewer bytes is chosen. Images are made from
+scores, range by range of features for as many samples as have their scores in memory, so that the components are read
+once for all of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..errors import BudgetError
+from ..units import MIB, budget_size, format_bytes
+from .blocks import block_rows
+from .budget import MOST_BLOCK, budget_of, smallest
+from .memory import RUNTIME_BYTES, Bill, Phase
+from .request import Problem
+from .transform import LEAST_CHUNK
+
+MOST_FILE = 16 * MIB  # of images written by ranges of features: encoding holds several copies of it
+# Of a block of images: as multiplied, unscaled, with NaN outside the mask, and while it is encoded.
+IMAGE_COPIES = 6
+PRODUCT = 8 * MIB  # samples less their mean, multiplied at a time
+SCORES_SHARE = 8  # of what is left of the budget: the scores of the samples worked on together
+RANGE_SHARE = 3  # ... and a range of the components that images are made from
+AGAIN_SHARE = 4  # ... and of the samples that these are taken from
+
+Items = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What is applied in pieces, in integers.
+
+    Attributes
+    ----------
+    n_components, n_features, nbytes : int
+        k, p, and bytes of all components.
+    column_bytes : int
+        Of all components along one feature, as read and as multiplied.
+    held_bytes : int
+        In memory throughout: means, scales and masks, and components where these are.
+    tile_features, reading_bytes : int
+        Fewest features of the components read at a time, and what that holds beside the values; (1, 0) in memory.
+    value_bytes : int
+        Of one value of a sample as it is multiplied: of a component, or 8 where samples need more.
+    sample_bytes : int
+        Of one prepared value of a sample, normalized if need be; 0 where the collection is of scores.
+    out_bytes : int
+        Of one value of a result.
+    makes_images : bool
+        Whether images are written, or scores.
+    reads_again : bool
+        Whether samples are read once more while images are made, along the features of these.
+    """
+
+    n_components: int
+    n_features: int
+    nbytes: int
+    column_bytes: int
+    held_bytes: int
+    tile_features: int
+    reading_bytes: int
+    value_bytes: int
+    sample_bytes: int
+    out_bytes: int
+    makes_images: bool
+    reads_again: bool = False
+
+
+@dataclass(frozen=True)
+class Piecewise:
+    """How a model is applied piece by piece.
+
+    Attributes
+    ----------
+    scored_rows : int
+        Samples whose scores are in memory together, a whole multiple of `block_rows`.
+    panel_rows : int
+        Of these, samples in memory while the components stream past; 0 where samples stream past the components.
+    read_rows : int
+        Samples read at a time.
+    features : int
+        Most features of the components in memory at a time while scores are made.
+    image_features, block_rows, chunk_rows : int
+        Features and samples of images written at a time, and samples to a chunk of the output; scores: 0, and chunks.
+    bytes_moved : int
+        Read of samples and components over the whole run.
+    bill : Bill
+        Memory.
+    """
+
+    scored_rows: int
+    panel_rows: int
+    read_rows: int
+    features: int
+    image_features: int
+    block_rows: int
+    chunk_rows: int
+    bytes_moved: int
+    bill: Bill
+
+
+def plan_pieces(problem: Problem, parts: Parts, memory: int | None) -> Piecewise:
+    """Choose the pieces in which a model is applied whose components do not fit the budget.
+
+    Parameters
+    ----------
+    problem : Problem
+        The collection, of images or of scores.
+    parts : Parts
+        The model, and what is made.
+    memory : int or None
+        Budget in bytes; the default as for `Request`.
+
+    Raises
+    ------
+    BudgetError
+        If not even the smallest pieces fit, naming the budget that would do.
+    """
+    budget, source = budget_of(memory)
+    ways = list(_ways(problem, parts, budget))
+    if not ways:
+        least = smallest(lambda count: are_possible(problem, parts, count))
+        raise BudgetError(
+            f"applying {parts.n_components} components of {parts.n_features} features in pieces needs "
+            f"{format_bytes(least)} and memory allows {format_bytes(budget)} ({source}). Set memory to at least "
+            f"{budget_size(least)}."
+        )
+    return min(ways, key=lambda way: way.bytes_moved)
+
+
+def are_possible(problem: Problem, parts: Parts, budget: int) -> bool:
+    """Whether there are pieces that fit a budget in bytes."""
+    return any(True for _ in _ways(problem, parts, budget))
+
+
+def _ways(problem: Problem, parts: Parts, budget: int) -> Iterator[Piecewise]:
+    """The ways that fit a budget."""
+    always = (
+        ("mean and what else is held of the model", parts.held_bytes),
+        ("components being decoded", parts.reading_bytes),
+        ("storage being decoded", problem.decode_bytes + problem.scratch_bytes),
+        ("BLAS and Python", RUNTIME_BYTES),
+    )
+    room = budget - sum(count for _, count in always)
+    if room <= 0:
+        return
+    out = _images(problem, parts, room) if parts.makes_images else _scores(problem, parts, room)
+    for route in ROUTES if parts.sample_bytes else (_given,):
+        made = route(problem, parts, room - out.scores, min(out.rows, problem.n_samples))
+        phases = [Phase("scores", (*always, ("scores", out.scores), *made.items))]
+        if parts.makes_images:
+            phases.append(Phase("images", (*always, ("scores", out.scores), *out.items)))
+        bill = Bill(tuple(phases))
+        if bill.total <= budget:
+            yield _joined(problem, parts, out, made, bill)
+
+
+def _joined(problem: Problem, parts: Parts, out: _Output, made: _Route, bill: Bill) -> Piecewise:
+    times = -(-problem.n_samples // out.rows)
+    components = times * (made.components + parts.makes_images) * parts.nbytes
+    samples = int(problem.n_samples * problem.row_bytes * (made.samples + out.samples))
+    return Piecewise(
+        scored_rows=out.rows,
+        panel_rows=made.panel,
+        read_rows=made.rows,
+        features=made.features,
+        image_features=out.features,
+        block_rows=out.block,
+        chunk_rows=out.chunk,
+        bytes_moved=components + samples,
+        bill=bill,
+    )
+
+
+@dataclass(frozen=True)
+class _Output:
+    """`rows` samples whose `scores` bytes are kept, and how images are made of them; see `Piecewise` and `_Route`."""
+
+    rows: int
+    scores: int
+    features: int = 0
+    block: int = 0
+    chunk: int = 1
+    items: Items = ()
+    samples: float = 0.0
+
+
+def _scores(problem: Problem, parts: Parts, room: int) -> _Output:
+    row = parts.n_components * (8 + parts.out_bytes)
+    chunk = min(problem.n_samples, LEAST_CHUNK // (parts.n_components * parts.out_bytes), room // SCORES_SHARE // row)
+    chunk = max(1, chunk)
+    rows = _kept(problem, row, chunk, room)
+    return _Output(rows, rows * row, chunk=chunk)
+
+
+def _kept(problem: Problem, row: int, block: int, room: int) -> int:
+    """Samples whose scores are kept together: whole blocks, as many as have room."""
+    most = max(1, room // SCORES_SHARE // row // block)
+    return min(most, -(-problem.n_samples // block)) * block
+
+
+def _images(problem: Problem, parts: Parts, room: int) -> _Output:
+    n, p = problem.n_samples, parts.n_features
+    width = room // RANGE_SHARE // parts.column_bytes // parts.tile_features * parts.tile_features
+    width = min(p, max(parts.tile_features, width))
+    values = max(1, min(MOST_FILE, room // (4 * IMAGE_COPIES)) // parts.out_bytes // width)
+    across = _across(problem, parts, width) if parts.reads_again else 0
+    again = -(-(problem.row_bytes + problem.prepared_bytes) * across // p)
+    values = _whole_chunks(problem, min(values, room // AGAIN_SHARE // again)) if again else values
+    chunk = max(1, min(n, LEAST_CHUNK // parts.out_bytes // width, values))
+    block = values // chunk * chunk
+    row = parts.n_components * (8 + parts.out_bytes)
+    rows = _kept(problem, row, block, room)
+    items: Items = (
+        (f"components, {width} features at a time", width * parts.column_bytes),
+        (f"that part of {block} images, multiplied to written", block * width * IMAGE_COPIES * parts.value_bytes),
+    )
+    if not again:
+        return _Output(rows, min(rows, n) * row, width, block, chunk, items)
+    items += ((f"of {block} samples, what is read once more", block * again),)
+    times = _times(problem, parts, width) * _decodings(problem, block)
+    return _Output(rows, min(rows, n) * row, width, block, chunk, items, times)
+
+
+@dataclass(frozen=True)
+class _Route:
+    """How scores are made, see `Piecewise`, and how often all samples, and for a run of them components, are read."""
+
+    panel: int
+    rows: int
+    features: int
+    samples: float
+    components: int
+    items: Items
+
+
+def _given(problem: Problem, parts: Parts, left: int, count: int) -> _Route:
+    """Scores are read, not made."""
+    rows = max(1, min(count, MOST_BLOCK // problem.row_bytes, left // (8 * problem.row_bytes)))
+    return _Route(0, rows, 0, 1.0, 0, (("scores as read", 2 * rows * problem.row_bytes),))
+
+
+def _panel(problem: Problem, parts: Parts, left: int, count: int) -> _Route:
+    """Hold as many samples as fit; the components stream past them."""
+    width = min(parts.n_features, max(parts.tile_features, PRODUCT // parts.column_bytes))
+    row = problem.row_bytes + problem.prepared_bytes
+    held = parts.n_features * parts.sample_bytes
+    rows = _read_rows(problem, row, left // 8)
+    beside = (
+        (f"block of {rows} samples as read", rows * row),
+        (f"components, {width} features at a time", width * parts.column_bytes),
+        ("product of a piece", _product_bytes(parts, width)),
+    )
+    panel = max(1, min(count, (left - sum(size for _, size in beside)) // held))
+    items = ((f"panel of {panel} samples", panel * held), *beside)
+    return _Route(panel, min(rows, panel), width, _decodings(problem, rows), -(-count // panel), items)
+
+
+def _range(problem: Problem, parts: Parts, left: int, count: int) -> _Route:
+    """Hold as many features of the components as fit; samples stream past them."""
+    p, tile = parts.n_features, parts.tile_features
+    width = (left - 2 * PRODUCT) * 3 // 4 // parts.column_bytes // tile * tile
+    width = min(p, max(tile, width))
+    across = _across(problem, parts, width)
+    row = -(-(problem.row_bytes + problem.prepared_bytes) * across // p)
+    beside = width * parts.column_bytes + _product_bytes(parts, width)
+    rows = min(count, _read_rows(problem, row, left - beside))
+    items = (
+        (f"block of {rows} samples as read", rows * row),
+        (f"components, {width} features at a time", width * parts.column_bytes),
+        ("product of a piece", _product_bytes(parts, width)),
+    )
+    again = _times(problem, parts, width)
+    return _Route(0, rows, width, again * _decodings(problem, rows), 1, items)
+
+
+def _across(problem: Problem, parts: Parts, width: int) -> int:
+    """Features of a sample that reading `width` of them decodes, at most."""
+    p = parts.n_features
+    return p if problem.chunk_features >= p else min(p, width + 2 * problem.chunk_features)
+
+
+def _times(problem: Problem, parts: Parts, width: int) -> float:
+    """How often samples are read, by ranges of `width` features."""
+    p, ranges = parts.n_features, -(-parts.n_features // width)
+    return ranges if problem.chunk_features >= p else min(ranges, 1 + 2 * problem.chunk_features * (ranges - 1) / p)
+
+
+ROUTES = (_panel, _range)  # of equal cost, the first
+
+
+def _read_rows(problem: Problem, row: int, limit: int) -> int:
+    return min(problem.n_samples, block_rows(row, problem.chunk_samples, min(MOST_BLOCK, limit)))
+
+
+def _whole_chunks(problem: Problem, rows: int) -> int:
+    """At most so many samples, whole storage chunks of them where there are any."""
+    return max(1, rows // problem.chunk_samples * problem.chunk_samples or rows)
+
+
+def _decodings(problem: Problem, rows: int) -> float:
+    return max(1.0, problem.chunk_samples / rows) if rows < problem.n_samples else 1.0
+
+
+def _product_bytes(parts: Parts, width: int) -> int:
+    """Of samples less their mean, and of their part of the scores twice, at a time."""
+    return product_rows(width, parts.value_bytes) * (width * parts.value_bytes + 2 * 8 * parts.n_components)
+
+
+def product_rows(width: int, value_bytes: int) -> int:
+    """Samples multiplied at a time, `width` features of each."""
+    return max(1, PRODUCT // (width * value_bytes))

@@ -1,0 +1,201 @@
+"""What a model looks like: its mean, its components, and walks from one along the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import RequestError
+from ..models.accuracy import digits_trusted, sharpest_bounds
+from ..models.panels import LITERAL, SMALL, Array, AxesGrid, draw, limits_of, new_figure, shown, sign_scale
+from ..models.views import FEW, Float64, View, factors_of, mean_pictures, view_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ..models.panels import AnyFigure
+    from ..models.pca import PCAModel
+
+OWN, APART = "each component on its own scale", "each channel on its own grey scale"
+PAGE = 8.0  # inches that a grid of components should not be much wider than
+
+
+def mean_and_components(model: PCAModel, count: int = 8, figure: AnyFigure | None = None) -> AxesGrid:
+    """Draw the mean and the first components as images.
+
+    Parameters
+    ----------
+    model : PCAModel
+        Samples of shape (y, x) or (y, x, 3); with more axes, up to six slices of each; (x,) as lines. Latitude is
+        drawn upwards, whichever way it is stored.
+    count : int, default=8
+        Components to draw; fewer where the model has fewer. No others are read.
+    figure : matplotlib.figure.Figure or SubFigure, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    ndarray of Axes of shape (count + 1,)
+        The mean's, then the components'. Each component has its own scale, symmetric about zero. Under its share of
+        the variance stands how many digits of it the model's error bound vouches for.
+
+    Raises
+    ------
+    RequestError
+        If `count` is less than 1.
+    """
+    view, count = view_of(model), _some(count, model)
+    columns = min(count + 1, max(3, -(-(count + 1) // 2)), max(2, round(PAGE / view.wide)))
+    rows = -(-(count + 1) // columns)
+    figure = figure if figure is not None else new_figure(*grid_size(view, rows, columns, caption=0.4, rest=0.8))
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for spare in axes[count + 1 :]:
+        spare.remove()
+    axes = axes[: count + 1]
+    _mean(axes[0], model, view)
+    bounds = sharpest_bounds(model)
+    for index, (ax, pictures) in enumerate(zip(axes[1:], view.read(model.components, 0, count), strict=True)):
+        draw(ax, pictures, signed=True, captions=view.captions, x=view.along)
+        digits = digits_trusted(bounds[index])
+        share = f"{index + 1}: {100 * model.explained_variance_ratio[index]:.3g} %"
+        ax.set_title(f"{share}\ngood to {digits}" if digits else share, fontsize=SMALL)
+    _explain(figure, axes, view)
+    return axes
+
+
+def walks(
+    model: PCAModel, count: int = 4, deviations: Sequence[float] = (-2, -1, 0, 1, 2), figure: AnyFigure | None = None
+) -> AxesGrid:
+    """Draw what changes along each component: the mean, and so many standard deviations from it.
+
+    Parameters
+    ----------
+    model : PCAModel
+        As for `mean_and_components`.
+    count : int, default=4
+        Components to walk along; fewer where the model has fewer.
+    deviations : sequence of float
+        Steps, in standard deviations of the scores.
+    figure : matplotlib.figure.Figure or SubFigure, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    ndarray of Axes of shape (count, len(deviations))
+        All on one grey scale, in the units of prepared images.
+
+    Raises
+    ------
+    RequestError
+        If `count` is less than 1, or there are no deviations.
+    """
+    view, count = view_of(model, FEW), _some(count, model)
+    if not len(deviations):
+        raise RequestError("deviations are empty; give 1 or more, such as (-2, 0, 2).")
+    images = _walked(model, view, count, np.asarray(deviations, np.float64))
+    limits = scale_of(view, images)
+    size = grid_size(view, count, len(deviations), caption=0.1)
+    figure = figure if figure is not None else new_figure(*size)
+    axes: AxesGrid = figure.subplots(count, len(deviations), squeeze=False)
+    for ax, pictures in zip(axes.ravel(), images.reshape(-1, *images.shape[2:]), strict=True):
+        draw(ax, pictures, limits, captions=view.captions, x=view.along)
+    for ax, step in zip(axes[0], deviations, strict=True):
+        ax.set_title(f"{step:+g} sd".replace("-", "\N{MINUS SIGN}") if step else "mean", fontsize=SMALL)
+    for number, ax in enumerate(axes[:, 0]):
+        share = 100 * model.explained_variance_ratio[number]
+        ax.set_ylabel(f"component {number + 1}\n({share:.3g} %)", fontsize=SMALL)
+    explain(figure, view, "value")
+    return axes
+
+
+def _walked(model: PCAModel, view: View, count: int, deviations: Float64) -> Float64:
+    """Pictures (count, deviations, pictures, ...) of the mean plus each step along each component; scale undone."""
+    components = view.read(model.components, 0, count, over=factors_of(model))
+    lengths = np.sqrt(np.maximum(model.explained_variance[:count], 0))[:, None] * deviations
+    walked: Float64 = np.einsum("cd,c...->cd...", lengths, components)
+    walked += mean_pictures(model, view)
+    return walked
+
+
+def scale_of(view: View, images: Array) -> Array:
+    """Black and white of a set of pictures (..., pictures, y, x): one for all, or for each channel its own.
+
+    Returns
+    -------
+    ndarray of shape (1, 2) or (pictures, 2)
+    """
+    if not view.apart:
+        return np.array([limits_of(images)])
+    at = images.ndim - len(view.picture_shape)
+    return np.array([limits_of(np.take(images, number, at)) for number in range(images.shape[at])])
+
+
+def grid_size(
+    view: View,
+    rows: int,
+    columns: int,
+    *,
+    caption: float = 0.25,
+    rest: float = 0.5,
+    side: float = 0.3,
+    least: float = 0.0,
+) -> tuple[float, float]:
+    """Inches for a grid of panels at `least` so tall, each with `caption` of text, and `rest` and `side` for others."""
+    return view.wide * columns + side, (max(view.wide * view.aspect, least) + caption) * rows + rest
+
+
+def explain(figure: AnyFigure, view: View, what: str) -> None:
+    """Label the axes of a grid of lines, once for all; say of pictures what they do not say themselves."""
+    if view.is_line:
+        figure.supxlabel(shown(view.names[0]), fontsize=SMALL, **LITERAL)
+        figure.supylabel(what, fontsize=SMALL)
+    elif said := "; ".join(part for part in (view.note, APART if view.apart else "") if part):
+        figure.supxlabel(said, fontsize=SMALL, **LITERAL)
+
+
+def _some(count: int, model: PCAModel) -> int:
+    if count < 1:
+        raise RequestError(f"count is {count}; draw at least 1 component.")
+    return min(count, model.n_components)
+
+
+def _mean(ax: Axes, model: PCAModel, view: View) -> None:
+    """Draw the mean, with the coordinates it runs over."""
+    mean = mean_pictures(model, view)
+    limits = scale_of(view, mean)
+    if view.colour is None and not view.is_line and not view.apart:
+        limits = _no_steeper(limits, _spread(model))
+    draw(ax, mean, limits, captions=view.captions, x=view.along)
+    ax.set_title(f"mean, {view.note}" if view.note else "mean", fontsize=SMALL, **LITERAL)
+    if not view.is_line:
+        upwards, sideways = view.ranges()
+        ax.set_xlabel(sideways, fontsize=SMALL, **LITERAL)
+        ax.set_ylabel(upwards, fontsize=SMALL, **LITERAL)
+
+
+def _spread(model: PCAModel) -> float:
+    """A pixel's deviation in the units of prepared images, if all had the same and the model's variance together."""
+    factors = model.frame.factors(np.float64)
+    each = np.broadcast_to(1.0 if factors is None else factors, model.n_features)
+    return float(np.sqrt(model.total_variance / np.einsum("p,p", each, each)))
+
+
+def _no_steeper(limits: Array, spread: float) -> Array:
+    """Limits at least a pixel's typical deviation apart: an even mean shall look even."""
+    if np.ptp(limits) >= spread:
+        return limits
+    middle = float(limits.mean())
+    return np.array([[middle - spread / 2, middle + spread / 2]])
+
+
+def _explain(figure: AnyFigure, axes: AxesGrid, view: View) -> None:
+    """Say what the colours, or the axes, of components mean."""
+    if view.is_line:
+        explain(figure, view, "mean, and loadings")
+    elif view.colour is None:
+        sign_scale(figure, axes, f"loading, {OWN}" + (f";\nof the mean {APART}" if view.apart else ""))
+    else:
+        text = f"loadings: mid-grey 0, brighter positive,\n{OWN}"
+        figure.supxlabel(text, fontsize=SMALL)

@@ -1,0 +1,70 @@
+"""What compression costs and keeps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..models.panels import BLUE, RED, Array, legend_below, new_figure
+from ..units import format_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from ..models.compression import Compression
+
+
+def compression(figures: Compression, ax: Axes | None = None) -> Axes:
+    """Draw how good reconstructions are, and how many bytes they are made of, against the number of components.
+
+    Parameters
+    ----------
+    figures : Compression
+        As `PCAModel.compression` gives them.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes of the peak signal-to-noise ratio (dB), or of the root mean square error where no peak is known; a
+        second axes on the right has the bytes of scores, components and mean, in per cent of the original. Where
+        noisy samples were compared with clean ones, their own error is drawn too, and the best number is marked.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    ax = ax if ax is not None else new_figure(6.4, 4.2).add_subplot()
+    numbers = np.asarray(figures.n_components)
+    known = figures.psnr is not None
+    quality = np.asarray(figures.psnr if known else figures.rmse, np.float64)
+    ax.plot(numbers, np.where(np.isfinite(quality), quality, np.nan), "o-", color=BLUE, markersize=4, linewidth=1.2)
+    _against_clean(ax, figures, quality)
+    ax.set_xlabel("components")
+    ax.set_ylabel("PSNR (dB)" if known else "root mean square error", color=BLUE)
+    if len(numbers) > 1 and numbers.max() > 30 * numbers.min():
+        ax.set_xscale("log")
+        ax.xaxis.set_major_formatter("{x:g}")
+    else:
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    right = ax.twinx()
+    share = 100 * np.asarray(figures.stored_bytes, np.float64) / figures.original_bytes
+    right.plot(numbers, share, "s--", color=RED, markersize=3, linewidth=1.2)
+    right.set_ylabel("stored bytes (% of the original)", color=RED)
+    right.set_ylim(0, 1.08 * max(share.max(), 1e-9))
+    if share.max() >= 100:
+        right.axhline(100, color=RED, linestyle=":", linewidth=0.8)
+    ax.set_title(f"{figures.n_samples} samples, originally {format_bytes(figures.original_bytes)}")
+    return ax
+
+
+def _against_clean(ax: Axes, figures: Compression, quality: Array) -> None:
+    """Draw how good noisy samples are themselves, and which number of components does best."""
+    own = figures.given_rmse if figures.psnr is None else figures.given_psnr
+    if own is None:
+        return
+    ax.axhline(own, color="black", linestyle=":", linewidth=1, label="the noisy samples themselves")
+    at = int(np.flatnonzero(figures.n_components == figures.best)[0])
+    label = f"best: {figures.best} component{'s' if figures.best > 1 else ''}"
+    ax.plot(figures.best, quality[at], "D", color="black", markerfacecolor="none", markersize=9, label=label)
+    legend_below(ax, 2)

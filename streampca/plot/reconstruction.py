@@ -1,0 +1,247 @@
+"""What a model keeps of samples, and what it misses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import RequestError
+from ..models.panels import LITERAL, SMALL, Array, AxesGrid, draw, new_figure, shown, sign_scale
+from ..models.subspace import squared_lengths
+from ..models.transform import refuse_bad
+from ..models.views import FEW, Float64, View, factors_of, mean_pictures, view_of
+from ..preprocessing import given_shape
+from ..units import format_shape
+from .component_images import explain, grid_size, scale_of
+
+if TYPE_CHECKING:
+    from ..models.panels import AnyFigure
+    from ..models.pca import PCAModel
+
+TOGETHER = 16  # components read at a time: those that storage keeps together
+LABEL, TALL = 1.3, 0.7  # inches of what is written beside a sample
+UNSEEN = 1e-3  # of a sample's distance from the mean: less is not told from rounding
+
+
+def reconstructions(
+    model: PCAModel,
+    samples: Sequence[Array],
+    ladder: Sequence[int] | None = None,
+    count: int = 4,
+    figure: AnyFigure | None = None,
+) -> AxesGrid:
+    """Draw samples beside what 1, a few, and all components keep of them.
+
+    Parameters
+    ----------
+    model : PCAModel
+        The model.
+    samples : sequence of ndarray of shape raw_shape
+        Before the model's preparation (of any size, if it resizes). The first `count` are drawn, as prepared.
+    ladder : sequence of int, optional
+        Numbers of components; by default up to four between 1 and all, evenly spaced in their logarithm.
+    count : int, default=4
+        Samples to draw.
+    figure : matplotlib.figure.Figure or SubFigure, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    ndarray of Axes of shape (samples drawn, 1 + len(ladder))
+        Originals in the first column. Under each reconstruction stands what is left of the sample's distance from the
+        mean, in features as analysed: 100 % when nothing is kept.
+
+    Raises
+    ------
+    RequestError
+        If there is nothing to draw, or the ladder asks for components that the model has not.
+    ModelError
+        If a sample is not of the shape the model was fitted on.
+    """
+    images, steps = _images(model, samples, count), _ladder(model.n_components, ladder)
+    view = view_of(model, FEW)
+    figure = figure if figure is not None else new_figure(*grid_size(view, len(images), len(steps) + 1))
+    axes: AxesGrid = figure.subplots(len(images), len(steps) + 1, squeeze=False)
+    for row, kept in zip(axes, _kept(model, view, images, steps), strict=True):
+        limits = scale_of(view, kept.original)
+        for ax, pictures in zip(row, (kept.original, *kept.versions), strict=True):
+            draw(ax, pictures, limits, captions=view.captions, x=view.along)
+        for ax, error in zip(row[1:], kept.errors, strict=True):
+            words = f"error {100 * error:.3g} %" if error > UNSEEN else f"error < {100 * UNSEEN:g} %"
+            ax.set_xlabel(words, fontsize=SMALL)
+    axes[0, 0].set_title("original", fontsize=SMALL)
+    for ax, step in zip(axes[0, 1:], steps, strict=True):
+        ax.set_title(f"{step} component{'s' if step > 1 else ''}", fontsize=SMALL)
+    explain(figure, view, "value")
+    return axes
+
+
+def unusual(
+    model: PCAModel,
+    samples: Sequence[Array],
+    t2: Array,
+    spe: Array,
+    names: Sequence[object] | None = None,
+    figure: AnyFigure | None = None,
+) -> AxesGrid:
+    """Draw odd samples beside what all components keep of them, and what these miss.
+
+    Parameters
+    ----------
+    model : PCAModel
+        The model.
+    samples : sequence of ndarray of shape raw_shape
+        All are drawn.
+    t2, spe : array_like of shape (len(samples),)
+        Hotelling's T2 and the squared prediction error of each, which are only written beside it.
+    names : sequence of shape (len(samples),), optional
+        What the samples are called; shown as they are, shortened.
+    figure : matplotlib.figure.Figure or SubFigure, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    ndarray of Axes of shape (len(samples), 3)
+        Each sample, its reconstruction on the same grey scale, and the difference on a signed scale of its own.
+        Samples are numbered from 1, as `outliers` numbers what is marked in it.
+
+    Raises
+    ------
+    RequestError
+        If there are no samples, or not one number and name for each.
+    ModelError
+        If a sample is not of the shape the model was fitted on.
+    """
+    images = _images(model, samples, len(samples))
+    for what, given in (("t2", t2), ("spe", spe), ("names", images if names is None else names)):
+        if len(given) != len(images):
+            raise RequestError(f"{what} has {len(given)} entries for {len(images)} samples; give one for each.")
+    view = view_of(model, FEW)
+    blocks = 1 if len(images) < 4 else 2
+    rows = -(-len(images) // blocks)
+    size = grid_size(view, rows, 3 * blocks, caption=0.1, rest=1.0, side=LABEL * blocks, least=TALL)
+    figure = figure if figure is not None else new_figure(*size)
+    grid: AxesGrid = figure.subplots(rows, 3 * blocks, squeeze=False)
+    axes = np.concatenate([grid[:, 3 * block : 3 * block + 3] for block in range(blocks)])
+    for spare in axes[len(images) :].flat:
+        spare.remove()
+    axes = axes[: len(images)]
+    for number, (row, kept) in enumerate(zip(axes, _kept(model, view, images, [model.n_components]), strict=True)):
+        _beside(row, view, kept)
+        name = f"\n{shown(names[number], 16)}" if names is not None else ""
+        label = f"{number + 1}{name}\nT\N{SUPERSCRIPT TWO} {t2[number]:.3g}\nSPE {spe[number]:.3g}"
+        row[0].set_ylabel(label, fontsize=SMALL, rotation=0, ha="right", va="center", **LITERAL)
+    for first in axes[::rows]:
+        for ax, title in zip(first, ("sample", "reconstruction", "difference"), strict=True):
+            ax.set_title(title, fontsize=SMALL)
+    if view.is_line:
+        explain(figure, view, "value")
+    elif view.colour is None:
+        what = "sample less reconstruction, each on its own scale"
+        sign_scale(figure, axes, "; ".join(part for part in (what, view.note) if part))
+    else:
+        figure.supxlabel("difference of each colour: mid-grey 0, each sample on its own scale", fontsize=SMALL)
+    return axes
+
+
+def _beside(row: AxesGrid, view: View, kept: Kept) -> None:
+    """Draw a sample, its reconstruction and their difference."""
+    (version,), limits = kept.versions, scale_of(view, kept.original)
+    for ax, pictures in zip(row, (kept.original, version), strict=False):
+        draw(ax, pictures, limits, captions=view.captions, x=view.along)
+    draw(row[2], kept.original - version, signed=True, captions=view.captions, x=view.along)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Pictures of one sample.
+
+    Attributes
+    ----------
+    original : ndarray of shape (pictures, ...)
+        As prepared, scale undone.
+    versions : sequence of ndarray
+        Of its reconstructions, one for each number of components.
+    errors : ndarray
+        Distance of each from the sample, over the sample's from the mean, in features as analysed.
+    """
+
+    original: Float64
+    versions: Float64
+    errors: Float64
+
+
+def _kept(model: PCAModel, view: View, images: list[Array], steps: list[int]) -> Iterator[Kept]:
+    """Pictures of samples and their reconstructions; of the components only pictures are in memory, a few at a time."""
+    frame, subspace, rows = model.frame, model.subspace, prepared_rows(model, images)
+    normalized, numbers = frame.normalized(rows)
+    scores = np.asarray(subspace.project(normalized), np.float64)
+    distance = squared_lengths(normalized, subspace.mean)
+    del normalized
+    left = distance[:, None] - np.cumsum(scores**2, axis=1)[:, np.array(steps) - 1]
+    errors = np.sqrt(np.maximum(left, 0) / np.where(distance > 0, distance, 1)[:, None])
+    versions = _versions(model, view, scores, steps, numbers)
+    for number, row in enumerate(rows):
+        original = view.one(frame.images(row[None])[0])
+        yield Kept(original, versions[:, number], errors[number])
+
+
+def _versions(model: PCAModel, view: View, scores: Float64, steps: list[int], numbers: Float64 | None) -> Float64:
+    """Pictures (steps, samples, ...) of reconstructions from the first so many scores, as images: sums of pictures."""
+    factors = factors_of(model)
+    made, total = {}, np.repeat(mean_pictures(model, view)[None], len(scores), axis=0)
+    wanted = sorted(set(steps))
+    edges = sorted({0, *wanted, *range(0, wanted[-1], TOGETHER)})
+    for start, stop in pairwise(edges):
+        components = view.read(model.components, start, stop, over=factors)
+        total += np.tensordot(scores[:, start:stop], components, axes=1)
+        if stop in wanted:
+            made[stop] = total.copy()
+    versions = np.stack([made[step] for step in steps])
+    if numbers is not None:
+        own = numbers.reshape(1, -1, *(1,) * (versions.ndim - 2))
+        if model.preparation.normalize == "mean":
+            versions += own * view.read(np.ones((1, *model.sample_shape)), over=factors)
+        else:
+            versions *= own
+    return versions
+
+
+def prepared_rows(model: PCAModel, images: Sequence[Array]) -> Array:
+    """Raw samples, of several sizes if `resize` allows it, as rows of features (m, p); not normalized.
+
+    Raises
+    ------
+    ModelError
+        If one is not of the shape the model was fitted on.
+    DataError
+        If one holds NaN or infinity in what the model analyses.
+    """
+    frame, rows = model.frame.unnormalized, []
+    for image in images:
+        shape = given_shape((1, *image.shape), model.preparation, model.raw_shape, model.name)
+        rows.append(replace(frame, raw_shape=shape).rows(image.reshape(1, -1)))
+    together = np.concatenate(rows)
+    refuse_bad("sample {} of those given".format, together, 0)
+    return together
+
+
+def _images(model: PCAModel, samples: Sequence[Array], count: int) -> list[Array]:
+    images = [np.asarray(image) for image in samples[: max(0, count)]]
+    if not images:
+        raise RequestError(f"there are no samples to draw; give 1 or more of {format_shape(model.raw_shape)}.")
+    return images
+
+
+def _ladder(n_components: int, ladder: Sequence[int] | None) -> list[int]:
+    if ladder is None:
+        return [int(step) for step in np.unique(np.geomspace(1, n_components, 4).round())]
+    if not len(ladder) or not all(1 <= step <= n_components for step in ladder):
+        raise RequestError(
+            f"ladder is {list(ladder)} and the model has {n_components} components; stay within 1 to these."
+        )
+    return [int(step) for step in ladder]

@@ -1,0 +1,285 @@
+"""Which pictures a report has, each with its title, a caption of one sentence, and words to be read in its place.
+
+A picture is drawn, encoded and let go before the next, with the samples on it, so that one is in memory at a time.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ... import plot
+from ...errors import RequestError
+from ...machine import hand_back
+from ...models.compression import Compression
+from ...models.pca import PCAModel
+from ...readers.collection import Array
+from ..pages import encode
+from ..sample_grids import QUANTILES
+from ..spectrum import reached
+from .survey import AXES, RowsOf, Survey, keeps_everything
+from .words import T2, counted, percent, place_of
+
+FORMATS = {"png": "image/png", "svg": "image/svg+xml"}
+NAMES = (
+    *("scree", "components", "walks", "compression"),
+    *("reconstructions", "scores", "quantiles", "outliers", "unusual"),
+)  # of all pictures there can be, in their order
+DRAWN = 8  # components drawn as images
+WALKED = 4
+CSS_DPI = 96
+
+
+@dataclass(frozen=True)
+class Described:
+    """What is said of a picture.
+
+    Attributes
+    ----------
+    name : str
+        Of its file, without the ending; and of its place in the page.
+    title : str
+        A few words.
+    caption, alt : str
+        One sentence to read below it, and one to read in its place.
+    """
+
+    name: str
+    title: str
+    caption: str
+    alt: str
+
+
+@dataclass(frozen=True)
+class Picture(Described):
+    """A picture that can be drawn: `draw` returns the figure, or axes on it."""
+
+    draw: Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Drawn(Described):
+    """A picture as drawn: `data` is a file of a `kind` of `FORMATS`; `width` and `height` are in CSS pixels."""
+
+    data: bytes
+    kind: str
+    width: int
+    height: int
+
+    @property
+    def file(self) -> str:
+        """What its file is called."""
+        return f"{self.name}.{self.kind}"
+
+
+def picture_files(folder: str, kind: str = "png") -> list[str]:
+    """Files of all pictures that a report can have, in a folder."""
+    return [os.path.join(folder, f"{name}.{kind}") for name in NAMES]
+
+
+def drawn(picture: Picture, kind: str) -> Drawn:
+    """Draw a picture and encode it.
+
+    Raises
+    ------
+    RequestError
+        If the format is unknown.
+    """
+    check_kind(kind)
+    file = io.BytesIO()
+    width, height = (round(CSS_DPI * inches) for inches in encode(picture.draw(), file, kind))
+    gc.collect()  # figures are cycles
+    hand_back()
+    return Drawn(picture.name, picture.title, picture.caption, picture.alt, file.getvalue(), kind, width, height)
+
+
+def check_kind(kind: str) -> None:
+    """Refuse a format of pictures that is not known."""
+    if kind not in FORMATS:
+        raise RequestError(f"picture format {kind!r} is not known; give {' or '.join(FORMATS)}.")
+
+
+def overview(survey: Survey) -> Any:
+    """All of it in one figure: variances, scores, components, and a few samples."""
+    return plot.overview(survey.model, survey.scores, _laddered(survey), survey.labels, survey.n_samples)
+
+
+def pictures_of_model(model: PCAModel, used: PCAModel, figures: Compression) -> Iterator[Picture]:
+    """What needs no samples.
+
+    Parameters
+    ----------
+    model : PCAModel
+        The model.
+    used : PCAModel
+        The same with the components that may be in memory.
+    figures : Compression
+        How small the scores are, and how good what is made of them.
+    """
+    yield _scree(model)
+    yield _components(used)
+    yield _walks(used)
+    if model.n_components > 1:
+        yield _compression(figures)
+
+
+def pictures_of_samples(survey: Survey) -> Iterator[Picture]:
+    """What is drawn of a collection."""
+    yield _reconstructions(survey)
+    yield _scores(survey)
+    if len(survey.pinned):
+        yield _quantiles(survey)
+    if survey.unusual and not keeps_everything(survey.model):  # else differences are rounding
+        yield _outliers(survey)
+        yield _unusual(survey)
+
+
+def _scree(model: PCAModel) -> Picture:
+    ratios, count = model.explained_variance_ratio, model.n_components
+    takes = [f"{percent(mark)} takes {number}" for number, mark in reached(model).items()]
+    hold = "hold" if count > 1 else "holds"
+    text = f"{counted(count, 'component')} {hold} {percent(ratios.sum())} of the variance"
+    marks = f" ({', '.join(takes)})" if takes else ""
+    return Picture(
+        "scree",
+        "How fast the variance falls",
+        f"Share of the variance along each component, in blue, and along the first so many together, in red: {text}"
+        f"{marks}.",
+        f"Curve of the variance along each component; {text}, the first alone {percent(ratios[0])}.",
+        lambda: plot.scree(model),
+    )
+
+
+def _components(model: PCAModel) -> Picture:
+    count = min(DRAWN, model.n_components)
+    first = "the first component" if count == 1 else f"the first {count} components"
+    each = "" if count == 1 else ", each"
+    return Picture(
+        "components",
+        "Mean and leading components",
+        f"The mean of all samples and {first}{each} with its share of the variance: a sample is the mean and more or "
+        "less of every component's pattern.",
+        f"The mean image and {first} as images.",
+        lambda: plot.mean_and_components(model, count),
+    )
+
+
+def _walks(model: PCAModel) -> Picture:
+    count = min(WALKED, model.n_components)
+    first = "the first component" if count == 1 else f"each of the first {count} components"
+    return Picture(
+        "walks",
+        "What a component changes",
+        f"The mean, moved along {first} by up to two standard deviations of the scores: what lies between the left and "
+        "the right column is what the component means.",
+        f"Rows of images, from the mean less two standard deviations along {first} to the mean plus two.",
+        lambda: plot.walks(model, count),
+    )
+
+
+def _compression(figures: Compression) -> Picture:
+    last = figures.n_components[-1]
+    return Picture(
+        "compression",
+        "How small, and how good",
+        "Size of scores, components and mean together, and the error of the images made of them, against the number of "
+        "components kept.",
+        f"Curves of size and error against the number of components, up to {last}.",
+        lambda: plot.compression(figures),
+    )
+
+
+def _laddered(survey: Survey) -> list[Array]:
+    return [survey.samples[at] for at in survey.laddered]
+
+
+def _reconstructions(survey: Survey) -> Picture:
+    count, k = len(survey.laddered), survey.model.n_components
+    kept = "1 component" if k == 1 else f"1 to {k} components"
+    return Picture(
+        "reconstructions",
+        "Samples and what components keep of them",
+        f"{counted(count, 'sample')} spread over the collection, and what {kept} keep{'s' if k == 1 else ''} of "
+        f"{'it' if count == 1 else 'each'}; the error is what is left of its distance from the mean.",
+        f"{counted(count, 'sample')} beside reconstructions from {kept}.",
+        lambda: plot.reconstructions(survey.model, _laddered(survey), count=count),
+    )
+
+
+def _scores(survey: Survey) -> Picture:
+    coloured = " in the colours of their labels" if survey.labels is not None else ""
+    if survey.scores.shape[1] < 2:
+        what, seen = "Scores along the only component", "Histogram of the scores."
+    else:
+        what, seen = "Scores along the first two components", "Scatter of the first two scores."
+    return Picture(
+        "scores",
+        "Where samples lie",
+        f"{what}{coloured}: samples that are alike lie close together.",
+        seen,
+        lambda: plot.scores(survey.model, survey.scores, survey.labels, n_samples=survey.n_samples),
+    )
+
+
+def _quantiles(survey: Survey) -> Picture:
+    levels = ", ".join(f"{100 * level:g}" for level in QUANTILES)
+    return Picture(
+        "quantiles",
+        "Examples across the first two components",
+        f"The samples nearest to the {levels} % quantiles of the first two scores, ringed among the others, and as "
+        "images in the same arrangement: from left to right component 1 grows, upwards component 2.",
+        f"Scatter of two scores with a grid of quantiles, and the {len(survey.pinned)} images next to its crossings.",
+        lambda: plot.quantiles(
+            survey.model,
+            survey.scores,
+            RowsOf(survey.samples, survey.places),
+            axes=AXES,
+            labels=survey.labels,
+            n_samples=survey.n_samples,
+        ),
+    )
+
+
+def _outliers(survey: Survey) -> Picture:
+    return Picture(
+        "outliers",
+        "How unusual samples are",
+        f"Far to the right a sample is an extreme mixture of the components (Hotelling's {T2}); far up it has what no "
+        "component can show (squared prediction error); the numbered ones are drawn below.",
+        f"Scatter of T squared against the squared prediction error of {counted(len(survey.t2), 'sample')}.",
+        lambda: _dots(survey),
+    )
+
+
+def _dots(survey: Survey) -> Any:
+    """Draw the samples whose measures were kept; the unusual ones are added where they are not among these."""
+    t2, spe = survey.t2, survey.spe
+    marked: list[int] = []
+    for sample in survey.unusual:
+        if sample.position in survey.places:
+            marked.append(survey.places.index(sample.position))
+        else:
+            marked.append(len(t2))
+            t2, spe = np.append(t2, sample.t2), np.append(spe, sample.spe)
+    return plot.outliers(survey.model, t2, spe, marked=marked, n_samples=survey.n_samples)
+
+
+def _unusual(survey: Survey) -> Picture:
+    names = [place_of(sample.name, survey.raw.source) for sample in survey.unusual]
+    t2, spe = (np.array([getattr(sample, name) for sample in survey.unusual]) for name in ("t2", "spe"))
+    return Picture(
+        "unusual",
+        "The most unusual samples",
+        f"The samples with the largest {T2} and those with the largest squared prediction errors, what the components "
+        "make of them, and the difference.",
+        f"{counted(len(names), 'unusual sample')} beside their reconstructions and residuals.",
+        lambda: plot.unusual(
+            survey.model, [survey.samples[sample.position] for sample in survey.unusual], t2, spe, names=names
+        ),
+    )

@@ -1,0 +1,170 @@
+"""How the memory allowed for a report is shared: components, samples in memory at once, and what drawing takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from ...errors import BudgetError
+from ...machine import hand_back
+from ...models.panels import DPI
+from ...models.pca import PCAModel
+from ...models.views import FEW, view
+from ...planning import Application, budget_of, plan_application
+from ...planning.budget import most_that_fits, smallest
+from ...planning.memory import RUNTIME_BYTES
+from ...preprocessing import Prepared
+from ...preprocessing.problem import problem_of
+from ...readers.collection import sample_dims
+from ...storage.components import StoredComponents
+from ...units import MIB, budget_size, format_bytes, parse_bytes
+from ..component_images import grid_size
+from ..reconstruction import LABEL, TALL
+from ..sample_grids import QUANTILES, quantiles_size
+
+DRAWING = 2 * MIB  # texts and layout; this and the next two are what pictures of several shapes were measured to take
+RASTERS = 1.25  # of the largest picture: as it is drawn, and a quarter for all pictures as encoded
+PANELS = 1.5  # of the pixels of all its panels in double precision: as they are, and as matplotlib holds them
+MOST_DOTS = 100_000  # samples drawn as dots, or counted by cells
+DOT_BYTES = 160  # of one: its values, and what matplotlib makes of them
+DOTS_SHARE = 16  # of the budget, at most
+TOGETHER = 8  # samples drawn in one picture, at most
+FEWEST = 4  # ... and at least
+COPIES = 3  # of a sample in double precision beside the stored one: prepared, centred, and one to spare
+IMAGES_SHARE = 2  # of what drawing leaves: raw images that are kept to be drawn
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a collection gets of the memory.
+
+    Attributes
+    ----------
+    model : PCAModel
+        The model with those of its leading components, in memory, that fit.
+    block_rows : int
+        Samples in memory at once.
+    dots : int
+        Samples whose values may be kept, to be drawn as dots.
+    together : int
+        Samples that may be drawn as images in one picture.
+    images : int
+        Bytes of raw images that may be kept.
+    """
+
+    model: PCAModel
+    block_rows: int
+    dots: int
+    together: int
+    images: int
+
+
+def share_of(memory: int | str | None, model: PCAModel, collection: Prepared) -> Share:
+    """Share a budget between a model and a collection, prepared as the model prepares it.
+
+    Blocks are whole storage chunks where one fits.
+
+    Raises
+    ------
+    BudgetError
+        If not even one component and one sample fit, naming the budget that would do.
+    """
+    budget, _ = budget_of(None if memory is None else parse_bytes(memory))
+    itemsize = model.components.dtype.itemsize
+    check_room(memory, collection, itemsize)
+    count = most_that_fits(lambda count: _fits(collection, count, itemsize, budget), model.n_components)
+    chunk = collection.chunks.samples
+    rows = _application(collection, count, itemsize, budget).block_rows
+    left = (budget - _drawing_bytes(collection, count, itemsize, budget)) // IMAGES_SHARE
+    together = min(TOGETHER, left // _sample_bytes(collection))
+    return Share(leading(model, count), rows // chunk * chunk or rows, _dots(budget), together, left)
+
+
+def check_room(memory: int | str | None, collection: Prepared, itemsize: int = 8) -> None:
+    """Refuse a budget that a report of a collection does not fit, however few components are used.
+
+    Parameters
+    ----------
+    memory : int, str or None
+        The budget, as for `fit`.
+    collection : Prepared
+        As the model prepares it.
+    itemsize : int
+        Bytes of a value of a component.
+
+    Raises
+    ------
+    BudgetError
+        Names the budget that would do.
+    """
+    budget, source = budget_of(None if memory is None else parse_bytes(memory))
+    if not _fits(collection, 1, itemsize, budget):
+        least = smallest(lambda memory: _fits(collection, 1, itemsize, memory))
+        raise BudgetError(
+            f"a report on samples of {collection.n_features} features needs {format_bytes(least)} and memory allows "
+            f"{format_bytes(budget)} ({source}). Set memory to at least {budget_size(least)}."
+        )
+
+
+def _fits(collection: Prepared, count: int, itemsize: int, memory: int) -> bool:
+    try:
+        _application(collection, count, itemsize, memory)
+    except BudgetError:
+        return False
+    images = IMAGES_SHARE * FEWEST * _sample_bytes(collection)
+    return _drawing_bytes(collection, count, itemsize, memory) + images <= memory
+
+
+def _application(collection: Prepared, count: int, itemsize: int, memory: int) -> Application:
+    return plan_application(
+        problem=problem_of(collection),
+        n_features=collection.n_features,
+        n_components=count,
+        component_itemsize=itemsize,
+        out_bytes=8 * (2 * count + 4),  # scores in double precision, their squares, and what is made of them
+        memory=memory - DOT_BYTES * _dots(memory),
+    )
+
+
+def _dots(memory: int) -> int:
+    return min(MOST_DOTS, memory // DOTS_SHARE // DOT_BYTES)
+
+
+def _drawing_bytes(collection: Prepared, count: int, itemsize: int, memory: int) -> int:
+    """In memory while pictures are drawn: the components as loaded and as rows, the mean, and what drawing takes."""
+    drawing = DRAWING + picture_bytes(collection) + DOT_BYTES * _dots(memory) + RUNTIME_BYTES
+    return drawing + prod(collection.sample_shape) * (2 * count * itemsize + 4 * 8)
+
+
+def picture_bytes(collection: Prepared) -> int:
+    """Of the larger of the two largest pictures, unusual samples and those at quantiles: tall ones are larger."""
+    few, one = (view(collection.sample_shape, sample_dims(collection), slices=count) for count in (FEW, 1))
+    blocks, panels = 2, 3  # a sample, its reconstruction and the difference, twice side by side
+    unusual = grid_size(few, TOGETHER // blocks, blocks * panels, side=blocks * LABEL, rest=1.0, least=TALL)
+    inches = max(prod(unusual), prod(quantiles_size(one, len(QUANTILES))))
+    pixels = max(TOGETHER * panels * prod(few.picture_shape), len(QUANTILES) ** 2 * prod(one.picture_shape))
+    return round(RASTERS * 4 * DPI**2 * inches + PANELS * 8 * pixels)
+
+
+def _sample_bytes(collection: Prepared) -> int:
+    """Of one sample while it is drawn beside others."""
+    return collection.raw.row_bytes + COPIES * 8 * prod(collection.sample_shape)
+
+
+def leading(model: PCAModel, count: int) -> PCAModel:
+    """A model's first components, in memory; itself where it holds these and no more."""
+    if count >= model.n_components and not isinstance(model.components, StoredComponents):
+        return model
+    bound, components = model.variance_bound, np.asarray(model.components[:count])
+    hand_back()  # what decoding them left
+    return replace(
+        model,
+        components=components,
+        explained_variance=model.explained_variance[:count],
+        error_bound=model.error_bound[:count],
+        angle_bound=model.angle_bound[:count],
+        variance_bound=None if bound is None else bound[:count],
+        statistic=None,
+    )

@@ -1,0 +1,319 @@
+"""What a report sees of a collection, in bounded memory: scores, how unusual samples are, and the few that are drawn.
+
+Two measures say how unusual a sample x is under a model: Hotelling's T2 (Annals of Mathematical Statistics 2, 1931) is
+its squared distance from the mean inside the subspace, each component counted in its own deviations; the squared
+prediction error is its squared distance from the subspace (Jackson & Mudholkar, Technometrics 21, 1979).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from ... import plot
+from ...events import BlockDone, Listener, PassFinished, PassStarted, silent
+from ...models.pca import PCAModel
+from ...models.subspace import Subspace, squared_lengths, working_dtype
+from ...models.transform import RowMap
+from ...models.transform.write import mapped_blocks
+from ...planning.blocks import Span
+from ...readers.collection import Array, Collection, unchanged
+from ...readers.views.compose import choose
+from .memory import Share, share_of
+from .sampling import places_in, runs_spread
+
+Float64 = npt.NDArray[np.float64]
+
+AXES = (1, 2)  # components whose scores are drawn
+FEWEST = 25  # samples that quantiles make sense of
+LADDERED = 4  # samples drawn at a ladder of numbers of components
+UNUSUAL = 4  # samples drawn for each of the two measures
+SCREENED = 4 * UNUSUAL  # ... out of so many, ranked again by exact values
+ROUNDING = float(np.finfo(np.float32).eps)  # of a squared length in the precision that samples are screened in
+
+
+@dataclass(frozen=True)
+class Unusual:
+    """A sample, and how unusual it is.
+
+    Attributes
+    ----------
+    position : int
+        Among those examined.
+    name : str
+        Where it comes from.
+    t2, spe : float
+        Hotelling's T2, and the squared prediction error; exact.
+    by : {"T2", "SPE"}
+        What it was picked for.
+    """
+
+    position: int
+    name: str
+    t2: float
+    spe: float
+    by: str
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was seen of a collection.
+
+    Attributes
+    ----------
+    model : PCAModel
+        With the components that were used, in memory.
+    raw : Collection
+        The samples examined: a collection of its own, in the order of the whole.
+    n_samples : int
+        Of the whole.
+    places : range
+        Which of those examined the following are of, evenly spaced.
+    scores : ndarray of shape (m, j)
+        Along the first components, one or two.
+    t2, spe : ndarray of shape (m,)
+        The two measures, screened: the second to `ROUNDING` of the squared distance from the mean.
+    labels : ndarray of shape (m,) or None
+        Where the collection has any.
+    pinned : ndarray of int
+        Rows of `scores` nearest to the quantiles, in a square; empty where there are too few samples for them.
+    laddered : tuple of int
+        Positions of a few samples spread over those examined.
+    unusual : tuple of Unusual
+        The largest T2 first, then the largest errors.
+    samples : Samples
+        Raw images by position; those named above have been read.
+    """
+
+    model: PCAModel
+    raw: Collection
+    n_samples: int
+    places: range
+    scores: Array
+    t2: Float64
+    spe: Float64
+    labels: Array | None
+    pinned: npt.NDArray[np.intp]
+    laddered: tuple[int, ...]
+    unusual: tuple[Unusual, ...]
+    samples: Samples
+
+    @property
+    def examined(self) -> int:
+        """Number of samples examined."""
+        return self.raw.n_samples
+
+
+class Samples:
+    """Raw images of a collection by their position, those fetched before from memory.
+
+    Parameters
+    ----------
+    raw : Collection
+        What is read.
+    room : int
+        Bytes of images that are kept.
+    """
+
+    def __init__(self, raw: Collection, room: int) -> None:
+        self._raw, self._room = raw, room
+        self._kept: dict[int, Array] = {}
+
+    def __getitem__(self, position: int) -> Array:
+        return self._kept[position] if position in self._kept else self._read(position)
+
+    def fetch(self, positions: Iterable[int]) -> None:
+        """Read images in the collection's order, so that a stream is decoded once, and keep those there is room for."""
+        for position in sorted(set(positions) - set(self._kept)):
+            if self._raw.row_bytes > self._room:
+                return
+            self._kept[position] = self._read(position)
+            self._room -= self._kept[position].nbytes
+
+    def _read(self, position: int) -> Array:
+        found: list[Array] = []
+        self._raw.each(slice(position, position + 1), lambda _, image: found.append(image.copy()))
+        return found[0]
+
+
+@dataclass(frozen=True)
+class RowsOf:
+    """Samples by their row among those at some places."""
+
+    samples: Samples
+    places: range
+
+    def __getitem__(self, row: int) -> Array:
+        return self.samples[self.places[row]]
+
+
+def survey(
+    model: PCAModel,
+    raw: Collection,
+    *,
+    memory: int | str | None = None,
+    examine: int | None = None,
+    listener: Listener = silent,
+) -> Survey:
+    """Examine samples of a collection, and read those that are worth a look.
+
+    Parameters
+    ----------
+    model : PCAModel
+        The model; of components that do not fit the leading ones are used.
+    raw : Collection
+        Raw samples of the model's kind.
+    memory : int or str, optional
+        Budget, as for `fit`; what drawing the pictures takes is kept free.
+    examine : int, optional
+        Most samples to examine, in runs of whole storage chunks spread over the collection; all by default.
+    listener : callable
+        Told of progress.
+
+    Raises
+    ------
+    BudgetError
+        If not even one component and one sample fit.
+    DataError
+        If a sample is not finite.
+    ModelError
+        If the collection is not of the shape and kind the model was fitted on.
+    """
+    whole = model.prepared(raw).raw
+    runs = runs_spread(whole.n_samples, whole.chunks.samples, examine)
+    raw = whole if runs[0].size == whole.n_samples else choose(whole, places_in(runs, whole.n_samples))
+    share = share_of(memory, model, model.prepared(whole))
+    seen = _screen(share, raw, runs, listener)
+    pinned = _pinned(seen.values[:, :-2])
+    laddered = tuple(int(at) for at in _middles(raw.n_samples, min(LADDERED, share.together)))
+    samples = Samples(raw, share.images)
+    samples.fetch([*seen.suspects, *laddered, *(seen.places[row] for row in pinned)])
+    return Survey(
+        model=share.model,
+        raw=raw,
+        n_samples=whole.n_samples,
+        places=seen.places,
+        scores=seen.values[:, :-2],
+        t2=seen.values[:, -2],
+        spe=seen.values[:, -1],
+        labels=None if raw.labels is None else raw.labels[:: seen.places.step],
+        pinned=pinned,
+        laddered=laddered,
+        unusual=_unusual(share, raw, samples, seen.suspects),
+        samples=samples,
+    )
+
+
+@dataclass
+class _Seen:
+    """Values of the samples at `places`, and the positions of those that stand out."""
+
+    places: range
+    values: Float64
+    suspects: list[int]
+
+
+def _screen(share: Share, raw: Collection, runs: Sequence[Span], listener: Listener) -> _Seen:
+    """Map every sample to its first scores, T2 and error; keep some, and whose values are the largest."""
+    model, n = share.model, raw.n_samples
+    collection, places = model.prepared(raw), range(0, n, -(-n // max(1, share.dots)))
+    first = min(len(AXES), model.n_components)
+    kept, largest = np.empty((len(places), first + 2)), _Largest(SCREENED)
+    function = partial(screened, model.subspace, first=first)
+    began = time.perf_counter()
+    listener(PassStarted("samples for the report", 1, 1, n, n * collection.row_bytes))
+    with unchanged(collection):
+        for block, values, read in _mapped(collection, function, share.block_rows, runs):
+            rows = range(-(-block.start // places.step), -(-block.stop // places.step))
+            kept[rows.start : rows.stop] = values[rows.start * places.step - block.start :: places.step]
+            largest.add(values[:, -2:], block.start)
+            listener(BlockDone(block.size, read))
+    listener(PassFinished(time.perf_counter() - began))
+    return _Seen(places, kept, largest.positions)
+
+
+def _mapped(
+    collection: Collection, function: RowMap, block_rows: int, runs: Sequence[Span]
+) -> Iterator[tuple[Span, Array, int]]:
+    """Map a collection block by block, none of them in two runs: what lies between these need not be passed over."""
+    start = 0
+    for run in runs:
+        yield from mapped_blocks(collection, function, block_rows, start, start + run.size)
+        start += run.size
+
+
+def screened(subspace: Subspace, rows: Array, *, first: int) -> Float64:
+    """The first scores of rows, their T2 and their squared prediction error: (m, p) to (m, first + 2).
+
+    The error is the squared distance from the mean less that of the projection: no rows are made of the scores.
+    """
+    scores = subspace.project(rows)
+    squares = np.square(scores, dtype=np.float64)
+    lengths = squared_lengths(rows, subspace.mean)
+    errors = np.maximum(lengths - squares.sum(axis=1), ROUNDING * lengths)
+    return np.column_stack([scores[:, :first], squares @ subspace.precisions(scores.dtype), errors])
+
+
+class _Largest:
+    """Positions of the largest values in each of two columns, over all blocks seen."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._found: list[list[tuple[float, int]]] = [[], []]
+
+    def add(self, values: Float64, start: int) -> None:
+        """Look at the values (m, 2) of samples from `start` on."""
+        for column, found in enumerate(self._found):
+            top = np.argsort(-values[:, column], kind="stable")[: self._count]
+            found += [(float(values[row, column]), start + int(row)) for row in top]
+            found.sort(key=lambda pair: (-pair[0], pair[1]))
+            del found[self._count :]
+
+    @property
+    def positions(self) -> list[int]:
+        """Of both columns, ascending, each once."""
+        return sorted({position for found in self._found for _, position in found})
+
+
+def _pinned(scores: Array) -> npt.NDArray[np.intp]:
+    """Rows nearest to the quantiles of the first two scores."""
+    if len(scores) < FEWEST or scores.shape[1] < 2:
+        return np.empty(0, np.intp)
+    return np.asarray(plot.nearest_to_quantiles(scores, axes=AXES), np.intp).ravel()
+
+
+def _middles(n: int, count: int) -> range | npt.NDArray[np.intp]:
+    """Positions of up to `count` of n samples, each in the middle of an equal part."""
+    return range(n) if n <= count else ((2 * np.arange(count) + 1) * n // (2 * count))
+
+
+def _unusual(share: Share, raw: Collection, samples: Samples, suspects: list[int]) -> tuple[Unusual, ...]:
+    """Measure the suspects exactly, and pick the largest of each measure, none twice."""
+    model = share.model
+    measured = {at: _measures(model, samples[at]) for at in suspects}
+    picked: dict[int, str] = {}
+    for column, name in enumerate(("T2", "SPE")):
+        if name == "SPE" and keeps_everything(model):
+            continue
+        ranked = sorted((at for at in suspects if at not in picked), key=lambda at: (-measured[at][column], at))
+        picked |= dict.fromkeys(ranked[: min(UNUSUAL, share.together // 2)], name)
+    return tuple(Unusual(at, raw.where(at), *measured[at], by) for at, by in picked.items())
+
+
+def keeps_everything(model: PCAModel) -> bool:
+    """Whether the components hold all variance, but for rounding: errors then say nothing."""
+    return float(1 - model.explained_variance_ratio.sum()) < 1e-6  # of what float32 products make
+
+
+def _measures(model: PCAModel, image: Array) -> tuple[float, float]:
+    """T2 and squared prediction error of a raw image, in double precision, by the components that screening counts."""
+    rows = replace(model.frame, raw_shape=image.shape).rows(image.reshape(1, -1))
+    subspace, row = model.subspace, rows.astype(np.float64)
+    scores = subspace.project(row)
+    precisions = subspace.precisions(working_dtype(rows.dtype, subspace.components.dtype))
+    return float(np.square(scores[0]) @ precisions), float(subspace.squared_error(row, scores)[0])

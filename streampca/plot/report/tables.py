@@ -1,0 +1,232 @@
+"""What a report says in words and tables: what was analysed, how far to trust it, and what the plan came to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...models.accuracy import digits_trusted, sharpest_bounds
+from ...models.compression import Compression
+from ...models.pca import PCAModel
+from ...units import format_bytes, format_shape
+from .survey import Survey, keeps_everything
+from .words import T2, counted, degrees, duration, percent, picked_of, place_of, shown_name
+
+LISTED = 12  # components in the table
+LADDER = 8  # numbers of components that sizes and errors are given for
+DONE = ("precision", "solver", "schedule", "cores", "workers", "lanes")  # of a plan, worth knowing
+RECORDED = ("fingerprint", "dtype", "sample_weight", "exact_sums")  # of provenance, said nowhere else
+
+Pairs = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts.
+
+    Attributes
+    ----------
+    headings : sequence of str
+        Of the columns.
+    rows : sequence of sequences of str
+        Cells; the first of a row is its heading.
+    note : str
+        What is to be said below it, if anything.
+    words : tuple of int
+        Columns that hold words, which begin at the left.
+    """
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+    words: tuple[int, ...] = ()
+
+
+def header(model: PCAModel) -> Pairs:
+    """What was analysed, in a few facts."""
+    about = model.provenance
+    axes = f" ({', '.join(model.sample_dims)})"
+    facts = [
+        ("Collection", shown_name(str(about.get("source", "not recorded")))),
+        ("Samples", _samples(model)),
+        ("Each sample", f"{format_shape(model.sample_shape)}{axes}, {_features(model)}"),
+        (
+            "Components",
+            f"{model.n_components}, holding {percent(model.explained_variance_ratio.sum())} of the variance",
+        ),
+        ("Method", str((about.get("plan") or {}).get("method", ""))),
+        ("Fitted", f"{_moment(about.get('created'))} by streampca {about.get('streampca', '(unknown version)')}"),
+    ]
+    return [fact for fact in facts if fact[1]]
+
+
+def _moment(created: Any) -> str:
+    """A time as people write it."""
+    return str(created).replace("T", " ").replace("+00:00", " UTC") if created else "at an unknown time"
+
+
+def _samples(model: PCAModel) -> str:
+    about, text = model.provenance, str(model.n_samples)
+    if "part" in about:
+        text += ", part {} of {} of the collection".format(*about["part"])
+    if model.total_weight is not None:
+        text += f", weighing {model.total_weight:g} together"
+    skipped = len(about.get("skipped") or ())
+    return text + (f"; {counted(skipped, 'bad file')} left out" if skipped else "")
+
+
+def _features(model: PCAModel) -> str:
+    features = counted(model.n_features, "feature")
+    return f"{features} inside the mask" if model.mask is not None else features
+
+
+def components_table(model: PCAModel) -> Table:
+    """The first components: shares, and how far each can be trusted."""
+    ratios = np.asarray(model.explained_variance_ratio)
+    columns = (ratios, np.cumsum(ratios), model.explained_variance, sharpest_bounds(model), model.angle_bound)
+    rows = [
+        (
+            str(number),
+            percent(ratio),
+            percent(total),
+            f"{variance:.4g}",
+            digits_trusted(bound) or "not measured",
+            degrees(angle),
+        )
+        for number, (ratio, total, variance, bound, angle) in enumerate(zip(*columns, strict=True), start=1)
+        if number <= LISTED
+    ]
+    rest = model.n_components - len(rows)
+    headings = ("component", "share", "together", "variance", "good to", "direction within")
+    return Table(headings, rows, f"and {rest} more" if rest > 0 else "")
+
+
+def compression_table(figures: Compression) -> Table:
+    """Sizes and errors at a ladder of the numbers of components that there are figures for."""
+    ladder = np.unique(np.geomspace(1, len(figures.n_components), LADDER).round().astype(int)) - 1
+    columns = {
+        "components": [str(k) for k in figures.n_components[ladder]],
+        "size": [format_bytes(int(size)) for size in figures.stored_bytes[ladder]],
+        "times smaller": [f"{ratio:.3g}" for ratio in figures.ratio[ladder]],
+        "error (RMS)": [f"{rmse:.4g}" for rmse in figures.rmse[ladder]],
+    }
+    note = f"The original is {format_bytes(figures.original_bytes)}; sizes are of scores, components and mean together."
+    if figures.psnr is not None:
+        columns["PSNR"] = [_decibels(level) for level in figures.psnr[ladder]]
+        note += f" PSNR is the error against the range of values there can be, {figures.peak:g}."
+    return Table([*columns], [*zip(*columns.values(), strict=True)], note)
+
+
+def _decibels(level: float) -> str:
+    return f"{level:.1f} dB" if np.isfinite(level) else "exact"
+
+
+def unusual_table(survey: Survey) -> Table:
+    """The samples that stand out, by number as in the pictures; errors only where these are more than rounding."""
+    found, labels = survey.unusual, survey.raw.labels
+    columns = {
+        "no.": [str(number) for number in range(1, len(found) + 1)],
+        "sample": [place_of(sample.name, survey.raw.source) for sample in found],
+        "picked for": [T2 if sample.by == "T2" else "error" for sample in found],
+        T2: [f"{sample.t2:.4g}" for sample in found],
+    }
+    note = f"Half of the samples examined have a {T2} below {np.median(survey.t2):.3g}"
+    if not keeps_everything(survey.model):
+        columns["squared error"] = [f"{sample.spe:.4g}" for sample in found]
+        note += f" and a squared error below {np.median(survey.spe):.3g}"
+    if labels is not None:
+        columns["label"] = [_label(labels[sample.position]) for sample in found]
+    return Table([*columns], [*zip(*columns.values(), strict=True)], f"{note}.", words=(1, 2))
+
+
+def _label(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, np.floating) else shown_name(str(value))
+
+
+def examined(survey: Survey, model: PCAModel) -> Pairs:
+    """Say which samples were looked at, of which collection if it is another, and by which components if not all."""
+    known = picked_of(survey.examined, survey.n_samples)
+    spread = ", spread evenly over the collection" if survey.examined < survey.n_samples else ""
+    other = "" if survey.raw.source == model.provenance.get("source") else f" of {shown_name(survey.raw.source)}"
+    facts = [("Examined", f"{known}{spread}{other}")]
+    used = survey.model.n_components
+    if used < model.n_components:
+        limit = f"the first {used} of {model.n_components} components, which are those that fit the memory allowed"
+        facts.append(("Seen by", limit))
+    return facts
+
+
+def plan_table(model: PCAModel) -> Table | None:
+    """What the plan said, and what happened; None where no plan is kept with the model."""
+    about, plan = model.provenance, model.provenance.get("plan")
+    if not plan:
+        return None
+    known: list[tuple[str, str, str]] = []
+
+    def add(name: str, planned: Any, happened: Any, words: Any) -> None:
+        if planned is not None:
+            known.append((name, words(planned), "not recorded" if happened is None else words(happened)))
+
+    add("time", plan.get("seconds"), about.get("seconds"), duration)
+    add("peak memory", plan.get("bill_total"), about.get("peak_bytes"), format_bytes)
+    add("passes over the collection", plan.get("passes"), about.get("passes"), "{:.3g}".format)
+    return Table(("", "planned", "happened"), known, _allowed(plan), words=(0,))
+
+
+def _allowed(plan: Mapping[str, Any]) -> str:
+    if "memory" not in plan:
+        return ""
+    source = plan.get("budget_source")
+    return f"Memory allowed: {format_bytes(plan['memory'])}{f' ({source})' if source else ''}."
+
+
+def reasons(model: PCAModel) -> list[str]:
+    """Why the method was taken that was, and why no other."""
+    plan = model.provenance.get("plan") or {}
+    taken = [f"method {plan['method']}: {plan['why']}"] if {"method", "why"} <= plan.keys() else []
+    taken += [f"not {method}: {reason}" for method, reason in plan.get("rejected") or ()]
+    if {"bytes_read", "block_rows"} <= plan.keys():
+        taken.append(f"to be read: {format_bytes(plan['bytes_read'])}, in blocks of {plan['block_rows']} samples")
+    return taken
+
+
+def settings(model: PCAModel) -> dict[str, Pairs]:
+    """What was done to samples, what was asked of the fit, how it was done, and with which versions; by heading."""
+    about = model.provenance
+    plan = about.get("plan") or {}
+    steps = {name: value for name, value in model.preparation.to_json().items() if (name, value) != ("bin", 1)}
+    if model.mask is not None:
+        steps["mask"] = f"{model.n_features} of {model.mean.size} pixels"
+    asked = dict(plan.get("request") or {})
+    asked.pop("output", None)  # whether there was one
+    versions = {"streampca": about.get("streampca"), **(about.get("versions") or {})}
+    parts = {
+        "Preparation of each sample": {name: value for name, value in steps.items() if value is not False},
+        "Asked of the fit": asked,
+        "How it was done": {name: plan.get(name) for name in DONE} | _recorded(about),
+        "Versions": versions,
+    }
+    return {heading: _plain(values) or [("none", "")] for heading, values in parts.items()}
+
+
+def _recorded(about: Mapping[str, Any]) -> dict[str, Any]:
+    """What provenance says of the data and the sums over them; kinds of values by name, not by numpy's code."""
+    known = {name: about.get(name) for name in RECORDED}
+    if known["dtype"] is not None:
+        known["dtype"] = np.dtype(known["dtype"]).name
+    return known
+
+
+def _plain(values: Mapping[str, Any]) -> Pairs:
+    """Names and values in words, without those that are not set."""
+    words = {True: "yes", False: "no"}
+    pairs = []
+    for name, value in values.items():
+        if value is not None:
+            text = words[value] if isinstance(value, bool) else str(value)
+            text = format_bytes(value) if name == "memory" else text
+            pairs.append((name.replace("_", " "), shown_name(text)))
+    return pairs

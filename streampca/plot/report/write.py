@@ -1,0 +1,231 @@
+"""`write_report`: from a model, and the collection it is of or another, to a page and files of its pictures."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Unpack
+
+from ...errors import OutputError, SourceError, StreampcaError, first_line
+from ...events import Finished, Listener, Warned, check_listener, logged
+from ...models.pca import PCAModel, load_model
+from ...readers import Opened, Opening, check_apart, column_paths, given_of, open_collection, paths_of
+from ...readers.collection import Collection, file_and_key, fingerprint_of, first_change
+from ...storage.disk import expanded
+from ...storage.outputs import check_ending, check_file, staged
+from ...units import whole_number
+from .contents import LEFT_OUT, TITLE, page_of
+from .figures import check_kind, picture_files
+from .page import Page, write_page
+from .survey import survey
+from .words import shown_name
+
+EXAMINED = 200_000  # samples, unless more or fewer are asked for
+ENDINGS = (".html", ".htm")
+MOST_BEFORE_TITLE = 4096  # bytes of a report
+
+
+def write_report(
+    model: PCAModel | str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    *,
+    collection: Any = None,
+    memory: int | str | None = None,
+    examine: int | None = EXAMINED,
+    pictures: str | os.PathLike[str] | None = None,
+    picture_format: str = "png",
+    overwrite: bool = False,
+    listener: Listener = logged,
+    **opening: Unpack[Opening],
+) -> list[str]:
+    """Write a report of a model, and of a collection under it: one HTML file that needs nothing beside it.
+
+    Parameters
+    ----------
+    model : PCAModel or path
+        The model.
+    path : path
+        The file to write, ``.html``.
+    collection : path, glob, list of paths, array or Collection, optional
+        Raw samples of the model's kind, see `open_collection`; by default those the model was fitted on, opened as
+        they were then, if that is still possible and they have not changed. Otherwise a warning and the report say
+        so, and the report has what needs no samples.
+    memory : int or str, optional
+        Most bytes to use, e.g. ``"512 MiB"``; half of what the machine allows by default. Of components that do not fit
+        the leading ones are used, and the report says which.
+    examine : int or None, default=200000
+        Most samples to examine, in runs of whole storage chunks spread over the collection; None for all of them.
+    pictures : path, optional
+        Folder to write the pictures to as well, a file each.
+    picture_format : {"png", "svg"}, default="png"
+        Of the pictures, in the page and in the folder.
+    overwrite : bool, default=False
+        Replace files that are there already.
+    listener : callable, optional
+        Told what happens (`streampca.events`); by default warnings are logged.
+    **opening
+        ``labels``, ``key``, ``select`` ...: see `open_collection`. Labels colour the samples.
+
+    Returns
+    -------
+    list of str
+        The files written: the report, then the pictures.
+
+    Raises
+    ------
+    SourceError, RequestError
+        If a collection that was named cannot be read, or an option is wrong.
+    ModelError
+        If the collection is not of the shape and kind the model was fitted on.
+    BudgetError
+        If not even one component and one sample fit the memory.
+    OutputError
+        If a file exists (and `overwrite` is false) or cannot be written.
+    """
+    began = time.perf_counter()
+    check_listener(listener)
+    check_kind(picture_format)
+    if examine is not None:
+        whole_number(examine, "examine", least=1, example="20000, or None for all samples (--examine all)")
+    places = Places(expanded(path), None if pictures is None else expanded(pictures), picture_format, overwrite)
+    places.check()
+    found = model if isinstance(model, PCAModel) else load_model(model, memory=memory)
+    check_apart(places.files, [*_read_from(found, collection), found.name, *column_paths(opening.get("labels"))])
+    check_ending(places.path, ENDINGS)
+    raw, missing = _raw(found, collection, opening)
+    seen = None if raw is None else survey(found, raw, memory=memory, examine=examine, listener=listener)
+    if missing:
+        listener(Warned(LEFT_OUT.format(shown_name(missing))))
+    page = page_of(found, seen, missing=missing, kind=picture_format, listener=listener)
+    written = places.write(page)
+    listener(Finished("report", time.perf_counter() - began))
+    return written
+
+
+def _raw(model: PCAModel, collection: Any, opening: Opening) -> tuple[Collection | None, str]:
+    """The collection that is named, else the one a model was fitted on, or why there is none in words."""
+    if collection is None:
+        return _fitted(model, opening)
+    return open_collection(collection, like=model, **opening), ""
+
+
+def _fitted(model: PCAModel, opening: Opening) -> tuple[Collection | None, str]:
+    """The collection a model was fitted on, if it is there as it was; else None, and why in words.
+
+    It is opened as it was for the fit; options that are given take the place of those.
+    """
+    before = opened_for(model.provenance)
+    if before is None:
+        what = model.provenance.get("source") or "samples that it does not name"
+        return None, f"the model was fitted on {what}, which cannot be opened again by itself"
+    given = given_of(opening)
+    lost = [name for name in before.not_kept if name not in given]
+    if lost and not (lost == ["labels"] and "where" not in before.options):
+        return None, f"it was opened with {lost[0]} that a model does not keep, an array or a long list"
+    how: Any = {**before.options, **given}
+    try:
+        raw = open_collection(before.source, like=model, **how)
+        collection, known = model.prepared(raw), model.provenance.get("states")
+        states = collection.states()
+    except (StreampcaError, OSError) as error:
+        if given and (not isinstance(error, SourceError) or _opens(before.source, model, how)):
+            raise
+        return None, f"the collection the model was fitted on cannot be used ({first_line(error)})"
+    if known is None:
+        return None, f"the model is of an earlier version, which noted too little to tell if {raw.source} has changed"
+    if fingerprint_of(collection, states) != model.provenance.get("fingerprint"):
+        changed = first_change(known, states) or raw.source
+        return None, f"{changed} has changed since the fit, or was opened with other options then"
+    return raw, ""
+
+
+def _opens(source: Any, model: PCAModel, opening: Mapping[str, Any]) -> bool:
+    """Whether a collection itself can be opened, so that it is the labels that cannot be used."""
+    try:
+        open_collection(source, like=model, **{**opening, "labels": None, "where": None})
+    except (StreampcaError, OSError):
+        return False
+    return True
+
+
+def opened_for(provenance: Mapping[str, Any]) -> Opened | None:
+    """How the collection a model was fitted on was opened; by the name of its source alone where no more is kept."""
+    data, source = provenance.get("opened"), provenance.get("source")
+    before = Opened(None, {}) if data is None else Opened.from_json(data)
+    if before.source is not None or not isinstance(source, str):
+        return before if before.source is not None else None
+    path, key = file_and_key(source)
+    if data is not None and not os.path.exists(path):
+        return None  # an array in memory, or a list too long to keep
+    return replace(before, source=path, options={**({"key": key} if key else {}), **before.options})
+
+
+def _read_from(model: PCAModel, collection: Any) -> list[str]:
+    """Paths that a report reads samples from: of the collection that is named, else of the one that was fitted."""
+    if collection is not None:
+        return paths_of(collection)
+    before = opened_for(model.provenance)
+    return [] if before is None else paths_of(before.source)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a report goes.
+
+    Attributes
+    ----------
+    path : str
+        Of the page.
+    pictures : str or None
+        Folder of its pictures.
+    kind : str
+        Format of these.
+    overwrite : bool
+        Whether files that are there are replaced.
+    """
+
+    path: str
+    pictures: str | None
+    kind: str
+    overwrite: bool
+
+    @property
+    def files(self) -> list[str]:
+        """The page, and every picture it can have."""
+        return [self.path, *(picture_files(self.pictures, self.kind) if self.pictures is not None else ())]
+
+    def check(self) -> None:
+        """Refuse places where nothing can be written, before anything is computed.
+
+        Raises
+        ------
+        OutputError
+            If a file is there and must stay, or a place is of the wrong kind or cannot be written to.
+        """
+        if self.pictures is not None and os.path.lexists(self.pictures) and not os.path.isdir(self.pictures):
+            raise OutputError(f"{self.pictures} is not a folder; choose another for the pictures.")
+        check_file(self.path, overwrite=self.overwrite, what="a report", is_another=_is_another_page)
+        for path in self.files[1:]:
+            check_file(path, overwrite=self.overwrite)
+
+    def write(self, page: Page) -> list[str]:
+        """Write the page and its pictures, each complete or not at all; returns their paths."""
+        shown = page.pictures if self.pictures is not None else []
+        files = {os.path.join(self.pictures or "", drawn.file): drawn for drawn in shown}
+        with ExitStack() as stack:  # all of them are whole before the first takes its name
+            with open(stack.enter_context(staged(self.path)), "wb") as file:
+                write_page(page, file)
+            for path, drawn in files.items():
+                Path(stack.enter_context(staged(path))).write_bytes(drawn.data)
+        return [self.path, *files]
+
+
+def _is_another_page(path: str) -> bool:
+    """Whether a file is a page that is no report."""
+    with open(path, "rb") as file:
+        start = file.read(MOST_BEFORE_TITLE)
+    return start.lstrip()[:1] == b"<" and TITLE.encode() not in start

@@ -1,0 +1,175 @@
+"""Samples arranged by their scores: what changes along two components, shown by real images.
+
+References
+----------
+T. Hastie, R. Tibshirani, J. Friedman, "The Elements of Statistical Learning", 2nd edition, 2009, figure 14.23 (the
+handwritten threes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import RequestError
+from ..models.panels import SMALL, Array, AxesGrid, draw, new_figure
+from ..models.views import View, view_of
+from .component_images import explain, scale_of
+from .reconstruction import prepared_rows
+from .score_plots import check_axes, check_scores, ring
+from .score_plots import scores as draw_scores
+
+if TYPE_CHECKING:
+    from ..models.panels import AnyFigure
+    from ..models.pca import PCAModel
+    from .score_plots import Labels
+
+CUT = (0.5, 99.5)  # per cent of the pixels of all images together, between black and white
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+SCATTER = 6.0  # inches that the scatter is wide
+
+
+def quantiles(
+    model: PCAModel,
+    scores: Array,
+    samples: Any,
+    quantiles: Sequence[float] = QUANTILES,
+    axes: tuple[int, int] = (1, 2),
+    labels: Labels | None = None,
+    figure: AnyFigure | None = None,
+    n_samples: int | None = None,
+) -> AxesGrid:
+    """Draw samples by two scores, and images of those nearest to a grid of quantiles in the same arrangement.
+
+    Parameters
+    ----------
+    model : PCAModel
+        The model.
+    scores : ndarray of shape (n, k)
+        As `PCAModel.transform` returns them.
+    samples : sequence or mapping
+        ``samples[i]`` is the raw image of row i of the scores; asked for the rows of `nearest_to_quantiles` only.
+    quantiles : sequence of float
+        Between 0 and 1, ascending.
+    axes : (int, int)
+        Which components, counted from 1: the first grows to the right, the second upwards.
+    labels : sequence of shape (n,), optional
+        One for each row of the scores.
+    figure : matplotlib.figure.Figure or SubFigure, optional
+        Where to draw; a new figure by default.
+    n_samples : int, optional
+        How many samples there are, where `scores` are of some of them only; the title says so.
+
+    Returns
+    -------
+    ndarray of Axes of shape (len(quantiles), len(quantiles))
+        Those of the images, on one scale, of which the extreme 0.5 % of the pixels at either end are black and white.
+        The scatter beside them has lines at the quantiles, and rings around what is shown.
+
+    Raises
+    ------
+    RequestError
+        If quantiles do not ascend from 0 to 1, `axes` are not two components of the scores, scores are not finite, or
+        labels are not one for each sample.
+    ModelError
+        If a sample is not of the shape the model was fitted on.
+    """
+    nearest = nearest_to_quantiles(scores, quantiles, axes)
+    check_axes(axes, model.n_components)
+    view, count = view_of(model, 1), len(quantiles)
+    width, height = quantiles_size(view, count)
+    figure = figure if figure is not None else new_figure(width, height)
+    left, right = cast("AxesGrid", figure.subfigures(1, 2, width_ratios=(SCATTER, width - SCATTER)))
+    ax = draw_scores(model, scores, labels, axes, left.subplots(), n_samples)
+    x, y = (np.asarray(scores[:, number - 1]) for number in axes)
+    for draw_line, values in ((ax.axvline, x), (ax.axhline, y)):
+        for value in np.quantile(values, quantiles):
+            draw_line(value, color="black", linestyle=":", linewidth=0.7)
+    ring(ax, x[nearest.ravel()], y[nearest.ravel()])
+    grid: AxesGrid = right.subplots(count, count, squeeze=False)
+    _arranged(grid, model, view, samples, nearest)
+    _name_quantiles(right, grid, quantiles, axes)
+    explain(right, view, "value")
+    return grid
+
+
+def quantiles_size(view: View, count: int) -> tuple[float, float]:
+    """Inches of a picture with so many quantiles each way."""
+    return SCATTER + 1.1 * count, max(4.5, 0.8 + count * view.aspect)
+
+
+def nearest_to_quantiles(
+    scores: Array, quantiles: Sequence[float] = QUANTILES, axes: tuple[int, int] = (1, 2)
+) -> npt.NDArray[np.intp]:
+    """Rows whose scores are nearest to the crossings of quantiles of two components.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n, k)
+        As `PCAModel.transform` returns them.
+    quantiles : sequence of float of length q
+        Between 0 and 1, ascending.
+    axes : (int, int)
+        Which components, counted from 1.
+
+    Returns
+    -------
+    ndarray of int of shape (q, q)
+        Arranged as a picture is: the first component grows to the right, the second upwards, from the last row to the
+        first. One sample can be nearest to several crossings. Costs n q^2 and memory of n.
+
+    Raises
+    ------
+    RequestError
+        If quantiles do not ascend from 0 to 1, `axes` are not two components of the scores, or scores are none or not
+        finite.
+    """
+    check_scores(scores)
+    check_axes(axes, scores.shape[1])
+    wanted = np.asarray(quantiles, np.float64)
+    if wanted.size == 0 or not (wanted[0] >= 0 and wanted[-1] <= 1 and np.all(np.diff(wanted) > 0)):
+        raise RequestError(f"quantiles are {tuple(quantiles)}; give numbers between 0 and 1 that ascend.")
+    if len(scores) == 0:
+        raise RequestError("there are no scores to take quantiles of; give 1 row or more.")
+    x, y = (np.asarray(scores[:, number - 1], np.float64) for number in axes)
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise RequestError(f"scores along the components {axes} hold NaN or infinity; leave such samples out.")
+    found = [
+        [int(np.argmin((x - right) ** 2 + (y - up) ** 2)) for right in np.quantile(x, wanted)]
+        for up in np.quantile(y, wanted)[::-1]
+    ]
+    return np.array(found, np.intp)
+
+
+def _arranged(grid: AxesGrid, model: PCAModel, view: View, samples: Any, nearest: npt.NDArray[np.intp]) -> None:
+    """Draw samples, as prepared, on one scale; they are read, and made into pictures, one at a time."""
+    rows, where = np.unique(nearest, return_inverse=True)
+    pictures = np.empty((len(rows), *view.picture_shape), model.components.dtype)  # float32 if that holds them
+    for at, row in enumerate(rows.tolist()):
+        prepared = prepared_rows(model, [np.asarray(samples[row])])
+        pictures[at] = view.one(model.frame.images(prepared)[0])
+    limits = _without_extremes(view, pictures)
+    for ax, at in zip(grid.ravel(), where.ravel().tolist(), strict=True):
+        draw(ax, pictures[at], limits, captions=view.captions, x=view.along)
+
+
+def _without_extremes(view: View, pictures: Array) -> Array:
+    """Black and white where only a few in a thousand lie beyond: one hot pixel would leave all images black."""
+    known, low, high = pictures[np.isfinite(pictures)], -np.inf, np.inf
+    if len(known) and not view.is_line:
+        low, high = map(float, np.percentile(known, CUT, overwrite_input=True))
+    each = np.stack([scale_of(view, np.clip(picture, low, high)) for picture in pictures])
+    return np.stack([each[..., 0].min(axis=0), each[..., 1].max(axis=0)], axis=-1)
+
+
+def _name_quantiles(figure: AnyFigure, grid: AxesGrid, quantiles: Sequence[float], axes: tuple[int, int]) -> None:
+    for ax, share in zip(grid[0], quantiles, strict=True):
+        ax.set_title(f"{100 * share:g} %", fontsize=SMALL)
+    for ax, share in zip(grid[::-1, 0], quantiles, strict=True):
+        ax.set_ylabel(f"{100 * share:g} %", fontsize=SMALL)
+    figure.suptitle(
+        f"samples nearest to quantiles of component {axes[0]} (across) and {axes[1]} (upwards)", fontsize=SMALL
+    )

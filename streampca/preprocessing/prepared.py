@@ -1,0 +1,275 @@
+"""`Prepared`, a collection seen through a preparation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from .. import machine
+from ..errors import ModelError, RequestError, SourceError
+from ..readers.collection import Array, Chunks, Collection, Coordinate, State, digest
+from ..units import format_shape
+from .coordinates import prepared_coordinates
+from .frame import Frame
+from .preparation import Preparation
+from .steps import SampleError, check_digits
+
+
+class Prepared(Collection):
+    """A collection seen through a preparation: its rows are the features the analysis sees.
+
+    Where images are resized and storage keeps them one by one, each is resized as soon as it is decoded, so that no
+    more of them are in memory than are being worked on; else blocks are read raw, and prepared.
+
+    Attributes
+    ----------
+    raw : Collection
+        What is read.
+    preparation : Preparation
+        What is done to it.
+    frame : Frame
+        Does it.
+    mask : ndarray of bool or None
+        Over the prepared sample; `n_features` counts its True pixels.
+
+    Raises
+    ------
+    RequestError
+        If a step does not fit the samples, or is still to be `resolved`.
+    SourceError
+        If images are of several sizes and not resized.
+    """
+
+    def __init__(self, raw: Collection, preparation: Preparation) -> None:
+        if not preparation.is_resolved:
+            raise RequestError(
+                'mask "valid" and scale "area" are read off a collection; give preparation.resolved(preparation, raw).'
+            )
+        raw = raw.fitting(preparation.shape_of_image)
+        if raw.mixed and preparation.resize is None and not (preparation.grey and raw.one_size):
+            raw.read(slice(0, 0))  # refused by the reader, which can name two of them
+            raise SourceError(mixed_sizes(raw.source, raw.sample_shape))
+        self.raw, self.preparation, self.source = raw, preparation, raw.source
+        self.frame = Frame.of(preparation, raw.sample_shape)
+        self.shape = (raw.n_samples, *self.frame.sample_shape)
+        self.mask, self._n_features = self.frame.mask, self.frame.n_features
+        self.dtype = preparation.dtype_of(raw.dtype)
+        self.skipped, self.kept, self.labels, self.reading = raw.skipped, raw.kept, raw.labels, raw.reading
+        self.compares_coordinates = raw.compares_coordinates
+        one_by_one = raw.mixed or (raw.chunks.samples == 1 and raw.chunks.features == raw.n_features)
+        self._by_image = (preparation.resize is not None or raw.mixed) and one_by_one
+        if raw.axes is not None and len(raw.axes) >= len(self.sample_shape):
+            self.axes = raw.axes[: len(self.sample_shape)]
+
+    @property
+    def n_features(self) -> int:
+        """Pixels inside the mask, or all of them."""
+        return self._n_features
+
+    @property
+    def row_bytes(self) -> int:
+        """Of one sample of a block as read: raw, or prepared where that is done as each is decoded."""
+        return self.n_features * self.dtype.itemsize if self._by_image else self.raw.row_bytes
+
+    @property
+    def prepared_bytes(self) -> int:
+        """Bytes of one prepared sample beside what is read of it."""
+        return 0 if self._by_image or self.preparation.is_identity else self.n_features * self.dtype.itemsize
+
+    @property
+    def decode_bytes(self) -> int:
+        """Chunks or files being decoded; images being resized as they are decoded are `scratch_bytes`."""
+        return 0 if self._by_image else self.raw.decode_bytes
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Most bytes that preparing holds beside a block, whatever the block; decoded images too, where one by one."""
+        scratch, raw = self.frame.scratch_bytes(self.raw.dtype), self.raw
+        if not self._by_image:
+            return scratch
+        larger = raw.row_bytes / (raw.n_features * raw.dtype.itemsize)  # than the images known of, some may be
+        return raw.decode_bytes + raw.row_bytes + machine.cores() * math.ceil(larger * scratch)
+
+    @property
+    def chunks(self) -> Chunks:
+        """As stored; a sample that anything is done to is always read whole."""
+        return self.raw.chunks if self.preparation.is_identity else Chunks(self.raw.chunks.samples, self.n_features)
+
+    @property
+    def encoded(self) -> bool:
+        """Whether reading the raw collection decodes."""
+        return self.raw.encoded
+
+    @property
+    def coordinates(self) -> Mapping[str, Coordinate]:
+        """Of the prepared sample's axes: cut, resampled or averaged as the pixels are."""
+        raw = self.raw
+        return prepared_coordinates(self.preparation, raw.coordinates, raw.axes or (), raw.sample_shape)
+
+    @property
+    def sample_axis(self) -> str | None:
+        """As the raw collection says."""
+        return self.raw.sample_axis
+
+    def sample_coordinates(self) -> Mapping[str, Coordinate]:
+        """As the raw collection says."""
+        return self.raw.sample_coordinates()
+
+    def read(self, rows: slice, features: slice | None = None) -> Array:
+        """Read raw samples and prepare them; see `Collection.read`."""
+        identity = self.preparation.is_identity
+        raw = None if self._by_image else self.raw.read(rows, features if identity else None)
+        try:
+            prepared = self._one_by_one(rows) if raw is None else self.frame.rows(raw)
+        except SampleError as error:
+            raise error.of(self.named, rows.start) from None
+        return prepared if identity else np.ascontiguousarray(prepared if features is None else prepared[:, features])
+
+    @property
+    def fills(self) -> bool:
+        """As the raw collection, where nothing is done to it."""
+        return self.preparation.is_identity and self.raw.fills
+
+    def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
+        """As the raw collection does, where nothing is done to it."""
+        if self.preparation.is_identity:
+            self.raw.read_into(rows, features, out)
+            try:
+                check_digits(out, self.dtype)
+            except SampleError as error:
+                raise error.of(self.named, rows.start) from None
+        else:
+            super().read_into(rows, features, out)
+
+    def _one_by_one(self, rows: slice) -> Array:
+        """Prepare each image as it is decoded, in the thread that decoded it."""
+        out = np.empty((rows.stop - rows.start, self.n_features), self.dtype)
+
+        def fill(at: int, image: Array) -> None:
+            self._check_image(rows.start + at, image.shape)
+            try:
+                out[at] = self.frame.row(image)
+            except SampleError as error:
+                raise type(error)(at, error.problem) from None
+
+        self.raw.each(rows, fill)
+        return out
+
+    def _check_image(self, index: int, shape: tuple[int, ...]) -> None:
+        """Refuse an image whose prepared shape is not that of the others, with its name."""
+        if shape == self.raw.sample_shape:
+            return
+        try:
+            made = self.preparation.shape_of_image(shape)
+        except RequestError as error:
+            raise SourceError(f"{self.named(index)} does not fit its preparation: {error}") from None
+        if made != self.sample_shape:
+            remedy = "make them one size, such as with --resize 64x64 (resize=(64, 64))"
+            if self.preparation.resize is not None:
+                remedy = "turn colours into grey with --grey (grey=True)"
+            raise SourceError(
+                f"{self.named(index)} is {format_shape(shape)} and others are {format_shape(self.raw.sample_shape)}; "
+                f"{remedy}, or leave it out."
+            )
+
+    def where(self, index: int) -> str:
+        """As the raw collection says."""
+        return self.raw.where(index)
+
+    def paths(self) -> list[str]:
+        """Those of the raw collection."""
+        return [*self.beside, *self.raw.paths()]
+
+    def sample_names(self) -> Sequence[str] | None:
+        """As the raw collection says."""
+        return self.raw.sample_names()
+
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return those of the raw collection, with the preparation."""
+        scale = self.preparation.scale
+        arrays = [array.tobytes() for array in (self.mask, scale) if isinstance(array, np.ndarray)]
+        done = digest(self.preparation.to_json(), arrays)
+        return [state._replace(state=digest(state.state, done)) for state in self.raw.states(now=now)]
+
+
+def mixed_sizes(source: str, largest: tuple[int, ...]) -> str:
+    """Say that images differ in size, and what makes one size of them."""
+    return (
+        f"{source} holds images of several sizes, up to {format_shape(largest)}; make them one size, "
+        "such as --resize 64x64 (resize=(64, 64))."
+    )
+
+
+def check_raw(raw: Collection, preparation: Preparation, shape: tuple[int, ...], kind: str, model: str) -> None:
+    """Refuse a collection that is not of the raw kind a model was fitted on.
+
+    Raises
+    ------
+    ModelError
+        If its sample shape differs (after resizing, where the model does), or one holds integers and the other
+        fractions.
+    """
+    if not _fits(preparation, raw.sample_shape, shape):
+        if "whiten" in raw.attributes:
+            raise ModelError(
+                f"{raw.source} holds scores of {format_shape(raw.sample_shape)} components by the model "
+                f"{raw.attributes.get('model')}; give that model, or images of {format_shape(shape)}."
+            )
+        raise ModelError(
+            f"{raw.source} has samples of {format_shape(raw.sample_shape)} and {model} was fitted on samples of "
+            f"{format_shape(shape)}; give it a collection of that shape, or fit another model."
+        )
+    if (raw.dtype.kind == "f") != (kind == "f"):
+        words = {True: "fractions", False: "whole numbers"}
+        raise ModelError(
+            f"{raw.source} holds {words[raw.dtype.kind == 'f']} ({raw.dtype}) and {model} was fitted on "
+            f"{words[kind == 'f']}; convert it to the scale and kind of the first, or fit another model."
+        )
+
+
+def _fits(preparation: Preparation, shape: tuple[int, ...], fitted: tuple[int, ...], *, coloured: bool = True) -> bool:
+    """Whether raw samples of a shape are prepared to the shape of those of shape `fitted`, and may be."""
+    if shape == fitted or not (preparation.resize is not None or (preparation.grey and shape[:2] == fitted[:2])):
+        return shape == fitted
+    try:
+        steps = preparation.of_images
+        return steps.shape_of(shape, coloured=coloured) == steps.shape_of(fitted)
+    except RequestError:
+        return False
+
+
+def shape_like(preparation: Preparation, fitted: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return `fitted`, the raw shape a model was fitted on, for images of a shape that it takes; see `fitting`.
+
+    Raises
+    ------
+    RequestError
+        If it does not take them.
+    """
+    coloured = not (preparation.grey and len(shape) == 2 < len(fitted))
+    if not _fits(preparation, shape, fitted, coloured=coloured):
+        raise RequestError(f"is {format_shape(shape)}, and the model was fitted on samples of {format_shape(fitted)}.")
+    return fitted
+
+
+def given_shape(
+    shape: tuple[int, ...], preparation: Preparation, fitted: tuple[int, ...], model: str
+) -> tuple[int, ...]:
+    r"""Return the shape of raw samples in an array of a shape, (n, \*fitted) or flattened, or as `resize` allows.
+
+    Raises
+    ------
+    ModelError
+        If they are not what a model was fitted on.
+    """
+    flat = math.prod(fitted)
+    if tuple(shape[1:]) == (flat,):
+        return fitted
+    if len(shape) < 2 or not _fits(preparation, tuple(shape[1:]), fitted):
+        raise ModelError(
+            f"samples have shape {format_shape(shape)} and {model} was fitted on samples of {format_shape(fitted)}; "
+            f"give n samples of that shape, or of {flat} features."
+        )
+    return tuple(shape[1:])

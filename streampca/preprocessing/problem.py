@@ -1,0 +1,27 @@
+"""What planning needs to know of a collection."""
+
+from __future__ import annotations
+
+from ..planning.request import Problem
+from ..readers import Collection
+from . import Prepared
+
+
+def problem_of(collection: Collection) -> Problem:
+    """What planning needs to know of a collection."""
+    own = (collection.prepared_bytes, collection.scratch_bytes) if isinstance(collection, Prepared) else (0, 0)
+    return Problem(
+        n_samples=collection.n_samples,
+        n_features=collection.n_features,
+        sample_shape=collection.sample_shape,
+        row_bytes=collection.row_bytes,
+        prepared_bytes=own[0],
+        itemsize=collection.dtype.itemsize,
+        kind=collection.dtype.kind,
+        chunk_samples=collection.chunks.samples,
+        chunk_features=collection.chunks.features,
+        encoded=collection.encoded,
+        fills=collection.fills,
+        decode_bytes=collection.decode_bytes,
+        scratch_bytes=own[1],
+    )

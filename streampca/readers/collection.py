@@ -1,0 +1,477 @@
+"""`Collection`, n samples that can be read in pieces: the one protocol between storage and everything else."""
+
+from __future__ import annotations
+
+import abc
+import hashlib
+import math
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import zip_longest
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ChangedError, DataError, RequestError, SourceError
+from ..notebook import collection_html
+
+Array = npt.NDArray[Any]
+
+COLOURS = (3, 4)  # lengths of a last axis that is taken for colours when axes have no names
+MOST_STATES = 256  # groups of samples of which a state is kept: some 6 kB of text in a model
+
+
+class Chunks(NamedTuple):
+    """How storage cuts a collection: samples and features to a chunk. A read touching a chunk decodes all of it."""
+
+    samples: int
+    features: int
+
+
+class Coordinate(NamedTuple):
+    """Values along one axis, one an entry, and what the source says of them (``units`` and the like).
+
+    `axis` names the axis where the coordinate is not called after it.
+    """
+
+    values: Array
+    attributes: Mapping[str, Any] = {}
+    axis: str = ""
+
+
+class State(NamedTuple):
+    """State of what a group of samples is read from.
+
+    Attributes
+    ----------
+    first : int
+        First sample of the group; the group ends where the next one begins.
+    what : str
+        Name for messages: a file, or the first and last of several.
+    state : str
+        Text that changes when the data do, such as a file's size and time of change.
+    """
+
+    first: int
+    what: str
+    state: str
+
+
+class Skipped(NamedTuple):
+    """A file left out because it is bad: its path, and what is wrong with it in one line."""
+
+    path: str
+    reason: str
+
+
+class Collection(abc.ABC):
+    r"""n samples, each an array of `sample_shape`, read as rows of p = prod(sample_shape) features.
+
+    A collection holds a path, not a handle: it pickles small, and works in any process and thread. Handles and
+    caches are opened on first use and dropped by pickling. Subclasses set `source`, `shape`, `dtype`, and where they
+    know better `axes` and `chunks`, and define `read`.
+
+    Attributes
+    ----------
+    source : str
+        What the user would call it: a path, or ``"numpy array"``.
+    shape : tuple of int
+        (n, \*sample_shape).
+    dtype : numpy.dtype
+        As stored; what `read` returns. Always one of bool, integer, or real floating.
+    axes : tuple of str or None
+        Names of the sample's axes where the format has them.
+    mixed : bool
+        Whether images differ in shape: `shape` is then that of the largest, only `each` gives them, and only a
+        preparation that resizes makes rows of them.
+    one_size : bool
+        Whether mixed images differ in their colours only.
+    skipped : tuple of Skipped
+        Files left out on request, which are no samples.
+    kept : ndarray of bool or None
+        Which of the source's samples are here, where it is known how many were left out with those files.
+    reading : mapping of str to str or None
+        How the tags of image files are followed, see ``streampca.readers.reading``; None of other sources.
+    labels : ndarray of shape (n,) or None
+        A value a sample, numbers or text, where labels were given on opening.
+    opened : Opened or None
+        How `open_collection` opened it.
+    compares_coordinates : bool
+        Whether `coordinates` are compared with a model's before it is applied.
+    beside : tuple of str
+        Files it was opened from that `source` does not name: of an array, a list, or labels.
+    """
+
+    source: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    axes: tuple[str, ...] | None = None
+    mixed: bool = False
+    one_size: bool = False
+    skipped: tuple[Skipped, ...] = ()
+    kept: Array | None = None
+    reading: Mapping[str, str] | None = None
+    labels: Array | None = None
+    opened: Any = None
+    compares_coordinates: bool = True
+    beside: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        shape = " x ".join(map(str, self.sample_shape))
+        return f"{type(self).__name__}({self.source!r}: {self.n_samples} samples of {shape}, {self.dtype.name})"
+
+    def _repr_html_(self) -> str:
+        return collection_html(self)
+
+    def _no_array(self) -> NoReturn:
+        """Refuse to be taken for an array, whose items and length a collection that is read in pieces lacks."""
+        raise RequestError(
+            f"{self.source} is a collection and is read in pieces, not as an array; use "
+            f"collection.read(slice(0, 1)) for its first row of {self.n_features} features, and "
+            "collection.n_samples for its length."
+        )
+
+    def __getitem__(self, item: Any) -> NoReturn:
+        self._no_array()
+
+    def __len__(self) -> int:
+        self._no_array()
+
+    def __bool__(self) -> bool:
+        return True  # Python would ask for the length otherwise
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
+        self._no_array()
+
+    @property
+    def n_samples(self) -> int:
+        """Number of samples, n."""
+        return self.shape[0]
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Shape of one sample."""
+        return self.shape[1:]
+
+    @property
+    def n_features(self) -> int:
+        """Number of features, p."""
+        return math.prod(self.shape[1:])
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one sample as stored, decoded."""
+        return self.n_features * self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all samples as stored, decoded."""
+        return self.n_samples * self.row_bytes
+
+    @property
+    def chunks(self) -> Chunks:
+        """How storage cuts samples and features; one sample and all features unless the format says otherwise."""
+        return Chunks(1, self.n_features)
+
+    @property
+    def decode_bytes(self) -> int:
+        """Most bytes `read` holds at any time beside the block it returns: chunks being decoded, scratch buffers."""
+        return 0
+
+    @property
+    def encoded(self) -> bool:
+        """Whether `read` decodes, as of compressed chunks and picture files, rather than copies bytes."""
+        return False
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """Plain data the format keeps with the array."""
+        return {}
+
+    @property
+    def coordinates(self) -> Mapping[str, Coordinate]:
+        """Coordinates of the sample's own axes (lat, lon, wavelength ...), by name, where the source has them."""
+        return {}
+
+    @property
+    def sample_axis(self) -> str | None:
+        """Name of the one axis that counts samples (time ...), where the source has one with a name."""
+        return None
+
+    def sample_coordinates(self) -> Mapping[str, Coordinate]:
+        """Coordinates along the samples (time ...), n values each, by name, where the source has them."""
+        return {}
+
+    @abc.abstractmethod
+    def read(self, rows: slice, features: slice | None = None) -> Array:
+        """Read samples ``rows.start`` to ``rows.stop`` (step 1, within range).
+
+        Parameters
+        ----------
+        rows : slice
+            Which samples; both ends given, ``0 <= start <= stop <= n``.
+        features : slice, optional
+            Which features of the flattened (C order) sample; all by default.
+
+        Returns
+        -------
+        ndarray of shape (rows, features)
+            Values as stored, C-contiguous, of dtype `dtype`. The caller never writes to it.
+
+        Raises
+        ------
+        SourceError
+            If they cannot be read; the message names the file.
+        """
+
+    @property
+    def fills(self) -> bool:
+        """Whether `read_into` fills what it is given directly, but for parts of lines, which are read whole first."""
+        return False
+
+    def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
+        """Read as `read` does, into `out`, (rows, features), C-contiguous and of dtype `dtype`."""
+        out[...] = self.read(rows, features)
+
+    def each(self, rows: slice, function: Callable[[int, Array], None]) -> None:
+        """Call ``function(i, image)`` for every sample ``rows.start + i``, an image of its own shape.
+
+        In any order and, where each is a file to decode, from several threads at once. What `function` is given is
+        not kept: no more images are in memory than are being worked on.
+
+        Raises
+        ------
+        SourceError
+            As `read`.
+        """
+        for at in range(rows.start, rows.stop):
+            function(at - rows.start, self.read(slice(at, at + 1)).reshape(self.sample_shape))
+
+    def fitting(self, shape_of: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Collection:
+        """Return the collection without the images that a preparation cannot make one shape with most of the others.
+
+        Only where files may be left out and images differ in shape; any other collection is returned as it is.
+
+        Parameters
+        ----------
+        shape_of : callable
+            ``shape_of(shape)`` is the shape of a prepared image; it raises RequestError where there is none.
+        """
+        return self
+
+    def where(self, index: int) -> str:
+        """Say where sample `index` (from 0) comes from, e.g. ``"scans/b.tif, page 12"``."""
+        return f"sample {index} of {self.source}"
+
+    def sample_names(self) -> Sequence[str] | None:
+        """Return the samples' own names (file names, say), or None where they are only numbered."""
+        return None
+
+    def named(self, index: int) -> str:
+        """Say which sample it is and where it comes from, e.g. ``"scans/b.tif, page 12 (sample 40)"``."""
+        where = self.where(index)
+        return where if where.startswith("sample ") else f"{where} (sample {index})"
+
+    def paths(self) -> list[str]:
+        """Return the files, folders and globs that are read, as far as they are known."""
+        return [*self.beside, file_and_key(self.source)[0]]
+
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return the states of what samples are read from, by groups of samples in ascending order.
+
+        Readers define it, and views derive theirs from the collection below; fingerprints and every comparison of a
+        source with itself at another time are made of it. By default nothing is known, and no change is noticed.
+
+        Parameters
+        ----------
+        now : bool, default=False
+            Return the states at the time of the call rather than those at the time when the source was opened.
+
+        Returns
+        -------
+        list of State
+            At most about `MOST_STATES`. The first group begins at sample 0. Groups have a power of two of entries, so
+            that those of a collection to which samples were added begin where they did.
+
+        Raises
+        ------
+        SourceError
+            If a source cannot be asked for its state.
+        """
+        return [State(0, self.source, "")]
+
+    def fingerprint(self) -> str:
+        """Return a short text that changes when the source does: a digest of `states`, source, shape and dtype."""
+        return fingerprint_of(self, self.states())
+
+
+def file_and_key(source: str) -> tuple[str, str | None]:
+    """Split what a collection calls its source: ``a.h5, dataset 'x'`` where a file holds several arrays."""
+    part = re.fullmatch(r"(.+), \w+ '(.+)'", source)
+    return (source, None) if part is None or os.path.lexists(source) else (part[1], part[2])
+
+
+def sample_dims(collection: Collection) -> tuple[str, ...]:
+    """Names of a sample's axes: the source's own, else by their number and lengths."""
+    shape, names = collection.sample_shape, collection.axes
+    taken = {"component", "eigenvalue", "sample"}
+    if names and len(set(names)) == len(names) and not taken & set(names):
+        return names
+    if len(shape) == 2:
+        return ("y", "x")
+    if len(shape) == 3:
+        return ("y", "x", "channel") if shape[-1] in COLOURS else ("z", "y", "x")
+    return tuple(f"axis_{number}" for number in range(len(shape)))
+
+
+def counting_dim(collection: Collection, dims: Sequence[str]) -> str:
+    """Name the axis of samples in an output that has axes `dims` beside it: as the source does, else "sample"."""
+    name = collection.sample_axis
+    return "sample" if name is None or name in (*dims, "component", "eigenvalue", "scores", "images") else name
+
+
+def fingerprint_of(collection: Collection, states: Sequence[State]) -> str:
+    """Return the fingerprint of a collection whose states are known already."""
+    return digest(collection.source, collection.shape, collection.dtype.str, encoded_states(states))
+
+
+def encoded_states(states: Sequence[State]) -> str:
+    """Return states as one line of text, ``"0:1f3a... 4:90bc..."``, for `first_change` to compare others with."""
+    return " ".join(f"{first}:{digest(state)}" for first, _, state in states)
+
+
+def first_change(before: str | Sequence[State], states: Sequence[State]) -> str | None:
+    """Return the name of the first group whose state differs from an earlier one; None where all are the same.
+
+    Earlier states may be encoded; names are theirs where they have any, as files may be gone since.
+    """
+    known, text = (states, before) if isinstance(before, str) else (before, encoded_states(before))
+    pairs = zip_longest(text.split(), encoded_states(states).split())
+    at = next((at for at, (one, other) in enumerate(pairs) if one != other), None)
+    if at is None:
+        return None
+    return (known[at] if at < len(known) else states[min(at, len(states) - 1)]).what
+
+
+def group_size(count: int) -> int:
+    """Return the smallest power of two of entries to a group that makes at most `MOST_STATES` groups of `count`."""
+    return 1 << max(0, (-(-count // MOST_STATES) - 1).bit_length())
+
+
+def span_of(first: str, last: str) -> str:
+    """Name a group of files by its first and last one."""
+    return first if first == last else f"one of {first} to {last}"
+
+
+def with_ends(states: Sequence[State], n: int) -> Iterator[tuple[State, int]]:
+    """Yield each state with where its group ends; states that begin at the same sample concern the same group."""
+    firsts = sorted({state.first for state in states})
+    ends = dict(zip(firsts, [*firsts[1:], n], strict=True))
+    for state in states:
+        yield state, ends[state.first]
+
+
+@contextmanager
+def unchanged(collection: Collection, states: Sequence[State] | None = None) -> Iterator[None]:
+    """Refuse what was read of a source that changed meanwhile.
+
+    Parameters
+    ----------
+    collection : Collection
+        Read inside the block.
+    states : sequence of State, optional
+        What its states must be when the block ends; those of when it was opened by default. For an array in memory
+        that is when the block begins.
+
+    Raises
+    ------
+    ChangedError
+        If they differ at the end of the block, whether it ended well or because samples could not be read or used.
+    """
+    before = collection.states() if states is None else states
+    try:
+        yield
+    except (SourceError, DataError) as error:
+        changed = first_change(before, collection.states(now=True))
+        if changed is None:
+            raise
+        raise _changed(changed, collection) from error
+    changed = first_change(before, collection.states(now=True))
+    if changed is not None:
+        raise _changed(changed, collection)
+
+
+def _changed(what: str, collection: Collection) -> ChangedError:
+    within = "" if collection.source in what else f" ({collection.source})"
+    return ChangedError(
+        f"{what} was changed while it was read{within}: what was made of it is of no one state of the data, and is not "
+        "kept. Leave the data as they are, and run the same again."
+    )
+
+
+def digest(*parts: object) -> str:
+    """Hash a few plain values into 16 hexadecimal digits."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def file_state(path: str) -> tuple[int, int]:
+    """Size in bytes and time of last change in nanoseconds: what tells one state of a file from another, cheaply."""
+    try:
+        state = os.stat(path)
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror}; check that it is still there.") from error
+    return state.st_size, state.st_mtime_ns
+
+
+def refuse_key(key: str | None, subject: str) -> None:
+    """Refuse a key for a source that holds one thing only: ignoring it could read something else than was meant."""
+    if key is not None:
+        raise RequestError(f"key {key!r} was given, but {subject} holds a single array; leave key out.")
+
+
+def by_key(name: str) -> str:
+    """How to say which array is meant, on the command line and in Python."""
+    return f"--key {shlex.quote(name)} (key={name!r})"
+
+
+def check_dtype(dtype: np.dtype[Any], subject: str) -> np.dtype[Any]:
+    """Return `dtype` if its values are real numbers, else refuse it by name."""
+    if dtype.kind in "biuf" and dtype.itemsize <= 8:
+        return dtype
+    remedy = {
+        "c": "analyse its real part, or its magnitude, saved as a float array",
+        "O": "save it again with a numeric dtype; objects are never unpickled",
+        "f": "save it again as float64",
+    }.get(dtype.kind, "save it again with a numeric dtype such as uint8 or float32")
+    raise SourceError(f"{subject} has dtype {dtype}, which is not a real number of up to 8 bytes; {remedy}.")
+
+
+def with_nan(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the smallest floating dtype that holds the numbers of a dtype, and NaN."""
+    if dtype.kind == "f":
+        return dtype
+    return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
+
+
+def unmasked(values: Array) -> Array:
+    """Return an array of numbers with NaN where it is masked, in a floating dtype; as it is where nothing is masked."""
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    if not np.ma.is_masked(values) or values.dtype.kind not in "biuf":
+        return np.asarray(values)
+    found: Array = values.data.astype(with_nan(values.dtype))
+    found[np.ma.getmaskarray(values)] = np.nan
+    return found
+
+
+def check_shape(shape: tuple[int, ...], subject: str) -> tuple[int, ...]:
+    """Return `shape` if it is samples by at least one feature, else say what is missing."""
+    if len(shape) < 2:
+        raise SourceError(f"{subject} has shape {shape}; PCA needs an axis of samples and at least one of features.")
+    if 0 in shape:
+        raise SourceError(f"{subject} has shape {shape} and so no values; give a collection with samples in it.")
+    return shape

@@ -1,0 +1,432 @@
+"""Coordinates compared by value: the order that puts one axis along another, and axes put one after another.
+
+Times are numbers with units such as ``days since 2000-01-01`` in a calendar, as in section 4.4 of the CF conventions
+(https://cfconventions.org); differences between calendar dates are counted in Julian day numbers.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Container, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import RequestError, StreampcaError
+from .collection import Array, Coordinate
+
+Float64 = npt.NDArray[np.float64]
+Order = npt.NDArray[np.intp]
+
+CHECK, IGNORE = "check", "ignore"
+OVERRIDE = "take pixels by their places with --ignore-coordinates (coordinates='ignore')"
+
+LONGITUDES = ("lon", "longitude")
+DEGREES_EAST = ("degrees_east", "degree_east", "degrees_E", "degree_E", "degreesE", "degreeE")  # CF 1.11, section 4.2
+_DEGREES = (None, "", "degrees", "degree")
+# Values count as equal within what writing them as float32 changes, and never beyond this share of a typical step.
+_STEP_SHARE = 1 / 8
+
+_SECONDS = {
+    Fraction(604800): ("weeks", "week"),
+    Fraction(86400): ("days", "day", "d"),
+    Fraction(3600): ("hours", "hour", "hrs", "hr", "h"),
+    Fraction(60): ("minutes", "minute", "mins", "min"),
+    Fraction(1): ("seconds", "second", "secs", "sec", "s"),
+    Fraction(1, 10**3): ("milliseconds", "millisecond", "msecs", "msec", "ms"),
+    Fraction(1, 10**6): ("microseconds", "microsecond", "us"),
+    Fraction(1, 10**9): ("nanoseconds", "nanosecond", "ns"),
+}
+_OF_NAME = {name: seconds for seconds, names in _SECONDS.items() for name in names}
+_NUMPY_UNITS = {"D": "days", "h": "hours", "m": "minutes", "s": "seconds"} | {
+    unit: _SECONDS[Fraction(1, 10**power)][0] for unit, power in (("ms", 3), ("us", 6), ("ns", 9))
+}
+_SINCE = re.compile(
+    r"\s*([a-z]+)\s+since\s+(-?\d+)-(\d{1,2})-(\d{1,2})"
+    r"(?:[t\s]\s*(\d{1,2})(?::(\d{1,2})(?::(\d{1,2}(?:\.\d*)?))?)?)?\s*(?:z|utc|gmt|([+-])(\d{1,2}):?(\d{2})?)?\s*",
+    re.IGNORECASE,
+)
+# Days before each month, of calendars whose years are all alike.
+_COMMON = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
+
+
+class Grid(NamedTuple):
+    """Names of a sample's axes in order, and the coordinates along them by name."""
+
+    dims: tuple[str, ...]
+    coordinates: Mapping[str, Coordinate]
+
+
+def is_checked(coordinates: str) -> bool:
+    """Return whether the option `coordinates` asks for a comparison; refuse what is neither of its values."""
+    if coordinates not in (CHECK, IGNORE):
+        raise RequestError(f"coordinates {coordinates!r} is not known; give {CHECK!r} or {IGNORE!r}.")
+    return coordinates == CHECK
+
+
+# -- comparing
+
+
+def orders_between(
+    given: Grid, wanted: Grid, subject: str, other: str, error: type[StreampcaError]
+) -> dict[int, Order]:
+    """Find the order of entries along each axis of one grid that makes it the other grid.
+
+    Parameters
+    ----------
+    given, wanted : Grid
+        Axes correspond by their places. An axis that has no coordinates in one of the two is not compared.
+    subject, other : str
+        What messages call them.
+    error : type
+        Class of the error raised.
+
+    Returns
+    -------
+    dict of int to ndarray of int
+        By the number of an axis, places in `given` in the order of `wanted`; axes that agree as they are, are absent.
+
+    Raises
+    ------
+    StreampcaError
+        If the axes have the same names in another order, or the coordinates of one are not those of the other.
+    """
+    common = CommonGrid(error)
+    common.add(wanted, other)
+    return common.add(given, subject)
+
+
+class CommonGrid:
+    """The grid that several sources of samples share: the first one's, as far as they have coordinates.
+
+    Parameters
+    ----------
+    error : type
+        Class of the error raised.
+    checked : bool
+        Whether sources on another grid are refused; otherwise their axes are common to all without coordinates.
+    fixed : container of int
+        Axes along which entries cannot be put in another order, so that another order is refused too.
+    """
+
+    def __init__(self, error: type[StreampcaError], *, checked: bool = True, fixed: Container[int] = ()) -> None:
+        self._error, self._checked, self._fixed = error, checked, fixed
+        self._dims: tuple[str, ...] | None = None
+        self._first = ""
+        self._known: dict[int, tuple[Coordinate, str]] = {}
+        self._apart: set[int] = set()
+
+    @property
+    def coordinates(self) -> dict[str, Coordinate]:
+        """Coordinates that all sources have, by the first one's names of the axes."""
+        dims = self._dims or ()
+        return {dims[axis]: known for axis, (known, _) in self._known.items() if axis not in self._apart}
+
+    def add(self, grid: Grid, source: str) -> dict[int, Order]:
+        """Compare another source with those before it; see `orders_between`."""
+        dims = grid.dims if self._dims is None else self._dims
+        named = self._checked and self._known and grid.coordinates  # of others, names may be made up
+        if named and dims != grid.dims and sorted(dims) == sorted(grid.dims):
+            raise self._error(
+                f"samples of {source} have axes {', '.join(grid.dims)} and those of {self._first} {', '.join(dims)}; "
+                f"open it with --sample-axes {','.join(dims)} (sample_axes={dims!r})."
+            )
+        orders: dict[int, Order] = {}
+        found: dict[int, tuple[Coordinate, str]] = {}
+        apart: set[int] = set()
+        for axis, name in enumerate(grid.dims[: len(dims)]):
+            given = grid.coordinates.get(name)
+            if given is None or axis not in self._known:
+                apart |= {axis} if given is None or self._dims is not None else set()
+                found |= {} if given is None else {axis: (given, source)}
+                continue
+            wanted, other = self._known[axis]
+            order = order_of(given, wanted, name)
+            if is_straight(order):
+                continue
+            if not self._checked:
+                apart.add(axis)
+            elif order is None or axis in self._fixed:
+                same = "on the same grid" if order is None else "in the same order"
+                apart_at = _first_difference(given, wanted, name, other)
+                raise self._error(f"{name} of {source} is {apart_at}; give samples {same}, or {OVERRIDE}.")
+            else:
+                orders[axis] = order
+        self._dims, self._first = dims, self._first or source  # nothing is kept of a source that is refused
+        self._known |= found
+        self._apart |= apart
+        return orders
+
+
+def order_of(given: Coordinate, wanted: Coordinate, name: str = "") -> Order | None:
+    """Return the places of `given`'s values in the order of `wanted`'s, None where they are not the same values.
+
+    Numbers are the same within the rounding of float32, times whatever their units are, longitudes modulo 360 degrees.
+    Where a value occurs twice there is no other order than the one that agrees place by place.
+    """
+    compared = _comparable(given, wanted, name)
+    if compared is None:
+        return None
+    one, other, tolerance, period = compared
+    if bool(np.all(_agree(one, other, tolerance, period))):
+        return np.arange(len(one))
+    if one.dtype.kind == "f":
+        if not (np.isfinite(one).all() and np.isfinite(other).all()):
+            return None
+        if period:  # cut between two values, so that rounding moves none past the cut
+            start = other.min() - 2 * tolerance
+            one, other = np.mod(one - start, period), np.mod(other - start, period)
+    by_one, by_other = np.argsort(one, kind="stable"), np.argsort(other, kind="stable")
+    one, other = one[by_one], other[by_other]
+    if not np.all(_agree(one, other, tolerance, period)) or _repeats(other, tolerance, period):
+        return None
+    order = np.empty(len(one), np.intp)
+    order[by_other] = by_one
+    return order
+
+
+def is_straight(order: Order | None) -> bool:
+    """Return whether an order leaves entries where they are."""
+    return order is not None and bool(np.array_equal(order, np.arange(len(order))))
+
+
+def _first_difference(given: Coordinate, wanted: Coordinate, name: str, other: str) -> str:
+    compared, count = _comparable(given, wanted, name), (len(given.values), len(wanted.values))
+    if count[0] != count[1]:
+        return f"{count[0]} values and that of {other} {count[1]}"
+    place = 0 if compared is None else int(np.argmin(_agree(*compared)))
+    return f"{_said(given, place)} in place {place + 1} and that of {other} {_said(wanted, place)}"
+
+
+def _said(coordinate: Coordinate, place: int) -> str:
+    value, units = np.asarray(coordinate.values)[place], coordinate.attributes.get("units")
+    if isinstance(value, str):
+        return repr(str(value))
+    if isinstance(value, np.floating):
+        value = f"{value:.8g}"
+    return f"{value} {units}" if units else f"{value}"
+
+
+def _comparable(given: Coordinate, wanted: Coordinate, name: str) -> tuple[Array, Array, float, float] | None:
+    """Values of both as texts, or as float64 with the difference that is rounding and the period, 0 without one."""
+    one, other = plain(given.values, given.attributes), plain(wanted.values, wanted.attributes)
+    if one is None or other is None or len(one.values) != len(other.values):
+        return None
+    texts = [each.values.dtype.kind == "U" for each in (one, other)]
+    if any(texts):
+        return (one.values, other.values, 0.0, 0.0) if all(texts) else None
+    times = _time_of(one), _time_of(other)
+    scales, offset = (1.0, 1.0), 0.0
+    if times[0] is not None and times[1] is not None:
+        if times[0].era != times[1].era:
+            return None
+        scales, offset = (float(times[0].seconds), float(times[1].seconds)), float(times[0].start - times[1].start)
+    rounding = max(_rounding(each.values) * scale for each, scale in zip((one, other), scales, strict=True))
+    values = [each.values.astype(np.float64) * scale for each, scale in zip((one, other), scales, strict=True)]
+    values[0] = values[0] + offset
+    period = 360.0 if all(_is_longitude(name, each) for each in (one, other)) else 0.0
+    step = _typical_step(values[1])
+    return values[0], values[1], min(rounding, _STEP_SHARE * step) if step else rounding, period
+
+
+def _agree(one: Array, other: Array, tolerance: float, period: float) -> npt.NDArray[np.bool_]:
+    """Return which entries are equal; NaN equals NaN."""
+    if one.dtype.kind == "U":
+        return np.asarray(one == other)
+    apart = np.abs(one - other)
+    if period:
+        apart = np.minimum(np.mod(apart, period), period - np.mod(apart, period))
+    return np.asarray((apart <= tolerance) | (one == other) | (np.isnan(one) & np.isnan(other)))
+
+
+def _repeats(ordered: Array, tolerance: float, period: float) -> bool:
+    """Return whether two of some sorted values cannot be told apart."""
+    if ordered.dtype.kind == "U":
+        return bool(np.any(ordered[1:] == ordered[:-1]))
+    around = bool(period) and ordered[0] + period - ordered[-1] <= 2 * tolerance
+    return around or bool(np.any(np.diff(ordered) <= 2 * tolerance))
+
+
+def _rounding(values: Array) -> float:
+    """Return what storing values as float32 may change; of whole numbers, computing with them as float64."""
+    epsilon = np.finfo(np.float64 if values.dtype.kind in "iub" else np.float32).eps
+    finite = np.abs(values[np.isfinite(values)].astype(np.float64))
+    return float(epsilon * finite.max(initial=0))
+
+
+def _typical_step(values: Float64) -> float:
+    steps = np.diff(np.sort(values[np.isfinite(values)]))
+    steps = steps[steps > 0]
+    return float(np.median(steps)) if len(steps) else 0.0
+
+
+def _is_longitude(name: str, coordinate: Coordinate) -> bool:
+    about = coordinate.attributes
+    named = name.lower() in LONGITUDES or about.get("standard_name") == "longitude"
+    return about.get("units") in DEGREES_EAST or (named and about.get("units") in _DEGREES)
+
+
+# -- plain values
+
+
+def plain(values: Any, attributes: Mapping[str, Any], axis: str = "") -> Coordinate | None:
+    """Return a coordinate of numbers or text: times become numbers with CF units; None for other objects.
+
+    Parameters
+    ----------
+    values : ndarray
+        Numbers, text, `datetime64` or `timedelta64`, or objects: text or cftime's dates.
+    attributes : mapping
+        What is known of them.
+    axis : str
+        See `Coordinate`.
+    """
+    values = np.asarray(values)
+    if values.dtype.kind in "biuf":
+        return Coordinate(values, attributes, axis)
+    if values.dtype.kind == "U":
+        return Coordinate(values, attributes, axis)
+    if values.dtype.kind == "S":
+        return Coordinate(np.char.decode(values, "utf-8", "replace"), attributes, axis)
+    if values.dtype.kind in "OT":
+        return _of_objects(values, attributes, axis)
+    if values.dtype.kind not in "mM" or np.isnat(values).any():
+        return None
+    unit, step = np.datetime_data(values.dtype)
+    if unit not in _NUMPY_UNITS or step != 1:
+        return None
+    units = _NUMPY_UNITS[unit] if values.dtype.kind == "m" else f"{_NUMPY_UNITS[unit]} since 1970-01-01"
+    calendar = {} if values.dtype.kind == "m" else {"calendar": "proleptic_gregorian"}
+    return Coordinate(values.astype(np.int64), {**attributes, "units": units, **calendar}, axis)
+
+
+def _of_objects(values: Array, attributes: Mapping[str, Any], axis: str) -> Coordinate | None:
+    items = values.reshape(-1).tolist()
+    if items and all(isinstance(item, str) for item in items):
+        return Coordinate(np.array(items, np.str_).reshape(values.shape), attributes, axis)
+    cftime = sys.modules.get("cftime")  # whoever holds its dates has imported it
+    if cftime is None or not items or not all(isinstance(item, cftime.datetime) for item in items):
+        return None
+    about = {"units": "microseconds since 1970-01-01", "calendar": items[0].calendar}
+    numbers = np.asarray(cftime.date2num(values, about["units"], calendar=about["calendar"]))
+    return Coordinate(numbers, {**attributes, **about}, axis)
+
+
+# -- times, and one after another
+
+
+class _Time(NamedTuple):
+    """Seconds to a unit, seconds from a fixed day of the calendar to the reference, and which calendars it shares."""
+
+    seconds: Fraction
+    start: Fraction
+    era: str
+    reference: str
+
+
+def one_after_another(parts: Sequence[Coordinate]) -> Coordinate | None:
+    """Put coordinates one after another in the units of the first; None where their units cannot be converted.
+
+    Times that would not stay whole numbers in these units are given in the largest unit in which all of them do.
+    Attributes that are not the same in all parts are left out.
+    """
+    first = parts[0]
+    texts = [part.values.dtype.kind in "UOST" for part in parts]
+    units: Mapping[str, Any] = {key: first.attributes[key] for key in ("units", "calendar") if key in first.attributes}
+    if any(texts):
+        converted = [part.values for part in parts] if all(texts) else None
+    elif all(_units(part) == _units(first) for part in parts):
+        converted = [part.values for part in parts]
+    else:
+        converted, units = _converted(parts, units)
+    if converted is None:
+        return None
+    shared = {
+        key: value
+        for key, value in first.attributes.items()
+        if all(key in part.attributes and np.array_equal(part.attributes[key], value) for part in parts)
+    }
+    return first._replace(values=np.concatenate(converted), attributes={**shared, **units})
+
+
+def _units(coordinate: Coordinate) -> tuple[Any, Any]:
+    return coordinate.attributes.get("units"), coordinate.attributes.get("calendar")
+
+
+def _converted(parts: Sequence[Coordinate], units: Mapping[str, Any]) -> tuple[list[Array] | None, Mapping[str, Any]]:
+    times = [_time_of(part) for part in parts]
+    known = [time for time in times if time is not None]
+    if len(known) < len(parts) or len({time.era for time in known}) > 1:
+        return None, units
+    whole = all(part.values.dtype.kind in "iu" for part in parts)
+    first = known[0]
+    unit, exact = first.seconds, False
+    if whole:
+        fitting = (seconds for seconds in (unit, *_SECONDS) if all(_is_whole(time, first, seconds) for time in known))
+        unit, exact = next(((seconds, True) for seconds in fitting), (unit, False))
+    values: list[Array] = []
+    for part, time in zip(parts, known, strict=True):
+        factor, offset = time.seconds / unit, (time.start - first.start) / unit
+        if exact:
+            values.append(part.values.astype(np.int64) * int(factor) + int(offset))
+        else:
+            values.append(part.values.astype(np.float64) * float(factor) + float(offset))
+    if unit != first.seconds:
+        units = {**units, "units": f"{_SECONDS[unit][0]} since {first.reference}"}
+    return values, units
+
+
+def _is_whole(time: _Time, first: _Time, seconds: Fraction) -> bool:
+    """Return whether whole units of one time are whole numbers of so many seconds since the first one's reference."""
+    return all((part / seconds).denominator == 1 for part in (time.seconds, time.start - first.start))
+
+
+def _time_of(coordinate: Coordinate) -> _Time | None:
+    """Read the units and calendar of times; None for what is no time since a date."""
+    units, calendar = coordinate.attributes.get("units"), str(coordinate.attributes.get("calendar", "standard")).lower()
+    found = _SINCE.fullmatch(units) if isinstance(units, str) else None
+    if found is None:
+        return None
+    name, year, month, day, hour, minute, second, sign, hours, minutes = found.groups()
+    seconds, days = _OF_NAME.get(name.lower()), _day_number(int(year), int(month), int(day), calendar)
+    if seconds is None or days is None:
+        return None
+    zone = (3600 * int(hours) + 60 * int(minutes or 0)) * (-1 if sign == "-" else 1) if hours else 0
+    start = 86400 * days + 3600 * int(hour or 0) + 60 * int(minute or 0) + Fraction(second or 0) - zone
+    era = "real" if calendar in _REAL else _ALIASES.get(calendar, calendar)
+    return _Time(seconds, Fraction(start), era, re.split("since", str(units), flags=re.IGNORECASE)[1].strip())
+
+
+_REAL = ("standard", "gregorian", "proleptic_gregorian", "julian")
+_ALIASES = {"365_day": "noleap", "366_day": "all_leap"}
+
+
+def _day_number(year: int, month: int, day: int, calendar: str) -> int | None:
+    """Count days in a calendar, from a day that is fixed for it; None for a date or a calendar that is not known."""
+    if not (1 <= month <= 12 and 1 <= day <= 31):
+        return None
+    match _ALIASES.get(calendar, calendar):
+        case "360_day":
+            return 360 * year + 30 * (month - 1) + day
+        case "noleap":
+            return 365 * year + _COMMON[month - 1] + day
+        case "all_leap":
+            return 366 * year + _COMMON[month - 1] + (month > 2) + day
+        case "julian":
+            return _julian_day(year, month, day, gregorian=False)
+        case "proleptic_gregorian":
+            return _julian_day(year, month, day, gregorian=True)
+        case "standard" | "gregorian":
+            return _julian_day(year, month, day, gregorian=(year, month, day) >= (1582, 10, 15))
+    return None
+
+
+def _julian_day(year: int, month: int, day: int, *, gregorian: bool) -> int:
+    """Return the Julian day number of a date (Richards, Explanatory Supplement to the Astronomical Almanac, ch. 15)."""
+    late = (14 - month) // 12
+    years, months = year + 4800 - late, month + 12 * late - 3
+    days = day + (153 * months + 2) // 5 + 365 * years + years // 4
+    return days - years // 100 + years // 400 - 32045 if gregorian else days - 32083

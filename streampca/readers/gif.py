@@ -1,0 +1,99 @@
+"""Animated GIF files: one given alone is a collection of its frames; in a folder each file is one image."""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Sequence
+from typing import IO, Any
+
+import numpy as np
+from PIL import GifImagePlugin
+
+from ..errors import SourceError
+from .collection import Array, Collection, State, refuse_key
+from .pictures.picture import check_size, decoding
+from .stored.array import ArrayCollection, StoredArray
+from .stored.axes import Axis, Box, Selection
+from .stored.bytes import Files, opened
+from .stored.reopening import Reopening
+
+_TAIL = 1024  # bytes, among which the last but padding must be the one that ends a GIF
+
+
+def open_frames(
+    source: str,
+    *,
+    key: str | None = None,
+    sample_axes: Sequence[Axis] | None = None,
+    select: Selection | None = None,
+) -> Collection:
+    """Open the frames of an animated GIF, in colour, as they are shown; axes are ``frame, y, x, channel``."""
+    refuse_key(key, source)
+    with decoding(source), opened(source) as file:
+        _check_whole(file, source)
+        image = GifImagePlugin.GifImageFile(file, source)
+        shape = (image.height, image.width, 3)
+        check_size(source, shape, np.dtype("u1"))
+        array = Frames(source, (image.n_frames, *shape))
+    dims = ("frame", "y", "x", "channel")
+    return ArrayCollection(array, source=source, dims=dims, sample_axes=sample_axes, select=select)
+
+
+def _check_whole(file: IO[bytes], source: str) -> None:
+    """Refuse a file without GIF's last byte: Pillow takes the frames up to where it breaks off for all there are."""
+    file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+    if file.read().rstrip(b"\0")[-1:] != b";":
+        raise SourceError(f"{source} has no end; it was cut short, copy it again.")
+    file.seek(0)
+
+
+class Frames(Reopening, StoredArray):
+    """Frames of a GIF file as an array of shape (frames, height, width, 3), uint8.
+
+    A frame is drawn over the one before it, so reading goes forward; reading back begins again at the first.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    shape : tuple of int
+        Of all its frames.
+    """
+
+    _left_behind = ("_image", "_lock")
+
+    encoded = True
+    _image: Any  # opened on first use
+    _lock: threading.Lock
+
+    def __init__(self, path: str, shape: tuple[int, ...]) -> None:
+        self._path, self.shape, self.dtype, self._files = path, shape, np.dtype("u1"), Files((path,))
+        self.chunk_shape = (1, *shape[1:])
+        # The frame shown, the one before it, the one being drawn, each of up to 4 bytes a pixel, and its values.
+        self.decode_bytes = 16 * math.prod(shape[1:3])
+        self._forget()
+
+    def read_into(self, box: Box, out: Array) -> None:
+        """Draw frame after frame of the box."""
+        with self._lock, decoding(self._path):
+            if self._image is None:
+                self._image = GifImagePlugin.GifImageFile(self._path)
+            for at in range(box[0].stop - box[0].start):
+                self._image.seek(box[0].start + at)
+                frame = np.asarray(self._image.convert("RGB"))
+                if frame.shape != self.shape[1:]:
+                    raise SourceError(f"{self._path} has frames of several sizes; save them as PNG files and resize.")
+                out[at] = frame[box[1:]]
+
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return the state of the file."""
+        return self._files.states(now=now)
+
+    def _forget(self) -> None:
+        self._image, self._lock = None, threading.Lock()
+
+    def __del__(self) -> None:
+        if getattr(self, "_image", None) is not None:
+            self._image.close()

@@ -1,0 +1,53 @@
+"""How often each sample counts: read from a column, checked, and told apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import DataError, RequestError
+from . import open_column
+from .collection import Collection, digest
+
+Float64 = npt.NDArray[np.float64]
+
+
+def weights_of(column: Any, collection: Collection) -> Float64 | None:
+    """How often each sample counts, shape (n,); None for once each.
+
+    Raises
+    ------
+    RequestError
+        If the column is not n numbers of at least 0 that add up to more than 1.
+    """
+    if column is None:
+        return None
+    found = open_column(column, collection)
+    if found.dtype.kind not in "biuf":
+        raise RequestError(f"sample_weight of {collection.source} holds {found[0]!r}; give numbers of at least 0.")
+    weights: Float64 = found.astype(np.float64)
+    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(bad):
+        raise RequestError(
+            f"sample_weight of {collection.named(int(bad[0]))} is {weights[bad[0]]}; give numbers of at least 0."
+        )
+    if not weights.any():
+        raise DataError(f"the sample weights of {collection.source} are all zero; give some sample a weight above 0.")
+    if weights.sum() <= 1:
+        raise RequestError(
+            f"the sample weights of {collection.source} add up to {weights.sum():.6g}, and as numbers of copies they "
+            "must exceed 1; multiply them, so that for example their mean is 1."
+        )
+    return weights
+
+
+def total_of(weights: Float64 | None) -> float | None:
+    """Sum of the weights; None where there are none."""
+    return None if weights is None else float(weights.sum())
+
+
+def weights_digest(weights: Float64 | None) -> str | None:
+    """A short text that tells one run's weights from another's."""
+    return None if weights is None else digest(weights.tobytes())

@@ -1,0 +1,443 @@
+"""Components on disk, larger than memory: written and read a range of features at a time.
+
+They are one Zarr array ``(component, *sample_dims)``, cut into tiles: a box of pixels of all components, or of as many
+as make a good file. A tile is a shard, written once and whole; its chunks hold a few components each, so that one
+component can be looked at without reading all.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+
+from ..errors import ModelError
+from ..machine import cores
+from ..planning.blocks import Span
+from ..planning.boxes import Box, box_of
+from ..units import KIB, MIB
+from .integrity import CHECKED, absent_chunk, check_metadata, damaged, read_model, reason_of, refused_codec
+from .sinks import ATTRIBUTE, EVERY_CHUNK, Cut
+from .tiling import Mask, Tiling
+
+Array = npt.NDArray[Any]
+
+NAME = "components"  # of the array in a model
+# Bytes of a tile, which is what writing or reading holds several copies of: files stay few (600 for 4.8 GB), and
+# larger ones were read 1.5 times as fast for twice the memory.
+TILE = 8 * MIB
+CHUNK = 256 * KIB  # at least; below, handling a chunk costs more than decoding it
+TOGETHER = 16  # components to a chunk, at least
+LEAST_RUN = 16 * KIB  # of one component in a tile
+# Of a tile while it is written: itself with NaN outside the mask, its chunks as encoded, and these put together.
+WRITE_COPIES = 4
+READ_COPIES = 5  # of a tile while it is read: as stored, its chunks as decoded, put together, and inside the mask
+POOLS = 18 * MIB  # what the memory pools of Zarr's threads keep at most; tests/test_memory_stored.py
+DECODE_COPIES = 4  # of a shard of whole components while it is decoded, on every core
+PIECE = 64 * MIB  # components in memory at a time where nobody says how much there may be
+
+
+def component_cut(shape: tuple[int, ...], itemsize: int) -> Cut:
+    """How components of a shape (k, *sample_shape) are stored.
+
+    Returns
+    -------
+    Cut
+        Chunks and shards; a shard is a tile, and no larger than `TILE` unless one run of all components is.
+    """
+    k = max(1, shape[0])
+    width = max(TILE // (k * itemsize), LEAST_RUN // itemsize)
+    box = box_of(width, shape[1:])
+    run = prod(box) * itemsize
+    chunks = -(-k // max(TOGETHER, CHUNK // run))
+    together = -(-k // chunks)
+    gathered = max(1, min(chunks, -(-TILE // (together * run))))
+    return Cut((together, *box), (gathered * together, *box))
+
+
+def tile_bytes(shape: tuple[int, ...], itemsize: int) -> int:
+    """Bytes of what is written or read at least: one tile of all components of a shape (k, *sample_shape)."""
+    return shape[0] * prod(component_cut(shape, itemsize).chunk[1:]) * itemsize
+
+
+class ComponentSink:
+    """Takes components a range of features at a time, and puts them where a model keeps them.
+
+    Parameters
+    ----------
+    group : zarr.Group
+        The model's.
+    shape : tuple of int
+        (k, *sample_shape).
+    dims : tuple of str
+        Names of the sample's axes.
+    dtype : dtype
+        As stored, float32 or float64.
+    mask : ndarray of bool or None
+        Pixels that are features.
+    identity : str, optional
+        Of the components that these are a copy of; a new one by default.
+    array : zarr.Array, optional
+        What was begun before, of the same shape, to be gone on with.
+
+    Attributes
+    ----------
+    identity : str
+        Of the components.
+    goes_on : bool
+        Whether they were begun before.
+    """
+
+    def __init__(
+        self,
+        group: zarr.Group,
+        shape: tuple[int, ...],
+        *,
+        dims: tuple[str, ...],
+        dtype: npt.DTypeLike,
+        mask: Mask | None = None,
+        identity: str | None = None,
+        array: zarr.Array[Any] | None = None,
+    ) -> None:
+        cut = component_cut(shape, np.dtype(dtype).itemsize)
+        self.identity, self.goes_on = identity or uuid.uuid4().hex, array is not None
+        if array is None:
+            array = group.create_array(
+                NAME,
+                shape=shape,
+                dtype=np.dtype(dtype),
+                chunks=cut.chunk,
+                shards=None if cut.shard == cut.chunk else cut.shard,
+                dimension_names=("component", *dims),
+                attributes={ATTRIBUTE: {"id": self.identity}},
+                fill_value=np.nan,
+                compressors=CHECKED,
+                config=EVERY_CHUNK,
+            )
+        self._array = array
+        self._tiling = Tiling(shape[1:], cut.chunk[1:], mask)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(k, *sample_shape)."""
+        return self._array.shape
+
+    def ranges(self, most_features: int) -> list[Span]:
+        """Ranges of features to write, each of at most so many or the fewest that storage allows; all together."""
+        return self._tiling.ranges(most_features)
+
+    def write(self, features: Span, values: Array) -> None:
+        """Write a range of features of all components, one of `ranges` or several that adjoin.
+
+        Parameters
+        ----------
+        features : Span
+            Which.
+        values : ndarray of shape (k, features)
+            Their loadings. Beside them `WRITE_COPIES` tiles are in memory meanwhile.
+        """
+        for tile in self._tiling.within(features):
+            part = values[:, tile.features.start - features.start : tile.features.stop - features.start]
+            self._put(tile.box, tile.filled(part))
+
+    def write_outside(self) -> None:
+        """Write the tiles that hold no feature, so that every chunk is there."""
+        for tile in self._tiling.tiles():
+            if not tile.features.size:
+                self._put(tile.box, tile.filled(np.empty((self.shape[0], 0), self._array.dtype)))
+
+    def _put(self, box: Box, values: Array) -> None:
+        with _encoding():
+            self._array[(slice(None), *box)] = values
+
+    def sync(self) -> None:
+        """Nothing: these are not gone on with, and need not be on disk before the system says so."""
+
+    def copy(self, components: Any) -> None:
+        """Write all of components that can be sliced, of shape (k, *sample_shape), NaN outside the mask."""
+        for tile in Tiling(self.shape[1:], self._tiling.box, None).within(Span(0, prod(self.shape[1:]))):
+            self._put(tile.box, components[(slice(None), *tile.box)])
+
+
+@dataclass(frozen=True)
+class StoredComponents:
+    r"""Components of a model on disk, read when they are asked for. Pickles small: it holds the path.
+
+    Slicing gives numpy arrays of shape (j, \*part of the sample), NaN outside the mask; ``np.asarray`` gives all.
+
+    Attributes
+    ----------
+    path : str
+        The model's folder.
+    shape : tuple of int
+        (k, \*sample_shape).
+    dtype : numpy.dtype
+        float32 or float64.
+    piece_bytes : int
+        About how much is read at a time where rows of features are.
+    identity : str or None
+        Given to them when they were written, so that others put in their place are noticed; None in old models.
+    digest : str or None
+        Digest of the array's metadata in a sealed model (``streampca.storage.integrity``), of which every chunk that is
+        read must be there; None in old models.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    piece_bytes: int = PIECE
+    identity: str | None = None
+    digest: str | None = None
+
+    @classmethod
+    def of(cls, path: str, array: zarr.Array[Any], piece_bytes: int = PIECE, *, digest: str | None) -> StoredComponents:
+        """Describe an array that is open now and will be read from a path, which may be relative to the folder now."""
+        place = path if "://" in path else os.path.abspath(path)
+        return cls(place, array.shape, array.dtype, piece_bytes, identity_of(array), digest)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all components, decoded."""
+        return prod(self.shape) * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: Any) -> Array:
+        with self.reading() as array:
+            return self.values(array, key)
+
+    def values(self, array: zarr.Array[Any], key: Any) -> Array:
+        """Read what basic indexing takes of the array that `reading` gave.
+
+        Raises
+        ------
+        ModelError
+            If a chunk of it is not there.
+        """
+        absent = None
+        if self.digest is not None:
+            absent = absent_chunk(array, os.path.join(self.path, NAME), _touched(key, self.shape))
+        if absent is not None:
+            self._check_is_there()
+            raise damaged(self.path, NAME, f"values are missing, {absent} is not there")
+        return np.asarray(array[key])
+
+    def __iter__(self) -> Iterator[Array]:
+        return (self[number] for number in range(len(self)))
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
+        if copy is False:
+            raise ValueError(f"components stored in {self.path} have to be read, which makes a copy")
+        return self[...].astype(self.dtype if dtype is None else dtype, copy=False)
+
+    @property
+    def rows(self) -> StoredRows:
+        """The same as rows of features."""
+        return StoredRows(self, len(self))
+
+    @contextmanager
+    def reading(self) -> Iterator[zarr.Array[Any]]:
+        """Open the array for reading.
+
+        Raises
+        ------
+        ModelError
+            If it is damaged, is no longer there, or is another one.
+        """
+        try:
+            array: Any = zarr.open_array(os.path.join(self.path, NAME), mode="r", zarr_format=3)
+            if (array.shape, array.dtype, identity_of(array)) != (self.shape, self.dtype, self.identity):
+                raise ModelError(f"{self.path} is another model than was opened; load it again.")
+            check_metadata(self.path, NAME, self.digest)
+            codec = refused_codec(array)
+            if codec is not None:
+                raise damaged(self.path, NAME, f"it is encoded with {codec!r}, which is not decoded")
+            with _encoding():
+                yield array
+        except (ModelError, MemoryError):
+            raise
+        except Exception as error:  # see reason_of
+            self._check_is_there()
+            raise damaged(self.path, NAME, reason_of(error)) from None
+
+    def _check_is_there(self) -> None:
+        if "://" not in self.path and not os.path.exists(self.path):
+            raise ModelError(f"{self.path} is no longer there; load the model from where it is now.") from None
+
+
+def _touched(key: Any, shape: tuple[int, ...]) -> Box:
+    """The smallest box that holds what basic indexing of an array of a shape takes."""
+    keys: list[Any] = list(key) if isinstance(key, tuple) else [key]
+    for at, each in enumerate(keys):
+        if each is Ellipsis:
+            keys[at : at + 1] = [slice(None)] * (len(shape) - len(keys) + 1)
+            break
+    box = []
+    for each, length in zip(keys + [slice(None)] * (len(shape) - len(keys)), shape, strict=False):
+        taken = range(length)
+        if isinstance(each, slice):
+            taken = taken[each]
+        elif isinstance(each, (int, np.integer)):
+            taken = taken[each : each + 1 or None]
+        box.append(slice(min(taken), max(taken) + 1) if taken else slice(0, 0))
+    return tuple(box)
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """The first so many components of a model on disk as rows of features, (count, p), read range by range.
+
+    Attributes
+    ----------
+    components : StoredComponents
+        What is read.
+    count : int
+        How many components.
+    """
+
+    components: StoredComponents
+    count: int
+
+    def __getstate__(self) -> dict[str, Any]:  # the mask may be large; it is read again where it is needed
+        return {"components": self.components, "count": self.count}
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(count, p)."""
+        return self.count, self.tiling.n_features
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """As stored."""
+        return self.components.dtype
+
+    @cached_property
+    def _cut(self) -> Cut:
+        with self.components.reading() as array:
+            return Cut(array.chunks, array.shards or array.chunks)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether storage cuts them across features, by ranges: else any reading decodes whole components."""
+        box, shape = self._cut.shard[1:], self.components.shape[1:]
+        return box == box_of(prod(box), shape) and (box != shape or self.components.nbytes <= TILE)
+
+    @cached_property
+    def tiling(self) -> Tiling:
+        """How storage cuts them; where it does not across features, as is read at a time."""
+        shape = self.components.shape[1:]
+        box = self._cut.shard[1:] if self.is_cut else box_of(self.piece_features, shape)
+        return Tiling(shape, box, self._mask())
+
+    def _mask(self) -> Mask | None:
+        found = read_model(self.components.path).read("mask")
+        return None if found is None else np.asarray(found, bool)
+
+    @property
+    def tile_features(self) -> int:
+        """Features of what is read at least, at most."""
+        return prod(self.tiling.box)
+
+    @property
+    def reading_bytes(self) -> int:
+        """Bytes in memory while a range is read, beside its values."""
+        if self.is_cut:
+            return POOLS + READ_COPIES * self.count * self.tile_features * self.dtype.itemsize
+        return POOLS + DECODE_COPIES * cores() * prod(self._cut.shard) * self.dtype.itemsize
+
+    @property
+    def piece_features(self) -> int:
+        """Features to a piece, about."""
+        return max(1, self.components.piece_bytes // (max(1, self.count) * self.dtype.itemsize))
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
+        return self.read(Span(0, self.shape[1])).astype(self.dtype if dtype is None else dtype, copy=False)
+
+    def first(self, count: int) -> StoredRows:
+        """The first `count` of them."""
+        return replace(self, count=count)
+
+    def ranges(self, most_features: int | None = None) -> list[Span]:
+        """Ranges of features, each of at most so many, or about `piece_bytes`, and whole tiles."""
+        most = most_features or self.piece_features
+        if self.is_cut:
+            return self.tiling.ranges(most)
+        return [Span(start, min(start + most, self.shape[1])) for start in range(0, self.shape[1], most)]
+
+    def read(self, features: Span) -> Array:
+        """Read a range of features: (count, features). Beside them `READ_COPIES` tiles are in memory meanwhile.
+
+        Raises
+        ------
+        ModelError
+            If values are damaged, or missing.
+        """
+        out = np.empty((self.count, features.size), self.dtype)
+        with self.components.reading() as array:
+            for tile in self.tiling.within(features):
+                start, stop = max(tile.features.start, features.start), min(tile.features.stop, features.stop)
+                part = tile.flat(self.components.values(array, (slice(self.count), *tile.box)))
+                here = part[:, start - tile.features.start : stop - tile.features.start]
+                out[:, start - features.start : stop - features.start] = here
+        with np.errstate(invalid="ignore"):
+            known = np.isfinite(out.sum())
+        if not known:
+            raise damaged(self.components.path, NAME, "values are missing")
+        return out
+
+
+@dataclass(frozen=True)
+class RowsToCome(StoredRows):
+    """Components still to be made, as they will be stored: sizes to plan with, and nothing to read.
+
+    Attributes
+    ----------
+    mask : ndarray of bool or None
+        Pixels that are features.
+    """
+
+    mask: Mask | None = None
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], dtype: npt.DTypeLike, mask: Mask | None) -> RowsToCome:
+        """Declare components of a shape (k, *sample_shape)."""
+        return cls(StoredComponents("", shape, np.dtype(dtype)), shape[0], mask)
+
+    @cached_property
+    def _cut(self) -> Cut:
+        return component_cut(self.components.shape, self.dtype.itemsize)
+
+    def _mask(self) -> Mask | None:
+        return self.mask
+
+
+def identity_of(array: zarr.Array[Any]) -> str | None:
+    """What was given to components when they were written; None in old models."""
+    about = array.attrs.get(ATTRIBUTE)
+    found = about.get("id") if isinstance(about, dict) else None
+    return found if isinstance(found, str) else None
+
+
+@contextmanager
+def _encoding() -> Iterator[None]:
+    """Let Zarr work on one chunk a core: no slower than its default of ten at once, and less memory."""
+    with zarr.config.set({"async.concurrency": cores()}):
+        yield

@@ -1,0 +1,301 @@
+"""Integrity of what is read from disk: codecs that are safe to decode, and models that are whole.
+
+Codecs are named in an array's metadata, and some run code that the data bring along: numcodecs' ``pickle`` calls
+whatever a chunk names. Decoding is therefore limited to a list of codecs that only transform bytes and numbers.
+
+A model is sealed when it is complete. Every chunk of its arrays is written, whatever it holds, and carries a CRC-32C,
+which Zarr checks on reading; so a chunk that is absent, which Zarr reads as its fill value, is damage. The root's
+attribute holds a SHA-256 of every ``zarr.json`` of the model: of those of the arrays, which `StoredComponents` and
+other programs read, and of its own, in which the metadata of all arrays are consolidated. They are of the contents, by
+sorted keys and without white space. Models written before this have no seal and are read as they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+from zarr.codecs import Crc32cCodec, ZstdCodec
+
+from ..errors import ModelError
+from ..planning.boxes import Box, tiles_of
+from .outputs import REPLACED
+from .sinks import ATTRIBUTE, files_of
+
+Array = npt.NDArray[Any]
+
+FORMAT = 1
+METADATA = "zarr.json"
+DIGESTS = "digests"  # in the root's attribute: SHA-256 by file
+CHECKED = (ZstdCodec(), Crc32cCodec())  # compressors of every array of a model
+
+# Of the Zarr v3 specification, of Zarr itself, and of numcodecs under the names it has in Zarr v2 and v3. Left out are
+# those that decode to Python objects other than text and bytes: pickle, json2, msgpack2 and vlen-array.
+TEXT_CODECS = frozenset({"vlen-utf8", "vlen-bytes"})
+CODECS = TEXT_CODECS | {
+    "adler32", "astype", "base64", "bitround", "blosc", "bytes", "bz2", "categorize", "crc32", "crc32c", "delta",
+    "endian", "fixedscaleoffset", "fletcher32", "gzip", "jenkins_lookup3", "lz4", "lzma", "packbits", "pcodec",
+    "quantize", "sharding_indexed", "shuffle", "transpose", "zfpy", "zlib", "zstd",
+}  # fmt: skip
+# Prefixes of names: of numcodecs' codecs in Zarr v3, and of picture formats, where the user has registered them.
+_NUMCODECS, _PICTURES = "numcodecs.", "imagecodecs_"
+
+
+# -- codecs
+
+
+def refused_codec(array: Any) -> str | None:
+    """Return the name of the first codec of a Zarr array that is not decoded; None where all are.
+
+    An array of objects is refused under the name of its data type unless one of `TEXT_CODECS` comes first, after which
+    other codecs see bytes: they would take objects for such.
+    """
+    names = list(_codec_names(array.metadata.to_dict()))
+    for name in names:
+        if not name.startswith(_PICTURES) and name.removeprefix(_NUMCODECS) not in CODECS:
+            return name
+    first = next((name for name in names if name != "sharding_indexed"), None)
+    if array.dtype.kind in "OT" and first not in TEXT_CODECS:
+        return str(array.dtype)
+    return None
+
+
+def _codec_names(metadata: Mapping[str, Any]) -> Iterator[str]:
+    """Names of all codecs of an array, those inside shards included."""
+    if metadata["zarr_format"] == 2:
+        stored = (*(metadata.get("filters") or ()), metadata.get("compressor"))
+        yield from (str(codec["id"]) for codec in stored if codec is not None)
+    else:
+        yield from _named(metadata["codecs"])
+
+
+def _named(codecs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for codec in codecs:
+        yield str(codec["name"])
+        inside = codec.get("configuration") or {}
+        yield from _named((*inside.get("codecs", ()), *inside.get("index_codecs", ())))
+
+
+def reason_of(error: BaseException) -> str:
+    """Kind and first line of an error: metadata, codecs and stores are others' and raise what they like."""
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
+
+
+# -- models
+
+
+def seal(path: str) -> None:
+    """Write the digests of a complete model's metadata into its root, which is consolidated."""
+    document = _document(path)
+    about = document["attributes"][ATTRIBUTE]
+    files = [f"{name}/{METADATA}" for name in document["consolidated_metadata"]["metadata"]]
+    about[DIGESTS] = {file: metadata_digest(os.path.join(path, file)) for file in files}
+    about[DIGESTS][METADATA] = _root_digest(document)
+    with open(os.path.join(path, METADATA), "w", encoding="utf-8") as file:
+        json.dump(document, file, indent=2)
+
+
+def metadata_digest(path: str) -> str:
+    """Digest of a file of metadata; raises what opening and parsing it does."""
+    with open(path, encoding="utf-8") as file:
+        return _digest(json.load(file))
+
+
+def check_metadata(path: str, name: str, digest: str | None) -> None:
+    """Compare the metadata beside an array or group of a model with their digest, where there is one.
+
+    Raises
+    ------
+    ModelError
+        If they are others, or cannot be read.
+    """
+    try:
+        same = digest is None or metadata_digest(os.path.join(path, name, METADATA)) == digest
+    except (OSError, ValueError, RecursionError) as error:
+        raise damaged(path, name, reason_of(error)) from None
+    if not same:
+        raise damaged(path, name, f"its {METADATA} is not the one that its digest was made of")
+
+
+def absent_chunk(array: Any, folder: str, box: Box | None = None) -> str | None:
+    """Return the key of the first chunk or shard of a box of an array that has no file; None where all have.
+
+    `folder` is the array's; the box is the whole array by default. Takes a few microseconds a file.
+    """
+    whole = tuple(slice(0, length) for length in array.shape)
+    for file in files_of(array, folder, whole if box is None else box):
+        if not os.path.exists(file):
+            return os.path.relpath(file, folder)
+    return None
+
+
+@dataclass(frozen=True)
+class OpenModel:
+    """A model's group, opened for reading.
+
+    Attributes
+    ----------
+    path : str
+        The model's folder.
+    group : zarr.Group
+        Its metadata are those consolidated in the root, which a sealed model's digest covers.
+    about : mapping
+        The root's attribute.
+    """
+
+    path: str
+    group: zarr.Group
+    about: Mapping[str, Any]
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether checksums, a digest and every chunk are there."""
+        return DIGESTS in self.about
+
+    def array(self, name: str) -> Any:
+        """Return an array by its name in the group, with all of its chunks there; None if the model has none.
+
+        Raises
+        ------
+        ModelError
+            If it is damaged, or encoded by what is not decoded.
+        """
+        try:
+            found = self.group.get(name)
+        except Exception as error:  # see reason_of
+            raise self.damaged(name, reason_of(error)) from None
+        if not isinstance(found, zarr.Array):
+            return None
+        codec = refused_codec(found)
+        if codec is not None:
+            raise self.damaged(name, f"it is encoded with {codec!r}, which is not decoded")
+        absent = absent_chunk(found, os.path.join(self.path, name)) if self.is_sealed else None
+        if absent is not None:
+            raise self.damaged(name, f"values are missing, {absent} is not there")
+        return found
+
+    def read(self, name: str, read: Callable[[Any], Array] = lambda array: np.asarray(array[...])) -> Array | None:
+        """Read an array into memory; None if the model has none. Raises as `array`."""
+        array = self.array(name)
+        if array is None:
+            return None
+        try:
+            return read(array)
+        except MemoryError:
+            raise
+        except Exception as error:  # see reason_of
+            raise self.damaged(name, reason_of(error)) from None
+
+    def verify(self, name: str) -> int:
+        """Read an array a file at a time, and the metadata that lie beside it; return its bytes. Raises as `array`."""
+        array = self.array(name)
+        if array is None:
+            raise self.damaged(name, "there is no such array")
+        check_metadata(self.path, name, self.digest(name))
+        try:
+            return sum(np.asarray(array[box]).nbytes for box in tiles_of(array.shape, array.shards or array.chunks))
+        except MemoryError:
+            raise
+        except Exception as error:  # see reason_of
+            raise self.damaged(name, reason_of(error)) from None
+
+    def digest(self, name: str) -> str | None:
+        """Return what the digest of the metadata beside an array or group should be; None where the model has none."""
+        found = self.about[DIGESTS].get(f"{name}/{METADATA}") if self.is_sealed else None
+        return found if isinstance(found, str) else None
+
+    def damaged(self, name: str, reason: str) -> ModelError:
+        """Return the error for an array that cannot be used."""
+        return damaged(self.path, name, reason)
+
+
+def damaged(path: str, name: str, reason: str) -> ModelError:
+    """Return the error for a part of a model that cannot be used."""
+    return ModelError(f"{path} is damaged in {name}: {reason.rstrip('.')}. Fit it again.")
+
+
+def read_model(path: str) -> OpenModel:
+    """Open a model and check its metadata; reads one file.
+
+    Raises
+    ------
+    ModelError
+        If there is none, or it is incomplete, damaged, or of a newer format.
+    """
+    if os.path.exists(aside := path.rstrip("/") + REPLACED) and not os.path.exists(path):
+        raise ModelError(
+            f"{path} does not exist: a run that was to replace it was killed. Run the same command again, or rename "
+            f"{aside}, the model that was there."
+        )
+    if not os.path.exists(path):
+        raise ModelError(f"{path} does not exist; give the folder of a model, as written by 'streampca fit -o'.")
+    document = _document(path)
+    about = document["attributes"].get(ATTRIBUTE)
+    if not isinstance(about, dict):
+        raise ModelError(f"{path} is a Zarr group, but not a model; give a folder written by 'streampca fit'.")
+    if about.get("complete") is not True:
+        raise ModelError(f"{path} is not a complete model; the fit that wrote it did not finish. Run it again.")
+    if about.get("kind") != "pca":
+        raise ModelError(f"{path} holds a {about.get('kind')!r}, not a model of kind 'pca'; give a fitted model.")
+    number = about.get("format")
+    if not isinstance(number, int) or number > FORMAT:
+        raise ModelError(
+            f"{path} is a model of format {number} and this version reads up to {FORMAT}; upgrade streampca."
+        )
+    try:
+        if DIGESTS in about and _root_digest(document) != about[DIGESTS].get(METADATA):
+            raise ValueError("its contents are not those that its digest was made of")
+        opened = OpenModel(path, zarr.open_group(path, mode="r", zarr_format=3), about)
+        # Looked for in a scalar: the index of a shard has had one all along.
+        has_checksums = "crc32c" in _codec_names(opened.group["n_samples"].metadata.to_dict())
+    except Exception as error:  # see reason_of
+        raise damaged(path, METADATA, reason_of(error)) from None
+    if has_checksums and not opened.is_sealed:  # the one is never written without the other
+        raise damaged(path, METADATA, "its digests are missing")
+    return opened
+
+
+def _document(path: str) -> dict[str, Any]:
+    """The root's metadata as they stand in their file.
+
+    Raises
+    ------
+    ModelError
+        If there are none, or they are not a group's.
+    """
+    place, remedy = os.path.join(path, METADATA), "Give a folder written by 'streampca fit'."
+    if not os.path.isfile(place):
+        what = f"it has no {METADATA}" if os.path.isdir(path) else "it is a file"
+        raise ModelError(f"{path} is not a model: {what}. {remedy}")
+    try:
+        with open(place, encoding="utf-8") as file:
+            found = json.load(file)
+        if found["node_type"] == "array":
+            raise ModelError(f"{path} is not a model: it is a Zarr array. {remedy}")
+        if found["node_type"] != "group" or not isinstance(found["attributes"], dict):
+            raise ValueError(f"it is a Zarr {found['node_type']}")
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        if isinstance(error, ModelError):
+            raise
+        raise ModelError(f"{path} is not a model, or its {METADATA} is damaged: {reason_of(error)}. {remedy}") from None
+    return dict(found)
+
+
+def _root_digest(document: Mapping[str, Any]) -> str:
+    """Digest of the root's metadata, but for this very digest in them."""
+    attributes = document["attributes"]
+    others = {file: known for file, known in dict(attributes[ATTRIBUTE][DIGESTS]).items() if file != METADATA}
+    about = {**attributes[ATTRIBUTE], DIGESTS: others}
+    return _digest({**document, "attributes": {**attributes, ATTRIBUTE: about}})
+
+
+def _digest(document: Mapping[str, Any]) -> str:
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,369 @@
+"""The formats of outputs, Zarr, ``.npy`` and ``.csv``: how each takes rows, block by block, and is taken up again."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import math
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import product
+from typing import IO, Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import zarr
+from zarr.codecs import BloscCodec
+from zarr.core.sync import sync
+
+from ..errors import without_secrets
+from ..machine import cores
+from ..planning.boxes import Box, flat_range
+from ..readers.collection import Coordinate
+from .disk import sync_files
+
+Array = npt.NDArray[Any]
+
+WRITES_END = 30.0  # seconds that writes which were begun are waited for
+ATTRIBUTE = "streampca"  # root attribute of every store of ours
+SAMPLE, SAMPLE_AXIS = "sample", "sample_axis"  # the array of names, and the attribute by which an axis counts samples
+NAMES_AT_A_TIME = 100_000
+# Zarr leaves out chunks that hold nothing but the fill value; with all of them written, one that is missing is lost.
+EVERY_CHUNK: Any = {"write_empty_chunks": True}
+MOST_UNSYNCED = 1000  # files that are remembered until they are put on disk
+# Of copies: pictures of 8 bits as small as Zarr's default makes them and as fast to read, of 16 bits 12 % smaller,
+# for bytes of one kind are gathered first (benchmarks/copies.py).
+COMPRESSION = BloscCodec(cname="zstd", clevel=1, shuffle="shuffle")
+
+
+class Cut(NamedTuple):
+    """Shapes of what Zarr decodes at least, and of the files it gathers that in."""
+
+    chunk: tuple[int, ...]
+    shard: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """What will be written: one array of n rows.
+
+    Attributes
+    ----------
+    name : str
+        Of the array: ``"scores"`` or ``"images"``.
+    shape, dims, dtype
+        Of the array, samples first.
+    names : sequence of str or None
+        The samples' own names.
+    chunk_rows : int
+        Rows written at a time are whole multiples of this.
+    attributes : mapping
+        Plain data kept with the output, where the format has room.
+    coordinates : mapping of str to Coordinate
+        One-dimensional coordinates by dimension, where the format has room; those of other names are left out.
+    sample_coordinates : mapping of str to Coordinate
+        Others along the samples, n values each, by name, where the format has room; names that are taken are left out.
+    cut : Cut or None
+        How Zarr stores the array; whole rows in chunks of `chunk_rows` by default.
+    counts : bool
+        Whether the first axis counts samples, and so does when the output is read again.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dims: tuple[str, ...]
+    dtype: np.dtype[Any]
+    names: Sequence[str] | None = None
+    chunk_rows: int = 1
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    coordinates: Mapping[str, Coordinate] = field(default_factory=dict)
+    sample_coordinates: Mapping[str, Coordinate] = field(default_factory=dict)
+    cut: Cut | None = None
+    counts: bool = True
+
+    def __post_init__(self) -> None:
+        taken = {self.name, *self.dims[1:]} | ({SAMPLE} if self.names is not None else set())
+        beside = {name: kept for name, kept in self.sample_coordinates.items() if name not in taken}
+        object.__setattr__(self, "sample_coordinates", beside)
+        within = {name: kept for name, kept in self.coordinates.items() if name in self.dims}
+        object.__setattr__(self, "coordinates", within)
+
+
+@dataclass
+class Unfinished:
+    """An output that is kept when writing it breaks off, and gone on with later; changes as it grows.
+
+    Attributes
+    ----------
+    token : str
+        Eight hexadecimal digits that tell its partial output from others; none before there is one.
+    size : int or None
+        Bytes of it that are on disk for certain, where it is one file; None: nothing of it is worth keeping.
+    """
+
+    token: str = ""
+    size: int | None = None
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether some of it is on disk, to go on with."""
+        return self.size is not None
+
+
+class Sink(Protocol):
+    """Takes rows in order, or boxes of them in any."""
+
+    def write(self, start: int, rows: Array, inside: Box = ()) -> None:
+        """Write rows `start` onwards, or a box of them at `inside` of the sample's axes, itself a range of it."""
+
+    def sync(self) -> int:
+        """Put what was written on disk; return the bytes of the file, 0 where it is a folder."""
+
+
+class Format(Sink, Protocol):
+    """A sink, and how it ends."""
+
+    def close(self) -> None:
+        """Complete the output, on disk where it may be gone on with; closing again what was begun anew is right."""
+
+    def abandon(self) -> None:
+        """Let go of it as it is."""
+
+
+def _text(name: str) -> str:
+    """A file's name as text that can be written: bytes that are no UTF-8 become escapes, secrets of a URL are gone."""
+    return without_secrets(name).encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+class _FileSink:
+    """What outputs in one file have in common: how they are put on disk, and end."""
+
+    _file: IO[Any]
+
+    def sync(self) -> int:
+        self._file.flush()
+        sync_files([self._file.name], os.path.dirname(os.path.abspath(self._file.name)))
+        return os.fstat(self._file.fileno()).st_size
+
+    def close(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def abandon(self) -> None:
+        with suppress(OSError):  # what cannot be flushed is not counted on
+            self._file.close()
+
+
+class _NpySink(_FileSink):
+    def __init__(self, path: str, table: Table, unfinished: Unfinished | None = None) -> None:
+        goes_on = unfinished is not None and unfinished.is_begun
+        self._file = open(path, "r+b" if goes_on else "wb")  # noqa: SIM115 - closed by `close` or `abandon`
+        header = {"descr": np.lib.format.dtype_to_descr(table.dtype), "fortran_order": False, "shape": table.shape}
+        np.lib.format.write_array_header_1_0(self._file, header)
+        self._dtype, self._shape, self._first = table.dtype, table.shape[1:], self._file.tell()
+
+    def write(self, start: int, rows: Array, inside: Box = ()) -> None:
+        values = np.ascontiguousarray(rows, self._dtype)
+        row = math.prod(self._shape) * self._dtype.itemsize
+        if not inside:
+            self._file.seek(self._first + start * row)
+            self._file.write(values.data)
+            return
+        at, _ = flat_range(inside, self._shape)
+        for number, box in enumerate(values.reshape(len(values), -1), start):
+            self._file.seek(self._first + number * row + at * self._dtype.itemsize)
+            self._file.write(box.data)
+
+
+class _CsvSink(_FileSink):
+    def __init__(self, path: str, table: Table, unfinished: Unfinished | None = None) -> None:
+        size = None if unfinished is None else unfinished.size
+        if size is not None:
+            os.truncate(path, size)
+        self._file = open(path, "w" if size is None else "a", newline="", encoding="utf-8")  # noqa: SIM115 - as above
+        self._writer = csv.writer(self._file)
+        self._names = table.names
+        if size is None:
+            self._writer.writerow(["sample", *(f"{table.dims[1]}_{j + 1}" for j in range(table.shape[1]))])
+
+    def write(self, start: int, rows: Array, inside: Box = ()) -> None:
+        digits = ".9g" if rows.dtype == np.float32 else ".17g"
+        for number, row in enumerate(rows, start):
+            name = _text(self._names[number]) if self._names is not None else number
+            self._writer.writerow([name, *(format(value, digits) for value in row.tolist())])
+
+
+class ZarrSink:
+    """A group with one array of rows, their names and coordinates: an xarray Dataset.
+
+    Parameters
+    ----------
+    path : str
+        Folder to make, which `staged` gave.
+    table : Table
+        What will be written.
+    unfinished : Unfinished, optional
+        Whether it is there already, to go on with. None: it is not, and need not be on disk before the system says so.
+    """
+
+    def __init__(self, path: str, table: Table, unfinished: Unfinished | None = None) -> None:
+        self._path, self._table = path, table
+        self._unsynced: set[str] | None = None if unfinished is None else set()
+        if unfinished is not None and unfinished.is_begun:
+            remove_debris(path)
+            self._group = zarr.open_group(path, mode="r+", zarr_format=3, use_consolidated=False)
+            with zarr.config.set({f"array.{key}": value for key, value in EVERY_CHUNK.items()}):
+                self._array: Any = self._group[table.name]
+        else:
+            self._group = zarr.create_group(path, zarr_format=3)
+            self._array = self._create()
+            self._wrote(os.path.join(path, name, "zarr.json") for name in ("", table.name))
+
+    def _create(self) -> zarr.Array[Any]:
+        table = self._table
+        whole_rows = (min(table.chunk_rows, table.shape[0]), *table.shape[1:])
+        storage: dict[str, Any] = {"chunks": whole_rows}
+        if table.cut is not None:
+            storage = {
+                "chunks": table.cut.chunk,
+                "shards": table.cut.shard,
+                "compressors": [COMPRESSION],
+            }
+        return self._group.create_array(
+            table.name,
+            shape=table.shape,
+            dtype=table.dtype,
+            dimension_names=table.dims,
+            attributes=dict(table.attributes) | self._links(),
+            config=EVERY_CHUNK,
+            **storage,
+        )
+
+    def _links(self) -> dict[str, str]:
+        """Attributes that name the axis of samples, and coordinates called like no dimension (CF, section 5)."""
+        table = self._table
+        named = [SAMPLE] if table.names is not None else []
+        names = [name for name in (*named, *table.sample_coordinates) if name not in table.dims]
+        about = {SAMPLE_AXIS: table.dims[0]} if table.counts and table.dims[0] != SAMPLE else {}
+        return about | ({"coordinates": " ".join(names)} if names else {})
+
+    def write(self, start: int, rows: Array, inside: Box = ()) -> None:
+        """Write rows `start` onwards, or a box of them that starts and stops at `inside` of the sample's axes."""
+        # Zarr encodes ten chunks at once by default: no faster than one a core, and more memory.
+        with zarr.config.set({"async.concurrency": cores()}):
+            self._array[(slice(start, start + len(rows)), *inside)] = rows
+        if self._unsynced is not None:
+            box = (slice(start, start + len(rows)), *inside)
+            self._wrote(files_of(self._array, os.path.join(self._path, self._table.name), box))
+
+    def _wrote(self, files: Iterable[str]) -> None:
+        if self._unsynced is None:
+            return
+        for file in files:
+            self._unsynced.add(file)
+            if len(self._unsynced) >= MOST_UNSYNCED:
+                self.sync()
+
+    def sync(self) -> int:
+        """Put what was written on disk."""
+        if self._unsynced:
+            sync_files(self._unsynced, os.path.dirname(os.path.abspath(self._path)))
+            self._unsynced.clear()
+        return 0
+
+    def close(self) -> None:
+        """Write names and coordinates, and mark the group complete."""
+        table = self._table
+        for dim, coordinate in table.coordinates.items():
+            self._write_coordinate(dim, dim, coordinate)
+        for name, coordinate in table.sample_coordinates.items():
+            self._write_coordinate(name, table.dims[0], coordinate)
+        if table.names is not None:
+            made = self._strings(SAMPLE, table.dims[0], len(table.names))
+            for start in range(0, len(table.names), NAMES_AT_A_TIME):
+                part = table.names[start : start + NAMES_AT_A_TIME]
+                made[start : start + len(part)] = np.array([_text(name) for name in part], dtype=object)
+        self._group.attrs.put({ATTRIBUTE: {"kind": table.name, "complete": True}})
+        consolidate(self._path)
+        self._wrote(files_but(self._path, self._table.name))
+        self.sync()
+
+    def _write_coordinate(self, name: str, dim: str, coordinate: Coordinate) -> None:
+        values, attributes = np.asarray(coordinate.values), dict(coordinate.attributes)
+        if values.dtype.kind in "OSUT":
+            made = self._strings(name, dim, len(values))
+            values = np.array([_text(str(value)) for value in values.tolist()], dtype=object)
+        else:
+            if values.dtype.kind == "M":  # stored as xarray stores times: Zarr has no settled type for them
+                attributes |= {"units": "nanoseconds since 1970-01-01", "calendar": "proleptic_gregorian"}
+                values = values.astype("M8[ns]").astype(np.int64)
+            like: dict[str, Any] = {"shape": values.shape, "dtype": values.dtype, "dimension_names": (dim,)}
+            made = self._group.create_array(name, **like, overwrite=True)
+        made.attrs.put(attributes)
+        made[...] = values
+
+    def _strings(self, name: str, dim: str, count: int) -> zarr.Array[Any]:
+        chunks = (min(count, NAMES_AT_A_TIME),)
+        like: dict[str, Any] = {"shape": (count,), "chunks": chunks, "dimension_names": (dim,)}
+        return self._group.create_array(name, dtype="string", **like, overwrite=True)
+
+    def abandon(self) -> None:
+        """Nothing is held open."""
+
+
+SINKS: dict[str, Callable[[str, Table, Unfinished | None], Format]] = {
+    ".zarr": ZarrSink,
+    ".npy": _NpySink,
+    ".csv": _CsvSink,
+}
+
+
+def wait_for_writes() -> None:
+    """Wait until Zarr has ended all that it was writing when one of its writes failed.
+
+    Zarr writes chunks side by side and raises the first error at once: the other writes go on, and would make a folder
+    again that was removed meanwhile.
+    """
+
+    async def others() -> None:
+        own = asyncio.current_task()
+        await asyncio.gather(*(task for task in asyncio.all_tasks() if task is not own), return_exceptions=True)
+
+    with suppress(TimeoutError):  # of a read from afar, which does no harm
+        sync(others(), timeout=WRITES_END)
+
+
+def consolidate(path: str) -> None:
+    """Gather all metadata of a group into its root, so that opening it reads one file."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Consolidated metadata", category=UserWarning)
+        zarr.consolidate_metadata(path)
+
+
+def files_of(array: Any, folder: str, box: Box) -> Iterator[str]:
+    """The files in which Zarr keeps a box of an array, the first axes of it; `folder` is the array's."""
+    cuts = array.shards or array.chunks
+    whole = (slice(0, length) for length in array.shape[len(box) :])
+    touched = (range(part.start // cut, -(-part.stop // cut)) for part, cut in zip((*box, *whole), cuts, strict=True))
+    for coordinates in product(*touched):
+        yield os.path.join(folder, array.metadata.encode_chunk_key(coordinates))
+
+
+def files_but(path: str, name: str) -> Iterator[str]:
+    """Every file of a group outside one of its arrays."""
+    for folder, folders, files in os.walk(path):
+        if folder == path and name in folders:
+            folders.remove(name)
+        yield from (os.path.join(folder, file) for file in files)
+
+
+def remove_debris(path: str) -> None:
+    """Remove what Zarr was writing when the process died: files that had not taken their names yet."""
+    for folder, _, files in os.walk(path):
+        for file in files:
+            if file.endswith(".partial"):
+                os.remove(os.path.join(folder, file))

@@ -1,0 +1,118 @@
+"""`Tiling`: a sample's pixels cut into boxes, and which features, pixels inside the mask, lie in each.
+
+Every box is a range of the flattened sample, and so of the features: what is cut by boxes on disk is cut by ranges of
+features in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..planning.blocks import Span
+from ..planning.boxes import Box, flat_range, tiles_of
+
+Array = npt.NDArray[Any]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One box of pixels.
+
+    Attributes
+    ----------
+    box : tuple of slice
+        In the sample.
+    features : Span
+        Those inside it.
+    inside : ndarray of bool or None
+        Which of its pixels, flattened, are features; all where None.
+    """
+
+    box: Box
+    features: Span
+    inside: Mask | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Lengths of the box."""
+        return tuple(part.stop - part.start for part in self.box)
+
+    def flat(self, pixels: Array) -> Array:
+        """Features of pixels: (m, *shape) to (m, features)."""
+        rows = pixels.reshape(len(pixels), math.prod(self.shape))
+        return rows if self.inside is None else rows.compress(self.inside, axis=1)
+
+    def filled(self, rows: Array) -> Array:
+        """Pixels of features: (m, features) to (m, *shape), NaN outside the mask."""
+        if self.inside is not None:
+            pixels = np.full((len(rows), len(self.inside)), np.nan, rows.dtype)
+            pixels[:, self.inside] = rows
+            rows = pixels
+        return rows.reshape(len(rows), *self.shape)
+
+
+class Tiling:
+    """A sample of some shape cut into boxes.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of the sample.
+    box : tuple of int
+        Ones, a run, whole axes; those at the end of an axis are shorter.
+    mask : ndarray of bool or None
+        Pixels that are features; all where None.
+    """
+
+    def __init__(self, shape: tuple[int, ...], box: tuple[int, ...], mask: Mask | None) -> None:
+        self.shape, self.box = shape, box
+        self._mask = None if mask is None else np.ascontiguousarray(mask).reshape(-1)
+        self._boxes = list(tiles_of(shape, box))
+        pixels = (flat_range(box, shape) for box in self._boxes)
+        counts = [
+            stop - start if self._mask is None else int(np.count_nonzero(self._mask[start:stop]))
+            for start, stop in pixels
+        ]
+        self._edges = np.cumsum([0, *counts])  # features before each box
+
+    @property
+    def n_features(self) -> int:
+        """Pixels inside the mask, p."""
+        return int(self._edges[-1])
+
+    def ranges(self, most: int) -> list[Span]:
+        """Cut the features into ranges that whole boxes make up, of at most so many each or of a single box."""
+        found, start, stop = [], 0, 0
+        for edge in self._edges[1:].tolist():
+            if edge - start > most and stop > start:
+                found.append(Span(start, stop))
+                start = stop
+            stop = edge
+        return [*found, Span(start, stop)] if stop > start else found
+
+    def tiles(self) -> Iterator[Tile]:
+        """All boxes, in order, those outside the mask too."""
+        for index in range(len(self._boxes)):
+            yield self._tile(index)
+
+    def within(self, features: Span) -> Iterator[Tile]:
+        """The boxes that hold any of a range of features, in order."""
+        first = int(np.searchsorted(self._edges, features.start, "right")) - 1
+        for index in range(first, len(self._boxes)):
+            start, stop = int(self._edges[index]), int(self._edges[index + 1])
+            if start >= features.stop:
+                break
+            if stop > start:
+                yield self._tile(index)
+
+    def _tile(self, index: int) -> Tile:
+        box, features = self._boxes[index], Span(int(self._edges[index]), int(self._edges[index + 1]))
+        inside = None if self._mask is None else self._mask[slice(*flat_range(box, self.shape))]
+        return Tile(box, features, inside)
