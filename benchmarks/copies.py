@@ -65,7 +65,7 @@ def floor(source: Path, output: Path) -> float:
 def copied(source: Path, output: Path, memory: str) -> tuple[float, int | None, int, int]:
     """Seconds, peak, files and bytes of a copy."""
     import streampca
-    from streampca.storage.copy import copy_collection
+    from streampca.preprocessing.copy import copy_collection
 
     collection = streampca.open_collection(source)
     _, seconds, peak = measured(partial(copy_collection, collection, output, memory=memory))

@@ -17,9 +17,10 @@ from fresh import folder, machine, median_seconds, print_table
 from scipy.linalg import blas
 
 import streampca
-from streampca.eigensolvers import dense_flops, solve_dense
+from streampca.eigensolvers import solve_dense
 from streampca.machine import cores
 from streampca.planning.rates import RATES
+from streampca.planning.sizes import dense_flops
 
 
 def computing(n: int, rounds: int) -> dict[str, float]:

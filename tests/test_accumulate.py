@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streampca.accumulators import NotFiniteError, Scatter
+from streampca.planning.sizes import scatter_bytes
 from streampca.testing import AccumulatorLaws, assert_same_state
 
 ACCUMULATORS = {
@@ -275,7 +276,7 @@ def test_bill_is_what_is_held():
         for values in vars(owner).values()
         if isinstance(values, np.ndarray)
     )
-    billed = sum(Scatter.bill(300, "single", 400).values())
+    billed = sum(scatter_bytes(300, "single", 400).values())
     assert held <= billed <= 1.5 * held
 
 

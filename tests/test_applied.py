@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampca.accumulators import PROBES, Applied, NotFiniteError
+from streampca.accumulators import Applied, NotFiniteError
 from streampca.accumulators.block_product import Fused
 from streampca.accumulators.probes import probe_directions
+from streampca.planning.sizes import PROBES_OF_PASS
 from streampca.testing import AccumulatorLaws, assert_same_state
 
 P, WIDTH = 7, 3
@@ -148,7 +149,7 @@ def test_products_are_right(dtype, offset, precision, known, weighted):
         assert found is None
     else:
         products, rounding = found
-        directions = probe_directions(40, 5, PROBES)
+        directions = probe_directions(40, 5, PROBES_OF_PASS)
         assert np.linalg.norm(products - s @ directions) <= 10 * allowed * norm * np.linalg.norm(directions)
         assert np.linalg.norm(rounding) <= 10 * allowed * norm * np.linalg.norm(directions)
         np.testing.assert_allclose(applied.mean, mean, rtol=1e-9, atol=1e-6)

@@ -23,9 +23,9 @@ from streampca.events import BlockDone, PassStarted
 from streampca.fitting.checkpoints import Checkpointing
 from streampca.fitting.fit import Place, fit_collection
 from streampca.fitting.plan import asked, prepared
+from streampca.preprocessing.copy import copy_collection
 from streampca.readers import npy
 from streampca.readers.collection import MOST_STATES, first_change
-from streampca.storage.copy import copy_collection
 
 N, SIDE = 1000, 12
 

@@ -12,7 +12,7 @@ import streampca
 from streampca.errors import BudgetError, DataError, ModelError, RequestError
 from streampca.models.compression import peak_of
 from streampca.models.pca import load_model
-from streampca.storage import components as components_module
+from streampca.planning import component_chunks
 from streampca.units import MIB
 
 N, K = 200, 12
@@ -106,7 +106,7 @@ def test_noise_is_lost_before_the_image_is(images, model):
 
 def test_components_on_disk_give_the_same_within_the_budget(images, model, tmp_path, monkeypatch):
     for name, size in {"TILE": 512, "CHUNK": 64, "TOGETHER": 2, "LEAST_RUN": 16, "POOLS": 0}.items():
-        monkeypatch.setattr(components_module, name, size)
+        monkeypatch.setattr(component_chunks, name, size)
     model.save(tmp_path / "m.zarr")
     stored = load_model(tmp_path / "m.zarr", memory="1B")
     clean, noisy = images
@@ -134,7 +134,7 @@ def test_what_is_kept_and_what_is_left_are_the_sample(images, tmp_path, monkeypa
     np.testing.assert_allclose(kept + left, expected, atol=1e-4)
     np.testing.assert_allclose(model.residual(da.from_array(x, chunks=(30, -1, -1))), left, atol=1e-4)
     for size, value in {"TILE": 512, "CHUNK": 64, "TOGETHER": 2, "LEAST_RUN": 16, "POOLS": 0}.items():
-        monkeypatch.setattr(components_module, size, value)
+        monkeypatch.setattr(component_chunks, size, value)
     model.save(tmp_path / "m.zarr")
     model.write_reconstruction(x, tmp_path / "whole.npy", residual=True, memory="128MiB")
     monkeypatch.setattr("streampca.models.transform.write.plan_application", refuse)

@@ -12,9 +12,9 @@ import streampca
 from streampca.cli.commands import cli
 from streampca.errors import ModelError, RequestError, SourceError
 from streampca.readers import open_collection
-from streampca.readers.collection import Coordinate
 from streampca.readers.coordinates import order_of
 from streampca.readers.views.reordered import Reordered
+from streampca.storage.coordinate import Coordinate
 
 LAT, LON = np.linspace(-60, 60, 9), np.arange(0.0, 360, 30)
 EAST, NORTH = {"units": "degrees_east"}, {"units": "degrees_north"}

@@ -24,13 +24,14 @@ from streampca.errors import BudgetError, ModelError, OutputError, RequestError,
 from streampca.events import BlockDone
 from streampca.models import export
 from streampca.models.export import export_components
+from streampca.planning import copy as planning
 from streampca.planning.request import Problem
 from streampca.preprocessing import Preparation, Prepared
+from streampca.preprocessing import copy as copying
+from streampca.preprocessing.copy import copy_collection, flat_range, plan_copy, tiles_of
 from streampca.readers import open_collection
-from streampca.readers.collection import Chunks, Coordinate
 from streampca.readers.stored.array import ArrayCollection
-from streampca.storage import copy as copying
-from streampca.storage.copy import copy_collection, flat_range, plan_copy, tiles_of
+from streampca.storage.coordinate import Coordinate
 from streampca.testing import CollectionContract
 from streampca.units import MIB, parse_bytes
 
@@ -43,14 +44,14 @@ def pictures(shape=(61, 12, 10), dtype="u2", seed=0):
 def small_tiles(monkeypatch):
     """Sizes that cut small data as the real ones cut large data."""
     for name, size in {"MOST_SHARD": 4096, "CHUNK": 512, "LEAST_CHUNK": 64, "LATER_BLOCK": 2048}.items():
-        monkeypatch.setattr(copying, name, size)
+        monkeypatch.setattr(planning, name, size)
 
 
-def problem(n, shape, itemsize=4, decode=0, prepared=0):
+def problem(n, shape, itemsize=4, chunks=(1, 0), decode=0, prepared=0):
     p = math.prod(shape)
     return Problem(
         n_samples=n, n_features=p, sample_shape=shape, row_bytes=p * itemsize, prepared_bytes=prepared,
-        itemsize=itemsize, kind="f", chunk_samples=1, decode_bytes=decode,
+        itemsize=itemsize, kind="f", chunk_samples=chunks[0], chunk_features=chunks[1], decode_bytes=decode,
     )  # fmt: skip
 
 
@@ -69,7 +70,7 @@ def problem(n, shape, itemsize=4, decode=0, prepared=0):
     (500, (40, 1024, 1024), 2, (1, 40 * 2**20), 4096, (3, 40, 1024, 1024), (1, 2, 1024, 1024), 1),
 ])  # fmt: skip
 def test_decisions_on_named_layouts(n, shape, itemsize, chunks, memory, tile, chunk, decodings):
-    found = plan_copy(problem(n, shape, itemsize), Chunks(*chunks), memory * MIB)
+    found = plan_copy(problem(n, shape, itemsize, chunks), memory * MIB)
     assert (found.tile, found.chunk, found.decodings) == (tile, chunk, decodings)
 
 
@@ -81,8 +82,8 @@ shapes = st.lists(st.integers(1, 300), min_size=1, max_size=3).map(tuple)
 def test_any_plan_keeps_its_promises(data, n, shape, itemsize, memory):
     """Within the budget, tiles of whole chunks, tiles that are ranges of flattened features."""
     p = math.prod(shape)
-    chunks = Chunks(data.draw(st.integers(1, n)), data.draw(st.integers(1, p)))
-    found = plan_copy(problem(n, shape, itemsize), chunks, memory * MIB)
+    chunks = data.draw(st.integers(1, n)), data.draw(st.integers(1, p))
+    found = plan_copy(problem(n, shape, itemsize, chunks), memory * MIB)
     assert found.bill.total <= memory * MIB
     assert all(tile % chunk == 0 for tile, chunk in zip(found.tile, found.chunk, strict=True))
     assert all(0 < tile < 2 * length for tile, length in zip(found.tile, (n, *shape), strict=True))
@@ -95,13 +96,13 @@ def test_any_plan_keeps_its_promises(data, n, shape, itemsize, memory):
 
 @pytest.mark.parametrize("decode", [0, 300 * MIB])
 def test_refused_with_a_budget_that_does(decode):
-    large = problem(500, (4096, 4096), decode=decode)
+    large = problem(500, (4096, 4096), chunks=(1, 4096**2), decode=decode)
     with pytest.raises(BudgetError, match="decoding takes") as caught:
-        plan_copy(large, Chunks(1, 4096**2), 4 * MIB)
+        plan_copy(large, 4 * MIB)
     least = int(str(caught.value).split("at least ")[1].removesuffix("MiB."))
-    assert plan_copy(large, Chunks(1, 4096**2), least * MIB).bill.total <= least * MIB
+    assert plan_copy(large, least * MIB).bill.total <= least * MIB
     with pytest.raises(BudgetError):
-        plan_copy(large, Chunks(1, 4096**2), (least - 1) * MIB)
+        plan_copy(large, (least - 1) * MIB)
 
 
 @given(st.integers(1, 9), shapes, st.data())
@@ -349,12 +350,12 @@ def test_what_does_not_arrive_is_noticed(tmp_path, small_tiles, monkeypatch):
 WORKER = """
 import json, sys
 import streampca
-from streampca.storage import copy as copying
+from streampca.preprocessing import copy as copying
 from streampca.machine import PeakMeter
 
 source, output, memory = sys.argv[1:]
 collection = streampca.open_collection(source)
-plan = copying.plan_copy(copying.problem_of(collection), collection.chunks, copying.parse_bytes(memory))
+plan = copying.plan_copy(copying.problem_of(collection), copying.parse_bytes(memory))
 meter = PeakMeter()
 copying.copy_collection(collection, output, memory=memory)
 print(json.dumps({"peak": meter.peak(), "bill": plan.bill.total, "decodings": plan.decodings}))

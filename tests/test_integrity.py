@@ -22,7 +22,7 @@ from streampca.errors import ModelError, SourceError, StreampcaError
 from streampca.execution.checkpoint import LAST, Slots
 from streampca.models.pca import load_model
 from streampca.models.store import PER_COMPONENT
-from streampca.storage import components as components_module
+from streampca.planning import component_chunks
 from streampca.storage import integrity
 from streampca.storage.components import StoredComponents
 from streampca.storage.integrity import absent_chunk, seal
@@ -37,10 +37,10 @@ DISC = np.hypot(*np.meshgrid(np.arange(10) - 4.5, np.arange(12) - 5.5)) < 5
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Shards of a few pixels and chunks of two components, so that small models have many."""
-    monkeypatch.setattr(components_module, "TILE", 1024)
-    monkeypatch.setattr(components_module, "CHUNK", 64)
-    monkeypatch.setattr(components_module, "TOGETHER", 2)
-    monkeypatch.setattr(components_module, "LEAST_RUN", 16)
+    monkeypatch.setattr(component_chunks, "TILE", 1024)
+    monkeypatch.setattr(component_chunks, "CHUNK", 64)
+    monkeypatch.setattr(component_chunks, "TOGETHER", 2)
+    monkeypatch.setattr(component_chunks, "LEAST_RUN", 16)
 
 
 def images(n=60, seed=0):

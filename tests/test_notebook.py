@@ -18,8 +18,8 @@ import streampca
 from streampca.cli.terminal.tables import print_fit
 from streampca.models.pca import load_model
 from streampca.models.thumbnails import png_of, thumbnails_of
-from streampca.readers.collection import Coordinate
 from streampca.readers.stored.array import ArrayCollection
+from streampca.storage.coordinate import Coordinate
 
 TAGS = {"div", "style", "strong", "table", "thead", "tbody", "tr", "th", "td", "figure", "img", "figcaption"}
 NASTY = "<script>alert('x')</script>&\"'.npy"

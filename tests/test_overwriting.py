@@ -28,8 +28,8 @@ from streampca.cli.demo_data import make_digits
 from streampca.errors import OutputError, RequestError
 from streampca.execution.checkpoint import Slots
 from streampca.models.export import export_components
+from streampca.preprocessing.copy import copy_collection
 from streampca.readers import paths_of
-from streampca.storage.copy import copy_collection
 from streampca.storage.outputs import PARTIAL, REPLACED
 
 RUN = """

@@ -16,8 +16,8 @@ from streampca.errors import RequestError
 from streampca.fitting.merge import merge
 from streampca.models.export import export_components
 from streampca.plot.report import write_report
+from streampca.preprocessing.copy import copy_collection
 from streampca.readers import check_apart, paths_of
-from streampca.storage.copy import copy_collection
 
 REPLACED, PART = "is what the run reads", "would become part of the collection"
 

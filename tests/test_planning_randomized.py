@@ -12,8 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampca.accumulators import Applied
-from streampca.eigensolvers import basis_bytes, step_bytes
 from streampca.errors import BudgetError, RequestError
 from streampca.fitting.checkpoints import CUTTING
 from streampca.fitting.methods.start_block import sample_runs
@@ -25,6 +23,7 @@ from streampca.planning.decoding import read_boxes, read_runs
 from streampca.planning.randomized_features import AT_ONCE, FEWER_PASSES, randomized_plan
 from streampca.planning.randomized_features_memory import SAMPLE_RUNS
 from streampca.planning.request import Problem, Request
+from streampca.planning.sizes import basis_bytes, scatter_block_bytes, step_bytes
 from streampca.units import GIB, MIB, parse_bytes
 
 
@@ -275,7 +274,7 @@ def test_the_bill_is_made_of_the_prices_of_what_runs():
     assert set(phases) == {"start", "pass", "step", "components"}
     for name in ("pass", "step", "components"):
         assert phases[name][f"basis, 16384 x {columns} float64"] == basis_bytes(p, columns)
-    assert Applied.bill(p, width, plan.product_rows).items() <= phases["pass"].items()
+    assert scatter_block_bytes(p, width, plan.product_rows).items() <= phases["pass"].items()
     assert phases["pass"][f"2 blocks of {rows} samples as read"] == 2 * rows * p
     assert phases["pass"]["product of another worker, as sent and merged"] == 16 * p * width
     assert phases["pass"]["sample weights, and rows of a block that have any"] == 8 * 30_000 + rows * p

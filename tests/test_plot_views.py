@@ -13,8 +13,8 @@ from streampca import plot
 from streampca.models.pca import load_model
 from streampca.models.views import MOST, SLICES, view, view_of
 from streampca.preprocessing import Preparation
-from streampca.readers.collection import Coordinate
 from streampca.storage.components import StoredComponents
+from streampca.storage.coordinate import Coordinate
 
 LAT, LON = Coordinate(np.linspace(-60, 60, 7)), Coordinate(np.linspace(0, 350, 9), {"units": "degrees_east"})
 
@@ -146,7 +146,7 @@ def test_no_more_is_read_than_is_drawn():
 
 
 def test_huge_components_on_disk_are_drawn_in_little_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("streampca.storage.components.TILE", 1 << 20)  # several copies of one are held
+    monkeypatch.setattr("streampca.planning.component_chunks.TILE", 1 << 20)  # several copies of one are held
     side, k = 1200, 8
     rng = np.random.default_rng(0)
     vectors = np.tile(rng.standard_normal((k, 1, side), np.float32) / side, (1, side, 1))

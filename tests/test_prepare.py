@@ -30,7 +30,8 @@ from streampca.preprocessing import (
 from streampca.preprocessing.mask_files import read_mask, read_scale
 from streampca.preprocessing.problem import problem_of
 from streampca.readers import open_collection
-from streampca.readers.collection import Collection, Coordinate
+from streampca.readers.collection import Collection
+from streampca.storage.coordinate import Coordinate
 from streampca.testing import CollectionContract
 
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)

@@ -28,9 +28,9 @@ from streampca.models.transform import by_features as pieces
 from streampca.models.transform import resume as resuming
 from streampca.models.transform import write as writing
 from streampca.models.transform.resume import Recorder
-from streampca.planning import Application
+from streampca.planning import Application, component_chunks
 from streampca.planning.transform_pieces import Piecewise
-from streampca.storage import components, outputs, sinks
+from streampca.storage import outputs, sinks
 from streampca.storage.locks import LOCK
 
 pytestmark = pytest.mark.usefixtures("unsynced")
@@ -59,7 +59,7 @@ def made(tmp_path_factory):
     model = streampca.fit(x, n_components=5, memory="64MiB", preparation=streampca.Preparation(normalize="mean"))
     with pytest.MonkeyPatch.context() as patch:  # many small tiles
         for name, size in {"TILE": 512, "CHUNK": 64, "TOGETHER": 2, "LEAST_RUN": 16}.items():
-            patch.setattr(components, name, size)
+            patch.setattr(component_chunks, name, size)
         model.save(folder / "m.zarr")
     model.write_scores(x, folder / "known.npy")
     return folder

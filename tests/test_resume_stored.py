@@ -17,7 +17,7 @@ from resumed import Died, bits, number
 
 import streampca
 import streampca.models.store
-import streampca.storage.components as components_module
+import streampca.planning.component_chunks as component_chunks
 from streampca.errors import ModelError, OutputError, Stopped
 from streampca.events import BlockDone, PassFinished, PassStarted, Resumed, Warned
 from streampca.execution.checkpoint import Slots
@@ -54,8 +54,8 @@ def planned(kind: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choose, "SCHEDULES", (kind,))
         patch.setattr(dual, "_places", lambda request: (True,))
-        patch.setattr(components_module, "TILE", TILE)
-        patch.setattr(components_module, "LEAST_RUN", 512)
+        patch.setattr(component_chunks, "TILE", TILE)
+        patch.setattr(component_chunks, "LEAST_RUN", 512)
         patch.setattr(dual_bill, "WRITTEN", 7 * TILE)
         yield
 

@@ -7,18 +7,10 @@ import pytest
 from scipy.linalg import subspace_angles
 
 import streampca
-from streampca.eigensolvers import (
-    certify,
-    count_components,
-    dense_bytes,
-    lanczos_bytes,
-    resume_lanczos,
-    solve_dense,
-    start_lanczos,
-)
+from streampca.eigensolvers import certify, count_components, resume_lanczos, solve_dense, start_lanczos
 from streampca.eigensolvers.error_bounds import angle_bounds
-from streampca.eigensolvers.lanczos import block_width
 from streampca.eigensolvers.solution import fix_signs
+from streampca.planning.sizes import block_width, dense_bytes, lanczos_bytes
 
 SPECTRA = {
     "decaying": 1e4 * 0.8 ** np.arange(120),

@@ -28,13 +28,13 @@ from streampca.models.pca import PCAModel, load_model
 from streampca.models.store import ModelWriter, pca_arrays, pca_attributes
 from streampca.models.transform import by_features as pieces
 from streampca.models.transform import write as writing
+from streampca.planning import component_chunks
 from streampca.planning import transform_pieces as planning_pieces
 from streampca.planning.blocks import Span
 from streampca.planning.boxes import box_of, flat_range, tiles_of, union_of
 from streampca.planning.request import Problem
 from streampca.planning.transform_pieces import Parts, Piecewise, plan_pieces
 from streampca.preprocessing import Prepared
-from streampca.storage import components as components_module
 from streampca.storage.components import ComponentSink, RowsToCome, StoredComponents, component_cut
 from streampca.storage.tiling import Tiling
 from streampca.units import MIB
@@ -46,10 +46,10 @@ SHAPES = st.lists(st.integers(1, 7), min_size=1, max_size=4).map(tuple)
 @pytest.fixture
 def small_tiles(monkeypatch):
     """Tiles of a few pixels, so that small models have many."""
-    monkeypatch.setattr(components_module, "TILE", 1024)
-    monkeypatch.setattr(components_module, "CHUNK", 64)
-    monkeypatch.setattr(components_module, "TOGETHER", 2)
-    monkeypatch.setattr(components_module, "LEAST_RUN", 16)
+    monkeypatch.setattr(component_chunks, "TILE", 1024)
+    monkeypatch.setattr(component_chunks, "CHUNK", 64)
+    monkeypatch.setattr(component_chunks, "TOGETHER", 2)
+    monkeypatch.setattr(component_chunks, "LEAST_RUN", 16)
 
 
 # -- boxes and tilings
@@ -354,7 +354,7 @@ def test_inspect_reads_no_components(small_tiles, tmp_path):
 
 def test_a_model_of_format_1_is_read_in_pieces(small_tiles, monkeypatch):
     """Its components are stored whole."""
-    monkeypatch.setattr(components_module, "TILE", 64)
+    monkeypatch.setattr(component_chunks, "TILE", 64)
     held, stored = load_model(FORMAT_1), load_model(FORMAT_1, memory="1B")
     assert isinstance(stored.components, StoredComponents)
     rows = replace(stored.components, piece_bytes=80).rows

@@ -12,11 +12,10 @@ from .gram_probes import Measured, sample_directions
 from .probes import Directions
 from .protocol import Accumulator, NotFiniteError, not_finite
 from .scatter import Scatter
-from .scatter_block import PROBES, Applied
+from .scatter_block import Applied
 
 __all__ = [
     "ACCUMULATORS",
-    "PROBES",
     "Accumulator",
     "Applied",
     "Centred",

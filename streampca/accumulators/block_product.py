@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..planning.sizes import CHECK_COLUMNS
 from .checksums import made_right
 
 Array = npt.NDArray[Any]
 
 EPS = {"single": 2.0**-23, "double": 2.0**-52}
-CHECKS = 2  # columns multiplied beside Q: signs of its rows, and Q times signs of its columns
 SLACK = 64.0  # rounding that is let pass, in units of what random rounding would be; clean runs reached 10
 _STREAM = 0x5851F42D  # of the random signs
 
@@ -50,7 +50,7 @@ class Fused:
         rng = np.random.default_rng([_STREAM, seed])
         self.signs = [rng.choice(np.array([-1, 1], self.dtype), length) for length in (p, self.width)]
         self._eps = EPS[precision]
-        self._vectors = np.empty((p, self.width + CHECKS), self.dtype)
+        self._vectors = np.empty((p, self.width + CHECK_COLUMNS), self.dtype)
         self._vectors[:, : self.width] = vectors
         self._vectors[:, -2] = self.signs[0]
         self._vectors[:, -1] = self.vectors.astype(np.float64, copy=False) @ self.signs[1]

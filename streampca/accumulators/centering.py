@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..planning.sizes import SQUARES
+
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
@@ -14,7 +16,6 @@ SUM_ROWS = 32  # rows summed in float32 before the sum is added in float64; cost
 GRID = 64  # deviations: the grid of a mean of so many is 4e-6 of a deviation, and what squares lose to it below 1e-11
 GRID_ROWS = 8  # that tell the deviation
 CENTRE_ROWS = 64  # that tell the mean, spread over all: an eighth of a deviation from it, at a fifteenth of the cost
-SQUARES = 32  # squares added in float32 before the sum is added in float64; 4 % of the product at 784 features
 
 
 def split(centre: Float64, dtype: np.dtype[Any]) -> tuple[Array, Array]:

@@ -17,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
 
-from ..execution.threads import in_lanes, lane_count
+from ..execution.threads import in_lanes
 from ..planning.blocks import Span
+from ..planning.sizes import CHECK_FEATURES, PROBES
 from .checksums import check_lengths
 from .moments import EXACT_SUMS_BELOW
-from .probes import CHECK_EVERY, CHECK_FEATURES, COUNT
+from .probes import CHECK_EVERY
 from .protocol import NotFiniteError, not_finite
 from .tile_product import Bench, Multiplied, Tile
 
@@ -31,7 +32,6 @@ Float64 = npt.NDArray[np.float64]
 EXACT_BELOW = 2.0**24  # float32 holds every whole number up to here
 FIRST_FEATURES = 256  # of uint8 differences: exact whatever they are, as 256 * 255^2 < 2^24
 LEAST_EXACT_FEATURES = 64  # narrower tiles cost more (adding n x n) than exactness is worth
-LANE_SAMPLES = 2048  # beyond, what is done beside the products takes a few per cent, and a lane much memory
 NO_VARIANCE = 64 * float(np.finfo(np.float64).eps)  # of the squares about the centre: what centring leaves is rounding
 
 
@@ -112,8 +112,8 @@ class Gram:
         self.lanes, self.n_features, self.exact = lanes, 0, True
         self._dtype = np.dtype(np.float64 if precision == "double" else np.float32)
         self._gram: Float64 = np.zeros((n_samples, n_samples), order="F")  # upper triangle
-        self._along: Float64 = np.zeros((n_samples, COUNT))
-        self._rounding: Float64 = np.zeros((n_samples, COUNT))
+        self._along: Float64 = np.zeros((n_samples, PROBES))
+        self._rounding: Float64 = np.zeros((n_samples, PROBES))
         self._checked = 0
         self._squares: Float64 = np.zeros(n_samples)  # of lengths, added up beside the diagonal of G
         self._steepest = 0.0  # largest square of a centred value, averaged over a tile, of any sample so far
@@ -157,11 +157,6 @@ class Gram:
     def sums_exactly(self) -> bool:
         """Whether products were exact, and their sums too: none is larger than the largest square of a length."""
         return self.exact and bool(self._squares.max(initial=0.0) < EXACT_SUMS_BELOW)
-
-    @staticmethod
-    def lanes_for(n_samples: int, precision: str, cores: int) -> int:
-        """Tiles worth multiplying at a time: several where a tile is so small that BLAS's threads would wait a lot."""
-        return lane_count(cores) if precision == "single" and n_samples <= LANE_SAMPLES else 1
 
     def _absorb(self, rows: Span, values: Array, others: Span, beside: Array, centre: Array | None, at: int) -> None:
         """Multiply tile by tile, a few at a time, and add up in order."""

@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..execution.threads import in_lanes
-from .block_product import CHECKS, Fused
-from .centering import SQUARES, subtract_mean, sum_of_squares, weighted_sum
+from ..planning.sizes import CHECK_FEATURES
+from .block_product import Fused
+from .centering import subtract_mean, sum_of_squares, weighted_sum
 from .gram_probes import Measured, sample_directions, without
-from .probes import CHECK_EVERY, CHECK_FEATURES, COUNT, Directions
+from .probes import CHECK_EVERY, Directions
 from .protocol import NotFiniteError, not_finite
-from .scatter_block import PROBES
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -306,24 +306,3 @@ class Crossed:
         if new._measured is not None:
             new._measured = Measured.from_state(state)
         return new
-
-    @staticmethod
-    def doubled(product_features: int, lanes: int) -> tuple[int, int]:
-        """Features multiplied at a time, and lanes, that take no more memory in double precision than these do."""
-        return (product_features, lanes // 2) if lanes > 1 else (max(1, product_features // 2), 1)
-
-    @staticmethod
-    def bill(n_samples: int, width: int, product_features: int, *, itemsize: int = 4, lanes: int = 1) -> dict[str, int]:
-        """Bytes by name while features are absorbed."""
-        n, columns = n_samples, width + CHECKS
-        return {
-            f"product with {width} vectors, {n} x {width} float64": 8 * n * width,
-            "the vectors as multiplied": itemsize * n * columns,
-            "tile of it, centred": lanes * itemsize * product_features * n,
-            "product of a tile": lanes * itemsize * (n * width + product_features * (columns + COUNT)),
-            "sums and probes": (4 + 3 * PROBES + 2 * COUNT) * 8 * n
-            + lanes * (3 * (PROBES + COUNT) + product_features // (2 * SQUARES)) * 8 * n,
-            f"{CHECK_FEATURES} features multiplied again, as a check": 2 * 8 * CHECK_FEATURES * n
-            if itemsize < 8
-            else 0,
-        }

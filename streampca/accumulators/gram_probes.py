@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .probes import COUNT, probe_directions
-from .scatter_block import PROBES
+from ..planning.sizes import PROBES, PROBES_OF_PASS
+from .probes import probe_directions
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -29,7 +29,7 @@ def sample_directions(roots: Float64, seed: int) -> Float64:
 
     Rounded to float32: both precisions multiply the same numbers.
     """
-    return without(probe_directions(len(roots), seed, PROBES), roots).astype(np.float32).astype(np.float64)
+    return without(probe_directions(len(roots), seed, PROBES_OF_PASS), roots).astype(np.float32).astype(np.float64)
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Measured:
     def nothing(cls, n: int) -> Measured:
         """Of no features of n samples."""
         products, along, products_rounding, along_rounding = (
-            np.zeros((n, columns)) for columns in (PROBES, COUNT, PROBES, COUNT)
+            np.zeros((n, columns)) for columns in (PROBES_OF_PASS, PROBES, PROBES_OF_PASS, PROBES)
         )
         return cls(products, along, products_rounding, along_rounding)
 

@@ -12,14 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..planning.sizes import CHECK_ROWS, PROBES
 from .blas import times
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-COUNT = 8  # columns of W: bounds about 12 times what went wrong, rounding of Y too, at a failure probability of 1e-6
-CHECK_ROWS = 128  # rows of a piece whose products are repeated in float64 ...
-CHECK_FEATURES = 128  # ... or features, where these are what tiles are cut along ...
 CHECK_EVERY = 16  # ... in one piece of so many: about 1 % of the flops
 DRAWN = 2**12  # rows of W drawn at a time, each time by a generator of their own: any part can be drawn alone
 _STREAM = 0x9E3779B9  # keeps these directions apart from any start block drawn with the same seed
@@ -36,7 +34,7 @@ class Directions:
         How many.
     """
 
-    def __init__(self, seed: int, columns: int = COUNT) -> None:
+    def __init__(self, seed: int, columns: int = PROBES) -> None:
         self.seed, self.columns = seed, columns
         self._drawn: tuple[int, Array] | None = None
 
@@ -56,7 +54,7 @@ class Directions:
         return self._drawn[1]
 
 
-def probe_directions(n_features: int, seed: int, columns: int = COUNT) -> Float64:
+def probe_directions(n_features: int, seed: int, columns: int = PROBES) -> Float64:
     """Return W, (n_features, columns) Gaussian, rounded to float32: both precisions multiply the same numbers."""
     return Directions(seed, columns).rows(0, n_features).astype(np.float64)
 
@@ -77,7 +75,7 @@ class Probes:
     """
 
     def __init__(
-        self, n_features: int, seed: int, precision: str, *, in_lane: bool = False, columns: int = COUNT
+        self, n_features: int, seed: int, precision: str, *, in_lane: bool = False, columns: int = PROBES
     ) -> None:
         self.directions = np.asfortranarray(probe_directions(n_features, seed, columns))
         self._working = self.directions if precision == "double" else self.directions.astype(np.float32)

@@ -14,11 +14,12 @@ from typing import Any, Literal, Self, cast
 import numpy as np
 import numpy.typing as npt
 
+from ..planning.sizes import CENTRE_ROWS
 from .blas import among, times, update_among
 from .centering import is_wide, split, subtract, sum_of_squares, weighted_sum
 from .checksums import allowed, excess, made_right, symmetric_times
 from .moments import EXACT_SUMS_BELOW, Sums
-from .probes import COUNT, Probes
+from .probes import Probes
 from .protocol import NotFiniteError, not_finite
 
 Array = npt.NDArray[Any]
@@ -28,7 +29,6 @@ EXACT_BELOW = 2.0**24  # float32 holds every whole number up to here
 FIRST_ROWS = 256  # 256 rows of uint8 differences stay exact whatever they are: 256 * 255^2 < 2^24
 LEAST_EXACT_ROWS = 64  # shorter pieces cost more (adding p x p) than exactness is worth
 TILE_ROWS = 64  # rows converted and then centred while they are in the cache: a third faster than all at once
-CENTRE_ROWS = 64  # rows of a block that tell whether it lies far from the centre
 FAR = 4.0  # squared distance from the centre, in variances of the block, beyond which the centre is moved
 
 
@@ -350,15 +350,3 @@ class Scatter(Sums):
         new._scatter = np.array(state["scatter"], dtype=np.float64, order="F", copy=copy or None)
         new._probes.restore(state)
         return new
-
-    @staticmethod
-    def bill(n_features: int, precision: str, product_rows: int) -> dict[str, int]:
-        """Bytes by name while samples are absorbed."""
-        p, item = n_features, 8 if precision == "double" else 4
-        shape = f"{p} x {p}"
-        items = {f"scatter matrix, {shape} float64": 8 * p * p}
-        if precision == "single":
-            items[f"product of a piece, {shape} float32"] = 4 * p * p
-        items[f"centred piece, {product_rows} samples"] = product_rows * p * item
-        items["probes and means"] = (4 * 8 + item) * COUNT * p + CENTRE_ROWS * p * 8 * 3
-        return items

@@ -13,15 +13,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
 
-from .block_product import CHECKS, Fused
-from .centering import SQUARES, split, subtract, sum_of_squares, weighted_sum
+from ..planning.sizes import PROBES_OF_PASS
+from .block_product import Fused
+from .centering import split, subtract, sum_of_squares, weighted_sum
 from .probes import Probes
 from .protocol import NotFiniteError, not_finite
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-PROBES = 16  # in one pass of several: bounds are 6 to 7 times the truth, 12 with 8 (benchmarks/bounds.py)
 TILE_ROWS = 64  # rows centred while they are in the cache
 
 
@@ -79,7 +79,7 @@ class Applied:
         self._product: Float64 = np.zeros((width, p))
         self._total: Float64 = np.zeros(p)
         self._squares = 0.0
-        self._probes = Probes(p, seed, precision, in_lane=True, columns=PROBES) if offset is None else None
+        self._probes = Probes(p, seed, precision, in_lane=True, columns=PROBES_OF_PASS) if offset is None else None
         self._piece: Array | None = None
         self._work: Array | None = None
 
@@ -238,14 +238,3 @@ class Applied:
         if new._probes is not None:
             new._probes.restore(state)
         return new
-
-    @staticmethod
-    def bill(n_features: int, width: int, product_rows: int) -> dict[str, int]:
-        """Bytes by name while samples are absorbed, in either precision."""
-        p, columns = n_features, width + CHECKS
-        return {
-            f"product with {width} vectors, {p} x {width} float64": 8 * p * width,
-            "product of a piece, and the vectors as multiplied": 8 * p * (width + columns),
-            f"centred piece, {product_rows} samples": 8 * product_rows * (p + columns),
-            "mean, sums and probes": (3 + 5 * PROBES + product_rows // SQUARES) * 8 * p,
-        }

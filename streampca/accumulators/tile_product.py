@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..planning.blocks import Span
+from ..planning.sizes import CHECK_FEATURES
 from .blas import among, times, update_among
 from .centering import split, subtract, subtract_mean
 from .checksums import allowed, excess, made_right, plain_times, symmetric_times
-from .probes import CHECK_FEATURES, Directions
+from .probes import Directions
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]

@@ -29,11 +29,11 @@ from ..planning.blocks import part_of
 from ..planning.request import HOW, Request
 from ..plot.report import Places, check_room, picture_files, write_report
 from ..preprocessing import Preparation, Prepared
+from ..preprocessing.copy import check_copy, copy_collection, foresee_copy
 from ..readers import Collection, check_apart, column_paths, paths_of
 from ..readers.collection import fingerprint_of, first_change
 from ..readers.weights import total_of, weights_digest, weights_of
 from ..storage.components import StoredComponents
-from ..storage.copy import check_copy, copy_collection, foresee_copy
 from ..storage.disk import expanded
 from ..storage.outputs import check_output, check_place, recover
 from ..units import parse_bytes

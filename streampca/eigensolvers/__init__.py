@@ -6,9 +6,9 @@ stand alone; `choose` turns what was asked for into a number of components. Plai
 here knows a reader, an executor or the budget.
 """
 
-from .dense import dense_bytes, dense_flops, solve_dense
+from .dense import solve_dense
 from .error_bounds import FAILURE, Certificate, Sketch, certify, product_bounds, value_bounds
-from .lanczos import Lanczos, basis_bytes, lanczos_bytes, resume_lanczos, ritz_pairs, start_lanczos, step_bytes
+from .lanczos import Lanczos, resume_lanczos, ritz_pairs, start_lanczos
 from .n_components import Rule, Wanted, count_components, elbow, noise_edge
 from .omitted_variance import outside_bound, outside_bound_of_basis
 from .separation import Cluster, clusters, unseparated
@@ -23,14 +23,10 @@ __all__ = [
     "Sketch",
     "Solution",
     "Wanted",
-    "basis_bytes",
     "certify",
     "clusters",
     "count_components",
-    "dense_bytes",
-    "dense_flops",
     "elbow",
-    "lanczos_bytes",
     "noise_edge",
     "outside_bound",
     "outside_bound_of_basis",
@@ -39,7 +35,6 @@ __all__ = [
     "ritz_pairs",
     "solve_dense",
     "start_lanczos",
-    "step_bytes",
     "unseparated",
     "value_bounds",
 ]

@@ -48,13 +48,3 @@ def solve_dense(fresh: Callable[[], Float64], wanted: Wanted, *, most: int, room
     values, vectors = eigh(fresh(), subset_by_index=(p - k, p - 1), **options)
     residuals = np.full(k, np.finfo(np.float64).eps * p**0.5 * spectrum[0])
     return Solution(np.maximum(values[::-1], 0.0), fix_signs(vectors[:, ::-1]), residuals, spectrum)
-
-
-def dense_flops(p: int) -> float:
-    """Cost of `solve_dense` for few vectors; measured, it runs at the rate of Lanczos steps of some dozen columns."""
-    return 8 / 3 * float(p) ** 3
-
-
-def dense_bytes(p: int, k: int) -> int:
-    """Bytes `solve_dense` takes: its copy of the matrix, the vectors, and LAPACK's workspace."""
-    return 8 * p * p + 8 * p * k + 8 * 64 * p

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas, eigh, qr
 
+from ..planning.sizes import FRACTION_SHARE, block_width
 from .n_components import Rule, Wanted, count_components
 from .solution import Solution, fix_signs
 
@@ -34,7 +35,6 @@ SETTLED = 1e-2  # of its value: the residual of a pair worth having when the ite
 GRAM_FLOOR = 1e-7  # squared, what float64 resolves of a Gram matrix with room to spare
 NEARLY = 1e-1  # of its value: the residual of a pair that further products would settle
 TURNED_ROWS = 4096  # of the basis turned at a time
-FRACTION_SHARE = 4  # a fraction of the variance may need a basis of up to p over this; then a dense solver is cheaper
 
 
 @dataclass(frozen=True)
@@ -300,12 +300,6 @@ def _empty(
     return Lanczos(wanted, total, tol, width, limit, columns, 0, 0, np.zeros((0, 0)))
 
 
-def block_width(wanted: Wanted) -> int:
-    """Columns of a block by default: enough beyond k that the last wanted pairs converge as the first do."""
-    k = wanted if isinstance(wanted, int) else 50
-    return k + max(10, k // 4)
-
-
 def ritz_pairs(projected: Float64) -> tuple[Float64, Float64]:
     """Ritz values, descending, and vectors, (m, m) columns, of a projected matrix."""
     values, vectors = eigh(projected, check_finite=False)
@@ -350,23 +344,3 @@ def _subtract_product(matrix: Float64, left: Float64, right: Float64) -> Float64
     if 0 in left.shape:
         return matrix
     return blas.dgemm(-1.0, left, right, beta=1.0, c=matrix, overwrite_c=1)  # type: ignore[no-any-return]
-
-
-def basis_bytes(p: int, columns: int) -> int:
-    """Bytes of the columns of basis and block."""
-    return 8 * p * columns
-
-
-def step_bytes(p: int, width: int, columns: int) -> int:
-    """Bytes that a step holds beside them: the product and three of its size, and small matrices.
-
-    Those are the projected matrix, its eigenvectors and LAPACK's copies of both.
-    """
-    return 8 * (4 * p * width + 5 * columns * columns)
-
-
-def lanczos_bytes(p: int, wanted: Wanted) -> int:
-    """Bytes `Lanczos` needs at its default width and limit."""
-    width = min(block_width(wanted), p)
-    limit = min(4 * width, p) if isinstance(wanted, int) else max(min(4 * width, p), p // FRACTION_SHARE)
-    return basis_bytes(p, limit) + step_bytes(p, width, limit)

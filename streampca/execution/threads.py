@@ -19,13 +19,6 @@ from .. import machine
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-MOST_LANES = 4  # each takes memory of its own; beyond, BLAS's threads share a lane
-
-
-def lane_count(cores: int) -> int:
-    """Lanes that keep so many cores busy."""
-    return min(cores, MOST_LANES)
-
 
 @contextmanager
 def sharing_blas(count: int) -> Iterator[None]:

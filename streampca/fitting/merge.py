@@ -25,8 +25,9 @@ from ..planning import Plan, merge_plan
 from ..planning.blocks import Part
 from ..planning.request import HOW, STOPPING, Problem, Request
 from ..readers import check_apart, fitted_reading
-from ..readers.collection import Coordinate, digest
+from ..readers.collection import digest
 from ..readers.coordinates import CHECK, CommonGrid, Grid, is_checked
+from ..storage.coordinate import Coordinate
 from ..storage.disk import expanded
 from ..storage.outputs import check_place
 from ..units import parse_bytes

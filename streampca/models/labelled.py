@@ -18,9 +18,9 @@ import numpy as np
 from ..errors import ModelError, RequestError
 from ..preprocessing import Preparation
 from ..preprocessing.coordinates import prepared_coordinates
-from ..readers.collection import Coordinate
 from ..readers.coordinates import Grid, Order, is_straight, order_of
 from ..storage.components import StoredComponents
+from ..storage.coordinate import Coordinate
 from .store import Stored
 from .transform import lazy_components
 

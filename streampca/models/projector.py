@@ -19,10 +19,11 @@ from ..events import Listener, check_listener, silent
 from ..preprocessing import Frame, Preparation, Prepared, check_raw, given_shape, shape_like
 from ..preprocessing.coordinates import raw_orders
 from ..readers import Collection, check_apart, check_reading, fitted_on, open_collection, paths_of
-from ..readers.collection import Coordinate, unmasked
+from ..readers.collection import unmasked
 from ..readers.coordinates import CHECK, IGNORE, Grid, Order, is_checked, orders_between
 from ..readers.views.reordered import Reordered
 from ..storage.components import StoredComponents
+from ..storage.coordinate import Coordinate
 from ..storage.disk import expanded
 from .accuracy import null_directions
 from .compression import Compression, written_compression

@@ -20,10 +20,11 @@ import zarr
 
 from ..accumulators import Scatter
 from ..errors import OutputError, RequestError
+from ..planning.component_chunks import PIECE
 from ..preprocessing import Preparation
-from ..readers.collection import Coordinate
 from ..storage.components import NAME as COMPONENTS
-from ..storage.components import PIECE, ComponentSink, StoredComponents
+from ..storage.components import ComponentSink, StoredComponents
+from ..storage.coordinate import Coordinate
 from ..storage.disk import sync_files, sync_folder
 from ..storage.integrity import (
     CHECKED,

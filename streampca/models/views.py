@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..preprocessing.coordinates import is_latitude
-from ..readers.collection import COLOURS, Coordinate
+from ..readers.collection import COLOURS
+from ..storage.coordinate import Coordinate
 from ..units import MIB
 from .panels import Array, shape_of, shown
 

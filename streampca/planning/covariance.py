@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import cast
 
 from .. import machine
-from ..execution.threads import lane_count
 from ..units import MIB, format_shape
 from .blocks import block_rows, spans_of
 from .budget import BLOCK_SHARES, CHUNK_SHARE, MOST_BLOCK, precision_of, smallest, solver_of, span_count
@@ -16,6 +15,7 @@ from .memory import Bill, component_room, pass_bill, scatter_solve_bill
 from .plan import Plan
 from .rates import Work, products
 from .request import Problem, Request
+from .sizes import thread_count
 
 MOST_PRODUCT_ROWS = 2048  # adding up p x p then costs little beside making it (benchmarks/limits.py --phases)
 LEAST_PRODUCT_ROWS = 64
@@ -43,7 +43,7 @@ def covariance_plan(problem: Problem, request: Request, memory: int, source: str
 
 def _ways(problem: Problem, request: Request) -> Iterator[tuple[int, int, int]]:
     """Lanes, blocks read ahead, and the share of the budget that a block may take: what is faster, first."""
-    lanes = lane_count(machine.cores())
+    lanes = thread_count(machine.cores())
     p, n = problem.n_features, problem.n_samples
     if precision_of(problem, request, n * p * p) == "single" and p <= LANE_FEATURES and request.workers == 1:
         yield from ((lanes, int(problem.fills), lanes * share) for share in BLOCK_SHARES[:LANE_SHARES])

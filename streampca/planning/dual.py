@@ -17,7 +17,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from .. import machine
-from ..accumulators import Gram
 from ..units import format_shape
 from .blocks import Span, panel_steps, spans_of
 from .budget import most_that_fits, precision_of, solver_of, span_count
@@ -27,6 +26,7 @@ from .dual_memory import Arithmetic, Cutting
 from .memory import Bill
 from .plan import Plan
 from .request import Problem, Request
+from .sizes import gram_threads
 
 SCHEDULES = ("sweep", "pairs", "scratch")
 OPEN_SHARES = (4, 16, 64)  # components counted on where k is open: a fourth of n, or what there is memory for
@@ -96,7 +96,7 @@ def _attempt(problem: Problem, request: Request, schedule: str, k: int, stored: 
     if stored and request.precision == "auto":
         precision = "double"
     solver = solver_of(n, request, most)
-    lanes = Gram.lanes_for(problem.n_samples, precision, machine.cores())
+    lanes = gram_threads(problem.n_samples, precision, machine.cores())
     arithmetic = Arithmetic(precision, solver, dense, request.counted_on(most), request.workers, lanes, request.output)
     return Attempt(problem, schedule, arithmetic, k, stored)
 

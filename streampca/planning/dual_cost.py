@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..eigensolvers import dense_flops
 from .decoding import Reading, read_boxes, read_spread
 from .dual_memory import Arithmetic, Cutting
 from .rates import Work, products
 from .request import Problem
+from .sizes import dense_flops
 
 LANCZOS = 2e3  # times size^2: twice what 20 steps of some 60 columns take at the rate of solving (1.7 s at 6000)
 

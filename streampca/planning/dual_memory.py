@@ -9,16 +9,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..storage.components import POOLS, WRITE_COPIES, tile_bytes
 from ..units import MIB, format_shape
+from .component_chunks import POOLS, WRITE_COPIES, tile_bytes
 from .memory import LANE_BYTES, RUNTIME_BYTES, Bill, Phase, decoding_bytes, solve_bill
 from .request import Problem
+from .sizes import PROBES
 
 POLISH_PART = 8 * MIB  # of components being multiplied with one another, and as much of what comes of it
 # k x k: their products, a part's, LAPACK's copy and work, eigenvectors, and these scaled; or a Cholesky factor of them.
 POLISH_SQUARES = {"single": 6, "double": 3}
 WRITTEN = 16 * MIB  # of components gathered before they are written
-PROBES = 8  # columns
 COPY_POOLS = 26 * MIB  # 8 to 25 measured, with Zarr
 
 

@@ -1,17 +1,16 @@
 """What a run holds in memory, computed beforehand, item by item.
 
-The prices stand beside what they price (`Scatter.bill`, `dense_bytes`, `lanczos_bytes`, `Collection.decode_bytes`);
-here they are put together. `tests/test_memory.py` holds them against the peaks of fresh processes.
+`sizes` gives what single arrays take; here they are put together. `tests/test_memory.py` holds them against the
+peaks of fresh processes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..accumulators import Scatter
-from ..eigensolvers import dense_bytes, lanczos_bytes
 from ..units import MIB, format_shape
 from .request import Problem, Request
+from .sizes import dense_bytes, lanczos_bytes, scatter_bytes
 
 COMPONENT_COPIES = 3  # the solver's vectors, the components as stored, and the model's as float64 for its certificate
 RUNTIME_BYTES = 9 * MIB  # BLAS packing buffers of two threads, thread stacks and pools, small things of Python
@@ -53,7 +52,7 @@ def pass_bill(
     problem: Problem, precision: str, rows: int, product_rows: int, *, lanes: int = 1, ahead: int = 0, workers: int = 1
 ) -> Phase:
     """Memory while samples are absorbed in blocks of `rows`, in so many lanes, so many blocks of each read ahead."""
-    items = Scatter.bill(problem.n_features, precision, product_rows)
+    items = scatter_bytes(problem.n_features, precision, product_rows)
     if lanes > 1:
         items = {f"{name}, {lanes} times": lanes * count for name, count in items.items()}
     if workers > 1:

@@ -15,8 +15,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from .. import machine
-from ..eigensolvers import dense_flops
-from ..execution.threads import lane_count
 from ..units import MIB, format_shape
 from .blocks import block_rows, spans_of
 from .budget import MOST_BLOCK, most_that_fits, precision_of, span_count
@@ -34,6 +32,7 @@ from .randomized_features_memory import (
 )
 from .rates import Work, products
 from .request import Problem, Request
+from .sizes import dense_flops, thread_count
 
 __all__ = ["is_open", "least_randomized", "randomized_plan", "sample_rows"]
 
@@ -161,7 +160,7 @@ def basis_of(problem: Problem, size: int, width: int, columns: int, passes: int)
 def _cuttings(problem: Problem, request: Request, basis: Basis, lengths: tuple[int, ...]) -> Iterator[Sizes]:
     """Blocks of each of some lengths, read ahead or not, in several lanes or one."""
     narrow = precision_of_products(problem, request) == "single"
-    several = lane_count(machine.cores()) if narrow and request.workers == 1 else 1
+    several = thread_count(machine.cores()) if narrow and request.workers == 1 else 1
     for rows in lengths:
         for most in sorted({min(_product_rows(problem, size), rows) for size in PRODUCT_BYTES}, reverse=True):
             for ahead in (1, 0) if problem.fills else (0,):

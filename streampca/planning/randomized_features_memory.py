@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..accumulators import Applied
-from ..accumulators.probes import CHECK_ROWS
-from ..eigensolvers import basis_bytes, step_bytes
 from ..units import format_shape
 from .memory import COMPONENT_COPIES, LANE_BYTES, RUNTIME_BYTES, Bill, Phase, decoding_bytes
 from .request import Problem
+from .sizes import CHECK_ROWS, basis_bytes, scatter_block_bytes, step_bytes
 
 SAMPLE_BLOCKS = 6  # rows of the start sample for every column of the block that is made of them
 SAMPLE_RUNS = 8  # that they are read in, or more where storage chunks are short
@@ -53,7 +51,7 @@ def lasting_phases(problem: Problem, sizes: Sizes, k: int) -> tuple[Phase, ...]:
 def pass_phase(problem: Problem, sizes: Sizes, *, workers: int = 1) -> Phase:
     """Memory while samples are multiplied, block by block."""
     rows, lanes, blocks = sizes.block_rows, sizes.lanes, sizes.lanes * (1 + sizes.ahead)
-    each = Applied.bill(problem.n_features, sizes.width, sizes.product_rows)
+    each = scatter_block_bytes(problem.n_features, sizes.width, sizes.product_rows)
     each["rows of it multiplied again, as a check"] = (
         CHECK_COPIES * 8 * min(CHECK_ROWS, sizes.product_rows) * problem.n_features
     )

@@ -15,7 +15,6 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from .. import machine
-from ..accumulators import Gram
 from .blocks import spans_of
 from .budget import span_count
 from .decoding import Reading
@@ -29,6 +28,7 @@ from .randomized_features import OPEN_SHARE, Basis, bases, basis_of, counted_on,
 from .randomized_samples_memory import along_samples_bill
 from .rates import Work, products
 from .request import Problem, Request
+from .sizes import gram_threads
 
 SCHEDULES = ("sweep", "scratch")
 LATER = 1  # passes that a block at random takes more than one made of a sample (30000 x 128 x 128; 1/f images)
@@ -146,7 +146,7 @@ def _attempt(problem: Problem, request: Request, k: int, basis: Basis, schedule:
     precision = precision_of_products(problem, request)
     if stored and request.precision == "auto":
         precision = "double"
-    lanes = Gram.lanes_for(problem.n_samples, precision, machine.cores())
+    lanes = gram_threads(problem.n_samples, precision, machine.cores())
     wanted = request.counted_on(problem.most_components)
     arithmetic = Arithmetic(precision, "lanczos", False, wanted, request.workers, lanes, request.output)
     return Crossing(problem, schedule, arithmetic, k, stored, basis)

@@ -7,10 +7,6 @@ is counted for a worker too: the process that has it may be one of them.
 from __future__ import annotations
 
 from .. import machine
-from ..accumulators import PROBES, Crossed
-from ..accumulators.probes import COUNT
-from ..eigensolvers import basis_bytes, step_bytes
-from ..execution.threads import lane_count
 from ..units import format_shape
 from .dual_memory import (
     Arithmetic,
@@ -26,10 +22,11 @@ from .dual_memory import (
 from .memory import COMPONENT_COPIES, LANE_BYTES, RUNTIME_BYTES, Bill, Phase
 from .randomized_features_memory import TWICE
 from .request import Problem
+from .sizes import PROBES, PROBES_OF_PASS, basis_bytes, gram_block_bytes, in_double, step_bytes, thread_count
 
 START_COPIES = 4  # of the start block: as drawn, made orthogonal to the roots, and LAPACK's
 BOUND_COPIES = 8  # of products with probes, while bounds are made of them
-PROBE_BYTES = 8 * (2 * PROBES + 2 * COUNT)  # a sample, kept to the end
+PROBE_BYTES = 8 * (2 * PROBES_OF_PASS + 2 * PROBES)  # a sample, kept to the end
 
 
 def along_samples_bill(
@@ -47,7 +44,7 @@ def along_samples_bill(
     }
     bounds = {
         f"{k} eigenvectors of {n} samples": COMPONENT_COPIES * 8 * n * k + 8 * 5 * columns**2,
-        "probes, and bounds of errors": (PROBE_BYTES + BOUND_COPIES * 8 * PROBES) * n,
+        "probes, and bounds of errors": (PROBE_BYTES + BOUND_COPIES * 8 * PROBES_OF_PASS) * n,
     }
     phases = [copy_phase(problem, cutting)] if cutting.schedule == "scratch" else []
     phases += [Phase("start", tuple((basis | start | runtime).items()))]
@@ -55,7 +52,7 @@ def along_samples_bill(
     phases += [Phase("step", tuple((basis | held | step | runtime).items()))]
     phases += [Phase("bounds", tuple((basis | held | bounds | runtime).items()))]
     made = components_phase(problem, arithmetic, cutting, k)
-    beside = {"products of samples with probes": 4 * 8 * COUNT * n, "a second library of BLAS": TWICE}
+    beside = {"products of samples with probes": 4 * 8 * PROBES * n, "a second library of BLAS": TWICE}
     phases += [Phase(made.name, tuple((dict(made.items) | beside).items()))]
     if not cutting.stored:
         phases.append(polish_phase(problem, k, arithmetic.precision))
@@ -68,17 +65,17 @@ def _pass_phase(
     problem: Problem, arithmetic: Arithmetic, cutting: Cutting, width: int, beside: dict[str, int]
 ) -> Phase:
     """Memory while ranges of features are multiplied, also where products in single precision turn out not to do."""
-    n, lanes = problem.n_samples, lane_count(machine.cores())
+    n, lanes = problem.n_samples, thread_count(machine.cores())
     tile = min(cutting.product_features, problem.n_features)
     items = beside | read_items(problem, cutting)
-    planned = Crossed.bill(n, width, tile, itemsize=arithmetic.itemsize, lanes=lanes)
-    fewer, less = Crossed.doubled(tile, lanes)
-    doubled = planned if arithmetic.itemsize == 8 else Crossed.bill(n, width, fewer, itemsize=8, lanes=less)
+    planned = gram_block_bytes(n, width, tile, itemsize=arithmetic.itemsize, threads=lanes)
+    fewer, less = in_double(tile, lanes)
+    doubled = planned if arithmetic.itemsize == 8 else gram_block_bytes(n, width, fewer, itemsize=8, threads=less)
     items |= {name: max(count, doubled[name]) for name, count in planned.items()}
     items["the vectors, as handed to a task"] = 8 * n * width
     items["probes"] = PROBE_BYTES * n
     if arithmetic.workers > 1:
-        items["product of another worker, as sent and merged"] = 2 * 8 * n * (width + 2 * (PROBES + COUNT))
+        items["product of another worker, as sent and merged"] = 2 * 8 * n * (width + 2 * (PROBES_OF_PASS + PROBES))
     if problem.weighted:
         items["sample weights"] = 2 * 8 * n
     runtime = RUNTIME_BYTES + TWICE + pool_bytes(problem, arithmetic, cutting)

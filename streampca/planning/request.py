@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
 from ..errors import RequestError, nearest
-from ..storage.disk import expanded
 from ..units import whole_number
 
 METHODS = ("auto", "covariance", "dual", "randomized")
@@ -142,7 +142,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if self.scratch is not None:
-            object.__setattr__(self, "scratch", expanded(self.scratch))
+            object.__setattr__(self, "scratch", os.path.expanduser(os.fspath(self.scratch)))
         for name, known in (("method", METHODS), ("precision", PRECISIONS)):
             value = getattr(self, name)
             if value not in known:

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ModelError
-from ..readers.collection import Coordinate
 from ..readers.coordinates import CommonGrid, Grid, Order, is_straight, order_of
+from ..storage.coordinate import Coordinate
 from .preparation import Preparation
 
 Array = npt.NDArray[Any]

@@ -9,7 +9,8 @@ import numpy as np
 
 from .. import machine
 from ..errors import ModelError, RequestError, SourceError
-from ..readers.collection import Array, Chunks, Collection, Coordinate, State, digest
+from ..readers.collection import Array, Chunks, Collection, State, digest
+from ..storage.coordinate import Coordinate
 from ..units import format_shape
 from .coordinates import prepared_coordinates
 from .frame import Frame

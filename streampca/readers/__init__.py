@@ -103,14 +103,14 @@ class Format:
 
 
 FORMATS: list[Format] = [
-    Format("array", sniff.is_array, ".objects", "open_array"),
-    Format("held", sniff.is_held, ".held", "open_held"),
+    Format("array", sniff.is_array, ".arrays", "open_array"),
+    Format("held", sniff.is_held, ".containers", "open_held"),
     Format("npy", sniff.is_npy, ".npy", "open_npy"),
     Format("npz", sniff.is_npz, ".npy", "open_npz"),
     Format("idx", sniff.is_idx, ".idx", "open_idx"),
     Format("zarr", sniff.is_zarr, ".zarr", "open_zarr"),
     Format("tiff", sniff.is_tiff, ".tiff", "open_tiff", options=("reading",)),
-    Format("frames", sniff.is_frames, ".frames", "open_frames"),
+    Format("frames", sniff.is_frames, ".gif", "open_frames"),
     Format("hdf5", sniff.is_hdf5, ".hdf5", "open_hdf5"),
     Format("netcdf", sniff.is_netcdf3, ".netcdf", "open_netcdf"),
     Format("fits", sniff.is_fits, ".fits", "open_fits"),

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from ..errors import ChangedError, DataError, RequestError, SourceError
 from ..notebook import collection_html
+from ..storage.coordinate import Coordinate
 
 Array = npt.NDArray[Any]
 
@@ -30,17 +31,6 @@ class Chunks(NamedTuple):
 
     samples: int
     features: int
-
-
-class Coordinate(NamedTuple):
-    """Values along one axis, one an entry, and what the source says of them (``units`` and the like).
-
-    `axis` names the axis where the coordinate is not called after it.
-    """
-
-    values: Array
-    attributes: Mapping[str, Any] = {}
-    axis: str = ""
 
 
 class State(NamedTuple):

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import RequestError, StreampcaError
-from .collection import Array, Coordinate
+from ..storage.coordinate import Coordinate
+from .collection import Array
 
 Float64 = npt.NDArray[np.float64]
 Order = npt.NDArray[np.intp]

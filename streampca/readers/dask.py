@@ -14,8 +14,9 @@ import numpy as np
 
 from .. import machine
 from ..errors import SourceError, StreampcaError, first_line
+from ..storage.coordinate import Coordinate
 from ..units import MIB
-from .collection import Array, Coordinate, State, check_dtype, digest, unmasked, with_nan
+from .collection import Array, State, check_dtype, digest, unmasked, with_nan
 from .stored.array import StoredArray
 from .stored.axes import Box
 from .stored.coordinates import object_attributes, object_coordinates

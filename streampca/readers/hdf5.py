@@ -18,8 +18,9 @@ import numpy as np
 
 from .. import machine
 from ..errors import SourceError, StreampcaError, first_line
+from ..storage.coordinate import Coordinate
 from ..units import MIB
-from .collection import Array, Collection, Coordinate, State, check_dtype, check_shape
+from .collection import Array, Collection, State, check_dtype, check_shape
 from .hdf5_chunks import ChunkDecoder, chunk_decoder, whole_chunks
 from .hdf5_content import (
     attributes_of,

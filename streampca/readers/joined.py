@@ -19,19 +19,9 @@ import numpy as np
 from .. import machine
 from ..errors import SourceError, StreampcaError, without_secrets
 from ..events import silent
+from ..storage.coordinate import Coordinate
 from ..units import MIB, format_shape
-from .collection import (
-    Array,
-    Chunks,
-    Collection,
-    Coordinate,
-    Skipped,
-    State,
-    digest,
-    encoded_states,
-    group_size,
-    span_of,
-)
+from .collection import Array, Chunks, Collection, Skipped, State, digest, encoded_states, group_size, span_of
 from .coordinates import CHECK, IGNORE, CommonGrid, Grid, Order, is_checked, one_after_another
 from .detect import those_of
 from .pictures.census import log_skipped, offering

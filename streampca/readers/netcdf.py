@@ -14,9 +14,10 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from ..errors import SourceError
+from ..storage.coordinate import Coordinate
 from ..units import MIB
 from . import remote
-from .collection import Array, Collection, Coordinate, check_dtype, check_shape
+from .collection import Array, Collection, check_dtype, check_shape
 from .stored import cf
 from .stored.array import PAGE, ArrayCollection
 from .stored.axes import Axis, Selection

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import SourceError
-from .collection import Coordinate
+from ..storage.coordinate import Coordinate
 
 # What 0.1 and 0.2 call the five axes every picture has there.
 _FIVE_AXES = ("t", "c", "z", "y", "x")

@@ -17,10 +17,11 @@ import zarr
 
 from .. import machine
 from ..errors import RequestError, SourceError, without_secrets
+from ..storage.coordinate import Coordinate
 from ..storage.integrity import read_model, reason_of
 from ..units import MIB
 from . import remote
-from .collection import MOST_STATES, Array, Collection, Coordinate, State, check_dtype, digest, group_size, span_of
+from .collection import MOST_STATES, Array, Collection, State, check_dtype, digest, group_size, span_of
 from .quiet import quiet
 from .stored import cf
 from .stored.array import ArrayCollection, StoredArray, dims_of

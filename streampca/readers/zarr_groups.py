@@ -13,8 +13,9 @@ import numpy as np
 import zarr
 
 from ..errors import RequestError, SourceError, first_line, nearest
+from ..storage.coordinate import Coordinate
 from ..storage.integrity import reason_of, refused_codec
-from .collection import Coordinate, by_key
+from .collection import by_key
 from .ome import Picture, is_numbered, parts_of, picture_of
 from .quiet import quiet
 from .stored import cf

@@ -22,51 +22,17 @@ import zarr
 
 from ..errors import ModelError
 from ..machine import cores
+from ..planning import component_chunks
 from ..planning.blocks import Span
 from ..planning.boxes import Box, box_of
-from ..units import KIB, MIB
+from ..planning.component_chunks import DECODE_COPIES, PIECE, READ_COPIES, Cut, component_cut
 from .integrity import CHECKED, absent_chunk, check_metadata, damaged, read_model, reason_of, refused_codec
-from .sinks import ATTRIBUTE, EVERY_CHUNK, Cut
+from .sinks import ATTRIBUTE, EVERY_CHUNK
 from .tiling import Mask, Tiling
 
 Array = npt.NDArray[Any]
 
 NAME = "components"  # of the array in a model
-# Bytes of a tile, which is what writing or reading holds several copies of: files stay few (600 for 4.8 GB), and
-# larger ones were read 1.5 times as fast for twice the memory.
-TILE = 8 * MIB
-CHUNK = 256 * KIB  # at least; below, handling a chunk costs more than decoding it
-TOGETHER = 16  # components to a chunk, at least
-LEAST_RUN = 16 * KIB  # of one component in a tile
-# Of a tile while it is written: itself with NaN outside the mask, its chunks as encoded, and these put together.
-WRITE_COPIES = 4
-READ_COPIES = 5  # of a tile while it is read: as stored, its chunks as decoded, put together, and inside the mask
-POOLS = 18 * MIB  # what the memory pools of Zarr's threads keep at most; tests/test_memory_stored.py
-DECODE_COPIES = 4  # of a shard of whole components while it is decoded, on every core
-PIECE = 64 * MIB  # components in memory at a time where nobody says how much there may be
-
-
-def component_cut(shape: tuple[int, ...], itemsize: int) -> Cut:
-    """How components of a shape (k, *sample_shape) are stored.
-
-    Returns
-    -------
-    Cut
-        Chunks and shards; a shard is a tile, and no larger than `TILE` unless one run of all components is.
-    """
-    k = max(1, shape[0])
-    width = max(TILE // (k * itemsize), LEAST_RUN // itemsize)
-    box = box_of(width, shape[1:])
-    run = prod(box) * itemsize
-    chunks = -(-k // max(TOGETHER, CHUNK // run))
-    together = -(-k // chunks)
-    gathered = max(1, min(chunks, -(-TILE // (together * run))))
-    return Cut((together, *box), (gathered * together, *box))
-
-
-def tile_bytes(shape: tuple[int, ...], itemsize: int) -> int:
-    """Bytes of what is written or read at least: one tile of all components of a shape (k, *sample_shape)."""
-    return shape[0] * prod(component_cut(shape, itemsize).chunk[1:]) * itemsize
 
 
 class ComponentSink:
@@ -335,7 +301,7 @@ class StoredRows:
     def is_cut(self) -> bool:
         """Whether storage cuts them across features, by ranges: else any reading decodes whole components."""
         box, shape = self._cut.shard[1:], self.components.shape[1:]
-        return box == box_of(prod(box), shape) and (box != shape or self.components.nbytes <= TILE)
+        return box == box_of(prod(box), shape) and (box != shape or self.components.nbytes <= component_chunks.TILE)
 
     @cached_property
     def tiling(self) -> Tiling:
@@ -357,8 +323,8 @@ class StoredRows:
     def reading_bytes(self) -> int:
         """Bytes in memory while a range is read, beside its values."""
         if self.is_cut:
-            return POOLS + READ_COPIES * self.count * self.tile_features * self.dtype.itemsize
-        return POOLS + DECODE_COPIES * cores() * prod(self._cut.shard) * self.dtype.itemsize
+            return component_chunks.POOLS + READ_COPIES * self.count * self.tile_features * self.dtype.itemsize
+        return component_chunks.POOLS + DECODE_COPIES * cores() * prod(self._cut.shard) * self.dtype.itemsize
 
     @property
     def piece_features(self) -> int:

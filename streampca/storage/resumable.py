@@ -14,10 +14,11 @@ import zarr
 
 from ..planning.blocks import Span
 from ..planning.boxes import Box
-from .components import NAME, ComponentSink, component_cut, identity_of
+from ..planning.component_chunks import Cut, component_cut
+from .components import NAME, ComponentSink, identity_of
 from .disk import sync_files
 from .outputs import discard
-from .sinks import EVERY_CHUNK, MOST_UNSYNCED, Cut, Unfinished, files_of, remove_debris
+from .sinks import EVERY_CHUNK, MOST_UNSYNCED, Unfinished, files_of, remove_debris
 from .tiling import Mask, Tiling
 
 TOKEN = 8  # digits of an identity that the name of the unfinished model bears

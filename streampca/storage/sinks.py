@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import product
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,11 @@ import zarr
 from zarr.codecs import BloscCodec
 from zarr.core.sync import sync
 
-from ..errors import without_secrets
+from ..errors import OutputError, without_secrets
 from ..machine import cores
 from ..planning.boxes import Box, flat_range
-from ..readers.collection import Coordinate
+from ..planning.component_chunks import Cut
+from .coordinate import Coordinate
 from .disk import sync_files
 
 Array = npt.NDArray[Any]
@@ -37,13 +38,6 @@ MOST_UNSYNCED = 1000  # files that are remembered until they are put on disk
 # Of copies: pictures of 8 bits as small as Zarr's default makes them and as fast to read, of 16 bits 12 % smaller,
 # for bytes of one kind are gathered first (benchmarks/copies.py).
 COMPRESSION = BloscCodec(cname="zstd", clevel=1, shuffle="shuffle")
-
-
-class Cut(NamedTuple):
-    """Shapes of what Zarr decodes at least, and of the files it gathers that in."""
-
-    chunk: tuple[int, ...]
-    shard: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -367,3 +361,19 @@ def remove_debris(path: str) -> None:
         for file in files:
             if file.endswith(".partial"):
                 os.remove(os.path.join(folder, file))
+
+
+def check_array(partial: str, path: str, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Check that an array of a group that was written is all there: shape, dtype and every chunk.
+
+    Raises
+    ------
+    OutputError
+        If it is not.
+    """
+    found: Any = zarr.open_group(partial, mode="r")[name]
+    # Zarr counts every chunk of a shard that is there, those past the array's end too.
+    shards = math.prod(math.ceil(length / run) for length, run in zip(shape, found.shards, strict=True))
+    chunks = shards * math.prod(run // part for run, part in zip(found.shards, found.chunks, strict=True))
+    if (found.shape, found.dtype) != (shape, dtype.newbyteorder("=")) or found.nchunks_initialized != chunks:
+        raise OutputError(f"{path} is not what was written to it; check the disk, then copy again.")

@@ -21,6 +21,7 @@ from ...events import PassStarted, silent
 from ...execution import Keeper, SerialExecutor
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of, panel_steps
+from ...planning.sizes import gram_threads
 from ...readers import Collection
 from ...storage.resumable import Begun
 from .decomposition import Decomposition, one_span
@@ -110,7 +111,7 @@ class Reads:
         self.features = Features(source, rows, plan.block_features)
         self.done = 1
         self._centre = spread_mean(source) if plan.schedule == "pairs" else None
-        self.lanes = Gram.lanes_for(self._n, plan.precision, plan.cores)
+        self.lanes = gram_threads(self._n, plan.precision, plan.cores)
         self._before, passes = int(plan.schedule == "scratch"), 2 - plan.reads_once + (plan.schedule == "scratch")
         self._passes = None if plan.width else passes  # how many a solver takes that asks for products nobody knows
 

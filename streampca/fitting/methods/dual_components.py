@@ -19,9 +19,10 @@ from scipy.linalg import blas
 from ...accumulators import Directions
 from ...accumulators.blas import times
 from ...accumulators.centering import split, subtract, subtract_mean, weighted_sum
-from ...accumulators.probes import CHECK_EVERY, CHECK_FEATURES, COUNT
+from ...accumulators.probes import CHECK_EVERY
 from ...eigensolvers import Certificate, Sketch
 from ...planning.blocks import Span, blocks_of
+from ...planning.sizes import CHECK_FEATURES, PROBES
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -104,8 +105,8 @@ class Range:
         self._factors, self._centre = factors, centre
         dtype = factors.dtype if centre is None else np.dtype(np.float64)
         self.values = np.zeros((factors.vectors.shape[1], features.size), dtype)
-        self.products: Float64 = np.zeros((features.size, COUNT))
-        self.rounding: Float64 = np.zeros((features.size, COUNT))
+        self.products: Float64 = np.zeros((features.size, PROBES))
+        self.rounding: Float64 = np.zeros((features.size, PROBES))
         self.mean: Float64 = np.zeros(features.size) if centre is None else centre.copy()
 
     def add(self, rows: Span, block: Array, bench: Array | None = None) -> None:
@@ -142,11 +143,11 @@ class Range:
             subtract(stored, split(self._centre[part], tile.dtype), tile)
         self.mean[part] += factors.mean_of(rows, tile)
         product = times(factors.working[:, slice(*rows)], tile, in_lane=factors.in_lane)
-        self.values[:, part] += product[:-COUNT]
-        self.products[part] += product[-COUNT:].T
+        self.values[:, part] += product[:-PROBES]
+        self.products[part] += product[-PROBES:].T
         position = self.features.start + part.start
         if tile.dtype == np.float32 and position // factors.tile % CHECK_EVERY == 0:
-            self._check(rows, stored, product[-COUNT:, :CHECK_FEATURES].T, part)
+            self._check(rows, stored, product[-PROBES:, :CHECK_FEATURES].T, part)
 
     def _check(self, rows: Span, stored: Array, rounded: Array, part: slice) -> None:
         """Measure the rounding of the probes' products in float64, on a few features that stand for many.
@@ -185,7 +186,7 @@ class Basis(abc.ABC):
     def __init__(self, shape: tuple[int, int], dtype: np.dtype[Any], seed: int) -> None:
         self.mean: Float64 = np.zeros(shape[1])
         self._shape, self._dtype, self._directions = shape, dtype, Directions(seed)
-        self._rounding: Float64 = np.zeros((COUNT, shape[0]))
+        self._rounding: Float64 = np.zeros((PROBES, shape[0]))
         self._seen = self._checked = 0
 
     def take(self, made: Range) -> None:
@@ -242,7 +243,7 @@ class Kept(Basis):
     def __init__(self, shape: tuple[int, int], dtype: np.dtype[Any], seed: int) -> None:
         super().__init__(shape, dtype, seed)
         self.components = np.empty(shape, dtype)
-        self._products = np.empty((shape[1], COUNT), dtype)
+        self._products = np.empty((shape[1], PROBES), dtype)
 
     def state(self) -> dict[str, Array]:
         """See `Basis.state`."""

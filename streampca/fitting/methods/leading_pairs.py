@@ -7,10 +7,11 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ...eigensolvers import Rule, Solution, Wanted, dense_flops, elbow, noise_edge, solve_dense, start_lanczos
+from ...eigensolvers import Rule, Solution, Wanted, elbow, noise_edge, solve_dense, start_lanczos
 from ...events import Listener, Solving, Warned
 from ...machine import hand_back
 from ...planning import Plan
+from ...planning.sizes import dense_flops
 
 Float64 = npt.NDArray[np.float64]
 

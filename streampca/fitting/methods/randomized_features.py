@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 from scipy.linalg import eigvalsh
 
-from ...accumulators import PROBES, Applied
+from ...accumulators import Applied
 from ...accumulators.probes import probe_directions
 from ...eigensolvers import Solution, certify, count_components, start_lanczos, value_bounds
 from ...events import PassStarted, Solving
 from ...machine import hand_back
 from ...planning import Plan
+from ...planning.sizes import PROBES_OF_PASS
 from .data_checks import check_products, check_variance
 from .decomposition import Decomposition, Float64, stored_dtype
 from .job import Job
@@ -160,7 +161,10 @@ def _decomposed(course: AlongFeatures, solution: Solution, plan: Plan) -> Decomp
     )
     if course.products is None or course.offset is None:
         raise AssertionError("no pass has found the mean")
-    probes: dict[str, Any] = {"directions": probe_directions(p, plan.request.seed, PROBES), "products": course.products}
+    probes: dict[str, Any] = {
+        "directions": probe_directions(p, plan.request.seed, PROBES_OF_PASS),
+        "products": course.products,
+    }
     outside, wrong = course.beyond(values, probes["directions"])
     certificate = certify(values, components.T, rounding=course.rounding, next_value=outside, **probes)
     return Decomposition(

@@ -26,9 +26,9 @@ from ...accumulators import Crossed, sample_directions
 from ...accumulators.gram_probes import without
 from ...eigensolvers import Solution, certify, start_lanczos, value_bounds
 from ...events import Listener
-from ...execution.threads import lane_count
 from ...machine import hand_back
 from ...planning import passes_beside
+from ...planning.sizes import in_double, thread_count
 from .data_checks import check_products, check_variance
 from .decomposition import Array, Decomposition, Float64, stored_dtype
 from .dual import Reads, decomposed, with_components
@@ -149,9 +149,9 @@ def _begun(job: Job) -> AlongSamples:
 
 def _pass(course: AlongSamples, reads: Reads, job: Job) -> Crossed:
     """Read everything, and multiply what the solver wants."""
-    plan, tile, lanes = job.plan, job.plan.product_features, lane_count(job.plan.cores)
+    plan, tile, lanes = job.plan, job.plan.product_features, thread_count(job.plan.cores)
     if course.precision != plan.precision:  # what is in memory is twice as wide
-        tile, lanes = Crossed.doubled(tile, lanes)
+        tile, lanes = in_double(tile, lanes)
     crossings = Crossings(
         vectors=course.block,
         roots=None if job.weights is None else course.roots,

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
 from ...planning.boxes import box_of, union_of
+from ...planning.component_chunks import Cut
 from ...planning.request import Problem
 from ...planning.transform_pieces import Parts, Piecewise, plan_pieces, product_rows
 from ...preprocessing import Frame, SampleError
@@ -25,7 +26,7 @@ from ...preprocessing.steps import normalizing_bytes
 from ...readers import Collection
 from ...readers.windows import Windows
 from ...storage.components import StoredRows
-from ...storage.sinks import Cut, Sink, Table
+from ...storage.sinks import Sink, Table
 from ...storage.tiling import Tiling
 from ..subspace import Subspace, squared_lengths, working_dtype
 from .finite import refuse_bad

@@ -10,12 +10,13 @@ import numpy.typing as npt
 
 from ...errors import RequestError
 from ...planning.boxes import Box
+from ...planning.component_chunks import Cut
 from ...preprocessing import Frame
 from ...readers import Collection
 from ...readers.collection import counting_dim, sample_dims
 from ...readers.views.patches import Patches
 from ...readers.windows import Mosaic, Windows
-from ...storage.sinks import Cut, Sink, Table
+from ...storage.sinks import Sink, Table
 
 Array = npt.NDArray[Any]
 

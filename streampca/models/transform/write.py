@@ -22,7 +22,8 @@ from ...planning.transform_pieces import Piecewise, are_possible
 from ...preprocessing import Frame
 from ...preprocessing.problem import problem_of
 from ...readers import Collection
-from ...readers.collection import Coordinate, counting_dim
+from ...readers.collection import counting_dim
+from ...storage.coordinate import Coordinate
 from ...storage.disk import expanded
 from ...storage.locks import alone_in
 from ...storage.sinks import Table

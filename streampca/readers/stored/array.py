@@ -17,7 +17,8 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from ...errors import SourceError, StreampcaError
-from ..collection import Array, Chunks, Collection, Coordinate, State, check_dtype, check_shape, digest, with_ends
+from ...storage.coordinate import Coordinate
+from ..collection import Array, Chunks, Collection, State, check_dtype, check_shape, digest, with_ends
 from .axes import Axis, Box, Layout, Selection, boxes_of, covering_box, layout_of, lengths
 from .coordinates import inner_coordinates, object_attributes, object_coordinates, outer_coordinates
 from .sampled import held_states

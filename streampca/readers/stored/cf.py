@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import SourceError
+from ...storage.coordinate import Coordinate
 from ...units import MIB
-from ..collection import Array, Coordinate, State, digest, with_nan
+from ..collection import Array, State, digest, with_nan
 from .array import StoredArray
 from .axes import Box, lengths
 from .pieces import largest_piece, pieces_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..collection import Coordinate
+from ...storage.coordinate import Coordinate
 from ..coordinates import plain
 from .axes import Layout
 

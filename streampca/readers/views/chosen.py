@@ -11,7 +11,8 @@ from typing import Any, overload
 import numpy as np
 
 from ...errors import RequestError
-from ..collection import Array, Chunks, Collection, Coordinate, State, digest, with_ends
+from ...storage.coordinate import Coordinate
+from ..collection import Array, Chunks, Collection, State, digest, with_ends
 from ..stored.array import ArrayCollection
 from ..stored.flat import FlatArray
 from ..stored.runs import piece_bytes, piece_rows

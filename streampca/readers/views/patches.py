@@ -13,8 +13,9 @@ import numpy as np
 
 from ...errors import RequestError
 from ...planning.blocks import Span, block_rows, blocks_of
+from ...storage.coordinate import Coordinate
 from ...units import MIB, format_shape
-from ..collection import Array, Chunks, Collection, Coordinate, State, digest
+from ..collection import Array, Chunks, Collection, State, digest
 from ..stored.axes import Box, boxes_of, is_colour, lengths
 from ..stored.coordinates import MOST_VALUES
 from ..windows import Windows, size_and_step

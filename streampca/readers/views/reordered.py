@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...planning.blocks import Span, blocks_of
-from ..collection import Array, Chunks, Collection, Coordinate, State, digest
+from ...storage.coordinate import Coordinate
+from ..collection import Array, Chunks, Collection, State, digest
 from ..stored.axes import covering_box
 from ..stored.runs import piece_bytes, piece_rows
 

@@ -1,0 +1,183 @@
+"""Plan a copy of a collection: the tiles it is read by, and the chunks and shards it is written in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..errors import BudgetError
+from ..units import KIB, MIB, budget_size, format_bytes
+from . import boxes
+from .boxes import Box, box_of
+from .budget import budget_of
+from .memory import RUNTIME_BYTES, Phase
+from .request import Problem
+
+MOST_SHARD = 256 * MIB  # larger files gain nothing; a source's own chunks may ask for larger ones
+CHUNK = 2 * MIB  # of an output: decoding is fastest at 1 to 4 MiB (benchmarks/copies.py)
+LEAST_CHUNK = 64 * KIB  # below, handling a chunk costs more than decoding it
+LATER_BLOCK = 16 * MIB  # whole samples that a later reader should get at by decoding each chunk once
+# Of a tile while it is a shard in the making: the tile, its chunks as encoded, apart and put together, and the padded
+# copy that a tile at the array's edge becomes. Measured with values that do not compress: 3.1 tiles of more than
+# 32 MiB, and 4.3 of smaller ones, which glibc keeps for later in pieces that do not fit.
+WRITE_COPIES = 5
+WRITE_POOLS = 10 * MIB  # what the memory pools of Zarr's encoding threads keep, as measured with tiles of 4 to 60 MiB
+
+
+@dataclass(frozen=True)
+class CopyPlan:
+    """How a collection is copied.
+
+    Attributes
+    ----------
+    tile : tuple of int
+        What is read at once and becomes one shard: samples, then lengths along the sample's axes.
+    chunk : tuple of int
+        What a later read decodes at least; divides the tile.
+    decodings : int
+        Times each of the source's chunks is decoded, at most.
+    bill : Phase
+        Memory.
+    """
+
+    tile: tuple[int, ...]
+    chunk: tuple[int, ...]
+    decodings: int
+    bill: Phase
+
+
+def tiles_of(shape: tuple[int, ...], tile: tuple[int, ...]) -> Iterator[tuple[int, int, Box]]:
+    """Cut (n, *sample_shape) into tiles, in C order: first and last sample, and the box of the sample's axes."""
+    for box in boxes.tiles_of(shape, tile):
+        yield box[0].start, box[0].stop, box[1:]
+
+
+def plan_copy(problem: Problem, memory: int | None) -> CopyPlan:
+    """Choose tiles and chunks.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of the collection.
+    memory : int or None
+        Budget in bytes; the default as for `Request`.
+
+    Raises
+    ------
+    BudgetError
+        If the smallest tile does not fit, naming the budget that would do.
+    """
+    budget, origin = budget_of(memory)
+    fixed = RUNTIME_BYTES + WRITE_POOLS + problem.decode_bytes
+    least = _bytes_in_memory(problem, 1, _least_width(problem))
+    if fixed + least > budget:
+        raise BudgetError(
+            f"copying needs {format_bytes(fixed + least)} and memory allows {format_bytes(budget)} ({origin}); "
+            f"decoding takes {format_bytes(problem.decode_bytes)} of it. Set memory to at least "
+            f"{budget_size(fixed + least)}."
+        )
+    rows, width = _tile(problem, budget - fixed)
+    box = box_of(width, problem.sample_shape)
+    rows, chunk_rows = _whole_chunks(problem, problem.chunk_samples, rows, math.prod(box))
+    tile, chunk = _whole_boxes((rows, *box), (chunk_rows, *_chunk_box(problem, box, chunk_rows)), problem.sample_shape)
+    again = _decodings(problem.chunk_samples, rows, problem.n_samples)
+    again *= _decodings(problem.chunk_features, math.prod(box), problem.n_features)
+    held = _bytes_in_memory(problem, min(rows, problem.n_samples), math.prod(box))
+    items = (
+        (f"tile of {min(rows, problem.n_samples)} samples, as read to as written", held),
+        ("storage being decoded", problem.decode_bytes),
+        ("Zarr and Python", RUNTIME_BYTES + WRITE_POOLS),
+    )
+    return CopyPlan(tile, chunk, again, Phase("copy", items))
+
+
+def _bytes_in_memory(problem: Problem, rows: int, width: int) -> int:
+    """Of a tile, from reading it to having written it; a preparation holds raw samples and its own copies."""
+    tile = rows * width * problem.itemsize
+    reading = rows * (problem.row_bytes + problem.prepared_bytes) if problem.prepared_bytes else tile
+    return max(reading, WRITE_COPIES * tile)
+
+
+def _least_width(problem: Problem) -> int:
+    """Fewest features of one sample worth a read: what makes a chunk, or all that a preparation reads anyway."""
+    if problem.prepared_bytes:
+        return problem.n_features
+    return min(problem.n_features, max(1, CHUNK // problem.itemsize))
+
+
+def _tile(problem: Problem, room: int) -> tuple[int, int]:
+    """Samples and features to a tile, about: as large as fits, by whole storage chunks where one fits.
+
+    Whole samples where storage has whole samples; otherwise all samples of a storage chunk, and as many features.
+    """
+    n, p = problem.n_samples, problem.n_features
+    deep, wide = min(problem.chunk_samples, n), min(problem.chunk_features, p)
+    values = _most_values(problem, deep * wide, room)
+    if p <= values and (wide == p or deep * p <= values):
+        rows = min(n, values // p)
+        return (rows if rows == n else rows // deep * deep or rows), p
+    if deep * wide <= values:
+        return deep, min(p, values // deep // wide * wide)
+    width = min(wide, values)
+    return max(1, values // width), width
+
+
+def _most_values(problem: Problem, chunk: int, room: int) -> int:
+    """Values to a tile: what there is room for, no more than make a good file, unless a storage chunk has more."""
+    most = max(MOST_SHARD // problem.itemsize, chunk)
+    rows = room // _bytes_in_memory(problem, 1, problem.n_features) if problem.prepared_bytes else 0
+    fits = rows * problem.n_features or room // (WRITE_COPIES * problem.itemsize)
+    return max(1, min(fits, most))
+
+
+def _whole_chunks(problem: Problem, deep: int, rows: int, width: int) -> tuple[int, int]:
+    """Samples to a tile and to a chunk, the tile a whole number of chunks and, where it can be, of storage chunks."""
+    n = problem.n_samples
+    wanted = CHUNK // (width * problem.itemsize)
+    later = max(LATER_BLOCK // (problem.n_features * problem.itemsize), LEAST_CHUNK // (width * problem.itemsize))
+    wanted = max(1, min(wanted, later, rows))
+    if rows >= n:
+        count = math.ceil(n / wanted)
+        chunk = math.ceil(n / count)
+        return chunk * count, chunk
+    if deep <= wanted:
+        chunk = wanted // deep * deep
+    else:
+        aligned = _divisor(deep, wanted) if rows % deep == 0 else 0
+        chunk = aligned if 4 * aligned > wanted else wanted
+    return rows // chunk * chunk, chunk
+
+
+def _chunk_box(problem: Problem, box: tuple[int, ...], rows: int) -> tuple[int, ...]:
+    """The box of features to a chunk: the tile's, or a part of it where one sample alone is large."""
+    values = max(1, 2 * CHUNK // problem.itemsize)
+    return box if rows * math.prod(box) <= values else box_of(max(1, values // rows), box)
+
+
+def _whole_boxes(
+    tile: tuple[int, ...], chunk: tuple[int, ...], shape: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Tile and chunk, the one a whole number of the other along every axis.
+
+    An axis that a tile covers is cut evenly, its last chunk reaching past the end; of another, chunks divide the run.
+    """
+    tiles, parts = [tile[0]], [chunk[0]]
+    for run, part, length in zip(tile[1:], chunk[1:], shape, strict=True):
+        count = math.ceil(run / part)
+        part = math.ceil(run / count) if run == length else _divisor(run, part)
+        parts.append(part)
+        tiles.append(math.ceil(run / part) * part)
+    return tuple(tiles), tuple(parts)
+
+
+def _decodings(chunk: int, run: int, length: int) -> int:
+    """Most runs of a length that one chunk has a part in."""
+    if run % chunk == 0:
+        return 1
+    return min(math.ceil(length / run), math.ceil(chunk / run) + (chunk % run > 0))
+
+
+def _divisor(number: int, most: int) -> int:
+    """The largest divisor of a number up to `most`."""
+    return next(part for part in range(min(number, most), 0, -1) if number % part == 0)

@@ -1,0 +1,110 @@
+"""Sizes of the arrays that accumulators and eigensolvers hold, and how many threads multiply at a time.
+
+The constants stand here for the modules that allocate by them; `tests/test_memory.py` ties the formulas to the peaks
+of fresh processes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+PROBES = 8  # columns of W, in the only pass: bounds are 12 times the truth, at a failure probability of 1e-6
+PROBES_OF_PASS = 16  # in one pass of several: bounds are 6 to 7 times the truth (benchmarks/bounds.py)
+CHECK_ROWS = 128  # rows of a piece whose products are repeated in float64 ...
+CHECK_FEATURES = 128  # ... or features, where these are what tiles are cut along ...
+CHECK_COLUMNS = 2  # columns multiplied beside Q: signs of its rows, and Q times signs of its columns
+CENTRE_ROWS = 64  # rows of a block that tell whether it lies far from the centre
+SQUARES = 32  # squares added in float32 before the sum is added in float64; 4 % of the product at 784 features
+MOST_THREADS = 4  # multiplying pieces, each with buffers of its own; beyond, BLAS's threads share a piece
+THREADED_SAMPLES = 2048  # up to so many a tile is so small that BLAS's threads would wait a lot
+FRACTION_SHARE = 4  # a fraction of the variance may need a basis of up to p over this; then a dense solver is cheaper
+
+
+def thread_count(cores: int) -> int:
+    """Threads that keep so many cores busy, a piece of work each."""
+    return min(cores, MOST_THREADS)
+
+
+def gram_threads(n_samples: int, precision: str, cores: int) -> int:
+    """Tiles of features worth multiplying at a time."""
+    return thread_count(cores) if precision == "single" and n_samples <= THREADED_SAMPLES else 1
+
+
+def in_double(product_features: int, threads: int) -> tuple[int, int]:
+    """Features of a tile, and threads, that take no more memory in double precision than these do in single."""
+    return (product_features, threads // 2) if threads > 1 else (max(1, product_features // 2), 1)
+
+
+def scatter_bytes(n_features: int, precision: str, product_rows: int) -> dict[str, int]:
+    """Bytes by name while a scatter matrix absorbs samples."""
+    p, item = n_features, 8 if precision == "double" else 4
+    shape = f"{p} x {p}"
+    items = {f"scatter matrix, {shape} float64": 8 * p * p}
+    if precision == "single":
+        items[f"product of a piece, {shape} float32"] = 4 * p * p
+    items[f"centred piece, {product_rows} samples"] = product_rows * p * item
+    items["probes and means"] = (4 * 8 + item) * PROBES * p + CENTRE_ROWS * p * 8 * 3
+    return items
+
+
+def scatter_block_bytes(n_features: int, width: int, product_rows: int) -> dict[str, int]:
+    """Bytes by name while the product of a scatter matrix with a block absorbs samples, in either precision."""
+    p, columns = n_features, width + CHECK_COLUMNS
+    return {
+        f"product with {width} vectors, {p} x {width} float64": 8 * p * width,
+        "product of a piece, and the vectors as multiplied": 8 * p * (width + columns),
+        f"centred piece, {product_rows} samples": 8 * product_rows * (p + columns),
+        "mean, sums and probes": (3 + 5 * PROBES_OF_PASS + product_rows // SQUARES) * 8 * p,
+    }
+
+
+def gram_block_bytes(
+    n_samples: int, width: int, product_features: int, *, itemsize: int = 4, threads: int = 1
+) -> dict[str, int]:
+    """Bytes by name while the product of a Gram matrix with a block absorbs features."""
+    n, columns, probes = n_samples, width + CHECK_COLUMNS, PROBES_OF_PASS + PROBES
+    return {
+        f"product with {width} vectors, {n} x {width} float64": 8 * n * width,
+        "the vectors as multiplied": itemsize * n * columns,
+        "tile of it, centred": threads * itemsize * product_features * n,
+        "product of a tile": threads * itemsize * (n * width + product_features * (columns + PROBES)),
+        "sums and probes": (4 + 3 * PROBES_OF_PASS + 2 * PROBES) * 8 * n
+        + threads * (3 * probes + product_features // (2 * SQUARES)) * 8 * n,
+        f"{CHECK_FEATURES} features multiplied again, as a check": 2 * 8 * CHECK_FEATURES * n if itemsize < 8 else 0,
+    }
+
+
+def dense_flops(p: int) -> float:
+    """Cost of a dense solver for few vectors; measured, it runs at the rate of Lanczos steps of some dozen columns."""
+    return 8 / 3 * float(p) ** 3
+
+
+def dense_bytes(p: int, k: int) -> int:
+    """Bytes of a dense solver: its copy of the matrix, the vectors, and LAPACK's workspace."""
+    return 8 * p * p + 8 * p * k + 8 * 64 * p
+
+
+def block_width(wanted: Any) -> int:
+    """Columns of a Lanczos block by default: enough beyond k that the last wanted pairs converge as the first do."""
+    k = wanted if isinstance(wanted, int) else 50
+    return k + max(10, k // 4)
+
+
+def basis_bytes(p: int, columns: int) -> int:
+    """Bytes of the columns of basis and block."""
+    return 8 * p * columns
+
+
+def step_bytes(p: int, width: int, columns: int) -> int:
+    """Bytes that a Lanczos step holds beside them: the product and three of its size, and small matrices.
+
+    Those are the projected matrix, its eigenvectors and LAPACK's copies of both.
+    """
+    return 8 * (4 * p * width + 5 * columns * columns)
+
+
+def lanczos_bytes(p: int, wanted: Any) -> int:
+    """Bytes block Lanczos needs at its default width and limit."""
+    width = min(block_width(wanted), p)
+    limit = min(4 * width, p) if isinstance(wanted, int) else max(min(4 * width, p), p // FRACTION_SHARE)
+    return basis_bytes(p, limit) + step_bytes(p, width, limit)
