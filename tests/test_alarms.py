@@ -55,11 +55,11 @@ def fed(new, x, block=700):
     return scatter
 
 
-@pytest.mark.parametrize("in_lane", [False, True])
+@pytest.mark.parametrize("one_thread", [False, True])
 @pytest.mark.parametrize("dtype", ["f4", "i2"])
 @pytest.mark.parametrize("size", [-1e3, 1.0, 0.03, np.inf, np.nan])
-def test_a_wrong_product_is_done_again(monkeypatch, caplog, dtype, size, in_lane):
-    new, x = partial(Scatter, P, product_rows=512, in_lane=in_lane), samples(dtype=dtype)
+def test_a_wrong_product_is_done_again(monkeypatch, caplog, dtype, size, one_thread):
+    new, x = partial(Scatter, P, product_rows=512, one_thread=one_thread), samples(dtype=dtype)
     clean = fed(new, x)
     assert not alarms(caplog)
     monkeypatch.setattr(scatter_module, "among", Wrong(scatter_module.among, {4}, size))
@@ -251,7 +251,7 @@ def test_a_hundred_clean_runs_raise_no_alarm(caplog, source):
         x = np.abs(samples(2000, 50, made[source], seed=run)) if source in made else real(source)
         x = x.astype("f4") + (0.0, 1e4)[run // 2 % 2] if run % 4 < 2 or x.dtype.kind == "f" else x
         how = {"precision": ("single", "double")[run % 2], "seed": run}
-        scatter = Scatter(x.shape[1], product_rows=int(rng.integers(100, 2048)), in_lane=run % 5 == 0, **how)
+        scatter = Scatter(x.shape[1], product_rows=int(rng.integers(100, 2048)), one_thread=run % 5 == 0, **how)
         other = Scatter(x.shape[1], **how)
         weights = rng.gamma(2.0, size=len(x)) if run % 3 == 0 else None
         half, step = len(x) // 2, int(rng.integers(50, 900))

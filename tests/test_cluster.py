@@ -20,7 +20,7 @@ from shell import succeeded, typed
 from threadpoolctl import threadpool_limits
 
 import streampca
-from streampca.accumulators import Applied, Crossed, Gram, Scatter
+from streampca.accumulators import Gram, GramBlock, Scatter, ScatterBlock
 from streampca.cli.config import make_run
 from streampca.cli.pipeline import execute
 from streampca.errors import ClusterError, ConfigError, DataError, RequestError, Stopped
@@ -33,8 +33,8 @@ from streampca.fitting.executor import executing
 from streampca.fitting.fit import fit_collection
 from streampca.fitting.methods.covariance import ScatterTask
 from streampca.fitting.methods.dual_passes import Features, PairsTask, Products, SweepTask
-from streampca.fitting.methods.randomized_pass import AppliedTask
-from streampca.fitting.methods.randomized_samples import Crossings
+from streampca.fitting.methods.randomized_pass import ScatterBlockTask
+from streampca.fitting.methods.randomized_samples import GramBlockProducts
 from streampca.fitting.plan import prepared
 from streampca.planning.blocks import panel_steps, spans_of
 from streampca.planning.request import Request
@@ -128,17 +128,21 @@ def task_of(name, collection):
     blocks = {"collection": collection, "block_rows": ROWS, "precision": "single", "product_rows": 512, "seed": 0}
     if name == "scatter":
         return ScatterTask(**blocks), spans_of(N, SPANS, ROWS), Scatter.absorb
-    if name == "applied":
+    if name == "scatter_block":
         vectors = np.random.default_rng(5).standard_normal((P, 5))
-        return AppliedTask(vectors=vectors, centre=np.full(P, 7.0), **blocks), spans_of(N, SPANS, ROWS), Applied.absorb
+        return (
+            ScatterBlockTask(vectors=vectors, centre=np.full(P, 7.0), **blocks),
+            spans_of(N, SPANS, ROWS),
+            ScatterBlock.absorb,
+        )
     few = open_collection(collection.read(slice(0, 48)).copy())
     products = Products(48, "single", 16, 1, 0)
     if name == "sweep":
         return SweepTask(Features(few, 16, 4), 4, products), spans_of(P, SPANS, 4), Gram.absorb
-    if name == "crossed":
+    if name == "gram_block":
         vectors = np.random.default_rng(5).standard_normal((48, 5))
-        crossings = Crossings(vectors, np.arange(48.0) % 3, True, "single", 16, 1, 0)
-        return SweepTask(Features(few, 16, 4), 4, crossings), spans_of(P, SPANS, 4), Crossed.absorb
+        crossings = GramBlockProducts(vectors, np.arange(48.0) % 3, True, "single", 16, 1, 0)
+        return SweepTask(Features(few, 16, 4), 4, crossings), spans_of(P, SPANS, 4), GramBlock.absorb
     steps = panel_steps(48, 16, 8)
     return PairsTask(few, steps, np.full(P, 10.0), products), spans_of(len(steps), SPANS), Gram.absorb
 
@@ -153,7 +157,7 @@ def same(one, other):
 # -- the same answer
 
 
-@pytest.mark.parametrize("name", ["scatter", "applied", "sweep", "crossed", "pairs"])
+@pytest.mark.parametrize("name", ["scatter", "scatter_block", "sweep", "gram_block", "pairs"])
 def test_every_executor_gives_the_same_bits(client, images, name):
     task, spans, merge = task_of(name, open_collection(images))
     assert len(spans) == SPANS

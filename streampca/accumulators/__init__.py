@@ -6,28 +6,28 @@ inputs are never written to) are run for every accumulator by `streampca.testing
 what is accumulated and when; nothing here knows storage, executors or the budget.
 """
 
-from .gram import Centred, Gram
-from .gram_block import Crossed
-from .gram_probes import Measured, sample_directions
+from .gram import CentredGram, Gram
+from .gram_block import GramBlock
+from .gram_probes import GramProbes, sample_directions
 from .probes import Directions
 from .protocol import Accumulator, NotFiniteError, not_finite
 from .scatter import Scatter
-from .scatter_block import Applied
+from .scatter_block import ScatterBlock
 
 __all__ = [
     "ACCUMULATORS",
     "Accumulator",
-    "Applied",
-    "Centred",
-    "Crossed",
+    "CentredGram",
     "Directions",
     "Gram",
-    "Measured",
+    "GramBlock",
+    "GramProbes",
     "NotFiniteError",
     "Scatter",
+    "ScatterBlock",
     "not_finite",
     "sample_directions",
 ]
 
 # kind -> class: what a stored state is made into again
-ACCUMULATORS: dict[str, type[Accumulator]] = {kind.kind: kind for kind in (Scatter, Gram, Applied, Crossed)}
+ACCUMULATORS: dict[str, type[Accumulator]] = {kind.kind: kind for kind in (Scatter, Gram, ScatterBlock, GramBlock)}

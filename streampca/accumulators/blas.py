@@ -20,12 +20,12 @@ from ..execution.threads import sharing_blas
 Array = npt.NDArray[Any]
 
 
-def times(left: Array, right: Array, *, in_lane: bool = False) -> Array:
+def times(left: Array, right: Array, *, one_thread: bool = False) -> Array:
     """``left @ right`` in C order, of two matrices both float32 or both float64; others become float64.
 
     Contiguous matrices, in either order, are not copied.
     """
-    if in_lane or 0 in left.shape or 0 in right.shape:
+    if one_thread or 0 in left.shape or 0 in right.shape:
         return left @ right
     single = left.dtype == right.dtype == np.float32
     gemm = blas.sgemm if single else blas.dgemm
@@ -37,7 +37,7 @@ def times(left: Array, right: Array, *, in_lane: bool = False) -> Array:
 THREADED_BYTES = 96_000  # of a row of the matrix that threads of OpenBLAS may update together (12000 float64)
 
 
-def among(rows: Array, out: Array | None, *, in_lane: bool = False) -> Array:
+def among(rows: Array, out: Array | None, *, one_thread: bool = False) -> Array:
     """``rows @ rows.T``, at least the upper triangle of it, float32, into `out` where it has the right shape.
 
     In Fortran order; the cost is that of a symmetric update.
@@ -45,7 +45,7 @@ def among(rows: Array, out: Array | None, *, in_lane: bool = False) -> Array:
     count = len(rows)
     if out is None or len(out) != count:
         out = np.zeros((count, count), np.float32, order="F")
-    if in_lane:
+    if one_thread:
         np.dot(rows, rows.T, out=out.T)
     else:
         update_among(rows, out, beta=0.0)

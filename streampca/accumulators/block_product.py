@@ -22,7 +22,7 @@ SLACK = 64.0  # rounding that is let pass, in units of what random rounding woul
 _STREAM = 0x5851F42D  # of the random signs
 
 
-class Fused:
+class BlockProduct:
     """Multiplies pieces X, (rows, p), with a block Q and its transpose, in one precision.
 
     Parameters

@@ -64,21 +64,21 @@ def excess(found: Array, expected: Array, bound: Array) -> Float64:
         return np.where((away <= bound) & np.isfinite(away), 0.0, away)
 
 
-def symmetric_times(upper: Array, vector: Array, *, in_lane: bool = False) -> Array:
+def symmetric_times(upper: Array, vector: Array, *, one_thread: bool = False) -> Array:
     """A symmetric matrix in Fortran order times a vector, of one dtype; in a lane both triangles are read.
 
     By the BLAS that made the matrix (`streampca.accumulators.blas`).
     """
-    if in_lane:
+    if one_thread:
         with np.errstate(over="ignore", invalid="ignore"):
             return upper.T @ vector
     symv = blas.ssymv if upper.dtype == np.float32 else blas.dsymv
     return symv(1.0, upper, vector)  # type: ignore[no-any-return]
 
 
-def plain_times(matrix: Array, vector: Array, *, in_lane: bool = False) -> Array:
+def plain_times(matrix: Array, vector: Array, *, one_thread: bool = False) -> Array:
     """A contiguous matrix times a vector, of one dtype."""
-    if in_lane or 0 in matrix.shape:
+    if one_thread or 0 in matrix.shape:
         with np.errstate(over="ignore", invalid="ignore"):
             return matrix @ vector
     gemv = blas.sgemv if matrix.dtype == np.float32 else blas.dgemv

@@ -24,7 +24,7 @@ from .checksums import check_lengths
 from .moments import EXACT_SUMS_BELOW
 from .probes import CHECK_EVERY
 from .protocol import NotFiniteError, not_finite
-from .tile_product import Bench, Multiplied, Tile
+from .tile_product import Multiplied, Tile, Workspace
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -36,7 +36,7 @@ NO_VARIANCE = 64 * float(np.finfo(np.float64).eps)  # of the squares about the c
 
 
 @dataclass(frozen=True)
-class Centred:
+class CentredGram:
     """A Gram matrix of centred samples, each times the root of its weight, ready to be solved.
 
     Attributes
@@ -118,7 +118,7 @@ class Gram:
         self._squares: Float64 = np.zeros(n_samples)  # of lengths, added up beside the diagonal of G
         self._steepest = 0.0  # largest square of a centred value, averaged over a tile, of any sample so far
         self._probed = 0  # tiles
-        self._benches: list[Bench] = []
+        self._benches: list[Workspace] = []
 
     # -- absorbing
 
@@ -164,11 +164,11 @@ class Gram:
         total = self._gram[slice(*rows), slice(*rows)] if double and rows == others else None
         lanes = 1 if double else self.lanes
         while len(self._benches) < lanes:
-            self._benches.append(Bench(self._dtype, self.product_features, seed=self.seed, in_lane=lanes > 1))
+            self._benches.append(Workspace(self._dtype, self.product_features, seed=self.seed, one_thread=lanes > 1))
         for bench in self._benches:
             bench.make_ready(rows.size, others.size, values.shape[1], among=rows == others)
 
-        def multiplied(tile: Tile) -> tuple[Bench, Multiplied]:
+        def multiplied(tile: Tile) -> tuple[Workspace, Multiplied]:
             bench = self._benches.pop()
             return bench, bench.multiply(tile, total)
 
@@ -205,7 +205,7 @@ class Gram:
             return self.product_features
         return min(most, self.product_features)
 
-    def _add(self, found: Multiplied, bench: Bench) -> None:
+    def _add(self, found: Multiplied, bench: Workspace) -> None:
         """Add a tile's products; those that are not exact and could be are made again in halves."""
         tile = found.tile
         if not np.isfinite(found.largest):
@@ -273,7 +273,7 @@ class Gram:
         """Give back the working memory; it is taken again when more features come."""
         self._benches = []
 
-    def centred(self, weights: Float64 | None = None) -> Centred:
+    def centred(self, weights: Float64 | None = None) -> CentredGram:
         """The Gram matrix of samples less their mean, times the roots of their weights; uses the accumulator up.
 
         Parameters
@@ -310,7 +310,7 @@ class Gram:
             (sums - share @ sums) * (1.0 if roots is None else roots[:, None])
             for sums in (self._along, self._rounding * scale)
         ]
-        return Centred(gram, trace if trace > NO_VARIANCE * squares else 0.0, *sketches)
+        return CentredGram(gram, trace if trace > NO_VARIANCE * squares else 0.0, *sketches)
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Everything as plain arrays; without `copy` the matrix itself, to be written down and not to."""

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from ..execution.threads import in_lanes
 from ..planning.sizes import CHECK_FEATURES
-from .block_product import Fused
+from .block_product import BlockProduct
 from .centering import subtract_mean, sum_of_squares, weighted_sum
-from .gram_probes import Measured, sample_directions, without
+from .gram_probes import GramProbes, sample_directions, without
 from .probes import CHECK_EVERY, Directions
 from .protocol import NotFiniteError, not_finite
 
@@ -49,16 +49,16 @@ class Tile(NamedTuple):
     checked: bool
 
 
-class Bench:
+class Workspace:
     """Working memory for one tile at a time: its centred values, its product, and directions as they are drawn."""
 
-    def __init__(self, fused: Fused, values: int, seed: int) -> None:
+    def __init__(self, fused: BlockProduct, values: int, seed: int) -> None:
         self.product = fused.room()
         self.values = np.empty(values, fused.dtype)
         self.directions = Directions(seed)
 
 
-class Crossed:
+class GramBlock:
     """Accumulates G U over the features, one range of them after another.
 
     Parameters
@@ -88,7 +88,7 @@ class Crossed:
     Cost: 4 n p l flops. Memory: see `bill`.
     """
 
-    kind = "crossed"
+    kind = "gram_block"
     axis: Literal["samples", "features"] = "features"
 
     def __init__(
@@ -104,14 +104,14 @@ class Crossed:
     ) -> None:
         self.n_features, self.precision, self.product_features = 0, precision, product_features
         self.lanes, self.seed = lanes, seed
-        self._fused = Fused(vectors, precision, seed)
+        self._fused = BlockProduct(vectors, precision, seed)
         n, width = vectors.shape
         self._roots: Float64 = np.ones(n) if roots is None else roots
         self._is_weighted = roots is not None
         self._product: Float64 = np.zeros((width, n))
-        self._measured = Measured.nothing(n) if measures else None
+        self._measured = GramProbes.nothing(n) if measures else None
         self._directions = sample_directions(self._roots, seed) if measures else np.zeros((n, 0))
-        self._benches: list[Bench] = []
+        self._benches: list[Workspace] = []
 
     @property
     def vectors(self) -> Array:
@@ -134,9 +134,9 @@ class Crossed:
         if self._benches and self._benches[0].values.size < most:
             self._benches.clear()
         while len(self._benches) < self.lanes:  # here, not in threads, each of which would keep what it has freed
-            self._benches.append(Bench(self._fused, most, self.seed))
+            self._benches.append(Workspace(self._fused, most, self.seed))
 
-        def multiplied(tile: Tile) -> tuple[Bench, Measured | None]:
+        def multiplied(tile: Tile) -> tuple[Workspace, GramProbes | None]:
             bench = self._benches.pop()
             return bench, self._multiplied(tile, bench)
 
@@ -154,7 +154,7 @@ class Crossed:
             values = block[:, start : start + self.product_features]
             yield Tile(values, at + start, measured, measured and narrow and number % CHECK_EVERY == 0)
 
-    def _multiplied(self, tile: Tile, bench: Bench) -> Measured | None:
+    def _multiplied(self, tile: Tile, bench: Workspace) -> GramProbes | None:
         """Multiply a tile, the product on its bench; return what is measured beside."""
         centred = self._centred(tile, bench)
         what = f"features {tile.at} to {tile.at + tile.values.shape[1] - 1}"
@@ -166,7 +166,7 @@ class Crossed:
         directions = bench.directions.rows(tile.at, tile.at + centred.shape[1])
         return self._measure(tile, centred, directions)
 
-    def _centred(self, tile: Tile, bench: Bench) -> Array:
+    def _centred(self, tile: Tile, bench: Workspace) -> Array:
         """Values less about their mean, each row times its root, (n, width)."""
         values = tile.values
         centred = bench.values[: values.size].reshape(values.shape)
@@ -178,9 +178,9 @@ class Crossed:
                 centred *= self._roots[:, None].astype(centred.dtype)
         return centred
 
-    def _measure(self, tile: Tile, centred: Array, directions: Array) -> Measured:
+    def _measure(self, tile: Tile, centred: Array, directions: Array) -> GramProbes:
         """What a tile adds to the squares, and to products with directions of samples and of features."""
-        found = Measured.nothing(len(centred))
+        found = GramProbes.nothing(len(centred))
         with np.errstate(over="ignore", invalid="ignore"):
             total = weighted_sum(centred, self._roots if self._is_weighted else None)
             found.products += self._probed(centred, total)
@@ -198,7 +198,7 @@ class Crossed:
         along -= np.outer(total, self._roots @ self._directions / float(self._roots @ self._roots)).astype(along.dtype)
         return centred @ along  # type: ignore[no-any-return]
 
-    def _check(self, stored: Array, centred: Array, total: Float64, directions: Array, found: Measured) -> None:
+    def _check(self, stored: Array, centred: Array, total: Float64, directions: Array, found: GramProbes) -> None:
         """Measure the rounding of the probes' products in float64, on a few features that stand for many."""
         exact = stored.astype(np.float64)
         exact -= (self._roots**2 / float(self._roots @ self._roots)) @ exact
@@ -257,14 +257,14 @@ class Crossed:
         squares, whole = self._measured.squares, self._measured.whole
         return squares if not squares <= NO_VARIANCE[self.precision] * whole else 0.0
 
-    def probes(self) -> Measured | None:
+    def probes(self) -> GramProbes | None:
         """G W and X W about the mean, and the rounding of both scaled to all features, where they are measured."""
         if self._measured is None:
             return None
         found = self._measured
         # Errors of one feature and another are independent: those not measured add to the others as squares do.
         scale = (self.n_features / (found.checked or 1)) ** 0.5
-        return Measured(
+        return GramProbes(
             without(found.products, self._roots),
             without(found.along, self._roots),
             found.products_rounding * scale,
@@ -304,5 +304,5 @@ class Crossed:
         new.n_features = int(state["n_features"])
         new._product = np.array(state["product"], copy=copy or None)
         if new._measured is not None:
-            new._measured = Measured.from_state(state)
+            new._measured = GramProbes.from_state(state)
         return new

@@ -33,7 +33,7 @@ def sample_directions(roots: Float64, seed: int) -> Float64:
 
 
 @dataclass
-class Measured:
+class GramProbes:
     """What is added up beside the products, once in a fit.
 
     Attributes
@@ -62,14 +62,14 @@ class Measured:
     tiles: int = 0
 
     @classmethod
-    def nothing(cls, n: int) -> Measured:
+    def nothing(cls, n: int) -> GramProbes:
         """Of no features of n samples."""
         products, along, products_rounding, along_rounding = (
             np.zeros((n, columns)) for columns in (PROBES_OF_PASS, PROBES, PROBES_OF_PASS, PROBES)
         )
         return cls(products, along, products_rounding, along_rounding)
 
-    def add(self, other: Measured) -> None:
+    def add(self, other: GramProbes) -> None:
         """Add what other features came to."""
         for name, value in vars(other).items():
             mine = getattr(self, name)
@@ -83,7 +83,7 @@ class Measured:
         return {f"measured_{name}": np.array(value) for name, value in vars(self).items()}
 
     @classmethod
-    def from_state(cls, state: dict[str, Array]) -> Measured:
+    def from_state(cls, state: dict[str, Array]) -> GramProbes:
         """Inverse of `state`, among other things."""
         prefix = "measured_"
         found: dict[str, Any] = {

@@ -75,14 +75,14 @@ class Probes:
     """
 
     def __init__(
-        self, n_features: int, seed: int, precision: str, *, in_lane: bool = False, columns: int = PROBES
+        self, n_features: int, seed: int, precision: str, *, one_thread: bool = False, columns: int = PROBES
     ) -> None:
         self.directions = np.asfortranarray(probe_directions(n_features, seed, columns))
         self._working = self.directions if precision == "double" else self.directions.astype(np.float32)
         self.products: Float64 = np.zeros((n_features, columns))
         self.rounding: Float64 = np.zeros((n_features, columns))
         self.checked = 0.0
-        self.pieces, self._in_lane = 0, in_lane
+        self.pieces, self._in_lane = 0, one_thread
 
     def update(
         self,
@@ -115,8 +115,8 @@ class Probes:
         """
         directions = self.directions if rows.dtype == np.float64 else self._working
         with np.errstate(over="ignore", invalid="ignore"):  # who multiplies the rows will say so
-            along = times(rows, directions, in_lane=self._in_lane)
-            return times(rows.T, along, in_lane=self._in_lane)
+            along = times(rows, directions, one_thread=self._in_lane)
+            return times(rows.T, along, one_thread=self._in_lane)
 
     @property
     def turn(self) -> tuple[int, Array]:

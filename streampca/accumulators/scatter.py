@@ -45,7 +45,7 @@ class Scatter(Sums):
         Most rows multiplied at a time.
     seed : int
         Of the probe directions; accumulators to be merged must share it.
-    in_lane : bool, default=False
+    one_thread : bool, default=False
         Whether others are at work at the same time, each in a thread of its own (`streampca.execution.threads`).
 
     Attributes
@@ -72,11 +72,11 @@ class Scatter(Sums):
         precision: str = "single",
         product_rows: int = 2048,
         seed: int = 0,
-        in_lane: bool = False,
+        one_thread: bool = False,
     ) -> None:
-        super().__init__(n_features, Probes(n_features, seed, precision, in_lane=in_lane))
+        super().__init__(n_features, Probes(n_features, seed, precision, one_thread=one_thread))
         self.precision, self.product_rows, self.seed = precision, product_rows, seed
-        self.in_lane = in_lane
+        self.one_thread = one_thread
         self.exact = True
         self._dtype = np.dtype(np.float64 if precision == "double" else np.float32)
         self._steepest = 0.0  # largest second moment of a feature about the centre, per row, in any product so far
@@ -203,7 +203,7 @@ class Scatter(Sums):
         if not self._sums_long:
             return weighted_sum(centred, roots)
         factors = np.ones((1, len(centred)), self._dtype) if roots is None else roots[None].astype(self._dtype)
-        return times(factors, centred, in_lane=self.in_lane)[0]  # type: ignore[no-any-return]
+        return times(factors, centred, one_thread=self.one_thread)[0]  # type: ignore[no-any-return]
 
     @property
     def sums_exactly(self) -> bool:
@@ -228,7 +228,7 @@ class Scatter(Sums):
             if self._product is None:
                 return (diagonal, products, bound), np.zeros(0)
             number, direction = self._probes.turn
-            found = symmetric_times(self._product, direction, in_lane=self.in_lane)
+            found = symmetric_times(self._product, direction, one_thread=self.one_thread)
             return (diagonal, products, bound), excess(found, products[:, number], bound)
 
         return made_right(make, what)
@@ -244,7 +244,7 @@ class Scatter(Sums):
             before = self._scatter.diagonal().copy()
             update_among(centred.T, self._scatter)
             return self._scatter.diagonal() - before
-        self._product = among(centred.T, self._product, in_lane=self.in_lane)
+        self._product = among(centred.T, self._product, one_thread=self.one_thread)
         return self._product.diagonal()
 
     def _recentre(self, centre: Float64) -> None:
@@ -335,11 +335,16 @@ class Scatter(Sums):
         }
 
     @classmethod
-    def from_state(cls, state: dict[str, Array], *, copy: bool = True, in_lane: bool = False) -> Self:
+    def from_state(cls, state: dict[str, Array], *, copy: bool = True, one_thread: bool = False) -> Self:
         """Exact inverse of `state`; without `copy` a scatter in Fortran order is taken over, not to be used again."""
         precision = "double" if state["double"] else "single"
         product_rows, seed = int(state["product_rows"]), int(state["seed"])
-        how: dict[str, Any] = {"precision": precision, "product_rows": product_rows, "seed": seed, "in_lane": in_lane}
+        how: dict[str, Any] = {
+            "precision": precision,
+            "product_rows": product_rows,
+            "seed": seed,
+            "one_thread": one_thread,
+        }
         new = cls(len(state["centre"]), **how)
         new.n_samples, new.exact = int(state["n_samples"]), bool(state["exact"])
         new.weight = float(state.get("weight", new.n_samples))  # states without weights have none

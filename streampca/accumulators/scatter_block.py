@@ -14,7 +14,7 @@ import numpy.typing as npt
 from scipy.linalg import blas
 
 from ..planning.sizes import PROBES_OF_PASS
-from .block_product import Fused
+from .block_product import BlockProduct
 from .centering import split, subtract, sum_of_squares, weighted_sum
 from .probes import Probes
 from .protocol import NotFiniteError, not_finite
@@ -25,7 +25,7 @@ Float64 = npt.NDArray[np.float64]
 TILE_ROWS = 64  # rows centred while they are in the cache
 
 
-class Applied:
+class ScatterBlock:
     """Accumulates S Q over the samples, one block of rows after another.
 
     Parameters
@@ -56,7 +56,7 @@ class Applied:
     Cost: 4 n p l flops. Memory: see `bill`.
     """
 
-    kind = "applied"
+    kind = "scatter_block"
     axis: Literal["samples", "features"] = "samples"
 
     def __init__(
@@ -71,7 +71,7 @@ class Applied:
     ) -> None:
         self.n_samples, self.weight = 0, 0.0
         self.precision, self.product_rows, self.seed = precision, product_rows, seed
-        self._fused = Fused(vectors, precision, seed)
+        self._fused = BlockProduct(vectors, precision, seed)
         self._parts = split(centre, self._fused.dtype)
         self._centre: Float64 = self._parts[0].astype(np.float64) + self._parts[1]
         self._offset = None if offset is None else offset + (centre - self._centre)
@@ -79,7 +79,7 @@ class Applied:
         self._product: Float64 = np.zeros((width, p))
         self._total: Float64 = np.zeros(p)
         self._squares = 0.0
-        self._probes = Probes(p, seed, precision, in_lane=True, columns=PROBES_OF_PASS) if offset is None else None
+        self._probes = Probes(p, seed, precision, one_thread=True, columns=PROBES_OF_PASS) if offset is None else None
         self._piece: Array | None = None
         self._work: Array | None = None
 

@@ -29,7 +29,7 @@ class ScatterTask(SamplesTask[Scatter]):
     precision: str
     product_rows: int
     seed: int
-    in_lane: bool = False
+    one_thread: bool = False
 
     def start(self) -> Scatter:
         """Return an empty scatter of the collection's width."""
@@ -39,13 +39,13 @@ class ScatterTask(SamplesTask[Scatter]):
             precision=self.precision,
             product_rows=self.product_rows,
             seed=self.seed,
-            in_lane=self.in_lane,
+            one_thread=self.one_thread,
         )
 
     def restore(self, state: dict[str, Array]) -> Scatter:
         """Return the scatter whose state this is."""
         self.make_rooms()
-        return Scatter.from_state(state, copy=False, in_lane=self.in_lane)
+        return Scatter.from_state(state, copy=False, one_thread=self.one_thread)
 
 
 def fit_covariance(job: Job) -> Decomposition:
@@ -91,7 +91,7 @@ def _accumulate(job: Job) -> Scatter:
         precision=plan.precision,
         product_rows=plan.product_rows,
         seed=plan.request.seed,
-        in_lane=plan.lanes > 1,
+        one_thread=plan.lanes > 1,
         **of_samples(job),
     )
     how: dict[str, Any] = {"lanes": plan.lanes, "ahead": plan.ahead, "listener": job.listener}

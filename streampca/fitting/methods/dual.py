@@ -72,7 +72,7 @@ def with_components(job: Job, find: Callable[[Reads], Pairs]) -> tuple[Pairs, Ke
         kept, begun = _kept_pairs(job)
         pairs = kept or find(reads)
         hand_back()
-        factors = pairs.factors(job, in_lane=reads.lanes > 1)
+        factors = pairs.factors(job, one_thread=reads.lanes > 1)
         basis = reads.basis(factors, pairs, begun)
     del reads, factors
     if isinstance(basis, Kept):

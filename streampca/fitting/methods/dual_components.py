@@ -48,7 +48,7 @@ class Factors:
         Of products.
     tile : int
         Features multiplied at a time.
-    in_lane : bool
+    one_thread : bool
         Whether several ranges are made at the same time (`streampca.execution.threads`).
     """
 
@@ -57,7 +57,7 @@ class Factors:
     share: Float64 | None
     precision: str
     tile: int
-    in_lane: bool = False
+    one_thread: bool = False
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -142,7 +142,7 @@ class Range:
         else:
             subtract(stored, split(self._centre[part], tile.dtype), tile)
         self.mean[part] += factors.mean_of(rows, tile)
-        product = times(factors.working[:, slice(*rows)], tile, in_lane=factors.in_lane)
+        product = times(factors.working[:, slice(*rows)], tile, one_thread=factors.one_thread)
         self.values[:, part] += product[:-PROBES]
         self.products[part] += product[-PROBES:].T
         position = self.features.start + part.start
@@ -156,7 +156,7 @@ class Range:
         """
         few = stored[:, :CHECK_FEATURES].astype(np.float64)
         few -= few[0] if self._centre is None else self._centre[part][:CHECK_FEATURES]
-        exact = times(few.T, self._factors.along[slice(*rows)], in_lane=self._factors.in_lane)
+        exact = times(few.T, self._factors.along[slice(*rows)], one_thread=self._factors.one_thread)
         self.rounding[part][:CHECK_FEATURES] += rounded - exact
         self.checked += few.size
 

@@ -68,7 +68,7 @@ class Pairs:
     lost: bool
     bounds: Float64 | None = None
 
-    def factors(self, job: Job, *, in_lane: bool) -> Factors:
+    def factors(self, job: Job, *, one_thread: bool) -> Factors:
         """What to multiply samples with: vectors as they are, where mixing comes later, or scaled.
 
         Made orthogonal once more to the roots of the weights, as centring had made them: what rounding left of that
@@ -83,7 +83,7 @@ class Pairs:
             for found in (vectors, self.products)
         )
         precision = "double" if self.dtype == np.float64 else plan.precision
-        return Factors(left, right, share, precision, plan.product_features, in_lane)
+        return Factors(left, right, share, precision, plan.product_features, one_thread)
 
     def state(self) -> dict[str, Array]:
         """Everything as plain arrays; what is not there is left out."""

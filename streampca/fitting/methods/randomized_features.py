@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import eigvalsh
 
-from ...accumulators import Applied
+from ...accumulators import ScatterBlock
 from ...accumulators.probes import probe_directions
 from ...eigensolvers import Solution, certify, count_components, start_lanczos, value_bounds
 from ...events import PassStarted, Solving
@@ -27,7 +27,7 @@ from .data_checks import check_products, check_variance
 from .decomposition import Decomposition, Float64, stored_dtype
 from .job import Job
 from .lanczos_passes import MOST_PASSES, STAGE, Course, beginning
-from .randomized_pass import AppliedTask
+from .randomized_pass import ScatterBlockTask
 from .randomized_samples import fit_along_samples
 from .samples_task import of_samples
 from .start_block import started
@@ -95,10 +95,10 @@ def _begun(job: Job) -> AlongFeatures:
     return AlongFeatures(solver=solver, centre=start.centre, precision=job.plan.precision)
 
 
-def _pass(course: AlongFeatures, job: Job) -> Applied:
+def _pass(course: AlongFeatures, job: Job) -> ScatterBlock:
     """Read everything, and multiply what the solver wants."""
     plan, number = job.plan, course.passes + 1
-    task = AppliedTask(
+    task = ScatterBlockTask(
         vectors=course.block,
         centre=course.centre,
         offset=None if course.products is None else course.offset,
@@ -110,14 +110,14 @@ def _pass(course: AlongFeatures, job: Job) -> Applied:
     how: dict[str, Any] = {"lanes": plan.lanes, "ahead": plan.ahead, "listener": job.listener}
     label = f"products with {task.vectors.shape[1]} vectors"
     with job.told(PassStarted(label, number, None, plan.problem.n_samples, job.collection.nbytes)):
-        applied = job.executor.fold(task, plan.spans, Applied.absorb, keeper=course.keeper(job), **how)
+        applied = job.executor.fold(task, plan.spans, ScatterBlock.absorb, keeper=course.keeper(job), **how)
         task.release()
         applied.release()
         hand_back()
     return applied
 
 
-def _learn(course: AlongFeatures, applied: Applied, job: Job, *, goes_on: bool) -> None:
+def _learn(course: AlongFeatures, applied: ScatterBlock, job: Job, *, goes_on: bool) -> None:
     """Take over what a pass found, and have the solver say what comes next."""
     course.passes += 1
     measured, drift, collection = applied.probes(), applied.drift, job.collection
@@ -133,7 +133,9 @@ def _learn(course: AlongFeatures, applied: Applied, job: Job, *, goes_on: bool) 
     course.step(product, job.listener, goes_on=goes_on)
 
 
-def _measure(course: AlongFeatures, applied: Applied, products: Float64, rounding: Float64, *, is_whole: bool) -> None:
+def _measure(
+    course: AlongFeatures, applied: ScatterBlock, products: Float64, rounding: Float64, *, is_whole: bool
+) -> None:
     """Take over what a pass found beside its products; whole numbers are centred on whole numbers from then on."""
     course.scale_by(applied.trace)
     course.weight, course.n_samples = applied.weight, applied.n_samples

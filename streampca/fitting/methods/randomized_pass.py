@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...accumulators import Applied
+from ...accumulators import ScatterBlock
 from ...execution import Saved
 from ...execution.task import Stateful
 from .decomposition import Array, Float64
@@ -17,8 +17,8 @@ NUMBER = "number"  # what the state of a fold that is kept says beside the accum
 
 
 @dataclass(frozen=True, kw_only=True)
-class AppliedTask(SamplesTask[Applied]):
-    """Fold spans of a collection into an `Applied`; its parameters, beside those of every `SamplesTask`."""
+class ScatterBlockTask(SamplesTask[ScatterBlock]):
+    """Fold spans of a collection into an `ScatterBlock`; its parameters, beside those of every `SamplesTask`."""
 
     vectors: Array
     centre: Float64
@@ -27,10 +27,10 @@ class AppliedTask(SamplesTask[Applied]):
     product_rows: int
     seed: int
 
-    def start(self) -> Applied:
+    def start(self) -> ScatterBlock:
         """Return what has absorbed nothing."""
         self.make_rooms()
-        return Applied(
+        return ScatterBlock(
             self.vectors,
             self.centre,
             offset=self.offset,
@@ -39,10 +39,10 @@ class AppliedTask(SamplesTask[Applied]):
             seed=self.seed,
         )
 
-    def restore(self, state: dict[str, Array]) -> Applied:
+    def restore(self, state: dict[str, Array]) -> ScatterBlock:
         """Return what was absorbed before."""
         self.make_rooms()
-        return Applied.from_state(state, copy=False)
+        return ScatterBlock.from_state(state, copy=False)
 
 
 @dataclass(frozen=True)

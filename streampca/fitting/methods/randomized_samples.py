@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ...accumulators import Crossed, sample_directions
+from ...accumulators import GramBlock, sample_directions
 from ...accumulators.gram_probes import without
 from ...eigensolvers import Solution, certify, start_lanczos, value_bounds
 from ...events import Listener
@@ -76,8 +76,8 @@ class AlongSamples(Course):
 
 
 @dataclass(frozen=True)
-class Crossings:
-    """How a `Crossed` multiplies; its own parameters."""
+class GramBlockProducts:
+    """How a `GramBlock` multiplies; its own parameters."""
 
     vectors: Array
     roots: Float64 | None
@@ -87,13 +87,13 @@ class Crossings:
     lanes: int
     seed: int
 
-    def start(self) -> Crossed:
+    def start(self) -> GramBlock:
         """Return what has absorbed nothing."""
-        return Crossed(**vars(self))
+        return GramBlock(**vars(self))
 
-    def restore(self, state: dict[str, Array]) -> Crossed:
+    def restore(self, state: dict[str, Array]) -> GramBlock:
         """Return what was absorbed before."""
-        return Crossed.from_state(state, copy=False, lanes=self.lanes)
+        return GramBlock.from_state(state, copy=False, lanes=self.lanes)
 
 
 def fit_along_samples(job: Job) -> Decomposition:
@@ -147,12 +147,12 @@ def _begun(job: Job) -> AlongSamples:
     return AlongSamples(solver=solver, roots=roots, stored=plan.stored, precision=plan.precision)
 
 
-def _pass(course: AlongSamples, reads: Reads, job: Job) -> Crossed:
+def _pass(course: AlongSamples, reads: Reads, job: Job) -> GramBlock:
     """Read everything, and multiply what the solver wants."""
     plan, tile, lanes = job.plan, job.plan.product_features, thread_count(job.plan.cores)
     if course.precision != plan.precision:  # what is in memory is twice as wide
         tile, lanes = in_double(tile, lanes)
-    crossings = Crossings(
+    crossings = GramBlockProducts(
         vectors=course.block,
         roots=None if job.weights is None else course.roots,
         measures=course.products is None,
@@ -165,13 +165,13 @@ def _pass(course: AlongSamples, reads: Reads, job: Job) -> Crossed:
     how: dict[str, Any] = {"ahead": plan.ahead, "listener": job.listener, "keeper": course.keeper(job)}
     label = f"products with {crossings.vectors.shape[1]} vectors"
     with reads.told(label, course.passes + 1, plan.problem.n_samples):
-        crossed = job.executor.fold(task, plan.spans, Crossed.absorb, **how)
+        crossed = job.executor.fold(task, plan.spans, GramBlock.absorb, **how)
         crossed.release()
         hand_back()
     return crossed
 
 
-def _learn(course: AlongSamples, crossed: Crossed, job: Job, *, goes_on: bool) -> None:
+def _learn(course: AlongSamples, crossed: GramBlock, job: Job, *, goes_on: bool) -> None:
     """Take over what a pass found, and have the solver say what comes next."""
     course.passes += 1
     found, source = crossed.probes(), job.collection.source

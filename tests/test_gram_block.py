@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampca.accumulators import Crossed, NotFiniteError, sample_directions
-from streampca.accumulators.block_product import Fused
+from streampca.accumulators import GramBlock, NotFiniteError, sample_directions
+from streampca.accumulators.block_product import BlockProduct
 from streampca.accumulators.probes import probe_directions
 from streampca.testing import AccumulatorLaws, assert_same_state
 
@@ -42,7 +42,7 @@ def block(roots, width=WIDTH):
 def beginning(precision, weights=None, n=N, **more):
     roots = np.ones(n) if weights is None else np.sqrt(weights)
     return partial(
-        Crossed, block(roots), roots=None if weights is None else roots, precision=precision, **more
+        GramBlock, block(roots), roots=None if weights is None else roots, precision=precision, **more
     )  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def pieces(draw):
 
 def taken(crossed):
     """G U about the mean; leaves the accumulator as it was."""
-    return Crossed.from_state(crossed.state()).take()
+    return GramBlock.from_state(crossed.state()).take()
 
 
 def same_statistic(one, other):
@@ -84,25 +84,25 @@ def test_laws(precision, more, cut):
     AccumulatorLaws(beginning(precision, **more), same_statistic).check(cut)
 
 
-class ForgetsWhereItIs(Crossed):
+class ForgetsWhereItIs(GramBlock):
     """Takes the first rows of W wherever the range lies."""
 
     def update(self, block, *, at=0, weights=None):
         super().update(block, at=0)
 
 
-class LosesAFeature(Crossed):
+class LosesAFeature(GramBlock):
     def update(self, block, *, at=0, weights=None):
         super().update(block[:, :-1] if block.shape[1] > 1 else block, at=at)
 
 
-class MergesInPlace(Crossed):
+class MergesInPlace(GramBlock):
     def merge(self, other):
         self.absorb(other)
         return self
 
 
-class SharesItsState(Crossed):
+class SharesItsState(GramBlock):
     def state(self, *, copy=True):
         return {**super().state(copy=copy), "product": self._product}
 
@@ -110,7 +110,7 @@ class SharesItsState(Crossed):
 @pytest.mark.parametrize("wrong", [ForgetsWhereItIs, LosesAFeature, MergesInPlace, SharesItsState])
 def test_laws_catch_a_planted_mistake(wrong):
     cut = [part.copy() for part in np.split(samples(60, "f4", 3.0, seed=1), [11, 40], axis=1)]
-    AccumulatorLaws(partial(Crossed, block(np.ones(N))), same_statistic).check(cut)
+    AccumulatorLaws(partial(GramBlock, block(np.ones(N))), same_statistic).check(cut)
     with pytest.raises((AssertionError, ValueError)):
         AccumulatorLaws(partial(wrong, block(np.ones(N))), same_statistic).check(cut)
 
@@ -175,26 +175,26 @@ def test_what_was_kept_goes_on_bit_for_bit(copy, weighted):
     for start in range(0, 900, 300):
         whole.update(x[:, start : start + 300], at=start)
     first.update(x[:, :300])
-    later = Crossed.from_state(first.state(copy=copy), copy=copy)
+    later = GramBlock.from_state(first.state(copy=copy), copy=copy)
     for start in (300, 600):
         later.update(x[:, start : start + 300], at=start)
     assert_same_state(later.state(), whole.state())
 
 
 def test_other_blocks_are_not_added():
-    one, other = (Crossed(block(np.ones(N)) * sign) for sign in (1, -1))
+    one, other = (GramBlock(block(np.ones(N)) * sign) for sign in (1, -1))
     with pytest.raises(ValueError, match="other blocks"):
         one.absorb(other)
     with pytest.raises(ValueError, match="was measured"):
-        one.absorb(Crossed(block(np.ones(N)), measures=False))
+        one.absorb(GramBlock(block(np.ones(N)), measures=False))
     with pytest.raises(ValueError, match="not measured"):
-        _ = Crossed(block(np.ones(N)), measures=False).trace
+        _ = GramBlock(block(np.ones(N)), measures=False).trace
 
 
 @pytest.mark.parametrize("times", [{3}, {2, 5}])
 def test_a_wrong_product_is_made_again(monkeypatch, caplog, times):
     """And named by its features."""
-    x, count, whole = samples(800, "f4", 3.0, seed=4, n=40), 0, Fused._multiply
+    x, count, whole = samples(800, "f4", 3.0, seed=4, n=40), 0, BlockProduct._multiply
 
     def multiply(fused, piece, out):
         nonlocal count
@@ -206,7 +206,7 @@ def test_a_wrong_product_is_made_again(monkeypatch, caplog, times):
 
     expected = beginning("single", n=40, product_features=100)()
     expected.update(x)
-    monkeypatch.setattr(Fused, "_multiply", multiply)
+    monkeypatch.setattr(BlockProduct, "_multiply", multiply)
     crossed = beginning("single", n=40, product_features=100)()
     crossed.update(x)
     assert count == 8 + len(times)

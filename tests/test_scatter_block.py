@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampca.accumulators import Applied, NotFiniteError
-from streampca.accumulators.block_product import Fused
+from streampca.accumulators import NotFiniteError, ScatterBlock
+from streampca.accumulators.block_product import BlockProduct
 from streampca.accumulators.probes import probe_directions
 from streampca.planning.sizes import PROBES_OF_PASS
 from streampca.testing import AccumulatorLaws, assert_same_state
@@ -40,7 +40,7 @@ def beginning(dtype, offset, precision, mean=None, **more):
     """How an accumulator begins, its centre one off the mean."""
     centre = np.full(P, (min(offset, 127.0) if dtype == "u1" else offset) + 1)
     known = None if mean is None else mean - centre
-    return partial(Applied, block(), centre, offset=known, precision=precision, **more)
+    return partial(ScatterBlock, block(), centre, offset=known, precision=precision, **more)
 
 
 @st.composite
@@ -54,7 +54,7 @@ def pieces(draw):
 
 def taken(applied):
     """S Q about the mean; leaves the accumulator as it was."""
-    return Applied.from_state(applied.state()).take()
+    return ScatterBlock.from_state(applied.state()).take()
 
 
 def summed(applied):
@@ -87,18 +87,18 @@ def test_laws(precision, known, cut):
         AccumulatorLaws(beginning(dtype, offset, precision, mean, **more), same_statistic).check(parts)
 
 
-class LosesTheTail(Applied):
+class LosesTheTail(ScatterBlock):
     def update(self, block, *, at=0, weights=None):
         super().update(block[:-1] if len(block) > 1 else block, at=at, weights=weights)
 
 
-class MergesInPlace(Applied):
+class MergesInPlace(ScatterBlock):
     def merge(self, other):
         self.absorb(other)
         return self
 
 
-class SharesItsState(Applied):
+class SharesItsState(ScatterBlock):
     def state(self, *, copy=True):
         return {**super().state(copy=copy), "product": self._product}
 
@@ -106,7 +106,7 @@ class SharesItsState(Applied):
 @pytest.mark.parametrize("wrong", [LosesTheTail, MergesInPlace, SharesItsState])
 def test_laws_catch_a_planted_mistake(wrong):
     cut = [part.copy() for part in np.split(samples(30, "f4", 3.0, seed=1), [11, 20])]
-    AccumulatorLaws(partial(Applied, block(), np.zeros(P)), same_statistic).check(cut)
+    AccumulatorLaws(partial(ScatterBlock, block(), np.zeros(P)), same_statistic).check(cut)
     with pytest.raises((AssertionError, ValueError)):
         AccumulatorLaws(partial(wrong, block(), np.zeros(P)), same_statistic).check(cut)
 
@@ -129,7 +129,7 @@ def test_products_are_right(dtype, offset, precision, known, weighted):
     weights = np.random.default_rng(4).gamma(2.0, size=2000) if weighted else None
     s, mean = scatter(x, weights)
     q = block(40, 6)
-    applied = Applied(
+    applied = ScatterBlock(
         q,
         mean.round() + 1,
         offset=mean - mean.round() - 1 if known else None,
@@ -168,7 +168,7 @@ def test_samples_count_as_often_as_they_weigh(precision):
     weights = np.random.default_rng(7).integers(0, 3, 300).astype(np.float64)
     repeated = np.repeat(x, weights.astype(int), axis=0)
     x[np.flatnonzero(weights == 0)[:2]] = np.array([[np.nan], [np.inf]])
-    one, other = (Applied(block(), np.zeros(P), precision=precision, product_rows=64) for _ in range(2))
+    one, other = (ScatterBlock(block(), np.zeros(P), precision=precision, product_rows=64) for _ in range(2))
     one.update(x, weights=weights)
     other.update(repeated)
     assert one.n_samples == np.count_nonzero(weights)
@@ -181,7 +181,7 @@ def test_samples_count_as_often_as_they_weigh(precision):
 
 
 def test_a_block_without_weight_changes_nothing():
-    applied = Applied(block(), np.zeros(P))
+    applied = ScatterBlock(block(), np.zeros(P))
     applied.update(samples(20, "f4", 0.0, seed=0))
     before = applied.state()
     applied.update(np.full((5, P), np.nan, np.float32), weights=np.zeros(5))
@@ -203,7 +203,7 @@ def test_what_is_no_number_is_named_with_its_sample(bad, precision, said, known)
     x[23, 3] = bad
     weights = np.ones(40)
     for given_weights in (None, weights, np.where(np.arange(40) == 5, 0, weights)):
-        applied = Applied(
+        applied = ScatterBlock(
             block(), np.zeros(P), offset=np.zeros(P) if known else None, precision=precision, product_rows=16
         )
         with pytest.raises(NotFiniteError) as error:
@@ -217,16 +217,16 @@ def test_an_overflow_along_one_vector_is_seen():
     q = block()
     x = np.outer(np.linspace(1, 2, 20), 1e20 * q[:, 2]).astype(np.float32)
     with pytest.raises(NotFiniteError, match=r"squares overflow; use precision='double'"):
-        Applied(q, np.zeros(P), offset=np.zeros(P)).update(x)
+        ScatterBlock(q, np.zeros(P), offset=np.zeros(P)).update(x)
 
 
 def test_other_blocks_or_centres_are_not_added():
-    one = Applied(block(), np.zeros(P))
+    one = ScatterBlock(block(), np.zeros(P))
     for other in (
-        Applied(block(seed=1), np.zeros(P)),
-        Applied(block(), np.ones(P)),
-        Applied(block(), np.zeros(P), offset=np.zeros(P)),
-        Applied(block(), np.zeros(P), precision="double"),
+        ScatterBlock(block(seed=1), np.zeros(P)),
+        ScatterBlock(block(), np.ones(P)),
+        ScatterBlock(block(), np.zeros(P), offset=np.zeros(P)),
+        ScatterBlock(block(), np.zeros(P), precision="double"),
     ):
         with pytest.raises(ValueError, match="cannot be added"):
             one.merge(other)
@@ -237,7 +237,7 @@ def test_a_state_goes_on_in_the_middle(known):
     """To the same bits, its sum taken over or copied."""
     x = samples(500, "f4", 1e4, seed=8)
     centre = x[:9].mean(axis=0, dtype=np.float64)  # no float32 holds it: it is centred on in two parts
-    new = partial(Applied, block(), centre, offset=np.full(P, 0.1) if known else None, product_rows=64)
+    new = partial(ScatterBlock, block(), centre, offset=np.full(P, 0.1) if known else None, product_rows=64)
     whole, half = new(), new()
     for start in range(0, 500, 100):
         whole.update(x[start : start + 100], at=start)
@@ -247,7 +247,7 @@ def test_a_state_goes_on_in_the_middle(known):
     state = half.state(copy=False)
     kept = {name: values.copy() for name, values in state.items()}
     for copy in (True, False):
-        later = Applied.from_state(kept, copy=copy)
+        later = ScatterBlock.from_state(kept, copy=copy)
         for start in range(200, 500, 100):
             later.update(x[start : start + 100], at=start)
         assert_same_state(later.state(), whole.state())
@@ -257,10 +257,10 @@ def test_a_state_goes_on_in_the_middle(known):
 
 
 class Machine:
-    """Multiplies as `Applied` does, and spoils what it is told to; counts what it was asked for."""
+    """Multiplies as `ScatterBlock` does, and spoils what it is told to; counts what it was asked for."""
 
     def __init__(self, monkeypatch, spoil=None, times=()):
-        self.count, whole = 0, Fused._multiply
+        self.count, whole = 0, BlockProduct._multiply
 
         def multiply(fused, centred, out):
             self.count += 1
@@ -269,7 +269,7 @@ class Machine:
                 return along, product
             return spoil(along, product, centred)
 
-        monkeypatch.setattr(Fused, "_multiply", multiply)
+        monkeypatch.setattr(BlockProduct, "_multiply", multiply)
 
 
 def usual(values):
@@ -321,7 +321,7 @@ def made(dtype, seed=0, *, offset=0.0, rows=300, features=120, width=20, precisi
     x = (rng.normal(size=(rows, features)) * 100 / np.arange(1, features + 1)) @ block(features, features, seed)
     x = (np.rint(x + 128).clip(0, 255) if dtype == "u1" else x + offset).astype(dtype)
     centre = x.mean(axis=0, dtype=np.float64)
-    applied = Applied(
+    applied = ScatterBlock(
         block(features, width), np.rint(centre) if dtype == "u1" else centre, precision=precision, product_rows=128
     )
     return applied, [x[:128], x[128:256], x[256:]]
@@ -424,14 +424,14 @@ SHAPES = {"rows": (260, 384), "features": (60, 400), "width": (1, 50)}
 )
 def test_odd_data_raise_no_alarm(monkeypatch, x, rows):
     machine = Machine(monkeypatch)
-    applied = Applied(block(50, 8), np.zeros(50), precision="single", product_rows=rows)
+    applied = ScatterBlock(block(50, 8), np.zeros(50), precision="single", product_rows=rows)
     applied.update(x)
     assert machine.count == -(-100 // rows)
 
 
 def test_rows_off_the_signs_are_multiplied_twice_at_most(monkeypatch, caplog):
     """A sample orthogonal to the signs tells nothing of rounding; that costs time, and no more."""
-    applied = Applied(block(50, 8), np.zeros(50))
+    applied = ScatterBlock(block(50, 8), np.zeros(50))
     signs = applied._fused.signs[0].astype(np.float64)
     x = np.random.default_rng(0).normal(size=(1, 50))
     x = (x - (x @ signs)[:, None] * signs / 50) * np.ones((40, 1))
