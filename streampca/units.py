@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from numbers import Integral
-from typing import Any
+from typing import Any, overload
 
 from .errors import RequestError
 
@@ -20,25 +20,31 @@ _FACTORS = {
 }  # fmt: skip
 
 
-def parse_bytes(text: str | float) -> int:
+@overload
+def parse_bytes(text: str | float) -> int: ...
+@overload
+def parse_bytes(text: str | float | None) -> int | None: ...
+def parse_bytes(text: str | float | None) -> int | None:
     """Read a number of bytes such as ``"2 GiB"``, ``"512MiB"``, ``"1.5 GB"`` or ``2**30``.
 
     Parameters
     ----------
-    text : str or number
+    text : str, number or None
         Binary units (KiB, MiB, GiB, TiB, also K, M, G, T) are powers of 1024; decimal ones (kB, MB, GB, TB) of 1000.
         A number without a unit counts bytes, and is accepted from 1 MiB: a smaller one almost certainly lacks its unit.
 
     Returns
     -------
-    int
-        Bytes, at least 1.
+    int or None
+        Bytes, at least 1; None of None.
 
     Raises
     ------
     RequestError
         If it is not a positive number with one of these units, or lacks the unit.
     """
+    if text is None:
+        return None
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*", str(text))
     factor = _FACTORS.get(match[2].lower()) if match else None
     if match is None or factor is None or float(match[1]) * factor < 1:

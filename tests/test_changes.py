@@ -22,7 +22,8 @@ from streampca.errors import ChangedError, OutputError, SourceError
 from streampca.events import BlockDone, PassStarted
 from streampca.fitting.checkpoints import Checkpointing
 from streampca.fitting.fit import Place, fit_collection
-from streampca.fitting.plan import asked, prepared
+from streampca.fitting.plan import prepared
+from streampca.planning.request import Request
 from streampca.preprocessing.copy import copy_collection
 from streampca.readers import npy
 from streampca.readers.collection import MOST_STATES, first_change
@@ -187,7 +188,7 @@ CASES = {
 def run(source, listener=lambda event: None, output=None, checkpoint=None, method="covariance"):
     """A fit in several blocks; with a checkpoint, it is kept after each."""
     how = {} if checkpoint is None else {"checkpoint": Checkpointing(str(checkpoint), 0)}
-    request = asked(5, method, "40MiB", "auto", output=output is not None, scratch=None)
+    request = Request(5, method, 40 * 2**20, "auto", output=output is not None)
     place = None if output is None else Place(str(output))
     collection = prepared(streampca.open_collection(source), None)
     return fit_collection(collection, request, place=place, listener=listener, **how)
@@ -416,4 +417,4 @@ def test_what_a_preparation_reads_is_of_the_same_data(tmp_path):
     collection = prepared(streampca.open_collection(path), streampca.Preparation(mask="valid"))
     os.utime(path / "c" / "20" / "0" / "0", (1e9, 1e9))
     with pytest.raises(ChangedError, match="c/20/0/0"):
-        fit_collection(collection, asked(5, "covariance", None, "auto", output=False, scratch=None))
+        fit_collection(collection, Request(5, "covariance", None, "auto"))

@@ -23,10 +23,11 @@ from streampca.execution import SerialExecutor
 from streampca.fitting.methods import Job
 from streampca.fitting.methods.randomized_features import fit_randomized
 from streampca.fitting.methods.start_block import sample_runs
-from streampca.fitting.plan import asked, plan_collection, prepared
+from streampca.fitting.plan import plan_collection, prepared
 from streampca.models.accuracy import sentences
 from streampca.planning import sample_rows
 from streampca.planning.blocks import Span
+from streampca.planning.request import Request
 from streampca.readers.views.chosen import Chosen
 
 N, SIDE = 900, 20
@@ -92,7 +93,7 @@ def quiet(x, k, **more):
 def planned(x, k, **more):
     """A plan of the method; take `replace(plan, ...)` of it for what no budget makes the planner take."""
     collection = prepared(streampca.open_collection(x), None)
-    request = asked(k, "randomized", "256MiB", "single", output=False, scratch=None, **more)
+    request = Request(k, "randomized", 256 * 2**20, "single", **more)
     return collection, plan_collection(collection, request)
 
 

@@ -17,8 +17,9 @@ from streampca.events import Converging, PassStarted, Planned
 from streampca.execution import SerialExecutor
 from streampca.fitting.methods import Job
 from streampca.fitting.methods.randomized_features import fit_randomized
-from streampca.fitting.plan import asked, plan_collection, prepared
+from streampca.fitting.plan import plan_collection, prepared
 from streampca.planning.blocks import spans_of
+from streampca.planning.request import Request
 
 N, SIDES = 240, (40, 60)
 P = SIDES[0] * SIDES[1]
@@ -80,7 +81,7 @@ def check(found, x, **more):
 def carried_out(x, k, sizes, **more):
     """A fit by a plan of sizes that no budget makes the planner take, and what happened."""
     collection = prepared(streampca.open_collection(x), None)
-    request = asked(k, "randomized", "64MiB", "single", output=False, scratch=None)
+    request = Request(k, "randomized", 64 * 2**20, "single")
     plan = plan_collection(collection, request)
     plan = replace(plan, request=replace(request, **more), **sizes)
     events = []

@@ -27,8 +27,10 @@ from streampca.execution.signals import Switch
 from streampca.fitting import checkpoints as saving
 from streampca.fitting.checkpoints import Checkpointing
 from streampca.fitting.fit import Place, fit_collection
-from streampca.fitting.plan import asked, prepared
+from streampca.fitting.plan import prepared
 from streampca.models.pca import load_model
+from streampca.planning.request import Request
+from streampca.units import parse_bytes
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -56,7 +58,7 @@ def run(path, kind, folder=None, listener=lambda event: None, switch=None, k=10,
     try:
         method = "covariance" if kind == "covariance" else "dual"
         scratch = Path(path).parent if kind == "scratch" else None
-        request = asked(k, method, MEMORY[kind], "single", output=False, scratch=scratch, **stops)
+        request = Request(k, method, parse_bytes(MEMORY[kind]), "single", scratch=scratch, **stops)
         how = None if folder is None else Checkpointing(str(folder), 0, switch or Switch())
         return fit_collection(
             prepared(streampca.open_collection(path), None), request, checkpoint=how, listener=listener
@@ -236,7 +238,7 @@ def test_a_source_that_changed_is_refused(tmp_path):
 
 def test_the_stored_plan_goes_on_whatever_memory_is_free(files, tmp_path, monkeypatch):
     collection = prepared(streampca.open_collection(source_of(files, "covariance")), None)
-    request = asked(5, "covariance", None, "single", output=False, scratch=None)
+    request = Request(5, "covariance", None, "single")
     expected = bits(fit_collection(collection, request))
     how = Checkpointing(str(tmp_path / "kept"), 0)
     with pytest.raises(Died):
@@ -249,7 +251,7 @@ def test_saves_keep_their_interval(files, tmp_path):
     """Not one in a run that is shorter than it."""
     events = []
     collection = prepared(streampca.open_collection(source_of(files, "covariance")), None)
-    request = asked(5, "covariance", "40MiB", "single", output=False, scratch=None)
+    request = Request(5, "covariance", 40 * 2**20, "single")
     fit_collection(collection, request, checkpoint=Checkpointing(str(tmp_path / "kept")), listener=events.append)
     assert not any(isinstance(event, Checkpoint) for event in events)
 
@@ -331,7 +333,7 @@ def test_places_that_will_not_do(files, tmp_path):
 
 def test_overwriting_begins_anew_where_another_fit_was_begun(files, tmp_path):
     events, path = [], source_of(files, "sweep")
-    request = asked(4, "dual", "48MiB", "single", output=True, scratch=None)
+    request = Request(4, "dual", 48 * 2**20, "single", output=True)
     how = Checkpointing(str(tmp_path / "kept"), 0)
     with pytest.raises(Died):
         run(path, "sweep", tmp_path / "kept", dying(2))

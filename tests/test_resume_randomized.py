@@ -23,9 +23,10 @@ from streampca.execution.signals import Switch
 from streampca.fitting.checkpoints import Checkpointing
 from streampca.fitting.fit import fit_collection
 from streampca.fitting.methods.start_block import sample_runs
-from streampca.fitting.plan import asked, prepared
+from streampca.fitting.plan import prepared
 from streampca.planning import sample_rows
 from streampca.planning.blocks import spans_of
+from streampca.planning.request import Request
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -97,7 +98,7 @@ def run(path, kind, folder=None, listener=lambda event: None, switch=None, **mor
     planning._planned = planned
     try:
         k = words.pop("k")
-        request = asked(k, "randomized", "64MiB", "single", output=False, scratch=None, **words)
+        request = Request(k, "randomized", 64 * 2**20, "single", **words)
         how = None if folder is None else Checkpointing(str(folder), 0, switch or Switch())
         weights = np.random.default_rng(1).integers(0, 3, N).astype(np.float64) if kind == "weighted" else None
         collection = prepared(streampca.open_collection(path), None)

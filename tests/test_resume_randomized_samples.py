@@ -17,8 +17,9 @@ from streampca.events import BlockDone, Checkpoint, Converging, PassFinished, Pa
 from streampca.execution.signals import Switch
 from streampca.fitting.checkpoints import Checkpointing
 from streampca.fitting.fit import Place, fit_collection
-from streampca.fitting.plan import asked, prepared
+from streampca.fitting.plan import prepared
 from streampca.planning import randomized as sides
+from streampca.planning.request import Request
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
@@ -69,7 +70,7 @@ def run(path, kind, output, folder=None, listener=lambda event: None, switch=Non
         patch.setattr(planning, "_planned", planned)
         along_samples(patch)
         patch.setattr(planning, "_allowed", lambda request, schedule: 10**6)
-        request = asked(words.pop("k"), "randomized", "64MiB", "single", output=True, scratch=None, **words)
+        request = Request(words.pop("k"), "randomized", 64 * 2**20, "single", output=True, **words)
         how = None if folder is None else Checkpointing(str(folder), 0, switch or Switch())
         weights = np.random.default_rng(1).integers(0, 3, N).astype(np.float64) if kind == "weighted" else None
         collection, place = prepared(streampca.open_collection(path), None), Place(str(output), overwrite=False)

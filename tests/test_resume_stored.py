@@ -25,12 +25,13 @@ from streampca.execution.signals import Switch
 from streampca.fitting.checkpoints import Checkpointing
 from streampca.fitting.fit import Place, fit_collection
 from streampca.fitting.methods.dual import GONE
-from streampca.fitting.plan import asked, prepared
+from streampca.fitting.plan import prepared
 from streampca.models.pca import load_model
 from streampca.models.store import ModelWriter
 from streampca.planning import dual
 from streampca.planning import dual_memory as dual_bill
 from streampca.planning import search as choose
+from streampca.planning.request import Request
 from streampca.storage import disk
 from streampca.storage.outputs import PARTIAL
 
@@ -62,7 +63,7 @@ def planned(kind: str) -> Iterator[None]:
 
 def run(path, kind, output, *, kept=True, listener=lambda event: None, switch=None, **options):
     """A fit to an output, kept beside it after every block."""
-    request = asked(10, "dual", "24MiB", "single", output=True, scratch=None)
+    request = Request(10, "dual", 24 * 2**20, "single", output=True)
     how = Checkpointing(f"{output}.kept", 0, switch or Switch()) if kept else None
     collection = prepared(streampca.open_collection(path), None)
     with planned(kind):

@@ -72,7 +72,7 @@ def preparation_of(config: PrepareConfig) -> Preparation:
 
 def request_of(run: Run) -> Request:
     """Build what is asked of the planner."""
-    memory = None if run.fit.memory is None else parse_bytes(run.fit.memory)
+    memory = parse_bytes(run.fit.memory)
     return Request(
         n_components=run.fit.n_components,
         method=run.fit.method,
@@ -100,7 +100,7 @@ def cluster_of(run: Run) -> Wanted | None:
         raise ConfigError(f"execution: {problem}.")
     if asked.kind == "local":
         return None
-    memory = None if asked.memory is None else parse_bytes(asked.memory)
+    memory = parse_bytes(asked.memory)
     return Wanted(asked.address, asked.cluster, asked.options or {}, asked.workers, memory, asked.wait)
 
 

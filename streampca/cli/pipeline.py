@@ -334,7 +334,7 @@ def _checkpoint(run: Run, output: str | None) -> str | None:
 
 def _budget(run: Run) -> int:
     memory = run.fit.memory
-    return budget_of(None if memory is None else parse_bytes(memory))[0]
+    return budget_of(parse_bytes(memory))[0]
 
 
 def _check_applying(task: _Fit, outputs: _Outputs) -> None:

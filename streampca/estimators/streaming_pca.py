@@ -124,7 +124,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             How often each sample counts: weight 2 is the sample given twice.
         """
         collection = prepared(self._opened(X), self.preparation)
-        memory = None if self.memory is None else parse_bytes(self.memory)
+        memory = parse_bytes(self.memory)
         state = self.random_state
         seed = int(state) if isinstance(state, Integral) else int(check_random_state(state).randint(2**31 - 1))
         stops: dict[str, Any] = {"tol": self.tol, "max_passes": self.max_passes}

@@ -30,11 +30,12 @@ from ..storage.disk import expanded
 from ..storage.locks import alone_in
 from ..storage.outputs import check_place
 from ..storage.resumable import Begun
+from ..units import parse_bytes
 from .build_model import numbers_of, provenance_of
 from .checkpoints import Checkpointing, Saver, check_beside, identity_of
 from .executor import as_of, executing, scratch_name, suited
 from .methods import METHODS, Decomposition, Job
-from .plan import asked, check_options, narrowed, plan_collection, prepared
+from .plan import check_options, narrowed, plan_collection, prepared
 
 Float64 = npt.NDArray[np.float64]
 
@@ -137,10 +138,19 @@ def fit(
     OutputError
         If `output` exists (and `overwrite` is false) or cannot be written, or there is no room for a scratch copy.
     """
-    more: dict[str, Any] = {"tol": tol, "max_passes": max_passes, "scratch": scratch, "seed": seed}
     check_listener(listener)
-    request = asked(n_components, method, memory, precision, output=output is not None, **more)
-    check_options(opening)
+    request = Request(
+        n_components=n_components,
+        method=method,
+        memory=parse_bytes(memory),
+        precision=precision,
+        seed=seed,
+        scratch=None if scratch is None else expanded(scratch),
+        output=output is not None,
+        tol=tol,
+        max_passes=max_passes,
+    )
+    check_options(fit, opening)
     place = None if output is None else Place(expanded(output), overwrite)
     if place is not None:
         check_apart([place.path], [*paths_of(source), *column_paths(opening.get("labels"), sample_weight)])

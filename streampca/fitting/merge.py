@@ -95,7 +95,7 @@ def merge(
     pieces = _ordered([_Piece.of(item, number) for number, item in enumerate(given, 1)])
     along = _common_coordinates(pieces, checked=checked)
     data, problem, request = _whole(pieces)
-    budget = None if memory is None else parse_bytes(memory)
+    budget = parse_bytes(memory)
     plan = merge_plan(problem, replace(request, memory=budget, output=path is not None, scratch=None))
     plan = replace(plan, precision=pieces[0].alike["precision"])
     listener(Planned(plan))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from inspect import signature
 from typing import Any, Unpack
 
 import numpy as np
@@ -19,26 +20,8 @@ from ..preprocessing.problem import problem_of
 from ..readers import Collection, Opening, open_collection
 from ..readers.collection import check_dtype
 from ..readers.weights import total_of, weights_of
+from ..storage.disk import expanded
 from ..units import parse_bytes, parse_shape
-
-_OPTIONS = (
-    "n_components",
-    "method",
-    "memory",
-    "precision",
-    "tol",
-    "max_passes",
-    "preparation",
-    "sample_weight",
-    "seed",
-    "output",
-    "overwrite",
-    "scratch",
-    "part",
-    "checkpoint",
-    "cluster",
-    "listener",
-)
 
 
 def plan(
@@ -84,39 +67,31 @@ def plan(
     BudgetError, RequestError, SourceError
         As `fit`.
     """
-    more: dict[str, Any] = {"tol": tol, "max_passes": max_passes, "scratch": scratch, "workers": workers}
-    request = asked(n_components, method, memory, precision, output=output is not None, **more)
-    check_options(opening)
+    request = Request(
+        n_components=n_components,
+        method=method,
+        memory=parse_bytes(memory),
+        precision=precision,
+        workers=workers,
+        scratch=None if scratch is None else expanded(scratch),
+        output=output is not None,
+        tol=tol,
+        max_passes=max_passes,
+    )
+    check_options(plan, opening)
     raw = open_collection(source if shape is None else declared(shape, dtype), **opening)
     return plan_collection(prepared(raw, preparation), request, total_weight=foreseen_weight(sample_weight, raw, shape))
 
 
-def asked(
-    n_components: int | float | str | None,
-    method: str,
-    memory: int | str | None,
-    precision: str,
-    *,
-    output: bool,
-    scratch: str | os.PathLike[str] | None,
-    seed: int = 0,
-    workers: int = 1,
-    tol: float = 1e-4,
-    max_passes: int | None = None,
-) -> Request:
-    """Make a request of what `plan` and `fit` are given."""
-    budget, folder = None if memory is None else parse_bytes(memory), None if scratch is None else os.fspath(scratch)
-    return Request(n_components, method, budget, precision, seed, workers, folder, output, tol, max_passes)
-
-
-def check_options(opening: Mapping[str, Any]) -> None:
-    """Refuse keywords that no option of opening has, saying where such an option belongs."""
+def check_options(function: Callable[..., Any], opening: Mapping[str, Any]) -> None:
+    """Refuse keywords that are no options of opening, naming the nearest option of `function`."""
     prepares, opens = [field.name for field in fields(Preparation)], list(Opening.__annotations__)
     for name in opening:
         if name in prepares:
             raise TypeError(f"{name!r} is a step of preparation; give preparation=Preparation({name}=...).")
         if name not in opens:
-            raise TypeError(f"{name!r} is not an option.{nearest(name, [*_OPTIONS, *opens])}")
+            known = [*list(signature(function).parameters)[1:], *opens]
+            raise TypeError(f"{name!r} is not an option.{nearest(name, known)}")
 
 
 def declared(shape: Sequence[int] | str, dtype: Any) -> Any:

@@ -241,6 +241,6 @@ def load_model(path: str | os.PathLike[str], *, statistic: bool = False, memory:
     ModelError
         If there is none, or it is incomplete, damaged, or of a newer format.
     """
-    budget, _ = budget_of(None if memory is None else parse_bytes(memory))
+    budget, _ = budget_of(parse_bytes(memory))
     path = expanded(path)
     return PCAModel(**read_pca(path, budget), statistic=read_statistic(path) if statistic else None)

@@ -104,7 +104,7 @@ def foresee_copy(
     check_apart([path], paths_of(collection))
     source = _copied(collection)
     check_copy(path, overwrite=overwrite)
-    return source, plan_copy(problem_of(source), None if memory is None else parse_bytes(memory))
+    return source, plan_copy(problem_of(source), parse_bytes(memory))
 
 
 def check_copy(path: str, *, overwrite: bool) -> None:

@@ -65,7 +65,7 @@ def check_foreseen(
     made: dict[str, Any] = {"makes_images": makes_images, "residual": residual, "windows": windows}
     kinds = (np.dtype(dtype), wide)
     works = [_foreseen(collection, frame, kind, n_components, stored=stored, **made) for kind in kinds]
-    budget, source = budget_of(None if memory is None else parse_bytes(memory))
+    budget, source = budget_of(parse_bytes(memory))
     if fits(works[0], budget):
         return
     least = smallest(lambda count: all(fits(work, count) for work in works))  # the fit says which of them it will be

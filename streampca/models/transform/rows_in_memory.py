@@ -45,7 +45,7 @@ def rows_beside(subspace: Subspace, frame: Frame, collections: Sequence[Collecti
     BudgetError
         If not even single samples fit, naming the budget that would do.
     """
-    budget, source = budget_of(None if memory is None else parse_bytes(memory))
+    budget, source = budget_of(parse_bytes(memory))
     problem, (k, p) = _together(collections), subspace.components.shape
     dtype = subspace.components.dtype
     try:

@@ -129,7 +129,7 @@ def _write_alone(
     checkpoint_every: float = EVERY,
 ) -> float:
     """Write block by block with the components in memory, or piece by piece where they do not fit beside."""
-    budget = None if memory is None else parse_bytes(memory)
+    budget = parse_bytes(memory)
     asked = {} if checkpoint is None else _asked(work, table, path, budget)
     how: Any = {"collection": work.collection, "every": checkpoint_every, "listener": listener}
     recorder = Recorder(checkpoint, table.name, asked, **how)

@@ -71,7 +71,7 @@ def share_of(memory: int | str | None, model: PCAModel, collection: Prepared) ->
     BudgetError
         If not even one component and one sample fit, naming the budget that would do.
     """
-    budget, _ = budget_of(None if memory is None else parse_bytes(memory))
+    budget, _ = budget_of(parse_bytes(memory))
     itemsize = model.components.dtype.itemsize
     check_room(memory, collection, itemsize)
     count = most_that_fits(lambda count: _fits(collection, count, itemsize, budget), model.n_components)
@@ -99,7 +99,7 @@ def check_room(memory: int | str | None, collection: Prepared, itemsize: int = 8
     BudgetError
         Names the budget that would do.
     """
-    budget, source = budget_of(None if memory is None else parse_bytes(memory))
+    budget, source = budget_of(parse_bytes(memory))
     if not _fits(collection, 1, itemsize, budget):
         least = smallest(lambda memory: _fits(collection, 1, itemsize, memory))
         raise BudgetError(
