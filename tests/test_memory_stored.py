@@ -16,8 +16,8 @@ import streampca
 from streampca.errors import BudgetError
 from streampca.models.pca import PCAModel, load_model
 from streampca.models.store import ModelWriter, pca_arrays, pca_attributes
+from streampca.planning.component_chunks import POOLS, WRITE_COPIES, component_cut, tile_bytes
 from streampca.preprocessing import Preparation
-from streampca.storage.components import POOLS, WRITE_COPIES, component_cut, tile_bytes
 from streampca.units import MIB, parse_bytes
 
 pytestmark = pytest.mark.slow
@@ -30,7 +30,8 @@ MASK = np.hypot(*np.meshgrid(np.arange(724) - 362, np.arange(724) - 362)) < 350
 WORKER = """
 import json, sys
 import streampca
-from streampca.models.transform import pieces
+from streampca.models import pca, store
+from streampca.models.transform import by_features as pieces
 from streampca.machine import PeakMeter
 
 task, source, output, stored, memory = sys.argv[1:]
