@@ -2,8 +2,8 @@
 
 The pictures are kept as .npy, as Zarr cut by samples, as Zarr cut across features, and as a folder of PNG files of
 256 x 256 pixels, which are binned to 32 x 32. Each step of each runs in a fresh process; its peak (above what the
-process held once everything was imported and the collection opened) stands beside the budget and beside the bill that
-was computed before the step. Ends with status 1 if a peak exceeds the budget:
+process held once everything was imported and the collection opened) stands beside the budget and beside the memory
+estimate computed before the step. Ends with status 1 if a peak exceeds the budget:
 
     python benchmarks/budget.py                                     # 2 GB under 512 MiB; needs 12 GB of disk
     python benchmarks/budget.py --gigabytes 0.3 --memory 64MiB --layouts npy,png
@@ -36,7 +36,7 @@ class Step(NamedTuple):
 
     seconds: float
     peak: int | None
-    bill: int
+    estimate: int
 
 
 def as_npy(directory: Path, n: int, side: int) -> Path:
@@ -112,11 +112,11 @@ def fit(path: Path, model: Path, k: int, memory: str) -> Step:
     import streampca
     from streampca.events import Planned
 
-    bills: list[int] = []
+    estimates: list[int] = []
 
     def listen(event: object) -> None:
         if isinstance(event, Planned):
-            bills.append(event.plan.bill.total)
+            estimates.append(event.plan.memory_estimate.total)
 
     collection = opened(path)
 
@@ -124,19 +124,19 @@ def fit(path: Path, model: Path, k: int, memory: str) -> Step:
         found = streampca.fit(collection, n_components=k, memory=memory, listener=listen)
         found.save(model, overwrite=True)
 
-    return Step(*measured(work)[1:], *bills)
+    return Step(*measured(work)[1:], *estimates)
 
 
 def apply(path: Path, model: Path, verb: str, output: Path, memory: str) -> Step:
     """Write the scores or the reconstruction of a collection by a saved model, and remove them."""
     import streampca.models.transform.write
 
-    bills: list[int] = []
+    estimates: list[int] = []
     plan_application = streampca.models.transform.write.plan_application
 
     def noted(**sizes: Any) -> Any:
         application = plan_application(**sizes)
-        bills.append(application.bill.total)
+        estimates.append(application.memory_estimate.total)
         return application
 
     streampca.models.transform.write.plan_application = noted
@@ -145,7 +145,7 @@ def apply(path: Path, model: Path, verb: str, output: Path, memory: str) -> Step
     def work() -> None:
         getattr(streampca.load_model(model), verb)(collection, output, memory=memory, overwrite=True)
 
-    step = Step(*measured(work)[1:], *bills)
+    step = Step(*measured(work)[1:], *estimates)
     shutil.rmtree(output) if output.is_dir() else output.unlink()
     return step
 
@@ -184,12 +184,12 @@ def main() -> None:
             path = LAYOUTS[name](directory, max(2, int(args.gigabytes * 1e9) // side**2), side)
             for verb, step in steps(path, args.components, args.memory).items():
                 exceeded += step.peak is not None and step.peak > budget
-                sizes = (mib(step.peak), mib(step.bill), mib(budget))
+                sizes = (mib(step.peak), mib(step.estimate), mib(budget))
                 rows.append((f"{name}: {verb}", f"{step.seconds:.1f}", *sizes))
             if args.directory is None:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
     tell("")
-    print_table(("", "seconds", "peak MiB", "bill MiB", "budget MiB"), rows)
+    print_table(("", "seconds", "peak MiB", "estimate MiB", "budget MiB"), rows)
     if exceeded:
         sys.exit(f"{exceeded} of {len(rows)} peaks exceed the budget")
 

@@ -1,7 +1,7 @@
 """What sharing a fit among processes costs: two workers of one thread each beside one process of two threads.
 
 Timed is the pass over the data, from the first task to the last partial merged; processes are started before. Beside it
-stands the most memory that a worker held, above what it held before, and what the plan bills it for:
+stands the most memory that a worker held, above what it held before, and what the plan estimates:
 
     python benchmarks/cluster.py
 """
@@ -28,10 +28,10 @@ AIM = 1.25  # times one process
 
 
 class Took(NamedTuple):
-    """Of a fit: seconds of its pass, bytes that its plan bills, and most bytes that a worker held."""
+    """Of a fit: seconds of its pass, bytes that its plan estimates, and most bytes that a worker held."""
 
     seconds: float
-    bill: int
+    estimate: int
     peak: int | None
 
 
@@ -87,8 +87,10 @@ def report(found: dict[str, list[Took]]) -> None:
     rows = []
     for name, took in found.items():
         peaks = [each.peak for each in took if each.peak is not None]
-        rows.append([name, *spread([each.seconds for each in took]), mib(took[0].bill), mib(max(peaks, default=None))])
-    print_table(["", "seconds", "least", "most", "bill, MiB", "peak of a worker"], rows)
+        rows.append(
+            [name, *spread([each.seconds for each in took]), mib(took[0].estimate), mib(max(peaks, default=None))]
+        )
+    print_table(["", "seconds", "least", "most", "estimate, MiB", "peak of a worker"], rows)
     one, many = (statistics.median(each.seconds for each in took) for took in found.values())
     print(f"workers to one process: {many / one:.2f} (at most {AIM})")
 

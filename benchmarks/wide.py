@@ -8,7 +8,7 @@ variances against products in float64:
     python benchmarks/wide.py                       # needs 1 GB of disk and 4 GB of memory
     python benchmarks/wide.py --schedules           # the schedules beside one another, by how pictures are stored
     python benchmarks/wide.py --sides               # the randomized method along features, and along samples
-    python benchmarks/wide.py --budgets             # 3 GB under 64 MiB to 2 GiB, peaks beside bills; 1 if one exceeds
+    python benchmarks/wide.py --budgets             # 3 GB under 64 MiB to 2 GiB, peaks and estimates; 1 if one exceeds
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Fit(NamedTuple):
 
     seconds: float
     peak: int | None
-    bill: int
+    estimate: int
     variances: list[float]
     predicted: float = 0.0
     bound: float = 0.0
@@ -74,7 +74,7 @@ def our_fit(path: Path, k: int, memory: str, output: Path | None = None) -> Fit:
     predicted = streampca.plan(path, n_components=k, memory=memory, output=output).seconds
     collection = streampca.open_collection(path)
     model, seconds, peak = measured(partial(streampca.fit, collection, **options))
-    return Fit(seconds, peak, plans[0].bill.total, model.explained_variance.tolist(), predicted)
+    return Fit(seconds, peak, plans[0].memory_estimate.total, model.explained_variance.tolist(), predicted)
 
 
 def sklearn_fit(path: Path, k: int) -> Fit:
@@ -181,7 +181,7 @@ def by_way(path: Path, way: str, k: int, memory: str) -> Fit | None:
     job = Job(collection, replace(plan, rejected=()), SerialExecutor(), scratch=scratch)
     found, seconds, peak = measured(partial(METHODS[method], job))
     variances, bound = found.explained_variance.tolist(), float(found.error_bound.max())
-    return Fit(seconds, peak, plan.bill.total, variances, plan.seconds, bound)
+    return Fit(seconds, peak, plan.memory_estimate.total, variances, plan.seconds, bound)
 
 
 def compare_ways(
@@ -199,11 +199,12 @@ def compare_ways(
                 continue
             peak = max((fit.peak or 0) for fit in done)
             seconds = spread([fit.seconds for fit in done])
-            parts = [f"{done[0].predicted:.2f}", mib(peak), mib(done[0].bill), f"{done[0].bound:.0e}"]
+            parts = [f"{done[0].predicted:.2f}", mib(peak), mib(done[0].estimate), f"{done[0].bound:.0e}"]
             rows.append([name, *seconds, *parts])
         print(f"\n{LAYOUTS[layout]}")
         print_table(
-            ("seconds", "median", "least", "most", "by fixed rates", "peak, MiB", "bill, MiB", "largest bound"), rows
+            ("seconds", "median", "least", "most", "by fixed rates", "peak, MiB", "estimate, MiB", "largest bound"),
+            rows,
         )
 
 
@@ -211,7 +212,7 @@ def compare_ways(
 
 
 def keep_within(directory: Path, n: int, side: int, k: int) -> bool:
-    """Print peaks beside bills for one collection under several budgets; whether all kept within."""
+    """Print peaks beside estimates for one collection under several budgets; whether all kept within."""
     from streampca.errors import BudgetError
     from streampca.units import parse_bytes
 
@@ -224,8 +225,8 @@ def keep_within(directory: Path, n: int, side: int, k: int) -> bool:
             rows.append([budget, "", "", "", str(error)])
             continue
         kept = kept and (fit.peak or 0) <= parse_bytes(budget)
-        rows.append([budget, f"{fit.seconds:.1f}", mib(fit.peak), mib(fit.bill), ""])
-    print_table(("budget", "seconds", "peak, MiB", "bill, MiB", "refused"), rows)
+        rows.append([budget, f"{fit.seconds:.1f}", mib(fit.peak), mib(fit.estimate), ""])
+    print_table(("budget", "seconds", "peak, MiB", "estimate, MiB", "refused"), rows)
     return kept
 
 

@@ -106,8 +106,8 @@ def _components(model: Any) -> Iterable[list[str]]:
 
 def plan_html(plan: Any) -> str:
     """A `Plan`: what will be done, what it takes in memory by name, and why not otherwise."""
-    bill = ((name, format_bytes(count)) for name, count in plan.bill.largest.items)
-    return view("Plan", facts(plan.facts()), numbers(("in memory at once", "size"), bill))
+    estimate = ((name, format_bytes(count)) for name, count in plan.memory_estimate.largest.items)
+    return view("Plan", facts(plan.facts()), numbers(("in memory at once", "size"), estimate))
 
 
 def collection_html(collection: Any) -> str:

@@ -266,7 +266,7 @@ def test_probe_rounding_is_measured():
     assert measured < 1e-5 * np.linalg.norm(double.probe_products)
 
 
-def test_bill_is_what_is_held():
+def test_memory_estimate_is_what_is_held():
     """Array by array; the 16-bit product included."""
     scatter = Scatter(300, product_rows=400)
     scatter.update(np.random.default_rng(0).normal(size=(1000, 300)).astype("f4"))
@@ -276,8 +276,8 @@ def test_bill_is_what_is_held():
         for values in vars(owner).values()
         if isinstance(values, np.ndarray)
     )
-    billed = sum(scatter_bytes(300, "single", 400).values())
-    assert held <= billed <= 1.5 * held
+    estimated = sum(scatter_bytes(300, "single", 400).values())
+    assert held <= estimated <= 1.5 * held
 
 
 def test_release_gives_memory_back_and_goes_on():

@@ -138,7 +138,7 @@ def test_cluster_prints_what_sharing_costs():
     table = cells(done.stdout)
     assert {"one process", "2 workers"} <= set(table)
     assert float(re.search(r"workers to one process: ([0-9.]+) \(at most 1.25\)", done.stdout)[1]) > 0
-    assert float(table["2 workers"][-1]) < float(table["2 workers"][-2]) + 16, "the peak is within the bill"
+    assert float(table["2 workers"][-1]) < float(table["2 workers"][-2]) + 16, "the peak is within the memory estimate"
 
 
 def test_kills_are_survived():

@@ -187,7 +187,7 @@ def test_joined_holds_few_files_open(tmp_path):
 
 
 def test_files_are_read_ahead_as_one_would_be(tmp_path):
-    """Into memory that is there, across files: what is read is billed twice, and the bits are those of one array."""
+    """Into memory that is there, across files: what is read is counted twice, and the bits are those of one array."""
     x = values((300, 12, 12), "f4")
     for number, part in enumerate(np.split(x, [70, 71, 200])):
         np.save(tmp_path / f"{number}.npy", part)

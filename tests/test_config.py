@@ -55,7 +55,7 @@ def test_run_files_of_this_repository(path, tmp_path, undrawn):
     run = load_run(str(path), [f"collection.source={source}", f"output.directory={tmp_path / 'run'}"])
     plan = plan_run(run)
     assert plan.method in ("covariance", "dual")
-    assert plan.bill.total <= plan.memory
+    assert plan.memory_estimate.total <= plan.memory
     assert run.output.transform
     assert run.output.report
     result = execute(run)

@@ -84,7 +84,7 @@ def test_any_plan_keeps_its_promises(data, n, shape, itemsize, memory):
     p = math.prod(shape)
     chunks = data.draw(st.integers(1, n)), data.draw(st.integers(1, p))
     found = plan_copy(problem(n, shape, itemsize, chunks), memory * MIB)
-    assert found.bill.total <= memory * MIB
+    assert found.memory_estimate.total <= memory * MIB
     assert all(tile % chunk == 0 for tile, chunk in zip(found.tile, found.chunk, strict=True))
     assert all(0 < tile < 2 * length for tile, length in zip(found.tile, (n, *shape), strict=True))
     clipped = [min(run, length) for run, length in zip(found.tile[1:], shape, strict=True)]
@@ -100,7 +100,7 @@ def test_refused_with_a_budget_that_does(decode):
     with pytest.raises(BudgetError, match="decoding takes") as caught:
         plan_copy(large, 4 * MIB)
     least = int(str(caught.value).split("at least ")[1].removesuffix("MiB."))
-    assert plan_copy(large, least * MIB).bill.total <= least * MIB
+    assert plan_copy(large, least * MIB).memory_estimate.total <= least * MIB
     with pytest.raises(BudgetError):
         plan_copy(large, (least - 1) * MIB)
 
@@ -358,7 +358,7 @@ collection = streampca.open_collection(source)
 plan = copying.plan_copy(copying.problem_of(collection), copying.parse_bytes(memory))
 meter = PeakMeter()
 copying.copy_collection(collection, output, memory=memory)
-print(json.dumps({"peak": meter.peak(), "bill": plan.bill.total, "decodings": plan.decodings}))
+print(json.dumps({"peak": meter.peak(), "estimate": plan.memory_estimate.total, "decodings": plan.decodings}))
 """
 
 
@@ -390,7 +390,7 @@ def copied(source, tmp_path, memory):
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout)
-    print({name: round(found[name] / MIB, 1) for name in ("peak", "bill")}, found["decodings"])
+    print({name: round(found[name] / MIB, 1) for name in ("peak", "estimate")}, found["decodings"])
     if found["peak"] is None:
         pytest.skip("this system does not tell a process its peak")
     return found
@@ -401,7 +401,7 @@ def copied(source, tmp_path, memory):
 def test_peak_within_the_budget(tmp_path, layout):
     """In a fresh process; what is copied is twice the budget."""
     found = copied(noise_in(tmp_path, layout), tmp_path, "64MiB")
-    assert 0.25 * found["bill"] < found["peak"] <= 64 * MIB
+    assert 0.25 * found["estimate"] < found["peak"] <= 64 * MIB
     assert found["decodings"] == 1
 
 
@@ -415,7 +415,7 @@ def test_large_chunks_leave_nothing_in_the_pools_of_threads(tmp_path, memory, de
     for row in range(10):
         made[:, row] = np.roll(noise, row)
     found = copied(tmp_path / "s.zarr", tmp_path, memory)
-    assert found["peak"] <= min(parse_bytes(memory), found["bill"])
+    assert found["peak"] <= min(parse_bytes(memory), found["estimate"])
     assert found["decodings"] == decodings
 
 

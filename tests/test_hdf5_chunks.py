@@ -257,12 +257,12 @@ def test_several_threads_read_at_once(tmp_path):
         np.testing.assert_array_equal(part, x[box])
 
 
-def test_the_bill_counts_two_chunks_a_thread(tmp_path, monkeypatch):
+def test_the_memory_estimate_counts_two_chunks_a_thread(tmp_path, monkeypatch):
     x = np.zeros((8, 512, 512), "f4")
     path, chunk = written(tmp_path / "x.h5", x, (4, 512, 512)), 4 * 512 * 512 * 4
-    bills = []
+    estimates = []
     for cores in (2, 20):
         monkeypatch.setattr(machine, "cores", lambda cores=cores: cores)
-        bills.append(array_of(path).decode_bytes)
-    assert bills[1] - bills[0] == 18 * array_of(path)._decoder.held_bytes
+        estimates.append(array_of(path).decode_bytes)
+    assert estimates[1] - estimates[0] == 18 * array_of(path)._decoder.held_bytes
     assert 2 * chunk <= array_of(path)._decoder.held_bytes <= 2.01 * chunk

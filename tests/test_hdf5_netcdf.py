@@ -663,17 +663,17 @@ def test_a_missing_filter_is_named_with_its_remedy(tmp_path, monkeypatch):
 
 
 def test_reading_holds_what_it_says(tmp_path):
-    """Chunks of many samples: the bill grows with the chunk, and stays put however long the file is."""
-    bills = []
+    """Chunks of many samples: the memory estimate grows with the chunk, and stays put however long the file is."""
+    estimates = []
     for n in (64, 640):
         with h5py.File(tmp_path / f"{n}.h5", "w") as file:
             file.create_dataset("x", (n, 256, 256), "u1", chunks=(16, 256, 256), compression="gzip", data=None)[0] = 1
             data = file["x"]
         with h5py.File(tmp_path / f"{n}.h5", "r") as file:
-            bills.append(Hdf5Array(file["x"], "x").decode_bytes)
+            estimates.append(Hdf5Array(file["x"], "x").decode_bytes)
     chunk = 16 * 256 * 256
-    assert bills[0] == bills[1]
-    assert 4 * chunk < bills[0] < (8 + 2 * machine.cores()) * chunk + 4 * 2**20
+    assert estimates[0] == estimates[1]
+    assert 4 * chunk < estimates[0] < (8 + 2 * machine.cores()) * chunk + 4 * 2**20
     assert data is not None
 
 

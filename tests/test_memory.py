@@ -1,4 +1,4 @@
-"""Memory is a promise: peaks of fresh processes against the budget and the bill."""
+"""Memory is a promise: peaks of fresh processes against the budget and the memory estimate."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if task == "fit":
     peak = meter.peak()
     fitted.save(output)
     found = {name: getattr(plan, name) for name in ("solver", "block_rows", "side", "schedule", "stored")}
-    found |= {"bill": plan.bill.total, "k": fitted.n_components}
+    found |= {"estimate": plan.memory_estimate.total, "k": fitted.n_components}
 else:
     fitted = streampca.load_model(stored)
     meter = PeakMeter()
@@ -177,20 +177,20 @@ def source(tmp_path_factory):
 
 
 def check(found, memory):
-    print({name: round(value / MIB, 1) if name in ("peak", "bill") else value for name, value in found.items()})
-    assert 0.6 * found["bill"] - 16 * MIB < found["peak"] < 1.1 * found["bill"] + 16 * MIB
+    print({name: round(value / MIB, 1) if name in ("peak", "estimate") else value for name, value in found.items()})
+    assert 0.6 * found["estimate"] - 16 * MIB < found["peak"] < 1.1 * found["estimate"] + 16 * MIB
     assert found["peak"] <= parse_bytes(memory)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_bill_is_honest(source, tmp_path, name):
-    """0.6 x bill - 16 MiB < peak < 1.1 x bill + 16 MiB, and never above the budget."""
+def test_the_memory_estimate_is_honest(source, tmp_path, name):
+    """0.6 x estimate - 16 MiB < peak < 1.1 x estimate + 16 MiB, and never above the budget."""
     options = CASES[name][-1]
     check(measured("fit", source(name), tmp_path / "m.zarr", **options), options["memory"])
 
 
 @pytest.mark.parametrize("name", [*DUAL, *ALONG_SAMPLES])
-def test_the_bill_of_reading_by_features_is_honest(source, tmp_path, name):
+def test_the_memory_estimate_of_reading_by_features_is_honest(source, tmp_path, name):
     """Of every schedule, with components in memory and on disk."""
     options = (
         {**DUAL[name][-1], "method": "dual"} if name in DUAL else {**ALONG_SAMPLES[name][-1], "method": "randomized"}

@@ -125,7 +125,7 @@ def test_a_plan_shows_what_it_takes_and_why(images):
     page = Balanced(plan._repr_html_())
     for name, reason in plan.rejected:
         assert f"not {name}: {reason}" in page.text
-    for name, _ in plan.bill.largest.items:
+    for name, _ in plan.memory_estimate.largest.items:
         assert page.texts.count(name) == 1
         assert page.text.count(name) == 1, "and in no line beside the table"
 

@@ -275,7 +275,7 @@ def test_a_virtual_stack_of_imagej_is_refused_by_name(tmp_path, pages):
         open_tiff(path)
 
 
-def test_the_index_of_pages_is_billed(tmp_path):
+def test_the_index_of_pages_is_in_the_memory_estimate(tmp_path):
     few, many = (
         opened(
             tmp_path / f"{n}.tif", stack("u1", (n, 5, 5)), compression="zlib", photometric="minisblack", metadata=None

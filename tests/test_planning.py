@@ -124,9 +124,9 @@ def test_a_plan_is_plain_data():
     plan = make_plan(LAYOUTS["digits"], Request(50, memory=1 * GIB))
     data = json.loads(json.dumps(plan.to_json()))
     assert data == plan.to_json()
-    assert data["bill_total"] == plan.bill.total
+    assert data["bill_total"] == plan.memory_estimate.total
     assert data["request"]["n_components"] == 50
-    assert sum(data["bill"][plan.bill.largest.name].values()) == plan.bill.total
+    assert sum(data["bill"][plan.memory_estimate.largest.name].values()) == plan.memory_estimate.total
 
 
 @settings(max_examples=200)
@@ -147,12 +147,12 @@ def test_every_plan_is_sound_or_refused(n, p, dtype, chunk, memory, wanted):
     except BudgetError as error:
         least = remedy(error)
         assert least > memory * MIB
-        assert make_plan(layout, replace(request, memory=least)).bill.total <= least
+        assert make_plan(layout, replace(request, memory=least)).memory_estimate.total <= least
         return
     if plan.method != "covariance":
-        assert plan.bill.total <= plan.memory == memory * MIB
+        assert plan.memory_estimate.total <= plan.memory == memory * MIB
         return
-    assert plan.bill.total <= plan.memory == memory * MIB
+    assert plan.memory_estimate.total <= plan.memory == memory * MIB
     assert 1 <= plan.product_rows <= max(64, plan.block_rows)
     assert plan.spans[0].start == 0
     assert plan.spans[-1].stop == n
@@ -218,7 +218,7 @@ def test_a_refusal_says_what_would_do(name, wanted):
         make_plan(LAYOUTS[name], request)
     least = remedy(caught.value)
     assert least_memory(LAYOUTS[name], request) <= least
-    assert make_plan(LAYOUTS[name], replace(request, memory=least)).bill.total <= least
+    assert make_plan(LAYOUTS[name], replace(request, memory=least)).memory_estimate.total <= least
     with pytest.raises(BudgetError):
         make_plan(LAYOUTS[name], replace(request, memory=least - MIB))
 
@@ -241,7 +241,7 @@ def test_applying_is_refused_with_what_would_do():
     least = remedy(caught.value)
     found = plan_application(problem=layout, memory=least, **sizes)
     assert found.block_rows >= 1
-    assert found.bill.total <= least
+    assert found.memory_estimate.total <= least
     with pytest.raises(BudgetError):
         plan_application(problem=layout, memory=least - MIB, **sizes)
 
@@ -253,7 +253,7 @@ def test_applying_keeps_to_its_budget(memory, out_bytes):
         problem=LAYOUTS["digits"], n_features=784, n_components=50, component_itemsize=4, out_bytes=out_bytes,
         memory=memory * MIB,
     )  # fmt: skip
-    assert found.bill.total <= memory * MIB
+    assert found.memory_estimate.total <= memory * MIB
     assert found.block_rows % found.chunk_rows == 0
     assert 1 <= found.block_rows <= 60000
 
@@ -310,7 +310,7 @@ def test_declared_shapes_plan_as_the_data_would(tmp_path):
     for shape in ("500x9x8", "500 x 9 x 8", (500, 9, 8)):
         declared = streampca.plan(shape=shape, dtype="uint16", **options)
         assert in_short(declared) == in_short(real)
-        assert declared.bill.total <= real.bill.total  # less only by what the reader decodes with
+        assert declared.memory_estimate.total <= real.memory_estimate.total  # less only by what the reader decodes with
     assert in_short(streampca.plan(x, **options)) == in_short(real)
 
 

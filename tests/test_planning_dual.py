@@ -221,7 +221,7 @@ def test_decisions_on_named_problems(name, wanted, memory, options, decided):
     """A change here is a change of what users get: mean it, then write it down."""
     plan = make_plan(PROBLEMS[name], Request(wanted, memory=parse_bytes(memory), **options))
     assert in_short(plan) == decided
-    assert plan.bill.total <= plan.memory
+    assert plan.memory_estimate.total <= plan.memory
 
 
 def test_a_plan_in_words():
@@ -457,9 +457,9 @@ def test_every_dual_plan_keeps_to_its_budget_or_is_refused_with_one_that_would_d
     except BudgetError as error:
         least = parse_bytes(re.search(r"Set memory to at least (\d+[MGT]iB)", str(error))[1])
         assert least > memory * MIB
-        assert make_plan(layout, replace(request, memory=least)).bill.total <= least
+        assert make_plan(layout, replace(request, memory=least)).memory_estimate.total <= least
         return
-    assert plan.bill.total <= plan.memory
+    assert plan.memory_estimate.total <= plan.memory
     assert 1 <= plan.room <= layout.most_components
     assert 1 <= plan.block_rows <= layout.n_samples
     assert 1 <= plan.product_features <= layout.n_features
@@ -529,7 +529,7 @@ def test_a_refusal_names_the_least_budget(name, output):
     with pytest.raises(BudgetError, match=r"method 'dual' needs .*; the largest share is the") as caught:
         make_plan(PROBLEMS[name], request)
     least = parse_bytes(re.search(r"at least (\d+MiB)", str(caught.value))[1])
-    assert make_plan(PROBLEMS[name], replace(request, memory=least)).bill.total <= least
+    assert make_plan(PROBLEMS[name], replace(request, memory=least)).memory_estimate.total <= least
     with pytest.raises(BudgetError):
         make_plan(PROBLEMS[name], replace(request, memory=least - MIB))
     written = re.search(r"or to (\d+MiB) with an output", str(caught.value))
@@ -547,7 +547,7 @@ def test_an_output_is_a_remedy_that_works(method):
         make_plan(layout, request)
     plan = make_plan(layout, replace(request, output=True))
     assert plan.stored
-    assert plan.bill.total <= request.memory
+    assert plan.memory_estimate.total <= request.memory
 
 
 def test_smaller_samples_are_a_remedy_that_works():
@@ -557,24 +557,24 @@ def test_smaller_samples_are_a_remedy_that_works():
     assert make_plan(in_files(1000, (256, 256), "f4"), Request(50, memory=256 * MIB)).method == "dual"
 
 
-def test_making_rounding_good_is_billed():
+def test_making_rounding_good_is_in_the_memory_estimate():
     """Many components: products with one another are several matrices of k x k, when the data are gone."""
     layout = in_one_file(6000, (80, 80), "f4")
     plan = make_plan(layout, Request(3000, "dual", 4 * GIB))
     assert plan.precision == "single"
-    phase = next(phase for phase in plan.bill.phases if phase.name == "polish")
+    phase = next(phase for phase in plan.memory_estimate.phases if phase.name == "polish")
     items = dict(phase.items)
     assert items["products of components, 3000 x 3000 float64"] == 6 * 8 * 3000**2
     assert items["3000 components"] == 3000 * 6400 * 8
-    assert phase.total <= plan.bill.total
+    assert phase.total <= plan.memory_estimate.total
     masked = replace(layout, n_features=6000, sample_shape=(80, 80))
-    bill = make_plan(masked, Request(3000, "dual", 4 * GIB)).bill
-    assert dict(bill.phases[-1].items)["components in their frame"] == 3000 * 6400 * 8
+    estimate = make_plan(masked, Request(3000, "dual", 4 * GIB)).memory_estimate
+    assert dict(estimate.phases[-1].items)["components in their frame"] == 3000 * 6400 * 8
     double = make_plan(PROBLEMS["1 GB, one file"], Request(50, "dual", 4 * GIB, precision="double"))
-    phase = next(phase for phase in double.bill.phases if phase.name == "polish")
+    phase = next(phase for phase in double.memory_estimate.phases if phase.name == "polish")
     assert dict(phase.items)["products of components, 50 x 50 float64"] == 3 * 8 * 50**2
     written = make_plan(PROBLEMS["1 GB, one file"], Request(300, "dual", 256 * MIB, output=True))
-    assert "polish" not in [phase.name for phase in written.bill.phases]
+    assert "polish" not in [phase.name for phase in written.memory_estimate.phases]
 
 
 # -- what is chosen

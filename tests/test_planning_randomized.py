@@ -170,7 +170,7 @@ def test_decisions_along_samples(name, wanted, memory, options, decided):
     plan = make_plan(PROBLEMS[name], Request(wanted, memory=parse_bytes(memory), **options))
     assert (plan.method, plan.side, plan.solver, plan.dense_room) == ("randomized", "samples", "lanczos", 0)
     assert turned_in_short(plan) == decided
-    assert plan.bill.total <= plan.memory
+    assert plan.memory_estimate.total <= plan.memory
     assert len(plan.spans) == (1 if plan.workers == 1 else 4 * plan.workers)
     assert (plan.spans[0].start, plan.spans[-1].stop) == (0, plan.problem.n_features)
     assert replace(plan, schedule="lanczos").side == "features"
@@ -204,7 +204,7 @@ def test_decisions_on_named_problems(name, wanted, memory, options, decided):
     plan = make_plan(PROBLEMS[name], Request(wanted, memory=parse_bytes(memory), **options))
     assert (plan.method, plan.schedule, plan.solver) == ("randomized", "lanczos", "lanczos")
     assert in_short(plan) == decided
-    assert plan.bill.total <= plan.memory
+    assert plan.memory_estimate.total <= plan.memory
     assert plan.bytes_written == plan.dense_room == 0
 
 
@@ -266,11 +266,11 @@ def test_bytes_read_are_those_of_the_passes_and_of_the_sample():
     assert sample_rows(100, 50) == 100
 
 
-def test_the_bill_is_made_of_the_prices_of_what_runs():
+def test_the_memory_estimate_is_made_of_the_prices_of_what_runs():
     layout = replace(PROBLEMS["pictures"], decode_bytes=5 * MIB, total_weight=2.0)
     plan = make_plan(layout, Request(50, memory=GIB, workers=4))
     p, width, columns, rows = 16384, plan.width, plan.columns, plan.block_rows
-    phases = {phase.name: dict(phase.items) for phase in plan.bill.phases}
+    phases = {phase.name: dict(phase.items) for phase in plan.memory_estimate.phases}
     assert set(phases) == {"start", "pass", "step", "components"}
     for name in ("pass", "step", "components"):
         assert phases[name][f"basis, 16384 x {columns} float64"] == basis_bytes(p, columns)
@@ -291,7 +291,7 @@ def test_the_bill_is_made_of_the_prices_of_what_runs():
 def test_a_sample_of_doubles_is_held_as_doubles():
     plan = make_plan(problem(3000, (50, 50), "f8"), Request(20, "randomized", GIB))
     rows = sample_rows(3000, plan.width)
-    assert dict(plan.bill.phases[0].items)[f"sample of {rows} rows, centred"] == 8 * rows * 2500
+    assert dict(plan.memory_estimate.phases[0].items)[f"sample of {rows} rows, centred"] == 8 * rows * 2500
 
 
 @pytest.mark.parametrize(("n", "chunk"), [(100_000, 1), (100_000, 7), (100_000, 1000), (100_000, 60_000), (50, 3)])
@@ -380,7 +380,7 @@ def test_an_open_basis_takes_what_memory_there_is(wanted):
         assert less.room < more.room <= more.columns
         assert less.passes >= more.passes
     assert all(plan.width == 125 for plan in plans)
-    assert plans[-1].bill.total > 1900 * MIB
+    assert plans[-1].memory_estimate.total > 1900 * MIB
 
 
 def test_an_open_basis_is_no_larger_than_what_there_is():
@@ -429,9 +429,9 @@ def test_every_plan_keeps_to_its_budget_or_is_refused_with_one_that_would_do(
     except BudgetError as error:
         least = parse_bytes(re.search(r"Set memory to at least (\d+[MGT]iB)", str(error))[1])
         assert least > memory * MIB
-        assert make_plan(layout, replace(request, memory=least)).bill.total <= least
+        assert make_plan(layout, replace(request, memory=least)).memory_estimate.total <= least
         return
-    assert plan.bill.total <= plan.memory
+    assert plan.memory_estimate.total <= plan.memory
     assert 1 <= plan.room <= min(layout.most_components, plan.columns)
     assert plan.room <= plan.width <= layout.most_components or not isinstance(wanted, int)
     assert plan.width <= plan.columns <= min(layout.n_features, layout.most_components + plan.width)
@@ -485,7 +485,7 @@ def test_a_refusal_names_the_least_budget(name, wanted):
         make_plan(PROBLEMS[name], request)
     least = parse_bytes(re.search(r"at least (\d+MiB)", str(caught.value))[1])
     assert least == least_memory(PROBLEMS[name], request)
-    assert make_plan(PROBLEMS[name], replace(request, memory=least)).bill.total <= least
+    assert make_plan(PROBLEMS[name], replace(request, memory=least)).memory_estimate.total <= least
     with pytest.raises(BudgetError):
         make_plan(PROBLEMS[name], replace(request, memory=least - MIB))
 

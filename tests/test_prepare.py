@@ -504,7 +504,7 @@ def test_masks_that_cannot_be_read(tmp_path):
 # -- what it costs
 
 
-def test_the_bill_counts_prepared_rows():
+def test_the_memory_estimate_counts_prepared_rows():
     """Large pictures resized to small ones: blocks hold the small, and the large are there a few at a time."""
     images = [np.zeros((400 + number, 300, 3), np.uint8) for number in range(5)]
     problem = problem_of(Prepared(Pictures(images), Preparation(resize=(10, 12), grey=True)))

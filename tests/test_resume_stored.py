@@ -28,8 +28,7 @@ from streampca.fitting.methods.dual import GONE
 from streampca.fitting.plan import prepared
 from streampca.models.pca import load_model
 from streampca.models.store import ModelWriter
-from streampca.planning import dual
-from streampca.planning import dual_memory as dual_bill
+from streampca.planning import dual, dual_memory
 from streampca.planning import search as choose
 from streampca.planning.request import Request
 from streampca.storage import disk
@@ -57,7 +56,7 @@ def planned(kind: str) -> Iterator[None]:
         patch.setattr(dual, "_places", lambda request: (True,))
         patch.setattr(component_chunks, "TILE", TILE)
         patch.setattr(component_chunks, "LEAST_RUN", 512)
-        patch.setattr(dual_bill, "WRITTEN", 7 * TILE)
+        patch.setattr(dual_memory, "WRITTEN", 7 * TILE)
         yield
 
 

@@ -522,7 +522,7 @@ def layout(n=1000, chunk_features=P, row=4 * P, p=P):
 def test_pieces_keep_to_the_budget(makes_images, n, chunk_features, memory):
     parts = replace(PARTS, makes_images=makes_images)
     plan = plan_pieces(layout(n, chunk_features), parts, memory * MIB)
-    assert plan.bill.total <= memory * MIB
+    assert plan.memory_estimate.total <= memory * MIB
     assert plan.scored_rows >= 1
     assert plan.features <= P
     if makes_images:
@@ -551,7 +551,7 @@ def test_refused_with_the_least_budget_that_does(makes_images, sample_bytes, rea
     ) as error:
         plan_pieces(collection, parts, 32 * MIB)
     least = int(str(error.value).rsplit("at least ", 1)[1].removesuffix("MiB.")) * MIB
-    assert plan_pieces(collection, parts, least).bill.total <= least
+    assert plan_pieces(collection, parts, least).memory_estimate.total <= least
     for extra in (1, 7, 60, 500):
         plan_pieces(collection, parts, least + extra * MIB)
     with pytest.raises(BudgetError):

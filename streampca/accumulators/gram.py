@@ -93,7 +93,7 @@ class Gram:
 
     Notes
     -----
-    Cost: n^2 p flops (symmetric rank-k updates). Memory: see `bill`.
+    Cost: n^2 p flops (symmetric rank-k updates).
     """
 
     kind = "gram"

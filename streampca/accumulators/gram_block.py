@@ -85,7 +85,7 @@ class GramBlock:
 
     Notes
     -----
-    Cost: 4 n p l flops. Memory: see `bill`.
+    Cost: 4 n p l flops.
     """
 
     kind = "gram_block"

@@ -59,7 +59,7 @@ class Scatter(Sums):
 
     Notes
     -----
-    Cost: n p^2 flops (symmetric rank-k updates). Memory: see `bill`.
+    Cost: n p^2 flops (symmetric rank-k updates).
     """
 
     kind = "scatter"

@@ -53,7 +53,7 @@ class ScatterBlock:
 
     Notes
     -----
-    Cost: 4 n p l flops. Memory: see `bill`.
+    Cost: 4 n p l flops.
     """
 
     kind = "scatter_block"

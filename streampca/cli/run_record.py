@@ -151,7 +151,7 @@ def describe(event: Event) -> str | None:
     """One line for a log, or None for events too frequent for one."""
     match event:
         case Planned(plan):
-            memory = f"{format_bytes(plan.bill.total)} of {format_bytes(plan.memory)}"
+            memory = f"{format_bytes(plan.memory_estimate.total)} of {format_bytes(plan.memory)}"
             return f"plan: {plan.method}, {_passes(plan.passes)}, {memory}"
         case PassStarted(label, samples=samples, bytes=count):
             return f"{label}: started, {samples} samples, {format_bytes(count)}"

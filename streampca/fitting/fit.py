@@ -230,7 +230,7 @@ def _fitted(
         chosen = plan_collection(
             collection, suited(request, runner, **before), total_weight=total_of(weights), part=part
         )
-    runner.check(partial(collection.read, slice(0, 1)), chosen.bill.total, listener)
+    runner.check(partial(collection.read, slice(0, 1)), chosen.memory_estimate.total, listener)
     scratch = scratch_name(request, None if place is None else place.path)
     listener(Planned(chosen))
     if saver is not None:

@@ -1,4 +1,4 @@
-"""Integers in; method, schedule, blocks, spans, passes and memory bill out. Never touches data.
+"""Integers in; method, schedule, blocks, spans, passes and memory estimate out. Never touches data.
 
 A `Problem` (how large, how stored) and a `Request` (what the user asked) give a `Plan`, a frozen value: the same
 request on the same kind of problem gives the same plan everywhere. Every method and schedule that fits the budget is
@@ -6,9 +6,9 @@ priced by fixed rates (`streampca.planning.rates`), and the one that takes least
 other lost. What does not fit is refused here, before anything is read, naming the largest share and a remedy that
 works.
 
-One file a method: `covariance`, `dual` (with `dual_bill`, its memory, and `dual_cost`, its time), `randomized` (with
-`randomized_bill`, its memory), `along_samples` (the same method with vectors as long as there are samples) and `sides`
-(which of the two); and `parts`, for collections that several processes analyse part by part.
+One file a method: `covariance`, `dual` (with `dual_memory`, its memory, and `dual_cost`, its time), `randomized` (with
+`randomized_memory`, its memory), `along_samples` (the same method with vectors as long as there are samples) and
+`sides` (which of the two); and `parts`, for collections that several processes analyse part by part.
 """
 
 from .budget import DENSE_FEATURES, budget_of

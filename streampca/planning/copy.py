@@ -37,14 +37,14 @@ class CopyPlan:
         What a later read decodes at least; divides the tile.
     decodings : int
         Times each of the source's chunks is decoded, at most.
-    bill : Phase
+    memory_estimate : Phase
         Memory.
     """
 
     tile: tuple[int, ...]
     chunk: tuple[int, ...]
     decodings: int
-    bill: Phase
+    memory_estimate: Phase
 
 
 def tiles_of(shape: tuple[int, ...], tile: tuple[int, ...]) -> Iterator[tuple[int, int, Box]]:

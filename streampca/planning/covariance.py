@@ -11,7 +11,7 @@ from .blocks import block_rows, spans_of
 from .budget import BLOCK_SHARES, CHUNK_SHARE, MOST_BLOCK, precision_of, smallest, solver_of, span_count
 from .decoding import read_boxes
 from .dual_cost import solve_work
-from .memory import Bill, component_room, pass_bill, scatter_solve_bill
+from .memory import MemoryEstimate, component_room, pass_memory, scatter_solve_memory
 from .plan import Plan
 from .rates import Work, products
 from .request import Problem, Request
@@ -36,7 +36,7 @@ def covariance_plan(problem: Problem, request: Request, memory: int, source: str
     last = None
     for lanes, ahead, share in _ways(problem, request):
         last = _covariance_plan(problem, request, memory, source, share, lanes, ahead)
-        if last.bill.total <= memory:
+        if last.memory_estimate.total <= memory:
             break
     return cast("Plan", last)
 
@@ -64,10 +64,10 @@ def _covariance_plan(
     spans = spans_of(n, span_count(request.workers, lanes), rows)
     lanes = min(lanes, len(spans))
     how = {"lanes": lanes, "ahead": ahead, "workers": request.workers}
-    phases = [pass_bill(problem, precision, rows, product_rows, **how)]
-    phases.append(scatter_solve_bill(problem, request, solver, room))
+    phases = [pass_memory(problem, precision, rows, product_rows, **how)]
+    phases.append(scatter_solve_memory(problem, request, solver, room))
     if dense_room and solver != "dense":
-        phases.append(scatter_solve_bill(problem, request, "dense", min(room, dense_room)))
+        phases.append(scatter_solve_memory(problem, request, "dense", min(room, dense_room)))
     work, read = _work(problem, precision, solver, rows, product_rows)
     return Plan(
         problem=problem,
@@ -85,7 +85,7 @@ def _covariance_plan(
         passes=1,
         bytes_read=read,
         bytes_written=0,
-        bill=Bill(tuple(phases)),
+        memory_estimate=MemoryEstimate(tuple(phases)),
         memory=memory,
         budget_source=source,
         cores=machine.cores(),
@@ -100,7 +100,7 @@ def _covariance_plan(
 
 def least_covariance(problem: Problem, request: Request) -> int:
     """Smallest budget, in whole MiB, that the method can do with."""
-    return smallest(lambda memory: covariance_plan(problem, request, memory, "").bill.total <= memory)
+    return smallest(lambda memory: covariance_plan(problem, request, memory, "").memory_estimate.total <= memory)
 
 
 def _work(problem: Problem, precision: str, solver: str, rows: int, product_rows: int) -> tuple[Work, int]:
@@ -132,8 +132,8 @@ def _product_rows(p: int, itemsize: int, rows: int, share_bytes: int) -> int:
 
 
 def _dense_room(problem: Problem, request: Request, solver: str, room: int, memory: int) -> int:
-    """Components a dense solve has memory for, 0 where it does not fit beside as many as the bill counts on."""
+    """Most components that a dense solve has memory for, 0 where it does not fit with `room` of them."""
     if solver == "dense":
         return room
-    fits = scatter_solve_bill(problem, request, "dense", room).total <= memory
+    fits = scatter_solve_memory(problem, request, "dense", room).total <= memory
     return component_room(problem, request, "dense", memory) if fits else 0

@@ -23,7 +23,7 @@ from .budget import most_that_fits, precision_of, solver_of, span_count
 from .dual_candidates import Attempt, cuttings_that_fit, smallest_cuttings
 from .dual_cost import Cost, cost_of
 from .dual_memory import Arithmetic, Cutting
-from .memory import Bill
+from .memory import MemoryEstimate
 from .plan import Plan
 from .request import Problem, Request
 from .sizes import gram_threads
@@ -61,12 +61,12 @@ def can_copy(request: Request) -> bool:
     return (request.scratch is not None or request.output) and request.workers == 1
 
 
-def least_bill(problem: Problem, request: Request, schedule: str) -> Bill:
+def least_dual(problem: Problem, request: Request, schedule: str) -> MemoryEstimate:
     """The least memory that a schedule can do with, item by item."""
     k = _components_counted_on(problem, request)[-1]
     attempts = [_attempt(problem, request, schedule, k, stored, dense=False) for stored in _places(request)]
-    bills = [attempt.bill(cutting) for attempt in attempts for cutting in smallest_cuttings(attempt)]
-    return min(bills, key=lambda bill: bill.total)
+    estimates = [attempt.memory_estimate(cutting) for attempt in attempts for cutting in smallest_cuttings(attempt)]
+    return min(estimates, key=lambda estimate: estimate.total)
 
 
 def _components_counted_on(problem: Problem, request: Request) -> list[int]:
@@ -138,7 +138,7 @@ def _planned(request: Request, choice: Choice, memory: int, source: str) -> Plan
         passes=cost.passes,
         bytes_read=cost.bytes_read,
         bytes_written=cost.bytes_written,
-        bill=attempt.bill(cutting),
+        memory_estimate=attempt.memory_estimate(cutting),
         memory=memory,
         budget_source=source,
         cores=machine.cores(),
@@ -161,7 +161,7 @@ def _room(request: Request, choice: Choice, memory: int) -> int:
         return attempt.k
 
     def fits(k: int) -> bool:
-        return replace(attempt, k=k).bill(choice.cutting).total <= memory
+        return replace(attempt, k=k).memory_estimate(choice.cutting).total <= memory
 
     return max(attempt.k, most_that_fits(fits, most))
 

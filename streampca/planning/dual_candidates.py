@@ -15,8 +15,8 @@ from .. import machine
 from ..units import MIB
 from .blocks import block_rows
 from .budget import MOST_BLOCK, most_that_fits
-from .dual_memory import Arithmetic, Cutting, components_phase, dual_bill, gram_phase, read_bytes, written_features
-from .memory import Bill
+from .dual_memory import Arithmetic, Cutting, components_phase, dual_memory, gram_phase, read_bytes, written_features
+from .memory import MemoryEstimate
 from .request import Problem
 
 TILES = (4096, 1024, 256)  # features multiplied at a time: adding n x n then costs little beside making it
@@ -35,15 +35,15 @@ class Attempt:
     k: int
     stored: bool
 
-    def bill(self, cutting: Cutting) -> Bill:
+    def memory_estimate(self, cutting: Cutting) -> MemoryEstimate:
         """Memory of all phases."""
-        return dual_bill(self.problem, self.arithmetic, cutting, self.k)
+        return dual_memory(self.problem, self.arithmetic, cutting, self.k)
 
 
 def cuttings_that_fit(attempt: Attempt, memory: int) -> Iterator[Cutting]:
     """For each tile and block, the largest ranges or panels that fit, one by one."""
     found = _panels_that_fit(attempt, memory) if attempt.schedule == "pairs" else _ranges_that_fit(attempt, memory)
-    return (cutting for cutting in found if attempt.bill(cutting).total <= memory)
+    return (cutting for cutting in found if attempt.memory_estimate(cutting).total <= memory)
 
 
 def smallest_cuttings(attempt: Attempt) -> Iterator[Cutting]:
@@ -64,7 +64,7 @@ def _ranges_that_fit(attempt: Attempt, memory: int) -> Iterator[Cutting]:
         cut = partial(_ranged, attempt, tile, rows_of)
 
         def fits(count: int, cut: Callable[[int], Cutting] = cut, unit: int = unit) -> bool:
-            return attempt.bill(cut(count * unit)).total <= memory
+            return attempt.memory_estimate(cut(count * unit)).total <= memory
 
         most = -(-p // unit)
         if fits(most):  # asked apart: a range of everything is kept while the eigenproblem is solved

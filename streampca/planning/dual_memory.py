@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..units import MIB, format_shape
 from .component_chunks import POOLS, WRITE_COPIES, tile_bytes
-from .memory import LANE_BYTES, RUNTIME_BYTES, Bill, Phase, decoding_bytes, solve_bill
+from .memory import LANE_BYTES, RUNTIME_BYTES, MemoryEstimate, Phase, decoding_bytes, solve_memory
 from .request import Problem
 from .sizes import PROBES
 
@@ -70,7 +70,7 @@ class Arithmetic:
         return 8 if self.precision == "double" else 4
 
 
-def dual_bill(problem: Problem, arithmetic: Arithmetic, cutting: Cutting, k: int) -> Bill:
+def dual_memory(problem: Problem, arithmetic: Arithmetic, cutting: Cutting, k: int) -> MemoryEstimate:
     """Memory of all phases, for k components."""
     phases = [copy_phase(problem, cutting)] if cutting.schedule == "scratch" else []
     phases += [gram_phase(problem, arithmetic, cutting), *_solve_phases(problem, arithmetic, cutting, k)]
@@ -79,7 +79,7 @@ def dual_bill(problem: Problem, arithmetic: Arithmetic, cutting: Cutting, k: int
         phases.append(polish_phase(problem, k, arithmetic.precision))
     if arithmetic.output and not cutting.stored:
         phases.append(writing_phase(problem, k))
-    return Bill(tuple(phases))
+    return MemoryEstimate(tuple(phases))
 
 
 def gram_phase(problem: Problem, arithmetic: Arithmetic, cutting: Cutting) -> Phase:
@@ -176,7 +176,7 @@ def _solve_phases(problem: Problem, arithmetic: Arithmetic, cutting: Cutting, k:
     if cutting.by_features:
         beside |= held_items(problem, cutting)
     solvers = [arithmetic.solver, *(["dense"] if arithmetic.dense and arithmetic.solver != "dense" else [])]
-    phases = [solve_bill("Gram matrix", n, arithmetic.wanted, solver, k) for solver in solvers]
+    phases = [solve_memory("Gram matrix", n, arithmetic.wanted, solver, k) for solver in solvers]
     return [Phase(phase.name, phase.items + tuple(beside.items())) for phase in phases]
 
 

@@ -32,7 +32,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Bill:
+class MemoryEstimate:
     """Memory computed beforehand, phase by phase; the largest phase is what is needed."""
 
     phases: tuple[Phase, ...]
@@ -48,7 +48,7 @@ class Bill:
         return self.largest.total
 
 
-def pass_bill(
+def pass_memory(
     problem: Problem, precision: str, rows: int, product_rows: int, *, lanes: int = 1, ahead: int = 0, workers: int = 1
 ) -> Phase:
     """Memory while samples are absorbed in blocks of `rows`, in so many lanes, so many blocks of each read ahead."""
@@ -81,17 +81,17 @@ def component_room(problem: Problem, request: Request, solver: str, memory: int)
     wanted = request.counted_on(most)
     if not isinstance(wanted, float):
         return wanted or most
-    left = memory - scatter_solve_bill(problem, request, solver, 0).total
+    left = memory - scatter_solve_memory(problem, request, solver, 0).total
     return max(1, min(most, left // (COMPONENT_COPIES * 8 * problem.n_features)))
 
 
-def scatter_solve_bill(problem: Problem, request: Request, solver: str, room: int) -> Phase:
+def scatter_solve_memory(problem: Problem, request: Request, solver: str, room: int) -> Phase:
     """Memory while the p x p problem is solved; for a fraction of the variance, up to a quarter of p components."""
     p, wanted = problem.n_features, request.counted_on(problem.most_components)
-    return solve_bill("scatter matrix", p, wanted, solver, min(room, p // 4) if isinstance(wanted, float) else room)
+    return solve_memory("scatter matrix", p, wanted, solver, min(room, p // 4) if isinstance(wanted, float) else room)
 
 
-def solve_bill(name: str, size: int, wanted: int | float | None, solver: str, k: int) -> Phase:
+def solve_memory(name: str, size: int, wanted: int | float | None, solver: str, k: int) -> Phase:
     """Memory while k leading eigenvectors of a matrix of order `size` are found, beside the matrix itself."""
     items = {f"{name}, {format_shape((size, size))} float64": 8 * size * size}
     if solver == "dense":

@@ -14,7 +14,7 @@ from ..units import MIB, budget_size, format_bytes, format_shape
 from .blocks import Part, spans_within
 from .budget import budget_of, smallest
 from .covariance import covariance_plan
-from .memory import RUNTIME_BYTES, Bill, Phase
+from .memory import RUNTIME_BYTES, MemoryEstimate, Phase
 from .plan import Plan
 from .rates import Work
 from .request import Problem, Request
@@ -73,13 +73,14 @@ def merge_plan(problem: Problem, request: Request) -> Plan:
     """
     memory, source = budget_of(request.memory)
     plan = _merge_plan(problem, request, memory, source)
-    if plan.bill.total <= memory:
+    if plan.memory_estimate.total <= memory:
         return plan
-    name, share = max(plan.bill.largest.items, key=lambda item: item[1])
-    least = smallest(lambda bytes_: _merge_plan(problem, request, bytes_, "").bill.total <= bytes_)
+    name, share = max(plan.memory_estimate.largest.items, key=lambda item: item[1])
+    least = smallest(lambda bytes_: _merge_plan(problem, request, bytes_, "").memory_estimate.total <= bytes_)
+    needed = format_bytes(plan.memory_estimate.total)
     raise BudgetError(
-        f"merging needs {format_bytes(plan.bill.total)} and memory allows {format_bytes(memory)} ({source}); the "
-        f"largest share is the {name} ({format_bytes(share)}). Set memory to at least {budget_size(least)}."
+        f"merging needs {needed} and memory allows {format_bytes(memory)} ({source}); the largest "
+        f"share is the {name} ({format_bytes(share)}). Set memory to at least {budget_size(least)}."
     )
 
 
@@ -94,5 +95,5 @@ def _merge_plan(problem: Problem, request: Request, memory: int, source: str) ->
         "means and probes": 2 * (3 * 8 + 3) * 8 * p,
         "BLAS and Python": RUNTIME_BYTES,
     }
-    solving = (phase for phase in plan.bill.phases if phase.name != "pass")
-    return replace(plan, bill=Bill((Phase("merge", tuple(merging.items())), *solving)))
+    solving = (phase for phase in plan.memory_estimate.phases if phase.name != "pass")
+    return replace(plan, memory_estimate=MemoryEstimate((Phase("merge", tuple(merging.items())), *solving)))

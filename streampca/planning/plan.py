@@ -9,7 +9,7 @@ from typing import Any
 from ..notebook import plan_html
 from ..units import format_bytes, format_seconds, format_shape
 from .blocks import Span
-from .memory import Bill
+from .memory import MemoryEstimate
 from .rates import NOTHING, RATES, Rates, Work
 from .request import Problem, Request
 
@@ -66,7 +66,7 @@ class Plan:
         decoded more than once are counted so.
     bytes_written : int
         Of a scratch copy; the model itself is not counted.
-    bill : Bill
+    memory_estimate : MemoryEstimate
         Memory.
     memory : int
         Budget, bytes.
@@ -120,7 +120,7 @@ class Plan:
     passes: float
     bytes_read: int
     bytes_written: int
-    bill: Bill
+    memory_estimate: MemoryEstimate
     memory: int
     budget_source: str = field(compare=False)
     cores: int = field(compare=False)
@@ -151,8 +151,9 @@ class Plan:
         del data["slower"]
         data["problem"]["sample_shape"] = list(self.problem.sample_shape)
         data["rejected"] = [list(pair) for pair in self.rejected]
-        data["bill"] = {phase.name: dict(phase.items) for phase in self.bill.phases}
-        data["bill_total"] = self.bill.total
+        del data["memory_estimate"]  # models of format 1 store it under these names
+        data["bill"] = {phase.name: dict(phase.items) for phase in self.memory_estimate.phases}
+        data["bill_total"] = self.memory_estimate.total
         data["spans"] = [list(span) for span in self.spans]
         return data
 
@@ -165,7 +166,7 @@ class Plan:
     def lines(self) -> Iterator[tuple[str, str]]:
         """The plan in words, as (heading, text) pairs; what it takes in memory, item by item, comes last."""
         yield from self.facts()
-        for name, count in self.bill.largest.items:
+        for name, count in self.memory_estimate.largest.items:
             yield "", f"{format_bytes(count):>9}  {name}"
 
     def facts(self) -> Iterator[tuple[str, str]]:
@@ -191,7 +192,8 @@ class Plan:
             yield "writing", f"{format_bytes(self.bytes_written)}, a scratch copy {self._place()}, removed afterwards"
         yield "computing", f"{self.precision} precision products on {self._machines()}, {self.solver} eigensolver"
         yield "time", f"about {format_seconds(self.seconds)}"
-        yield "memory", f"{format_bytes(self.bill.total)} of {format_bytes(self.memory)} allowed ({self.budget_source})"
+        needed, allowed = format_bytes(self.memory_estimate.total), format_bytes(self.memory)
+        yield "memory", f"{needed} of {allowed} allowed ({self.budget_source})"
 
     @property
     def side(self) -> str:

@@ -6,7 +6,7 @@ a sample; along samples it is a sweep of ranges of features, a pass or two more,
 
 from __future__ import annotations
 
-from .memory import Bill
+from .memory import MemoryEstimate
 from .plan import Plan
 from .randomized_features import least_randomized, randomized_plan
 from .randomized_samples import along_samples_plan, least_along_samples
@@ -30,12 +30,12 @@ def approximate_plan(problem: Problem, request: Request, memory: int, source: st
     return turned if is_faster and plan.seconds > WORTH_SECONDS else plan
 
 
-def least_approximate(problem: Problem, request: Request) -> Bill:
+def least_approximate(problem: Problem, request: Request) -> MemoryEstimate:
     """The least memory that the method can do with, item by item."""
-    bills = [least_randomized(problem, request)]
+    estimates = [least_randomized(problem, request)]
     if _turns(problem):
-        bills += least_along_samples(problem, request)
-    return min(bills, key=lambda bill: bill.total)
+        estimates += least_along_samples(problem, request)
+    return min(estimates, key=lambda estimate: estimate.total)
 
 
 def _turns(problem: Problem) -> bool:

@@ -19,7 +19,7 @@ from ..units import MIB, format_shape
 from .blocks import block_rows, spans_of
 from .budget import MOST_BLOCK, most_that_fits, precision_of, span_count
 from .decoding import Reading, read_boxes, read_runs
-from .memory import Bill
+from .memory import MemoryEstimate
 from .plan import Plan
 from .randomized_features_memory import (
     SAMPLE_RUNS,
@@ -27,7 +27,7 @@ from .randomized_features_memory import (
     components_phase,
     lasting_phases,
     pass_phase,
-    randomized_bill,
+    randomized_memory,
     sample_rows,
 )
 from .rates import Work, products
@@ -85,15 +85,15 @@ def randomized_plan(problem: Problem, request: Request, memory: int, source: str
     return _planned(problem, request, _preferred(found), memory, source) if found else None
 
 
-def least_randomized(problem: Problem, request: Request) -> Bill:
+def least_randomized(problem: Problem, request: Request) -> MemoryEstimate:
     """The least memory that the method can do with, item by item."""
     k, lengths = counted_on(problem, request), _block_lengths(problem)
-    bills = [
-        randomized_bill(problem, sizes, k, workers=request.workers)
+    estimates = [
+        randomized_memory(problem, sizes, k, workers=request.workers)
         for basis in bases(problem, request, problem.n_features)
         for sizes in _cuttings(problem, request, basis, lengths)
     ]
-    return min(bills, key=lambda bill: bill.total)
+    return min(estimates, key=lambda estimate: estimate.total)
 
 
 def is_open(problem: Problem, request: Request) -> bool:
@@ -217,7 +217,7 @@ def _grown(problem: Problem, request: Request, basis: Basis, sizes: Sizes, memor
     def fits(columns: int) -> bool:
         grown = replace(sizes, columns=columns)
         room = max(k, min(columns // OPEN_SHARE, most))
-        return randomized_bill(problem, grown, room, workers=request.workers).total <= memory
+        return randomized_memory(problem, grown, room, workers=request.workers).total <= memory
 
     columns = max(basis.columns, most_that_fits(fits, min(problem.n_features, most + basis.width)))
     grown = replace(sizes, columns=columns)
@@ -292,7 +292,7 @@ def _planned(problem: Problem, request: Request, choice: Choice, memory: int, so
         passes=choice.passes,
         bytes_read=choice.read.bytes,
         bytes_written=0,
-        bill=randomized_bill(problem, sizes, choice.k, workers=request.workers),
+        memory_estimate=randomized_memory(problem, sizes, choice.k, workers=request.workers),
         memory=memory,
         budget_source=source,
         cores=machine.cores(),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..units import format_shape
-from .memory import COMPONENT_COPIES, LANE_BYTES, RUNTIME_BYTES, Bill, Phase, decoding_bytes
+from .memory import COMPONENT_COPIES, LANE_BYTES, RUNTIME_BYTES, MemoryEstimate, Phase, decoding_bytes
 from .request import Problem
 from .sizes import CHECK_ROWS, basis_bytes, scatter_block_bytes, step_bytes
 
@@ -38,9 +38,9 @@ def sample_rows(n: int, width: int) -> int:
     return min(n, SAMPLE_BLOCKS * width)
 
 
-def randomized_bill(problem: Problem, sizes: Sizes, k: int, *, workers: int = 1) -> Bill:
+def randomized_memory(problem: Problem, sizes: Sizes, k: int, *, workers: int = 1) -> MemoryEstimate:
     """Memory of all phases, for k components."""
-    return Bill((*lasting_phases(problem, sizes, k), pass_phase(problem, sizes, workers=workers)))
+    return MemoryEstimate((*lasting_phases(problem, sizes, k), pass_phase(problem, sizes, workers=workers)))
 
 
 def lasting_phases(problem: Problem, sizes: Sizes, k: int) -> tuple[Phase, ...]:

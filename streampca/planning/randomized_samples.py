@@ -2,7 +2,7 @@
 
 Data are read as method 'dual' reads them, by ranges of features with all samples of each: sweeps of the collection,
 or of a scratch copy where storage is cut by samples; one for every product, and one for the components. The ways of
-cutting are those of `dual_sizes`, for the memory that this takes (`along_samples_bill`).
+cutting are those of `dual_sizes`, for the memory that this takes (`along_samples_memory`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from .dual import WORTH_CHANGING, can_copy
 from .dual_candidates import Attempt, cuttings_that_fit, smallest_cuttings
 from .dual_cost import read_by_features
 from .dual_memory import Arithmetic, Cutting
-from .memory import Bill
+from .memory import MemoryEstimate
 from .plan import Plan
 from .randomized_features import OPEN_SHARE, Basis, bases, basis_of, counted_on, is_open, precision_of_products, reason
-from .randomized_samples_memory import along_samples_bill
+from .randomized_samples_memory import along_samples_memory
 from .rates import Work, products
 from .request import Problem, Request
 from .sizes import gram_threads
@@ -41,10 +41,10 @@ class Crossing(Attempt):
 
     basis: Basis
 
-    def bill(self, cutting: Cutting) -> Bill:
+    def memory_estimate(self, cutting: Cutting) -> MemoryEstimate:
         """Memory of all phases."""
         sizes = self.basis.width, self.basis.columns
-        return along_samples_bill(self.problem, self.arithmetic, cutting, *sizes, self.k)
+        return along_samples_memory(self.problem, self.arithmetic, cutting, *sizes, self.k)
 
 
 class Choice(NamedTuple):
@@ -89,11 +89,11 @@ def along_samples_plan(problem: Problem, request: Request, memory: int, source: 
     return None
 
 
-def least_along_samples(problem: Problem, request: Request) -> list[Bill]:
+def least_along_samples(problem: Problem, request: Request) -> list[MemoryEstimate]:
     """The memory that it can do with, item by item, for every way of reading."""
     *_, (k, some) = _bases_to_try(problem, request)
     return [
-        attempt.bill(cutting)
+        attempt.memory_estimate(cutting)
         for same_width in some
         for way in _ways(request)
         for attempt in [_attempt(problem, request, k, same_width[-1], *way)]
@@ -162,7 +162,7 @@ def _choices(attempt: Crossing, request: Request, memory: int) -> Iterator[Choic
     basis = attempt.basis
     allowed = _allowed(request, attempt.schedule)
     passes = basis.passes if allowed is None else min(basis.passes, allowed)
-    if all(attempt.bill(cutting).total > memory for cutting in smallest_cuttings(attempt)):
+    if all(attempt.memory_estimate(cutting).total > memory for cutting in smallest_cuttings(attempt)):
         return  # as what fits does not tell as soon
     for cutting in cuttings_that_fit(attempt, memory):
         read, copied, _ = read_by_features(attempt.problem, cutting, passes, alone=request.workers == 1)
@@ -218,7 +218,7 @@ def _planned(request: Request, choice: Choice, memory: int, source: str) -> Plan
         passes=passes_beside(cutting.schedule) + choice.passes,
         bytes_read=choice.read.bytes + choice.copied,
         bytes_written=n * p * problem.itemsize if cutting.schedule == "scratch" else 0,
-        bill=attempt.bill(cutting),
+        memory_estimate=attempt.memory_estimate(cutting),
         memory=memory,
         budget_source=source,
         cores=machine.cores(),

@@ -19,7 +19,7 @@ from .dual_memory import (
     read_items,
     writing_phase,
 )
-from .memory import COMPONENT_COPIES, LANE_BYTES, RUNTIME_BYTES, Bill, Phase
+from .memory import COMPONENT_COPIES, LANE_BYTES, RUNTIME_BYTES, MemoryEstimate, Phase
 from .randomized_features_memory import TWICE
 from .request import Problem
 from .sizes import PROBES, PROBES_OF_PASS, basis_bytes, gram_block_bytes, in_double, step_bytes, thread_count
@@ -29,9 +29,9 @@ BOUND_COPIES = 8  # of products with probes, while bounds are made of them
 PROBE_BYTES = 8 * (2 * PROBES_OF_PASS + 2 * PROBES)  # a sample, kept to the end
 
 
-def along_samples_bill(
+def along_samples_memory(
     problem: Problem, arithmetic: Arithmetic, cutting: Cutting, width: int, columns: int, k: int
-) -> Bill:
+) -> MemoryEstimate:
     """Memory of all phases, for k components, blocks of `width` vectors and a basis of `columns`."""
     n = problem.n_samples
     basis = {f"basis, {format_shape((n, columns))} float64": basis_bytes(n, columns)}
@@ -58,7 +58,7 @@ def along_samples_bill(
         phases.append(polish_phase(problem, k, arithmetic.precision))
     if arithmetic.output and not cutting.stored:
         phases.append(writing_phase(problem, k))
-    return Bill(tuple(phases))
+    return MemoryEstimate(tuple(phases))
 
 
 def _pass_phase(

@@ -159,7 +159,7 @@ class Request:
             set_(self, "max_passes", whole_number(self.max_passes, "max_passes", least=1, example=example))
 
     def counted_on(self, most: int) -> int | float | None:
-        """What a bill counts on, of `most` components there can be: a number, any fraction where k is open, or all."""
+        """Components to reserve memory for, at most `most`: a number, a fraction where k is open, None for all."""
         if self.n_components == "elbow":
             return min(ELBOW_SHOWN, most)
         return OPEN if isinstance(self.n_components, str) else self.n_components

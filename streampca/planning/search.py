@@ -13,8 +13,8 @@ from ..errors import BudgetError, RequestError
 from ..units import MIB, budget_size, format_bytes
 from .budget import budget_of
 from .covariance import covariance_plan, least_covariance
-from .dual import SCHEDULES, can_copy, dual_plan, least_bill
-from .memory import Bill
+from .dual import SCHEDULES, can_copy, dual_plan, least_dual
+from .memory import MemoryEstimate
 from .plan import Plan, Slower
 from .randomized import approximate_plan, least_approximate
 from .randomized_features import is_open
@@ -128,8 +128,8 @@ def _candidates(problem: Problem, request: Request, memory: int, source: str) ->
     """Every method and schedule: its name, and its plan if it fits, else the reason why not."""
     if request.method in ("auto", "covariance"):
         plan = covariance_plan(problem, request, memory, source)
-        fits = plan.bill.total <= memory
-        yield "covariance", plan if fits else None, "" if fits else _needs(plan.bill)
+        fits = plan.memory_estimate.total <= memory
+        yield "covariance", plan if fits else None, "" if fits else _needs(plan.memory_estimate)
     if request.method == "dual" or (request.method == "auto" and not _dual_reason(problem)):
         for schedule in SCHEDULES:
             yield _dual_candidate(problem, request, schedule, memory, source)
@@ -160,15 +160,15 @@ def _dual_candidate(
             return name, None, "workers are not known to share a disk for a copy"
         return name, None, "there is no place for a copy; name a folder by --scratch (scratch=), or an output"
     plan = dual_plan(problem, request, schedule, memory, source)
-    return name, plan, "" if plan else _needs(least_bill(problem, request, schedule))
+    return name, plan, "" if plan else _needs(least_dual(problem, request, schedule))
 
 
 # -- why not the others, in words
 
 
-def _needs(bill: Bill) -> str:
-    name, share = max(bill.largest.items, key=lambda item: item[1])
-    return f"needs {format_bytes(bill.total)}, of which the {name} {format_bytes(share)}"
+def _needs(estimate: MemoryEstimate) -> str:
+    name, share = max(estimate.largest.items, key=lambda item: item[1])
+    return f"needs {format_bytes(estimate.total)}, of which the {name} {format_bytes(share)}"
 
 
 def _is_worse(plan: Plan, chosen: Plan) -> bool:
@@ -199,30 +199,30 @@ def _rejections(reasons: dict[str, str], chosen: str) -> tuple[tuple[str, str], 
 # -- refusals
 
 
-def _least_needs(problem: Problem, request: Request) -> Iterator[tuple[str, int, Bill]]:
-    """Methods that may be used: name, smallest budget in bytes, and the bill then."""
+def _least_needs(problem: Problem, request: Request) -> Iterator[tuple[str, int, MemoryEstimate]]:
+    """Methods that may be used: name, smallest budget in bytes, and the memory estimate then."""
     if request.method in ("auto", "covariance"):
         least = least_covariance(problem, request)
-        yield "covariance", least, covariance_plan(problem, request, least, "").bill
+        yield "covariance", least, covariance_plan(problem, request, least, "").memory_estimate
     if request.method == "dual" or (request.method == "auto" and not _dual_reason(problem)):
         schedules = [name for name in SCHEDULES if name != "scratch" or can_copy(request)]
-        bills = [least_bill(problem, request, schedule) for schedule in schedules]
-        bill = min(bills, key=lambda bill: bill.total)
-        yield "dual", -(-bill.total // MIB) * MIB, bill
+        estimates = [least_dual(problem, request, schedule) for schedule in schedules]
+        estimate = min(estimates, key=lambda estimate: estimate.total)
+        yield "dual", -(-estimate.total // MIB) * MIB, estimate
     if _approximates(request):
-        bill = least_approximate(problem, request)
-        yield "randomized", -(-bill.total // MIB) * MIB, bill
+        estimate = least_approximate(problem, request)
+        yield "randomized", -(-estimate.total // MIB) * MIB, estimate
 
 
 def _refusal(problem: Problem, request: Request, memory: int, source: str) -> str:
     """Name what does not fit, of the method that needs least, and the budget it would do with."""
-    method, least, bill = min(_least_needs(problem, request), key=lambda need: need[1])
+    method, least, estimate = min(_least_needs(problem, request), key=lambda need: need[1])
     if method == "covariance":
-        bill = covariance_plan(problem, request, memory, source).bill
-    name, share = max(bill.largest.items, key=lambda item: item[1])
+        estimate = covariance_plan(problem, request, memory, source).memory_estimate
+    name, share = max(estimate.largest.items, key=lambda item: item[1])
     smaller = " or make p smaller (resize, bin, crop or mask)" if problem.n_features > 64 else ""
     return (
-        f"method {method!r} needs {format_bytes(bill.total)} and memory allows {format_bytes(memory)} "
+        f"method {method!r} needs {format_bytes(estimate.total)} and memory allows {format_bytes(memory)} "
         f"({source}); the largest share is the {name} ({format_bytes(share)}). "
         f"Set memory to at least {budget_size(least)}{smaller}{_with_output(problem, request, memory, least)}."
     )

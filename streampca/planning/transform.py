@@ -23,13 +23,13 @@ class Application:
         Samples in memory at once, a whole multiple of `chunk_rows`.
     chunk_rows : int
         Rows to a chunk of the output.
-    bill : Phase
+    memory_estimate : Phase
         Memory.
     """
 
     block_rows: int
     chunk_rows: int
-    bill: Phase
+    memory_estimate: Phase
 
 
 def plan_application(

@@ -16,7 +16,7 @@ from ..errors import BudgetError
 from ..units import MIB, budget_size, format_bytes
 from .blocks import block_rows
 from .budget import MOST_BLOCK, budget_of, smallest
-from .memory import RUNTIME_BYTES, Bill, Phase
+from .memory import RUNTIME_BYTES, MemoryEstimate, Phase
 from .request import Problem
 from .transform import LEAST_CHUNK
 
@@ -89,7 +89,7 @@ class Piecewise:
         Features and samples of images written at a time, and samples to a chunk of the output; scores: 0, and chunks.
     bytes_moved : int
         Read of samples and components over the whole run.
-    bill : Bill
+    memory_estimate : MemoryEstimate
         Memory.
     """
 
@@ -101,7 +101,7 @@ class Piecewise:
     block_rows: int
     chunk_rows: int
     bytes_moved: int
-    bill: Bill
+    memory_estimate: MemoryEstimate
 
 
 def plan_pieces(problem: Problem, parts: Parts, memory: int | None) -> Piecewise:
@@ -155,12 +155,12 @@ def _ways(problem: Problem, parts: Parts, budget: int) -> Iterator[Piecewise]:
         phases = [Phase("scores", (*always, ("scores", out.scores), *made.items))]
         if parts.makes_images:
             phases.append(Phase("images", (*always, ("scores", out.scores), *out.items)))
-        bill = Bill(tuple(phases))
-        if bill.total <= budget:
-            yield _joined(problem, parts, out, made, bill)
+        estimate = MemoryEstimate(tuple(phases))
+        if estimate.total <= budget:
+            yield _joined(problem, parts, out, made, estimate)
 
 
-def _joined(problem: Problem, parts: Parts, out: _Output, made: _Route, bill: Bill) -> Piecewise:
+def _joined(problem: Problem, parts: Parts, out: _Output, made: _Route, estimate: MemoryEstimate) -> Piecewise:
     times = -(-problem.n_samples // out.rows)
     components = times * (made.components + parts.makes_images) * parts.nbytes
     samples = int(problem.n_samples * problem.row_bytes * (made.samples + out.samples))
@@ -173,7 +173,7 @@ def _joined(problem: Problem, parts: Parts, out: _Output, made: _Route, bill: Bi
         block_rows=out.block,
         chunk_rows=out.chunk,
         bytes_moved=components + samples,
-        bill=bill,
+        memory_estimate=estimate,
     )
 
 

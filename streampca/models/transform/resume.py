@@ -211,8 +211,8 @@ def _change(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
 
 
 def numbers_of(plan: Any) -> dict[str, int]:
-    """The numbers of a plan, without its bill."""
-    return {field.name: getattr(plan, field.name) for field in fields(plan) if field.name != "bill"}
+    """The numbers of a plan, without its memory estimate."""
+    return {field.name: getattr(plan, field.name) for field in fields(plan) if field.name != "memory_estimate"}
 
 
 def digest_of(subspace: Subspace, frame: Frame) -> str:

@@ -17,7 +17,7 @@ from ...errors import BudgetError
 from ...events import BlockDone, Listener, PassFinished, PassStarted
 from ...planning import Application, plan_application
 from ...planning.blocks import Span, blocks_of
-from ...planning.memory import Bill, Phase
+from ...planning.memory import MemoryEstimate, Phase
 from ...planning.transform_pieces import Piecewise, are_possible
 from ...preprocessing import Frame
 from ...preprocessing.problem import problem_of
@@ -187,12 +187,12 @@ def _asked(work: Pieces, table: Table, path: str, budget: int | None) -> dict[st
 
 
 def _planned_before(numbers: Mapping[str, int] | None) -> Application | Piecewise | None:
-    """The plan of what is gone on with, whatever memory there is now; its bill was checked when it was made."""
+    """Return the plan of a partial output; its memory estimate was checked when the output was begun."""
     if numbers is None:
         return None
     if "scored_rows" in numbers:
-        return Piecewise(**numbers, bill=Bill(()))
-    return Application(**numbers, bill=Phase("apply", ()))
+        return Piecewise(**numbers, memory_estimate=MemoryEstimate(()))
+    return Application(**numbers, memory_estimate=Phase("apply", ()))
 
 
 def fits(work: Pieces, budget: int) -> bool:
