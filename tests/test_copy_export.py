@@ -333,13 +333,13 @@ def test_a_source_that_breaks_off_leaves_nothing(tmp_path, small_tiles):
 
 
 def test_what_does_not_arrive_is_noticed(tmp_path, small_tiles, monkeypatch):
-    write = copying.ZarrSink.write
+    write = copying.ZarrWriter.write
 
     def forgetful(self, start, rows, inside=()):
         if start == 0:
             write(self, start, rows, inside)
 
-    monkeypatch.setattr(copying.ZarrSink, "write", forgetful)
+    monkeypatch.setattr(copying.ZarrWriter, "write", forgetful)
     with pytest.raises(OutputError, match="is not what was written"):
         copy_collection(open_collection(pictures((500, 12, 10))), tmp_path / "copy.zarr")
     assert list(tmp_path.iterdir()) == []

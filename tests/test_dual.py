@@ -345,7 +345,7 @@ def test_components_of_any_variance_are_orthonormal(decay, precision, allowed, m
 class Memory:
     """Takes components as they are made, and keeps them in memory."""
 
-    identity, goes_on = "some", False
+    identity, resumed = "some", False
 
     def __init__(self, count, dtype, p):
         self.components, self._p = np.zeros((count, p), dtype), p

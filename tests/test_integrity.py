@@ -24,10 +24,9 @@ from streampca.models.pca import load_model
 from streampca.models.store import PER_COMPONENT
 from streampca.planning import component_chunks
 from streampca.storage import integrity
-from streampca.storage.components import StoredComponents
+from streampca.storage.components import ComponentWriter, StoredComponents, UnfinishedComponents
 from streampca.storage.integrity import absent_chunk, seal
-from streampca.storage.resumable import Begun, ResumableSink
-from streampca.storage.sinks import Unfinished
+from streampca.storage.writers import UnfinishedOutput
 
 FORMAT_1 = Path(__file__).parent / "data" / "model_format1.zarr"
 SHAPE = (12, 10)
@@ -174,13 +173,13 @@ def test_components_that_are_gone_on_with_are_written_whole(small_tiles, tmp_pat
     mask[0] = True  # so that most tiles hold nothing but the fill value
 
     def sink(group, begun=None):
-        how = {"dims": ("y", "x"), "dtype": "f4", "folder": str(folder), "unfinished": Unfinished("01234567")}
-        return ResumableSink(group, (5, *SHAPE), mask=mask, begun=begun, **how)
+        how = {"dims": ("y", "x"), "dtype": "f4", "unfinished": UnfinishedOutput("01234567")}
+        return ComponentWriter(group, (5, *SHAPE), mask=mask, resume=begun, **how)
 
     first = sink(zarr.create_group(folder))
     first.sync()
-    again = sink(zarr.open_group(folder), Begun(first.identity, 0))
-    assert again.goes_on
+    again = sink(zarr.open_group(folder), UnfinishedComponents(first.identity, 0))
+    assert again.resumed
     for span in again.ranges(10):
         again.write(span, np.zeros((5, span.size), np.float32))
     again.write_outside()

@@ -142,11 +142,11 @@ def test_packages_are_known_where_they_belong():
 @pytest.mark.parametrize(
     ("module", "line", "complaint"),
     [
-        ("planning/blocks.py", "from ..storage import sinks", "planning/blocks imports upwards storage"),
+        ("planning/blocks.py", "from ..storage import writers", "planning/blocks imports upwards storage"),
         ("errors.py", "def late():\n    from .fitting import fit", "errors imports upwards fitting"),
         ("units.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .models.pca import PCAModel",
          "units imports upwards models"),
-        ("eigensolvers/dense.py", "import streampca.plot.pages", "eigensolvers/dense imports upwards plot"),
+        ("eigensolvers/dense.py", "import streampca.plot.overview_figure", "eigensolvers/dense imports upwards plot"),
         ("planning/request.py", "from importlib import import_module\nx = import_module('streampca.cli')",
          "planning/request imports upwards cli"),
         ("models/pca.py", "from ..testing import AccumulatorLaws", "models/pca imports testing"),

@@ -57,11 +57,11 @@ SINK = """
 import json, sys
 import numpy as np
 import zarr
-from streampca.storage.components import ComponentSink
+from streampca.storage.components import ComponentWriter
 from streampca.machine import PeakMeter
 
 path, shape, most = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
-sink = ComponentSink(zarr.create_group(path), tuple(shape), dims=("y", "x"), dtype="f4")
+sink = ComponentWriter(zarr.create_group(path), tuple(shape), dims=("y", "x"), dtype="f4")
 ranges = sink.ranges(most)
 values = np.random.default_rng(0).standard_normal((shape[0], max(span.size for span in ranges)), dtype=np.float32)
 meter = PeakMeter()

@@ -11,7 +11,7 @@ from pictured import assert_readable, drawn, fitted, samples_like, texts_of
 
 from streampca import plot
 from streampca.models.pca import load_model
-from streampca.models.views import MOST, SLICES, view, view_of
+from streampca.models.sample_images import MOST, SLICES, sample_view, view_of
 from streampca.preprocessing import Preparation
 from streampca.storage.components import StoredComponents
 from streampca.storage.coordinate import Coordinate
@@ -124,7 +124,7 @@ def test_large_images_are_drawn_by_the_means_of_blocks():
     shape = (MOST * 2 + 3, 31)
     values = np.random.default_rng(0).random((1, *shape))
     values[0, :50, :4] = np.nan
-    made = view(shape, ("y", "x")).read(values)[0, 0]
+    made = sample_view(shape, ("y", "x")).read(values)[0, 0]
     assert made.shape == (-(-shape[0] // 3), 11)
     np.testing.assert_allclose(made[100, 5], values[0, 300:303, 15:18].mean())
     np.testing.assert_allclose(made[-1, -1], values[0, 600:, 30:].mean())

@@ -30,7 +30,7 @@ from streampca.models.transform import write as writing
 from streampca.models.transform.resume import Recorder
 from streampca.planning import Application, component_chunks
 from streampca.planning.transform_pieces import Piecewise
-from streampca.storage import outputs, sinks
+from streampca.storage import outputs, writers
 from streampca.storage.locks import LOCK
 
 pytestmark = pytest.mark.usefixtures("unsynced")
@@ -115,7 +115,7 @@ def dying(folder, killed, at, what, output, plan):
 def _plant(killed, at, count):
     """Let writing die halfway through a block, a record, or the last step."""
     if killed == "write":
-        for sink in (sinks.ZarrSink, sinks._NpySink, sinks._CsvSink):
+        for sink in (writers.ZarrWriter, writers._NpyWriter, writers._CsvWriter):
             sink.write = _half(sink.write, at, count)
     elif killed == "record":
         last = checkpoint.LAST
@@ -124,7 +124,7 @@ def _plant(killed, at, count):
     elif killed == "rename":
         outputs._take_place = lambda *args: die()
     elif killed == "close":
-        sinks.consolidate = lambda path: die()
+        writers.consolidate = lambda path: die()
 
 
 def _half(whole, at, count):
@@ -325,14 +325,14 @@ def test_bad_data_leave_nothing(here):
 
 def test_a_failed_write_keeps_what_is_recorded(here):
     expected = unbroken("scores", "s.npy", "whole")
-    whole = sinks._NpySink.write
+    whole = writers._NpyWriter.write
 
     def full(sink, start, rows, *inside):
         if start == 30:
             raise OSError(28, "No space left on device")
         whole(sink, start, rows, *inside)
 
-    with mock.patch.object(sinks._NpySink, "write", full), pytest.raises(OutputError, match="No space left"):
+    with mock.patch.object(writers._NpyWriter, "write", full), pytest.raises(OutputError, match="No space left"):
         write("scores", "s.npy")
     events = []
     write("scores", "s.npy", listener=events.append)
@@ -509,7 +509,7 @@ def test_recording_adapts_to_what_it_costs(monkeypatch):
 
     collection = streampca.open_collection(np.ones((9, 4)))
     recorder = Recorder(None, "scores", {}, collection=collection, every=30, listener=print)
-    recorder._slots, recorder._unfinished, recorder._sink = Slow(), sinks.Unfinished("0" * 8), Nothing()
+    recorder._slots, recorder._unfinished, recorder._sink = Slow(), writers.UnfinishedOutput("0" * 8), Nothing()
     began = now[0]
     for second in range(2000):
         now[0] += 1.0

@@ -158,10 +158,10 @@ CHILD = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 import test_resume_stored as tests
-from streampca.storage.resumable import ResumableSink
+from streampca.storage.components import ComponentWriter
 
 _, _, path, kind, output, count = sys.argv
-whole, seen = ResumableSink.write, []
+whole, seen = ComponentWriter.write, []
 
 def write(self, features, values):
     whole(self, features, values)
@@ -169,7 +169,7 @@ def write(self, features, values):
     if len(seen) == int(count):
         os.kill(os.getpid(), signal.SIGKILL)
 
-ResumableSink.write = write
+ComponentWriter.write = write
 tests.run(path, kind, tests.Path(output))
 """
 

@@ -35,7 +35,7 @@ from streampca.planning.boxes import box_of, flat_range, tiles_of, union_of
 from streampca.planning.request import Problem
 from streampca.planning.transform_pieces import Parts, Piecewise, plan_pieces
 from streampca.preprocessing import Prepared
-from streampca.storage.components import ComponentSink, RowsToCome, StoredComponents, component_cut
+from streampca.storage.components import ComponentWriter, RowsToCome, StoredComponents, component_cut
 from streampca.storage.tiling import Tiling
 from streampca.units import MIB
 
@@ -112,7 +112,7 @@ def test_how_components_are_cut(shape, itemsize):
 def made(folder, shape, dtype, mask=None):
     group = zarr.create_group(folder / "made.zarr", overwrite=True)
     dims = tuple(f"d{axis}" for axis in range(len(shape) - 1))
-    return ComponentSink(group, shape, dims=dims, dtype=dtype, mask=mask), group
+    return ComponentWriter(group, shape, dims=dims, dtype=dtype, mask=mask), group
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -27,7 +27,7 @@ from ..models.transform import check_foreseen
 from ..planning import Plan, budget_of
 from ..planning.blocks import part_of
 from ..planning.request import HOW, Request
-from ..plot.report import Places, check_room, picture_files, write_report
+from ..plot.report import ReportFiles, check_room, picture_files, write_report
 from ..preprocessing import Preparation, Prepared
 from ..preprocessing.copy import check_copy, copy_collection, foresee_copy
 from ..readers import Collection, check_apart, column_paths, paths_of
@@ -297,7 +297,7 @@ def _check_outputs(run: Run, outputs: _Outputs, kept: Set[str]) -> None:
         check_model_output(outputs.model, overwrite=overwrite)
         check_place(outputs.model)
     if outputs.report:
-        Places(outputs.report, outputs.pictures, "png", overwrite=True).check()
+        ReportFiles(outputs.report, outputs.pictures, "png", overwrite=True).check()
     if folder:
         check_directory(folder)
 

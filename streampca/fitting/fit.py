@@ -25,11 +25,10 @@ from ..preprocessing import Preparation, Prepared
 from ..readers import Opening, check_apart, column_paths, open_collection, paths_of
 from ..readers.collection import State, encoded_states, fingerprint_of, sample_dims
 from ..readers.weights import total_of, weights_digest, weights_of
-from ..storage.components import ComponentSink
+from ..storage.components import ComponentWriter, UnfinishedComponents
 from ..storage.disk import expanded
 from ..storage.locks import alone_in
 from ..storage.outputs import check_place
-from ..storage.resumable import Begun
 from ..units import parse_bytes
 from .build_model import numbers_of, provenance_of
 from .checkpoints import Checkpointing, Saver, check_beside, identity_of
@@ -268,8 +267,8 @@ def _written(
     with ModelWriter(place.path, overwrite=place.overwrite, keeps=job.keep is not None) as writer:
         like: dict[str, Any] = {"dims": sample_dims(collection), "mask": collection.mask}
 
-        def sink(count: int, dtype: np.dtype[Any], begun: Begun | None) -> ComponentSink:
-            return writer.components((count, *collection.sample_shape), dtype=dtype, begun=begun, **like)
+        def sink(count: int, dtype: np.dtype[Any], begun: UnfinishedComponents | None) -> ComponentWriter:
+            return writer.components((count, *collection.sample_shape), dtype=dtype, resume=begun, **like)
 
         found = METHODS[job.plan.method](replace(job, sink=sink))
         model = _model(collection, found, about(found), writer.stored())

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from ..errors import RequestError
 from ..readers import check_apart, fitted_on
 from ..storage.disk import expanded
-from ..storage.outputs import check_ending, check_file, check_output, open_sink, staged
-from ..storage.sinks import Table
+from ..storage.outputs import check_ending, check_file, check_output, open_writer, staged
+from ..storage.writers import OutputArray
 from ..units import GIB, MIB, format_shape
 from .pca import PCAModel, load_model
 
@@ -151,8 +151,8 @@ def _components(model: PCAModel | str | os.PathLike[str], asked: int | None, mea
 
 def _write_npy(found: Components, path: str, overwrite: bool) -> None:
     dtype = np.result_type(found.arrays["components"].dtype, *([found.arrays["mean"].dtype] if found.mean else []))
-    table = Table("components", found.shape, ("component", *found.dims), dtype)
-    with open_sink(path, table, overwrite=overwrite) as sink:
+    table = OutputArray("components", found.shape, ("component", *found.dims), dtype)
+    with open_writer(path, table, overwrite=overwrite) as sink:
         for number, image in enumerate(found.images()):
             sink.write(number, image[None])
 

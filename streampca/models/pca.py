@@ -12,17 +12,16 @@ import numpy.typing as npt
 
 from ..accumulators import Accumulator
 from ..errors import RequestError
-from ..notebook import model_html
 from ..planning import budget_of
 from ..readers.coordinates import CHECK
 from ..storage.disk import expanded
 from ..units import GIB, format_shape, parse_bytes
 from .compression import Compression, fitted_compression, measured_compression
 from .labelled import dataset_of
+from .notebook import model_html
 from .projector import Projector
 from .store import pca_arrays, pca_attributes, read_pca, read_statistic, write_model
 from .summary import summary_of
-from .thumbnails import thumbnails_of
 
 if TYPE_CHECKING:
     from xarray import Dataset
@@ -112,7 +111,7 @@ class PCAModel(Projector):
         )
 
     def _repr_html_(self) -> str:
-        return model_html(self, thumbnails_of(self))
+        return model_html(self)
 
     def summary(self) -> dict[str, Any]:
         """The numbers as plain data, and how far to trust them; None for what is not finite."""

@@ -23,7 +23,7 @@ from ..errors import OutputError, RequestError
 from ..planning.component_chunks import PIECE
 from ..preprocessing import Preparation
 from ..storage.components import NAME as COMPONENTS
-from ..storage.components import ComponentSink, StoredComponents
+from ..storage.components import ComponentWriter, StoredComponents, UnfinishedComponents
 from ..storage.coordinate import Coordinate
 from ..storage.disk import sync_files, sync_folder
 from ..storage.integrity import (
@@ -39,8 +39,7 @@ from ..storage.integrity import (
     seal,
 )
 from ..storage.outputs import discard, group_attribute, recover, staged
-from ..storage.resumable import Begun, ResumableSink, unfinished_of
-from ..storage.sinks import ATTRIBUTE, EVERY_CHUNK, Unfinished, consolidate, files_but
+from ..storage.writers import ATTRIBUTE, EVERY_CHUNK, UnfinishedOutput, consolidate, files_but
 from ..units import MIB
 
 Array = npt.NDArray[Any]
@@ -78,7 +77,7 @@ class ModelWriter:
     overwrite : bool, default=False
         Replace a model already there.
     keeps : bool, default=False
-        Leave the folder as it is, under its other name, when writing breaks off after `ComponentSink.sync`: another
+        Leave the folder as it is, under its other name, when writing breaks off after `ComponentWriter.sync`: another
         writer goes on with it. It is made when components are begun; without this at once, and then removed.
 
     Raises
@@ -98,7 +97,7 @@ class ModelWriter:
     def __init__(self, path: str, *, kind: str = "pca", overwrite: bool = False, keeps: bool = False) -> None:
         check_model_output(path, overwrite=overwrite)
         self._path, self._kind, self._keeps = path, kind, keeps
-        self._sink: ComponentSink | None = None
+        self._sink: ComponentWriter | None = None
         self._stack = ExitStack()
 
     def __enter__(self) -> ModelWriter:
@@ -108,10 +107,10 @@ class ModelWriter:
             self._stack = stack.pop_all()
         return self
 
-    def _open(self, stack: ExitStack, unfinished: Unfinished | None) -> None:
+    def _open(self, stack: ExitStack, unfinished: UnfinishedOutput | None) -> None:
         """Make the folder, or open it with nothing in it but components that were begun."""
         self._partial = stack.enter_context(staged(self._path, unfinished))
-        if unfinished is not None and unfinished.is_begun:
+        if unfinished is not None and unfinished.is_resumable:
             for name in os.listdir(self._partial):
                 if name != COMPONENTS:
                     discard(os.path.join(self._partial, name))
@@ -132,8 +131,8 @@ class ModelWriter:
         dtype: npt.DTypeLike,
         mask: npt.NDArray[np.bool_] | None = None,
         identity: str | None = None,
-        begun: Begun | None = None,
-    ) -> ComponentSink:
+        resume: UnfinishedComponents | None = None,
+    ) -> ComponentWriter:
         """Begin the components, an array of shape (k, *sample_shape) that is written range by range of features.
 
         Parameters
@@ -148,16 +147,23 @@ class ModelWriter:
             Pixels that are features; NaN is stored outside.
         identity : str, optional
             Of the components that these are a copy of.
-        begun : Begun, optional
-            What another writer that keeps the folder left, to go on with if it is there; the sink says whether it is.
+        resume : UnfinishedComponents, optional
+            What another writer that keeps the folder left; resumed if it is there, see `ComponentWriter.resumed`.
         """
-        like: dict[str, Any] = {"dims": dims, "dtype": dtype, "mask": mask}
-        if not self._keeps:
-            self._sink = ComponentSink(self._root, shape, **like, identity=identity)
-            return self._sink
-        unfinished = unfinished_of(begun)
-        self._open(self._stack, unfinished)
-        self._sink = ResumableSink(self._root, shape, **like, folder=self._partial, unfinished=unfinished, begun=begun)
+        unfinished = None
+        if self._keeps:
+            unfinished = UnfinishedOutput() if resume is None else resume.output
+            self._open(self._stack, unfinished)
+        self._sink = ComponentWriter(
+            self._root,
+            shape,
+            dims=dims,
+            dtype=dtype,
+            mask=mask,
+            identity=identity,
+            unfinished=unfinished,
+            resume=resume,
+        )
         return self._sink
 
     def stored(self) -> StoredComponents:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ..notebook import plan_html
+from ..notebook import facts, numbers, view
 from ..units import format_bytes, format_seconds, format_shape
 from .blocks import Span
 from .memory import MemoryEstimate
@@ -161,7 +161,8 @@ class Plan:
         return "\n".join(f"{name:<12}{text}" if name else f"{'':<12}{text}" for name, text in self.lines())
 
     def _repr_html_(self) -> str:
-        return plan_html(self)
+        items = ((name, format_bytes(count)) for name, count in self.memory_estimate.largest.items)
+        return view("Plan", facts(self.facts()), numbers(("in memory at once", "size"), items))
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """The plan in words, as (heading, text) pairs; what it takes in memory, item by item, comes last."""

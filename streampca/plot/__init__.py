@@ -12,11 +12,11 @@ pictures of components that are larger than memory.
 
 from __future__ import annotations
 
-from .component_images import mean_and_components, walks
+from .components import mean_and_components, walks
 from .compression_curve import compression
-from .pages import overview, save
+from .overview_figure import overview, save
+from .quantile_grid import nearest_to_quantiles, quantiles
 from .reconstruction import reconstructions, unusual
-from .sample_grids import nearest_to_quantiles, quantiles
 from .score_plots import outliers, scores
 from .spectrum import scree
 

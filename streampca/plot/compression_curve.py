@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..models.panels import BLUE, RED, Array, legend_below, new_figure
+from ..models.sample_images import Array
 from ..units import format_bytes
+from .drawing import BLUE, RED, legend_below, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

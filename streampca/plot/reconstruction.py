@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import RequestError
-from ..models.panels import LITERAL, SMALL, Array, AxesGrid, draw, new_figure, shown, sign_scale
+from ..models.sample_images import FEW, Array, Float64, SampleView, factors_of, mean_pictures, short_text, view_of
 from ..models.subspace import squared_lengths
 from ..models.transform import refuse_bad
-from ..models.views import FEW, Float64, View, factors_of, mean_pictures, view_of
 from ..preprocessing import given_shape
 from ..units import format_shape
-from .component_images import explain, grid_size, scale_of
+from .components import explain, grid_size, scale_of
+from .drawing import LITERAL, SMALL, AxesGrid, draw, new_figure, sign_scale
 
 if TYPE_CHECKING:
-    from ..models.panels import AnyFigure
     from ..models.pca import PCAModel
+    from .drawing import AnyFigure
 
 TOGETHER = 16  # components read at a time: those that storage keeps together
 LABEL, TALL = 1.3, 0.7  # inches of what is written beside a sample
@@ -132,7 +132,7 @@ def unusual(
     axes = axes[: len(images)]
     for number, (row, kept) in enumerate(zip(axes, _kept(model, view, images, [model.n_components]), strict=True)):
         _beside(row, view, kept)
-        name = f"\n{shown(names[number], 16)}" if names is not None else ""
+        name = f"\n{short_text(names[number], 16)}" if names is not None else ""
         label = f"{number + 1}{name}\nT\N{SUPERSCRIPT TWO} {t2[number]:.3g}\nSPE {spe[number]:.3g}"
         row[0].set_ylabel(label, fontsize=SMALL, rotation=0, ha="right", va="center", **LITERAL)
     for first in axes[::rows]:
@@ -148,7 +148,7 @@ def unusual(
     return axes
 
 
-def _beside(row: AxesGrid, view: View, kept: Kept) -> None:
+def _beside(row: AxesGrid, view: SampleView, kept: ReconstructedSample) -> None:
     """Draw a sample, its reconstruction and their difference."""
     (version,), limits = kept.versions, scale_of(view, kept.original)
     for ax, pictures in zip(row, (kept.original, version), strict=False):
@@ -157,7 +157,7 @@ def _beside(row: AxesGrid, view: View, kept: Kept) -> None:
 
 
 @dataclass(frozen=True)
-class Kept:
+class ReconstructedSample:
     """Pictures of one sample.
 
     Attributes
@@ -175,7 +175,7 @@ class Kept:
     errors: Float64
 
 
-def _kept(model: PCAModel, view: View, images: list[Array], steps: list[int]) -> Iterator[Kept]:
+def _kept(model: PCAModel, view: SampleView, images: list[Array], steps: list[int]) -> Iterator[ReconstructedSample]:
     """Pictures of samples and their reconstructions; of the components only pictures are in memory, a few at a time."""
     frame, subspace, rows = model.frame, model.subspace, prepared_rows(model, images)
     normalized, numbers = frame.normalized(rows)
@@ -187,10 +187,10 @@ def _kept(model: PCAModel, view: View, images: list[Array], steps: list[int]) ->
     versions = _versions(model, view, scores, steps, numbers)
     for number, row in enumerate(rows):
         original = view.one(frame.images(row[None])[0])
-        yield Kept(original, versions[:, number], errors[number])
+        yield ReconstructedSample(original, versions[:, number], errors[number])
 
 
-def _versions(model: PCAModel, view: View, scores: Float64, steps: list[int], numbers: Float64 | None) -> Float64:
+def _versions(model: PCAModel, view: SampleView, scores: Float64, steps: list[int], numbers: Float64 | None) -> Float64:
     """Pictures (steps, samples, ...) of reconstructions from the first so many scores, as images: sums of pictures."""
     factors = factors_of(model)
     made, total = {}, np.repeat(mean_pictures(model, view)[None], len(scores), axis=0)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ..errors import RequestError
-from ..models.panels import BLUE, GREY, LITERAL, RED, SMALL, Array, legend_below, new_figure, shown
+from ..models.sample_images import Array, short_text
 from ..units import format_shape
+from .drawing import BLUE, GREY, LITERAL, RED, SMALL, legend_below, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -247,7 +248,7 @@ def _called(label: Any) -> str:
     """A label in few words; NaN is none."""
     if isinstance(label, np.floating):
         return UNKNOWN if np.isnan(label) else f"{label:g}"
-    return shown(label, 20)
+    return short_text(label, 20)
 
 
 def _name(ax: Axes, drawn: Sequence[Any], groups: Sequence[_Group], **look: Any) -> None:

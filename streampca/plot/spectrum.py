@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..eigensolvers.n_components import Rule, above_noise, median_edge, noise_edge
-from ..models.panels import BLUE, GREY, RED, SMALL, Array, legend_below, new_figure
+from ..models.sample_images import Array
 from ..planning.request import ELBOW_SHOWN
+from .drawing import BLUE, GREY, RED, SMALL, legend_below, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -23,7 +23,7 @@ from ..readers import check_apart, paths_of
 from ..readers.collection import Collection, counting_dim, sample_dims, unchanged
 from ..storage.disk import expanded
 from ..storage.outputs import check_output, staged
-from ..storage.sinks import Table, ZarrSink, check_array
+from ..storage.writers import OutputArray, ZarrWriter, check_array
 from ..units import parse_bytes
 from .prepared import Prepared
 from .problem import problem_of
@@ -83,7 +83,7 @@ def copy_collection(
     source, plan = foresee_copy(collection, path, memory=memory, overwrite=overwrite)
     began = time.perf_counter()
     with staged(path) as partial:
-        sink = ZarrSink(partial, _table(source, plan))
+        sink = ZarrWriter(partial, _table(source, plan))
         with unchanged(source):
             _write_tiles(source, plan, sink, listener)
         sink.close()
@@ -131,9 +131,9 @@ def _copied(collection: Collection) -> Collection:
     return collection
 
 
-def _table(source: Collection, plan: CopyPlan) -> Table:
+def _table(source: Collection, plan: CopyPlan) -> OutputArray:
     dims = sample_dims(source)
-    return Table(
+    return OutputArray(
         "images",
         source.shape,
         (counting_dim(source, dims), *dims),
@@ -160,7 +160,7 @@ def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _write_tiles(source: Collection, plan: CopyPlan, sink: ZarrSink, listener: Listener) -> None:
+def _write_tiles(source: Collection, plan: CopyPlan, sink: ZarrWriter, listener: Listener) -> None:
     began = time.perf_counter()
     listener(PassStarted("copy", 1, 1, source.n_samples, source.nbytes))
     for start, stop, inside in tiles_of(source.shape, plan.tile):

@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ChangedError, DataError, RequestError, SourceError
-from ..notebook import collection_html
+from ..notebook import facts, view
 from ..storage.coordinate import Coordinate
+from ..units import format_bytes, format_shape
 
 Array = npt.NDArray[Any]
 
@@ -115,7 +116,20 @@ class Collection(abc.ABC):
         return f"{type(self).__name__}({self.source!r}: {self.n_samples} samples of {shape}, {self.dtype.name})"
 
     def _repr_html_(self) -> str:
-        return collection_html(self)
+        axes = f" ({', '.join(self.axes)})" if self.axes else ""
+        upto = "images of several sizes, up to " if self.mixed else ""
+        pairs = [
+            ("source", self.source),
+            ("samples", f"{self.n_samples} of {upto}{format_shape(self.sample_shape)}{axes}"),
+            ("values", f"{self.dtype.name}, {self.n_features} features a sample"),
+            ("size", f"{format_bytes(self.nbytes)} in all, as stored"),
+            ("storage", f"chunks of {self.chunks.samples} samples x {self.chunks.features} features"),
+            ("first", self.where(0)),
+            ("last", self.where(self.n_samples - 1)),
+            ("labels", None if self.labels is None else f"{len(self.labels)}, one a sample"),
+            ("skipped", f"{len(self.skipped)} files that are bad" if self.skipped else None),
+        ]
+        return view("Collection", facts(pairs))
 
     def _no_array(self) -> NoReturn:
         """Refuse to be taken for an array, whose items and length a collection that is read in pieces lacks."""

@@ -1,4 +1,4 @@
-"""Components on disk, larger than memory: written and read a range of features at a time.
+"""Components on disk, larger than memory: written, resumed and read a range of features at a time.
 
 They are one Zarr array ``(component, *sample_dims)``, cut into tiles: a box of pixels of all components, or of as many
 as make a good file. A tile is a shard, written once and whole; its chunks hold a few components each, so that one
@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,22 +26,56 @@ from ..planning import component_chunks
 from ..planning.blocks import Span
 from ..planning.boxes import Box, box_of
 from ..planning.component_chunks import DECODE_COPIES, PIECE, READ_COPIES, Cut, component_cut
+from .disk import UnsyncedFiles
 from .integrity import CHECKED, absent_chunk, check_metadata, damaged, read_model, reason_of, refused_codec
-from .sinks import ATTRIBUTE, EVERY_CHUNK
+from .outputs import discard
 from .tiling import Mask, Tiling
+from .writers import (
+    ATTRIBUTE,
+    EVERY_CHUNK,
+    UnfinishedOutput,
+    files_of,
+    one_chunk_a_core,
+    remove_debris,
+    reopened,
+)
+
+if TYPE_CHECKING:
+    from zarr.storage import LocalStore
 
 Array = npt.NDArray[Any]
 
 NAME = "components"  # of the array in a model
+TOKEN = 8  # digits of an identity that the name of the unfinished model bears
 
 
-class ComponentSink:
-    """Takes components a range of features at a time, and puts them where a model keeps them.
+class UnfinishedComponents(NamedTuple):
+    """Components that a process was writing when it ended.
+
+    Attributes
+    ----------
+    identity : str
+        Given to them when they were begun.
+    features : int
+        Number of leading features that are on disk for certain.
+    """
+
+    identity: str
+    features: int
+
+    @property
+    def output(self) -> UnfinishedOutput:
+        """The unfinished model that holds them."""
+        return UnfinishedOutput(self.identity[:TOKEN], 0)
+
+
+class ComponentWriter:
+    """Writes components to a model, a range of features at a time.
 
     Parameters
     ----------
     group : zarr.Group
-        The model's.
+        The model's, in a folder.
     shape : tuple of int
         (k, *sample_shape).
     dims : tuple of str
@@ -52,15 +86,17 @@ class ComponentSink:
         Pixels that are features.
     identity : str, optional
         Of the components that these are a copy of; a new one by default.
-    array : zarr.Array, optional
-        What was begun before, of the same shape, to be gone on with.
+    unfinished : UnfinishedOutput, optional
+        The model, if it shall be resumable: `sync` then puts components on disk and marks it so.
+    resume : UnfinishedComponents, optional
+        Resumed if the group holds them; otherwise writing begins anew.
 
     Attributes
     ----------
     identity : str
         Of the components.
-    goes_on : bool
-        Whether they were begun before.
+    resumed : bool
+        Whether `resume` was found.
     """
 
     def __init__(
@@ -72,15 +108,27 @@ class ComponentSink:
         dtype: npt.DTypeLike,
         mask: Mask | None = None,
         identity: str | None = None,
-        array: zarr.Array[Any] | None = None,
+        unfinished: UnfinishedOutput | None = None,
+        resume: UnfinishedComponents | None = None,
     ) -> None:
-        cut = component_cut(shape, np.dtype(dtype).itemsize)
-        self.identity, self.goes_on = identity or uuid.uuid4().hex, array is not None
+        dtype, cut = np.dtype(dtype), component_cut(shape, np.dtype(dtype).itemsize)
+        folder = str(cast("LocalStore", group.store).root)
+        self._folder, self._unfinished = os.path.join(folder, NAME), unfinished
+        self._unsynced = None if unfinished is None else UnsyncedFiles(os.path.dirname(os.path.abspath(folder)))
+        self._tiling = Tiling(shape[1:], cut.chunk[1:], mask)
+        array = None if resume is None else self._found(group, (shape, dtype, cut), resume)
+        self.resumed = array is not None
+        if resume is not None and self.resumed:
+            identity = resume.identity
+        elif unfinished is not None:
+            discard(self._folder)
+            unfinished.size, identity = None, unfinished.token + uuid.uuid4().hex[TOKEN:]
+        self.identity = identity or uuid.uuid4().hex
         if array is None:
             array = group.create_array(
                 NAME,
                 shape=shape,
-                dtype=np.dtype(dtype),
+                dtype=dtype,
                 chunks=cut.chunk,
                 shards=None if cut.shard == cut.chunk else cut.shard,
                 dimension_names=("component", *dims),
@@ -90,7 +138,36 @@ class ComponentSink:
                 config=EVERY_CHUNK,
             )
         self._array = array
-        self._tiling = Tiling(shape[1:], cut.chunk[1:], mask)
+        if self._unsynced is not None:
+            self._unsynced.add(os.path.join(place, "zarr.json") for place in (folder, self._folder))
+
+    def _found(
+        self, group: zarr.Group, form: tuple[tuple[int, ...], np.dtype[Any], Cut], resume: UnfinishedComponents
+    ) -> zarr.Array[Any] | None:
+        """Return the unfinished array, holding nothing but what is on disk for certain; None if it does not match."""
+        try:
+            array = reopened(group, NAME)
+        except (OSError, ValueError, KeyError, TypeError):  # what Zarr raises for what it cannot read
+            return None
+        if not isinstance(array, zarr.Array):
+            return None
+        written = (
+            file for tile in self._tiling.within(Span(0, resume.features)) for file in self._files(array, tile.box)
+        )
+        found = (array.shape, array.dtype, Cut(array.chunks, array.shards or array.chunks))
+        if found != form or identity_of(array) != resume.identity or not all(map(os.path.exists, written)):
+            return None
+        remove_debris(self._folder)
+        # Zarr reads a file before it writes a part of it, and one that was not yet on disk may be damaged.
+        for tile in self._tiling.tiles():
+            if not tile.features.size or tile.features.stop > resume.features:
+                for file in self._files(array, tile.box):
+                    with suppress(FileNotFoundError):
+                        os.remove(file)
+        return array
+
+    def _files(self, array: zarr.Array[Any], box: Box) -> Iterator[str]:
+        return files_of(array, self._folder, (slice(0, array.shape[0]), *box))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -98,18 +175,13 @@ class ComponentSink:
         return self._array.shape
 
     def ranges(self, most_features: int) -> list[Span]:
-        """Ranges of features to write, each of at most so many or the fewest that storage allows; all together."""
+        """Cut the features into ranges to write, each of at most so many or the fewest that storage allows."""
         return self._tiling.ranges(most_features)
 
     def write(self, features: Span, values: Array) -> None:
-        """Write a range of features of all components, one of `ranges` or several that adjoin.
+        """Write loadings (k, features) of one of `ranges`, or of several that adjoin.
 
-        Parameters
-        ----------
-        features : Span
-            Which.
-        values : ndarray of shape (k, features)
-            Their loadings. Beside them `WRITE_COPIES` tiles are in memory meanwhile.
+        `WRITE_COPIES` tiles are in memory meanwhile.
         """
         for tile in self._tiling.within(features):
             part = values[:, tile.features.start - features.start : tile.features.stop - features.start]
@@ -122,11 +194,16 @@ class ComponentSink:
                 self._put(tile.box, tile.filled(np.empty((self.shape[0], 0), self._array.dtype)))
 
     def _put(self, box: Box, values: Array) -> None:
-        with _encoding():
+        with one_chunk_a_core():
             self._array[(slice(None), *box)] = values
+        if self._unsynced is not None:
+            self._unsynced.add(self._files(self._array, box))
 
     def sync(self) -> None:
-        """Nothing: these are not gone on with, and need not be on disk before the system says so."""
+        """Put what was written on disk, where it can be resumed from; does nothing if the model is not resumable."""
+        if self._unsynced is not None and self._unfinished is not None:
+            self._unsynced.sync()
+            self._unfinished.size = 0
 
     def copy(self, components: Any) -> None:
         """Write all of components that can be sliced, of shape (k, *sample_shape), NaN outside the mask."""
@@ -233,7 +310,7 @@ class StoredComponents:
             codec = refused_codec(array)
             if codec is not None:
                 raise damaged(self.path, NAME, f"it is encoded with {codec!r}, which is not decoded")
-            with _encoding():
+            with one_chunk_a_core():
                 yield array
         except (ModelError, MemoryError):
             raise
@@ -400,10 +477,3 @@ def identity_of(array: zarr.Array[Any]) -> str | None:
     about = array.attrs.get(ATTRIBUTE)
     found = about.get("id") if isinstance(about, dict) else None
     return found if isinstance(found, str) else None
-
-
-@contextmanager
-def _encoding() -> Iterator[None]:
-    """Let Zarr work on one chunk a core: no slower than its default of ten at once, and less memory."""
-    with zarr.config.set({"async.concurrency": cores()}):
-        yield

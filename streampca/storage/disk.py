@@ -1,10 +1,12 @@
-"""Paths as people write them; and seeing that what was written is on the disk, and stays when the machine fails."""
+"""Paths as people write them, and syncing: files and names that are on disk and survive a failure of the machine."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
 from contextlib import suppress
+
+MOST_UNSYNCED = 1000  # files
 
 
 def expanded(path: str | os.PathLike[str]) -> str:
@@ -30,6 +32,26 @@ def sync_files(paths: Iterable[str], root: str) -> None:
             folder = os.path.dirname(folder)
     for folder in sorted(folders, reverse=True):
         sync_folder(folder)
+
+
+class UnsyncedFiles:
+    """Files that were written and are not yet on disk for certain, with the folders above them up to `root`."""
+
+    def __init__(self, root: str) -> None:
+        self._root, self._paths = root, set[str]()
+
+    def add(self, paths: Iterable[str]) -> None:
+        """Remember files; many are synced at once."""
+        for path in paths:
+            self._paths.add(path)
+            if len(self._paths) >= MOST_UNSYNCED:
+                self.sync()
+
+    def sync(self) -> None:
+        """Put them on disk, see `sync_files`."""
+        if self._paths:
+            sync_files(self._paths, self._root)
+            self._paths.clear()
 
 
 def sync_folder(path: str) -> None:

@@ -27,7 +27,7 @@ from zarr.codecs import Crc32cCodec, ZstdCodec
 from ..errors import ModelError
 from ..planning.boxes import Box, tiles_of
 from .outputs import REPLACED
-from .sinks import ATTRIBUTE, files_of
+from .writers import ATTRIBUTE, files_of
 
 Array = npt.NDArray[Any]
 

@@ -21,7 +21,7 @@ from numpy.lib import format as npy_format
 
 from ..errors import OutputError, RequestError
 from ..units import MIB
-from .sinks import ATTRIBUTE, SINKS, Sink, Table, Unfinished, wait_for_writes
+from .writers import ATTRIBUTE, WRITERS, OutputArray, UnfinishedOutput, Writer, wait_for_writes
 
 PARTIAL, REPLACED = ".streampca-partial", ".streampca-replaced"  # nobody else's names: what has them is removed
 SCRATCH = ".streampca-scratch"  # what the name of a scratch copy ends in
@@ -32,9 +32,9 @@ NEXT_TO_NOTHING = 1 * MIB  # free on a disk: no model or table fits
 
 
 @contextmanager
-def open_sink(
-    path: str, table: Table, *, overwrite: bool = False, unfinished: Unfinished | None = None
-) -> Iterator[Sink]:
+def open_writer(
+    path: str, table: OutputArray, *, overwrite: bool = False, unfinished: UnfinishedOutput | None = None
+) -> Iterator[Writer]:
     """Open an output for writing by the ending of its name; complete it when the block ends well.
 
     An `unfinished` output is gone on with if it is there as it says, and stays if it breaks off; see `staged`.
@@ -48,7 +48,7 @@ def open_sink(
     """
     suffix = check_output(path, table.name, overwrite=overwrite, axes=len(table.shape))
     with staged(path, unfinished) as partial:
-        sink = SINKS[suffix](partial, table, unfinished)
+        sink = WRITERS[suffix](partial, table, unfinished)
         try:
             yield sink
             sink.close()
@@ -58,7 +58,7 @@ def open_sink(
 
 
 @contextmanager
-def staged(path: str, unfinished: Unfinished | None = None) -> Iterator[str]:
+def staged(path: str, unfinished: UnfinishedOutput | None = None) -> Iterator[str]:
     """Give the name to write an output under; it takes the output's name when the block ends well, else it is removed.
 
     What has the output's name already stays until then. Folders above it are made.
@@ -67,7 +67,7 @@ def staged(path: str, unfinished: Unfinished | None = None) -> Iterator[str]:
     ----------
     path : str
         Of the output.
-    unfinished : Unfinished, optional
+    unfinished : UnfinishedOutput, optional
         What was written before, to go on with. Where it is not there as it says, it is set to one that begins anew;
         and what is begun by its account when the block breaks off is not removed.
 
@@ -84,7 +84,7 @@ def staged(path: str, unfinished: Unfinished | None = None) -> Iterator[str]:
             yield partial
             _take_place(partial, path)
         except BaseException:
-            if unfinished is None or not unfinished.is_begun:
+            if unfinished is None or not unfinished.is_resumable:
                 _give_up(partial)
             raise
 
@@ -96,10 +96,10 @@ def _give_up(partial: str) -> None:
         discard(partial)
 
 
-def _place(path: str, unfinished: Unfinished | None) -> str:
+def _place(path: str, unfinished: UnfinishedOutput | None) -> str:
     """Where to write an output, or go on; what other runs left there is removed, or recovered."""
     recover(path)
-    kept = f"{path}.{unfinished.token}{PARTIAL}" if unfinished is not None and unfinished.is_begun else None
+    kept = f"{path}.{unfinished.token}{PARTIAL}" if unfinished is not None and unfinished.is_resumable else None
     if unfinished is not None and kept is not None and not _holds(kept, unfinished.size or 0):
         kept = None
     for other in _partials(path):

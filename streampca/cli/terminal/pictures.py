@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from ...models.panels import limits_of, picture
+from ...models.sample_images import limits_of, middle_slice
 
 GAP = 2  # blank cells between pictures
 TALLEST = 48  # pixels of a picture, two to a line, so that a row of pictures stays on a screen of 24 lines
@@ -50,7 +50,7 @@ def draw_images(
     width : int, default=18
         Cells to an image.
     """
-    shown = [np.atleast_2d(picture(np.asarray(image, dtype=np.float64))) for image in images]
+    shown = [np.atleast_2d(middle_slice(np.asarray(image, dtype=np.float64))) for image in images]
     if signed is None:
         signed = [bool(np.nanmin(image, initial=0.0) < 0) for image in shown]
     colour = _has_colour(console)

@@ -23,7 +23,7 @@ from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of, panel_steps
 from ...planning.sizes import gram_threads
 from ...readers import Collection
-from ...storage.resumable import Begun
+from ...storage.components import UnfinishedComponents
 from .decomposition import Decomposition, one_span
 from .dual_components import Factors, Kept
 from .dual_passes import Features, PairsTask, Products, SweepTask, spread_mean
@@ -81,7 +81,7 @@ def with_components(job: Job, find: Callable[[Reads], Pairs]) -> tuple[Pairs, Ke
     return pairs, basis
 
 
-def _kept_pairs(job: Job) -> tuple[Pairs | None, Begun | None]:
+def _kept_pairs(job: Job) -> tuple[Pairs | None, UnfinishedComponents | None]:
     """The pairs that components were being made of when they were last kept, and those that were written."""
     state = job.saved(COMPONENTS)
     if state is None:
@@ -130,7 +130,7 @@ class Reads:
             how: dict[str, Any] = {"listener": self._job.listener, "keeper": self._job.keeper("gram")}
             return self._job.executor.fold(task, plan.spans, Gram.absorb, **how)
 
-    def basis(self, factors: Factors, pairs: Pairs, begun: Begun | None) -> Kept | Written:
+    def basis(self, factors: Factors, pairs: Pairs, begun: UnfinishedComponents | None) -> Kept | Written:
         """Read again, unless everything is in memory still: components and mean."""
         plan, job, count = self._plan, self._job, factors.vectors.shape[1]
         keeper: Keeper | None = job.keeper(COMPONENTS)
@@ -141,7 +141,7 @@ class Reads:
             out = job.sink(count, pairs.dtype, begun)
             most = plan.component_features or self._p
             basis = Written((count, self._p), pairs.dtype, plan.request.seed, out, most)
-            if keeper is not None and begun is not None and not out.goes_on:
+            if keeper is not None and begun is not None and not out.resumed:
                 job.warn(GONE)
                 keeper = Anew(keeper)
         task, count = self._making(factors, basis, pairs)

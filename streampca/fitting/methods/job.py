@@ -16,7 +16,7 @@ from ...execution.task import Stateful
 from ...planning import Plan
 from ...readers import Collection
 from ...readers.collection import State, unchanged
-from ...storage.resumable import Begun
+from ...storage.components import UnfinishedComponents
 from .decomposition import Array, Float64
 from .written_components import Sink
 
@@ -28,7 +28,7 @@ class Keeps(Keeper, Protocol):
         """Have something else kept, in a stage of its own, before any of this one, which makes no sense alone."""
 
 
-OpenSink = Callable[[int, np.dtype[Any], Begun | None], Sink]
+OpenSink = Callable[[int, np.dtype[Any], UnfinishedComponents | None], Sink]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...eigensolvers import Sketch
 from ...planning.blocks import Span
-from ...storage.resumable import Begun
+from ...storage.components import UnfinishedComponents
 from .dual_components import Array, Basis, Range
 
 _SKETCH = "sketch_"  # what names of its arrays begin with
@@ -21,12 +21,12 @@ class Sink(Protocol):
     ----------
     identity : str
         Of the components.
-    goes_on : bool
+    resumed : bool
         Whether what was begun before is there.
     """
 
     identity: str
-    goes_on: bool
+    resumed: bool
 
     def ranges(self, most_features: int) -> list[Span]:
         """Ranges of features to be written one by one, in order."""
@@ -76,9 +76,9 @@ class Written(Basis):
         return self._sketched
 
 
-def begun_of(state: dict[str, Array]) -> Begun:
+def begun_of(state: dict[str, Array]) -> UnfinishedComponents:
     """What was written when a `Written` had this state."""
-    return Begun(state["identity"].item(), state["written"].item())
+    return UnfinishedComponents(state["identity"].item(), state["written"].item())
 
 
 class InOrder:

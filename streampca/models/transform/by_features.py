@@ -26,8 +26,8 @@ from ...preprocessing.steps import normalizing_bytes
 from ...readers import Collection
 from ...readers.windows import Windows
 from ...storage.components import StoredRows
-from ...storage.sinks import Sink, Table
 from ...storage.tiling import Tiling
+from ...storage.writers import OutputArray, Writer
 from ..subspace import Subspace, squared_lengths, working_dtype
 from .finite import refuse_bad
 from .progress import Arrays, Progress, Step
@@ -134,7 +134,7 @@ class Pieces:
 
 
 def write_pieces(
-    work: Pieces, plan: Piecewise, table: Table, path: str, recorder: Recorder, *, overwrite: bool
+    work: Pieces, plan: Piecewise, table: OutputArray, path: str, recorder: Recorder, *, overwrite: bool
 ) -> float:
     """Write what is made of a collection, piece by piece, or go on with it; returns the images' squared errors."""
     tiling = _tiling(work, plan) if work.makes_images else None
@@ -286,7 +286,7 @@ def _write_images(
     tiling: Tiling,
     run: Span,
     scored: Arrays,
-    sink: Sink,
+    sink: Writer,
     progress: Progress,
 ) -> None:
     """Write the images of a run of samples from their scores, box by box of pixels."""

@@ -16,7 +16,7 @@ from ...readers import Collection
 from ...readers.collection import counting_dim, sample_dims
 from ...readers.views.patches import Patches
 from ...readers.windows import Mosaic, Windows
-from ...storage.sinks import Sink, Table
+from ...storage.writers import OutputArray, Writer
 
 Array = npt.NDArray[Any]
 
@@ -43,7 +43,7 @@ def patches_of(collection: Collection, frame: Frame) -> Patches:
     return raw
 
 
-def table_of(patches: Patches, table: Table) -> Table:
+def table_of(patches: Patches, table: OutputArray) -> OutputArray:
     """The table of the pictures that windows were cut from; of a single one, its lines are the rows."""
     base, windows, dims = patches.base, patches.windows, sample_dims(patches.base)
     if base.n_samples == 1:
@@ -66,9 +66,9 @@ class Together:
 
     Parameters
     ----------
-    sink : Sink
+    sink : Writer
         Takes the lines of pictures.
-    table : Table
+    table : OutputArray
         What the sink writes, see `table_of`.
     windows : Windows
         Where they lie.
@@ -76,7 +76,7 @@ class Together:
         Of one that was broken off; empty at the beginning.
     """
 
-    def __init__(self, sink: Sink, table: Table, windows: Windows, state: Mapping[str, Array]) -> None:
+    def __init__(self, sink: Writer, table: OutputArray, windows: Windows, state: Mapping[str, Array]) -> None:
         self._sink, self._windows, self._mosaic = sink, windows, Mosaic(windows, state or None)
         self._several = table.shape != windows.image
 

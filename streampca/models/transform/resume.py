@@ -27,8 +27,8 @@ from ...readers import Collection
 from ...readers.collection import encoded_states, first_change, unchanged
 from ...storage.components import StoredRows
 from ...storage.disk import sync_folder
-from ...storage.outputs import check_place, open_sink
-from ...storage.sinks import Sink, Table, Unfinished
+from ...storage.outputs import check_place, open_writer
+from ...storage.writers import OutputArray, UnfinishedOutput, Writer
 from ..subspace import Subspace
 
 Array = npt.NDArray[Any]
@@ -84,7 +84,7 @@ class Recorder:
         self._listener, self._every, self._row_bytes = listener, every, collection.row_bytes
         self._collection = collection
         self._slots = None if folder is None else Slots(folder, name)
-        self._unfinished: Unfinished | None = None
+        self._unfinished: UnfinishedOutput | None = None
         self._about: dict[str, Any] = {}
         self.plan: dict[str, int] | None = None
         self.position: dict[str, Any] = {}
@@ -99,7 +99,7 @@ class Recorder:
                 "samples": raw.n_samples,
                 "states": encoded_states(self._states),
             }
-            self._unfinished = Unfinished()
+            self._unfinished = UnfinishedOutput()
             self._take_up(self._slots, raw.source)
 
     def _take_up(self, slots: Slots, source: str) -> None:
@@ -122,11 +122,11 @@ class Recorder:
                 f"opened with other options (key, select, samples ...). Give it the same data, or delete {slots.folder}"
                 " to begin anew."
             )
-        self._unfinished = Unfinished(*before["partial"])
+        self._unfinished = UnfinishedOutput(*before["partial"])
         self.plan, self.position, self.arrays = before["plan"], before["position"], arrays
 
     @contextmanager
-    def output(self, path: str, table: Table, plan: Mapping[str, int], *, overwrite: bool) -> Iterator[Sink]:
+    def output(self, path: str, table: OutputArray, plan: Mapping[str, int], *, overwrite: bool) -> Iterator[Writer]:
         """Open an output to write or to go on with; what was recorded is removed when it is complete.
 
         `position` and `arrays` say afterwards where to go on.
@@ -134,15 +134,15 @@ class Recorder:
         Raises
         ------
         OutputError
-            As `open_sink`.
+            As `open_writer`.
         ChangedError
             If the collection changed while it was read: nothing is written then.
         """
         self._about["plan"] = dict(plan)
-        with open_sink(path, table, overwrite=overwrite, unfinished=self._unfinished) as self._sink:
+        with open_writer(path, table, overwrite=overwrite, unfinished=self._unfinished) as self._sink:
             if self._slots is not None and self._replaces:
                 self._slots.discard()
-            if self._unfinished is None or not self._unfinished.is_begun:
+            if self._unfinished is None or not self._unfinished.is_resumable:
                 self.position, self.arrays = {}, {}
             else:
                 samples = self.position["samples"]

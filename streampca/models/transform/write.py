@@ -26,7 +26,7 @@ from ...readers.collection import counting_dim
 from ...storage.coordinate import Coordinate
 from ...storage.disk import expanded
 from ...storage.locks import alone_in
-from ...storage.sinks import Table
+from ...storage.writers import OutputArray
 from ...units import parse_bytes
 from ..subspace import Subspace, working_dtype
 from .by_features import Pieces, write_pieces
@@ -43,7 +43,7 @@ def write_scores(
 ) -> None:
     """Write the scores of a prepared collection; see `PCAModel.write_scores`."""
     k = len(subspace.components)
-    table = Table(
+    table = OutputArray(
         "scores",
         (collection.n_samples, k),
         (counting_dim(collection, ("component",)), "component"),
@@ -81,7 +81,7 @@ def write_images(
     normalized = frame.preparation.normalize if given else None
     about = {"source": collection.source, "model": model, "n_components": len(subspace.components)}
     about |= {"residual": True} if residual else {}
-    table = Table(
+    table = OutputArray(
         "images",
         (collection.n_samples, *frame.sample_shape),
         (counting_dim(collection, dims), *dims),
@@ -104,7 +104,7 @@ def write_images(
 def _write(
     work: Pieces,
     function: Callable[[Subspace, Array], Array] | None,
-    table: Table,
+    table: OutputArray,
     path: str,
     *,
     checkpoint: str | None = None,
@@ -119,7 +119,7 @@ def _write(
 def _write_alone(
     work: Pieces,
     function: Callable[[Subspace, Array], Array] | None,
-    table: Table,
+    table: OutputArray,
     path: str,
     *,
     memory: int | str | None,
@@ -148,7 +148,7 @@ def _write_whole(
     work: Pieces,
     plan: Application,
     function: Callable[[Subspace, Array], Array] | None,
-    table: Table,
+    table: OutputArray,
     path: str,
     recorder: Recorder,
     *,
@@ -172,7 +172,7 @@ def _write_whole(
     return rebuilding.squares
 
 
-def _asked(work: Pieces, table: Table, path: str, budget: int | None) -> dict[str, Any]:
+def _asked(work: Pieces, table: OutputArray, path: str, budget: int | None) -> dict[str, Any]:
     """What tells one call from another, by name."""
     return {
         "output": os.path.abspath(path),

@@ -9,6 +9,6 @@ page has what a model shows by itself, and says what is left out.
 from .figures import overview, picture_files
 from .memory import check_room
 from .survey import Survey, survey
-from .write import EXAMINED, Places, write_report
+from .write import EXAMINED, ReportFiles, write_report
 
-__all__ = ["EXAMINED", "Places", "Survey", "check_room", "overview", "picture_files", "survey", "write_report"]
+__all__ = ["EXAMINED", "ReportFiles", "Survey", "check_room", "overview", "picture_files", "survey", "write_report"]

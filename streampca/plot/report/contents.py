@@ -12,8 +12,8 @@ from ...models.accuracy import sentences
 from ...models.compression import Compression
 from ...models.pca import PCAModel
 from . import tables as facts
-from .figures import Drawn, Picture, drawn, pictures_of_model, pictures_of_samples
-from .page import Page, Section
+from .figures import DrawnFigure, ReportFigure, drawn, pictures_of_model, pictures_of_samples
+from .page import Page, ReportSection
 from .survey import Survey
 from .words import sentence, shown_name
 
@@ -47,7 +47,7 @@ def page_of(model: PCAModel, survey: Survey | None, *, missing: str, kind: str, 
     used = survey.model if survey else model
     figures = model.compression()
 
-    def draw(picture: Picture) -> Drawn:
+    def draw(picture: ReportFigure) -> DrawnFigure:
         listener(Drawing(picture.title.lower()))
         return drawn(picture, kind)
 
@@ -64,20 +64,24 @@ def page_of(model: PCAModel, survey: Survey | None, *, missing: str, kind: str, 
     )
 
 
-def _sections(model: PCAModel, survey: Survey | None, figures: Compression, pictures: list[Drawn]) -> Iterator[Section]:
+def _sections(
+    model: PCAModel, survey: Survey | None, figures: Compression, pictures: list[DrawnFigure]
+) -> Iterator[ReportSection]:
     for each in pictures:
-        yield Section(each.name, each.title, picture=each, table=_table_of(each.name, model, survey, figures))
+        yield ReportSection(each.name, each.title, picture=each, table=_table_of(each.name, model, survey, figures))
     if survey is not None and survey.unusual and "unusual" not in {each.name for each in pictures}:
-        yield Section("unusual", "The most unusual samples", table=facts.unusual_table(survey))
+        yield ReportSection("unusual", "The most unusual samples", table=facts.unusual_table(survey))
     known = [BOUNDS] if np.isfinite(model.error_bound).all() else []
-    yield Section("trust", "How far to trust the numbers", [*known, *(sentence(text) for text in sentences(model))])
-    yield Section(
+    yield ReportSection(
+        "trust", "How far to trust the numbers", [*known, *(sentence(text) for text in sentences(model))]
+    )
+    yield ReportSection(
         "plan",
         "The plan, and what happened",
         [sentence(text) for text in facts.reasons(model)],
         table=facts.plan_table(model),
     )
-    yield Section("settings", "Settings and versions", lists=facts.settings(model))
+    yield ReportSection("settings", "Settings and versions", lists=facts.settings(model))
 
 
 def _table_of(name: str, model: PCAModel, survey: Survey | None, figures: Compression) -> facts.Table | None:

@@ -20,8 +20,8 @@ from ...machine import hand_back
 from ...models.compression import Compression
 from ...models.pca import PCAModel
 from ...readers.collection import Array
-from ..pages import encode
-from ..sample_grids import QUANTILES
+from ..overview_figure import encode
+from ..quantile_grid import QUANTILES
 from ..spectrum import reached
 from .survey import AXES, RowsOf, Survey, keeps_everything
 from .words import T2, counted, percent, place_of
@@ -57,14 +57,14 @@ class Described:
 
 
 @dataclass(frozen=True)
-class Picture(Described):
+class ReportFigure(Described):
     """A picture that can be drawn: `draw` returns the figure, or axes on it."""
 
     draw: Callable[[], Any]
 
 
 @dataclass(frozen=True)
-class Drawn(Described):
+class DrawnFigure(Described):
     """A picture as drawn: `data` is a file of a `kind` of `FORMATS`; `width` and `height` are in CSS pixels."""
 
     data: bytes
@@ -83,7 +83,7 @@ def picture_files(folder: str, kind: str = "png") -> list[str]:
     return [os.path.join(folder, f"{name}.{kind}") for name in NAMES]
 
 
-def drawn(picture: Picture, kind: str) -> Drawn:
+def drawn(picture: ReportFigure, kind: str) -> DrawnFigure:
     """Draw a picture and encode it.
 
     Raises
@@ -96,7 +96,7 @@ def drawn(picture: Picture, kind: str) -> Drawn:
     width, height = (round(CSS_DPI * inches) for inches in encode(picture.draw(), file, kind))
     gc.collect()  # figures are cycles
     hand_back()
-    return Drawn(picture.name, picture.title, picture.caption, picture.alt, file.getvalue(), kind, width, height)
+    return DrawnFigure(picture.name, picture.title, picture.caption, picture.alt, file.getvalue(), kind, width, height)
 
 
 def check_kind(kind: str) -> None:
@@ -110,7 +110,7 @@ def overview(survey: Survey) -> Any:
     return plot.overview(survey.model, survey.scores, _laddered(survey), survey.labels, survey.n_samples)
 
 
-def pictures_of_model(model: PCAModel, used: PCAModel, figures: Compression) -> Iterator[Picture]:
+def pictures_of_model(model: PCAModel, used: PCAModel, figures: Compression) -> Iterator[ReportFigure]:
     """What needs no samples.
 
     Parameters
@@ -129,7 +129,7 @@ def pictures_of_model(model: PCAModel, used: PCAModel, figures: Compression) -> 
         yield _compression(figures)
 
 
-def pictures_of_samples(survey: Survey) -> Iterator[Picture]:
+def pictures_of_samples(survey: Survey) -> Iterator[ReportFigure]:
     """What is drawn of a collection."""
     yield _reconstructions(survey)
     yield _scores(survey)
@@ -140,13 +140,13 @@ def pictures_of_samples(survey: Survey) -> Iterator[Picture]:
         yield _unusual(survey)
 
 
-def _scree(model: PCAModel) -> Picture:
+def _scree(model: PCAModel) -> ReportFigure:
     ratios, count = model.explained_variance_ratio, model.n_components
     takes = [f"{percent(mark)} takes {number}" for number, mark in reached(model).items()]
     hold = "hold" if count > 1 else "holds"
     text = f"{counted(count, 'component')} {hold} {percent(ratios.sum())} of the variance"
     marks = f" ({', '.join(takes)})" if takes else ""
-    return Picture(
+    return ReportFigure(
         "scree",
         "How fast the variance falls",
         f"Share of the variance along each component, in blue, and along the first so many together, in red: {text}"
@@ -156,11 +156,11 @@ def _scree(model: PCAModel) -> Picture:
     )
 
 
-def _components(model: PCAModel) -> Picture:
+def _components(model: PCAModel) -> ReportFigure:
     count = min(DRAWN, model.n_components)
     first = "the first component" if count == 1 else f"the first {count} components"
     each = "" if count == 1 else ", each"
-    return Picture(
+    return ReportFigure(
         "components",
         "Mean and leading components",
         f"The mean of all samples and {first}{each} with its share of the variance: a sample is the mean and more or "
@@ -170,10 +170,10 @@ def _components(model: PCAModel) -> Picture:
     )
 
 
-def _walks(model: PCAModel) -> Picture:
+def _walks(model: PCAModel) -> ReportFigure:
     count = min(WALKED, model.n_components)
     first = "the first component" if count == 1 else f"each of the first {count} components"
-    return Picture(
+    return ReportFigure(
         "walks",
         "What a component changes",
         f"The mean, moved along {first} by up to two standard deviations of the scores: what lies between the left and "
@@ -183,9 +183,9 @@ def _walks(model: PCAModel) -> Picture:
     )
 
 
-def _compression(figures: Compression) -> Picture:
+def _compression(figures: Compression) -> ReportFigure:
     last = figures.n_components[-1]
-    return Picture(
+    return ReportFigure(
         "compression",
         "How small, and how good",
         "Size of scores, components and mean together, and the error of the images made of them, against the number of "
@@ -199,10 +199,10 @@ def _laddered(survey: Survey) -> list[Array]:
     return [survey.samples[at] for at in survey.laddered]
 
 
-def _reconstructions(survey: Survey) -> Picture:
+def _reconstructions(survey: Survey) -> ReportFigure:
     count, k = len(survey.laddered), survey.model.n_components
     kept = "1 component" if k == 1 else f"1 to {k} components"
-    return Picture(
+    return ReportFigure(
         "reconstructions",
         "Samples and what components keep of them",
         f"{counted(count, 'sample')} spread over the collection, and what {kept} keep{'s' if k == 1 else ''} of "
@@ -212,13 +212,13 @@ def _reconstructions(survey: Survey) -> Picture:
     )
 
 
-def _scores(survey: Survey) -> Picture:
+def _scores(survey: Survey) -> ReportFigure:
     coloured = " in the colours of their labels" if survey.labels is not None else ""
     if survey.scores.shape[1] < 2:
         what, seen = "Scores along the only component", "Histogram of the scores."
     else:
         what, seen = "Scores along the first two components", "Scatter of the first two scores."
-    return Picture(
+    return ReportFigure(
         "scores",
         "Where samples lie",
         f"{what}{coloured}: samples that are alike lie close together.",
@@ -227,9 +227,9 @@ def _scores(survey: Survey) -> Picture:
     )
 
 
-def _quantiles(survey: Survey) -> Picture:
+def _quantiles(survey: Survey) -> ReportFigure:
     levels = ", ".join(f"{100 * level:g}" for level in QUANTILES)
-    return Picture(
+    return ReportFigure(
         "quantiles",
         "Examples across the first two components",
         f"The samples nearest to the {levels} % quantiles of the first two scores, ringed among the others, and as "
@@ -246,8 +246,8 @@ def _quantiles(survey: Survey) -> Picture:
     )
 
 
-def _outliers(survey: Survey) -> Picture:
-    return Picture(
+def _outliers(survey: Survey) -> ReportFigure:
+    return ReportFigure(
         "outliers",
         "How unusual samples are",
         f"Far to the right a sample is an extreme mixture of the components (Hotelling's {T2}); far up it has what no "
@@ -270,10 +270,10 @@ def _dots(survey: Survey) -> Any:
     return plot.outliers(survey.model, t2, spe, marked=marked, n_samples=survey.n_samples)
 
 
-def _unusual(survey: Survey) -> Picture:
+def _unusual(survey: Survey) -> ReportFigure:
     names = [place_of(sample.name, survey.raw.source) for sample in survey.unusual]
     t2, spe = (np.array([getattr(sample, name) for sample in survey.unusual]) for name in ("t2", "spe"))
-    return Picture(
+    return ReportFigure(
         "unusual",
         "The most unusual samples",
         f"The samples with the largest {T2} and those with the largest squared prediction errors, what the components "

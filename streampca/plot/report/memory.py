@@ -9,9 +9,8 @@ import numpy as np
 
 from ...errors import BudgetError
 from ...machine import hand_back
-from ...models.panels import DPI
 from ...models.pca import PCAModel
-from ...models.views import FEW, view
+from ...models.sample_images import FEW, sample_view
 from ...planning import Application, budget_of, plan_application
 from ...planning.budget import most_that_fits, smallest
 from ...planning.memory import RUNTIME_BYTES
@@ -20,9 +19,10 @@ from ...preprocessing.problem import problem_of
 from ...readers.collection import sample_dims
 from ...storage.components import StoredComponents
 from ...units import MIB, budget_size, format_bytes, parse_bytes
-from ..component_images import grid_size
+from ..components import grid_size
+from ..drawing import DPI
+from ..quantile_grid import QUANTILES, quantiles_size
 from ..reconstruction import LABEL, TALL
-from ..sample_grids import QUANTILES, quantiles_size
 
 DRAWING = 2 * MIB  # texts and layout; this and the next two are what pictures of several shapes were measured to take
 RASTERS = 1.25  # of the largest picture: as it is drawn, and a quarter for all pictures as encoded
@@ -140,7 +140,7 @@ def _drawing_bytes(collection: Prepared, count: int, itemsize: int, memory: int)
 
 def picture_bytes(collection: Prepared) -> int:
     """Of the larger of the two largest pictures, unusual samples and those at quantiles: tall ones are larger."""
-    few, one = (view(collection.sample_shape, sample_dims(collection), slices=count) for count in (FEW, 1))
+    few, one = (sample_view(collection.sample_shape, sample_dims(collection), slices=count) for count in (FEW, 1))
     blocks, panels = 2, 3  # a sample, its reconstruction and the difference, twice side by side
     unusual = grid_size(few, TOGETHER // blocks, blocks * panels, side=blocks * LABEL, rest=1.0, least=TALL)
     inches = max(prod(unusual), prod(quantiles_size(one, len(QUANTILES))))

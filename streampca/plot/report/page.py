@@ -17,14 +17,14 @@ from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from ...errors import readable
-from .figures import FORMATS, Drawn
+from .figures import FORMATS, DrawnFigure
 from .tables import Pairs, Table
 
 TEMPLATE = "page.html.jinja"
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportSection:
     """A part of the page with a heading of its own.
 
     Attributes
@@ -33,7 +33,7 @@ class Section:
         What links to it say, and its heading.
     texts : sequence of str
         Paragraphs.
-    picture : Drawn or None
+    picture : DrawnFigure or None
         Below them.
     table : Table or None
         Below that.
@@ -44,7 +44,7 @@ class Section:
     anchor: str
     title: str
     texts: Sequence[str] = ()
-    picture: Drawn | None = None
+    picture: DrawnFigure | None = None
     table: Table | None = None
     lists: Mapping[str, Pairs] = field(default_factory=dict)
 
@@ -56,11 +56,11 @@ class Page:
     title: str
     facts: Pairs
     notes: Sequence[str]
-    sections: Sequence[Section]
+    sections: Sequence[ReportSection]
     footer: str
 
     @property
-    def pictures(self) -> list[Drawn]:
+    def pictures(self) -> list[DrawnFigure]:
         """Of all sections."""
         return [section.picture for section in self.sections if section.picture is not None]
 
@@ -71,7 +71,7 @@ def write_page(page: Page, file: IO[bytes]) -> None:
         file.write(piece.encode("utf-8", "backslashreplace"))
 
 
-def data_uri(drawn: Drawn) -> Markup:
+def data_uri(drawn: DrawnFigure) -> Markup:
     """A picture as part of the page: letters that need no escaping."""
     return Markup(f"data:{FORMATS[drawn.kind]};base64,{base64.b64encode(drawn.data).decode('ascii')}")  # noqa: S704
 

@@ -91,7 +91,7 @@ def write_report(
     check_kind(picture_format)
     if examine is not None:
         whole_number(examine, "examine", least=1, example="20000, or None for all samples (--examine all)")
-    places = Places(expanded(path), None if pictures is None else expanded(pictures), picture_format, overwrite)
+    places = ReportFiles(expanded(path), None if pictures is None else expanded(pictures), picture_format, overwrite)
     places.check()
     found = model if isinstance(model, PCAModel) else load_model(model, memory=memory)
     check_apart(places.files, [*_read_from(found, collection), found.name, *column_paths(opening.get("labels"))])
@@ -173,7 +173,7 @@ def _read_from(model: PCAModel, collection: Any) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Places:
+class ReportFiles:
     """Where a report goes.
 
     Attributes

@@ -7,8 +7,8 @@ import csv
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import product
 from typing import IO, Any, Protocol
@@ -24,7 +24,7 @@ from ..machine import cores
 from ..planning.boxes import Box, flat_range
 from ..planning.component_chunks import Cut
 from .coordinate import Coordinate
-from .disk import sync_files
+from .disk import UnsyncedFiles, sync_files
 
 Array = npt.NDArray[Any]
 
@@ -34,14 +34,13 @@ SAMPLE, SAMPLE_AXIS = "sample", "sample_axis"  # the array of names, and the att
 NAMES_AT_A_TIME = 100_000
 # Zarr leaves out chunks that hold nothing but the fill value; with all of them written, one that is missing is lost.
 EVERY_CHUNK: Any = {"write_empty_chunks": True}
-MOST_UNSYNCED = 1000  # files that are remembered until they are put on disk
 # Of copies: pictures of 8 bits as small as Zarr's default makes them and as fast to read, of 16 bits 12 % smaller,
 # for bytes of one kind are gathered first (benchmarks/copies.py).
 COMPRESSION = BloscCodec(cname="zstd", clevel=1, shuffle="shuffle")
 
 
 @dataclass(frozen=True)
-class Table:
+class OutputArray:
     """What will be written: one array of n rows.
 
     Attributes
@@ -87,7 +86,7 @@ class Table:
 
 
 @dataclass
-class Unfinished:
+class UnfinishedOutput:
     """An output that is kept when writing it breaks off, and gone on with later; changes as it grows.
 
     Attributes
@@ -102,13 +101,13 @@ class Unfinished:
     size: int | None = None
 
     @property
-    def is_begun(self) -> bool:
+    def is_resumable(self) -> bool:
         """Whether some of it is on disk, to go on with."""
         return self.size is not None
 
 
-class Sink(Protocol):
-    """Takes rows in order, or boxes of them in any."""
+class Writer(Protocol):
+    """Writes rows in order, or boxes of them in any."""
 
     def write(self, start: int, rows: Array, inside: Box = ()) -> None:
         """Write rows `start` onwards, or a box of them at `inside` of the sample's axes, itself a range of it."""
@@ -116,15 +115,11 @@ class Sink(Protocol):
     def sync(self) -> int:
         """Put what was written on disk; return the bytes of the file, 0 where it is a folder."""
 
-
-class Format(Sink, Protocol):
-    """A sink, and how it ends."""
-
     def close(self) -> None:
-        """Complete the output, on disk where it may be gone on with; closing again what was begun anew is right."""
+        """Complete the output, on disk where it is resumable; may be repeated after resuming."""
 
     def abandon(self) -> None:
-        """Let go of it as it is."""
+        """Release the output as it is."""
 
 
 def _text(name: str) -> str:
@@ -132,7 +127,7 @@ def _text(name: str) -> str:
     return without_secrets(name).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-class _FileSink:
+class _FileWriter:
     """What outputs in one file have in common: how they are put on disk, and end."""
 
     _file: IO[Any]
@@ -152,9 +147,9 @@ class _FileSink:
             self._file.close()
 
 
-class _NpySink(_FileSink):
-    def __init__(self, path: str, table: Table, unfinished: Unfinished | None = None) -> None:
-        goes_on = unfinished is not None and unfinished.is_begun
+class _NpyWriter(_FileWriter):
+    def __init__(self, path: str, table: OutputArray, unfinished: UnfinishedOutput | None = None) -> None:
+        goes_on = unfinished is not None and unfinished.is_resumable
         self._file = open(path, "r+b" if goes_on else "wb")  # noqa: SIM115 - closed by `close` or `abandon`
         header = {"descr": np.lib.format.dtype_to_descr(table.dtype), "fortran_order": False, "shape": table.shape}
         np.lib.format.write_array_header_1_0(self._file, header)
@@ -173,8 +168,8 @@ class _NpySink(_FileSink):
             self._file.write(box.data)
 
 
-class _CsvSink(_FileSink):
-    def __init__(self, path: str, table: Table, unfinished: Unfinished | None = None) -> None:
+class _CsvWriter(_FileWriter):
+    def __init__(self, path: str, table: OutputArray, unfinished: UnfinishedOutput | None = None) -> None:
         size = None if unfinished is None else unfinished.size
         if size is not None:
             os.truncate(path, size)
@@ -191,31 +186,31 @@ class _CsvSink(_FileSink):
             self._writer.writerow([name, *(format(value, digits) for value in row.tolist())])
 
 
-class ZarrSink:
+class ZarrWriter:
     """A group with one array of rows, their names and coordinates: an xarray Dataset.
 
     Parameters
     ----------
     path : str
         Folder to make, which `staged` gave.
-    table : Table
+    table : OutputArray
         What will be written.
-    unfinished : Unfinished, optional
+    unfinished : UnfinishedOutput, optional
         Whether it is there already, to go on with. None: it is not, and need not be on disk before the system says so.
     """
 
-    def __init__(self, path: str, table: Table, unfinished: Unfinished | None = None) -> None:
+    def __init__(self, path: str, table: OutputArray, unfinished: UnfinishedOutput | None = None) -> None:
         self._path, self._table = path, table
-        self._unsynced: set[str] | None = None if unfinished is None else set()
-        if unfinished is not None and unfinished.is_begun:
+        self._unsynced = None if unfinished is None else UnsyncedFiles(os.path.dirname(os.path.abspath(path)))
+        if unfinished is not None and unfinished.is_resumable:
             remove_debris(path)
             self._group = zarr.open_group(path, mode="r+", zarr_format=3, use_consolidated=False)
-            with zarr.config.set({f"array.{key}": value for key, value in EVERY_CHUNK.items()}):
-                self._array: Any = self._group[table.name]
+            self._array: Any = reopened(self._group, table.name)
         else:
             self._group = zarr.create_group(path, zarr_format=3)
             self._array = self._create()
-            self._wrote(os.path.join(path, name, "zarr.json") for name in ("", table.name))
+            if self._unsynced is not None:
+                self._unsynced.add(os.path.join(path, name, "zarr.json") for name in ("", table.name))
 
     def _create(self) -> zarr.Array[Any]:
         table = self._table
@@ -247,26 +242,16 @@ class ZarrSink:
 
     def write(self, start: int, rows: Array, inside: Box = ()) -> None:
         """Write rows `start` onwards, or a box of them that starts and stops at `inside` of the sample's axes."""
-        # Zarr encodes ten chunks at once by default: no faster than one a core, and more memory.
-        with zarr.config.set({"async.concurrency": cores()}):
-            self._array[(slice(start, start + len(rows)), *inside)] = rows
+        box = (slice(start, start + len(rows)), *inside)
+        with one_chunk_a_core():
+            self._array[box] = rows
         if self._unsynced is not None:
-            box = (slice(start, start + len(rows)), *inside)
-            self._wrote(files_of(self._array, os.path.join(self._path, self._table.name), box))
-
-    def _wrote(self, files: Iterable[str]) -> None:
-        if self._unsynced is None:
-            return
-        for file in files:
-            self._unsynced.add(file)
-            if len(self._unsynced) >= MOST_UNSYNCED:
-                self.sync()
+            self._unsynced.add(files_of(self._array, os.path.join(self._path, self._table.name), box))
 
     def sync(self) -> int:
         """Put what was written on disk."""
-        if self._unsynced:
-            sync_files(self._unsynced, os.path.dirname(os.path.abspath(self._path)))
-            self._unsynced.clear()
+        if self._unsynced is not None:
+            self._unsynced.sync()
         return 0
 
     def close(self) -> None:
@@ -283,8 +268,9 @@ class ZarrSink:
                 made[start : start + len(part)] = np.array([_text(name) for name in part], dtype=object)
         self._group.attrs.put({ATTRIBUTE: {"kind": table.name, "complete": True}})
         consolidate(self._path)
-        self._wrote(files_but(self._path, self._table.name))
-        self.sync()
+        if self._unsynced is not None:
+            self._unsynced.add(files_but(self._path, self._table.name))
+            self._unsynced.sync()
 
     def _write_coordinate(self, name: str, dim: str, coordinate: Coordinate) -> None:
         values, attributes = np.asarray(coordinate.values), dict(coordinate.attributes)
@@ -309,11 +295,24 @@ class ZarrSink:
         """Nothing is held open."""
 
 
-SINKS: dict[str, Callable[[str, Table, Unfinished | None], Format]] = {
-    ".zarr": ZarrSink,
-    ".npy": _NpySink,
-    ".csv": _CsvSink,
+WRITERS: dict[str, Callable[[str, OutputArray, UnfinishedOutput | None], Writer]] = {
+    ".zarr": ZarrWriter,
+    ".npy": _NpyWriter,
+    ".csv": _CsvWriter,
 }
+
+
+@contextmanager
+def one_chunk_a_core() -> Iterator[None]:
+    """Let Zarr work on one chunk a core: no slower than its default of ten at once, and less memory."""
+    with zarr.config.set({"async.concurrency": cores()}):
+        yield
+
+
+def reopened(group: zarr.Group, name: str) -> Any:
+    """Return an array of a group, of which every chunk that is written gets a file, as when it was created."""
+    with zarr.config.set({f"array.{key}": value for key, value in EVERY_CHUNK.items()}):
+        return group[name]
 
 
 def wait_for_writes() -> None:

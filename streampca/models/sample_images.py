@@ -18,12 +18,14 @@ from ..preprocessing.coordinates import is_latitude
 from ..readers.collection import COLOURS
 from ..storage.coordinate import Coordinate
 from ..units import MIB
-from .panels import Array, shape_of, shown
 
+Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 MOST = 300  # pixels of the longer side of a panel; one of 1.4 inches at 150 dots has 210
 LONGEST = 2000  # values of a line
+WIDER = 1.4  # than tall, of several pictures in one panel
+GAP = 0.06  # between pictures of one panel, of their width
 SLICES = 6  # of a sample with more axes than an image
 FEW = 4  # of these where many samples are drawn
 BAND = 8 * MIB  # read at a time: what components on disk are decoded by
@@ -49,8 +51,38 @@ class Sliceable(Protocol):
         """Some of them."""
 
 
+class PanelLayout(NamedTuple):
+    """Arrangement of pictures in a panel, in their own pixels; `head` is the height of a caption above each."""
+
+    columns: int
+    rows: int
+    step_x: float
+    step_y: float
+    width: float
+    height: float
+    head: float
+
+
+def layout_of(pictures: tuple[int, ...]) -> PanelLayout:
+    """Arrange pictures of a shape (pictures, y, x, ...) in a panel: rather wider than tall, with few places empty."""
+    count, tall, wide = pictures[:3]
+    if count == 1:
+        return PanelLayout(1, 1, wide, tall, wide, tall, 0)
+    step_x = wide * (1 + GAP)
+    head = 0.14 * step_x  # a picture is about 0.8 inch wide
+    step_y = tall + wide * GAP + head
+
+    def odd(columns: int) -> float:
+        rows = -(-count // columns)
+        return abs(math.log(columns * step_x / (rows * step_y) / WIDER)) + 2 * (1 - count / (rows * columns))
+
+    columns = min(range(1, count + 1), key=odd)
+    rows = -(-count // columns)
+    return PanelLayout(columns, rows, step_x, step_y, columns * step_x, rows * step_y - head, head)
+
+
 @dataclass(frozen=True)
-class View:
+class SampleView:
     """Which part of a sample is drawn, and how.
 
     Attributes
@@ -116,8 +148,8 @@ class View:
         """Height of a panel to its width, kept from extremes."""
         if self.is_line:
             return 0.8
-        shape = shape_of(self.picture_shape)
-        return float(np.clip(shape.height / shape.width, 0.3, 2.5))
+        layout = layout_of(self.picture_shape)
+        return float(np.clip(layout.height / layout.width, 0.3, 2.5))
 
     @property
     def along(self) -> Float64:
@@ -135,7 +167,7 @@ class View:
             upwards = name == self.names[0] and not self.is_line
             if values is not None:
                 ends = values[[0, -1]] if turned == upwards else values[[-1, 0]]
-                said.append(f"{shown(name)} {_number(ends[0])} to {_number(ends[1])}")
+                said.append(f"{short_text(name)} {_number(ends[0])} to {_number(ends[1])}")
             else:
                 said.append("")
         return tuple(said)
@@ -203,12 +235,12 @@ def _means(values: Array, axes: Sequence[int], size: int) -> Float64:
     return made
 
 
-def view_of(model: Any, slices: int = SLICES) -> View:
+def view_of(model: Any, slices: int = SLICES) -> SampleView:
     """How samples of a `PCAModel` are drawn, with at most so many slices."""
-    return view(model.sample_shape, model.sample_dims, model.coordinates, slices)
+    return sample_view(model.sample_shape, model.sample_dims, model.coordinates, slices)
 
 
-def mean_pictures(model: Any, view: View) -> Float64:
+def mean_pictures(model: Any, view: SampleView) -> Float64:
     """Pictures of a `PCAModel`'s mean (pictures, ...), in the units of prepared images."""
     return view.one(model.mean, factors_of(model))
 
@@ -219,12 +251,12 @@ def factors_of(model: Any) -> Array | float | None:
     return cast("float | None", scale) if full is None else full
 
 
-def view(
+def sample_view(
     shape: tuple[int, ...],
     dims: tuple[str, ...] = (),
     coordinates: Mapping[str, Coordinate] | None = None,
     slices: int = SLICES,
-) -> View:
+) -> SampleView:
     """How samples of a shape are drawn: as a line, an image, or several slices.
 
     Parameters
@@ -246,7 +278,7 @@ def view(
     names = tuple(dims[axis] for axis in drawn)
     swapped = len(drawn) == 2 and _is_longitude(names[0]) and not _is_longitude(names[1])
     names = names[::-1] if swapped else names
-    return View(
+    return SampleView(
         shape,
         names,
         drawn,
@@ -274,8 +306,8 @@ def _bin(sides: list[int], pictures: int) -> int:
     """Pixels to a block, so that neither side of a panel has more than `MOST`, nor a line more than `LONGEST`."""
     if len(sides) == 1:
         return -(-sides[0] // LONGEST)
-    shape = shape_of((pictures, *sides))
-    return math.ceil(max(shape.columns * sides[1], shape.rows * sides[0]) / MOST)
+    layout = layout_of((pictures, *sides))
+    return math.ceil(max(layout.columns * sides[1], layout.rows * sides[0]) / MOST)
 
 
 def _turned(names: tuple[str, ...], coordinates: Mapping[str, Coordinate]) -> tuple[bool, ...]:
@@ -313,7 +345,7 @@ def _numbers(coordinates: Mapping[str, Coordinate], name: str) -> Float64 | None
 
 
 class _Slices(NamedTuple):
-    """The first fields of a `View` that say which slices are drawn."""
+    """The first fields of a `SampleView` that say which slices are drawn."""
 
     picked: tuple[Mapping[int, int], ...]
     captions: tuple[str, ...]
@@ -339,7 +371,7 @@ def _slices(
         captions.append(", ".join(_caption(dims[axis], at[axis], coordinates, len(long)) for axis in long))
     if len(chosen) == 1:
         return _Slices(tuple(picked), (), captions[0])
-    along = " and ".join(shown(dims[axis], 12) for axis in long)
+    along = " and ".join(short_text(dims[axis], 12) for axis in long)
     note = f"{len(chosen)} of {count} along {along}" if len(chosen) < count else ""
     return _Slices(tuple(picked), tuple(captions), note)
 
@@ -348,10 +380,45 @@ def _caption(name: str, position: int, coordinates: Mapping[str, Coordinate], to
     """What a slice is called: its coordinate where that is a number or a short text, else its position from 0."""
     values = np.asarray(coordinates[name].values) if name in coordinates else None
     if values is not None and values.dtype.kind in "UT":
-        return shown(values[position], 12)
+        return short_text(values[position], 12)
     number = _number(values[position]) if values is not None and values.dtype.kind in "iuf" else f"{position}"
-    return f"{shown(name, 12 // together)} {number}"
+    return f"{short_text(name, 12 // together)} {number}"
 
 
 def _number(value: float) -> str:
     return f"{value:.4g}".replace("-", "\N{MINUS SIGN}")
+
+
+def middle_slice(sample: Array) -> Array:
+    """Return (x,), (y, x) or (y, x, 3): of more axes the middle slice; alpha is left out."""
+    if sample.ndim > 1 and sample.shape[-1] == 1:
+        sample = sample[..., 0]
+    while sample.ndim > 2:
+        if sample.ndim == 3 and sample.shape[-1] in (3, 4):
+            return sample[..., :3]
+        sample = sample[sample.shape[0] // 2]
+    return sample
+
+
+def limits_of(image: Array) -> tuple[float, float]:
+    """Least and greatest value; in colour black and 8-bit white stay, else stretching would change the colours.
+
+    Parameters
+    ----------
+    image : ndarray of shape (..., y, x, 3), (pictures, y, x), (y, x) or (x,)
+        Colours are taken for what they are by a last axis of three.
+    """
+    finite = image[np.isfinite(image)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    if image.ndim >= 3 and image.shape[-1] == 3:
+        return min(low, 0.0), 255.0 if 1 < high <= 255 else high
+    return low, high
+
+
+def short_text(text: object, most: int = 24) -> str:
+    """Return text from a file as it can be drawn: on one line, its middle left out where it is longer than `most`."""
+    whole = str(text).encode("utf-8", "replace").decode()  # file names may hold what is no text
+    words = " ".join("".join(letter if letter.isprintable() else " " for letter in whole).split())
+    if len(words) <= most:
+        return words
+    return f"{words[: most // 2]}\N{HORIZONTAL ELLIPSIS}{words[len(words) - (most - most // 2 - 1) :]}"

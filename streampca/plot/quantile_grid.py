@@ -15,16 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import RequestError
-from ..models.panels import SMALL, Array, AxesGrid, draw, new_figure
-from ..models.views import View, view_of
-from .component_images import explain, scale_of
+from ..models.sample_images import Array, SampleView, view_of
+from .components import explain, scale_of
+from .drawing import SMALL, AxesGrid, draw, new_figure
 from .reconstruction import prepared_rows
 from .score_plots import check_axes, check_scores, ring
 from .score_plots import scores as draw_scores
 
 if TYPE_CHECKING:
-    from ..models.panels import AnyFigure
     from ..models.pca import PCAModel
+    from .drawing import AnyFigure
     from .score_plots import Labels
 
 CUT = (0.5, 99.5)  # per cent of the pixels of all images together, between black and white
@@ -96,7 +96,7 @@ def quantiles(
     return grid
 
 
-def quantiles_size(view: View, count: int) -> tuple[float, float]:
+def quantiles_size(view: SampleView, count: int) -> tuple[float, float]:
     """Inches of a picture with so many quantiles each way."""
     return SCATTER + 1.1 * count, max(4.5, 0.8 + count * view.aspect)
 
@@ -144,7 +144,7 @@ def nearest_to_quantiles(
     return np.array(found, np.intp)
 
 
-def _arranged(grid: AxesGrid, model: PCAModel, view: View, samples: Any, nearest: npt.NDArray[np.intp]) -> None:
+def _arranged(grid: AxesGrid, model: PCAModel, view: SampleView, samples: Any, nearest: npt.NDArray[np.intp]) -> None:
     """Draw samples, as prepared, on one scale; they are read, and made into pictures, one at a time."""
     rows, where = np.unique(nearest, return_inverse=True)
     pictures = np.empty((len(rows), *view.picture_shape), model.components.dtype)  # float32 if that holds them
@@ -156,7 +156,7 @@ def _arranged(grid: AxesGrid, model: PCAModel, view: View, samples: Any, nearest
         draw(ax, pictures[at], limits, captions=view.captions, x=view.along)
 
 
-def _without_extremes(view: View, pictures: Array) -> Array:
+def _without_extremes(view: SampleView, pictures: Array) -> Array:
     """Black and white where only a few in a thousand lie beyond: one hot pixel would leave all images black."""
     known, low, high = pictures[np.isfinite(pictures)], -np.inf, np.inf
     if len(known) and not view.is_line:

@@ -10,11 +10,11 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ..errors import OutputError
-from ..models.panels import DPI, Array, AxesGrid, new_figure
-from ..models.views import view_of
+from ..models.sample_images import Array, view_of
 from ..storage.disk import expanded
 from ..storage.outputs import staged
-from .component_images import mean_and_components
+from .components import mean_and_components
+from .drawing import DPI, AxesGrid, new_figure
 from .reconstruction import reconstructions
 from .score_plots import scores as draw_scores
 from .spectrum import scree

@@ -9,14 +9,24 @@ import numpy as np
 
 from ..errors import RequestError
 from ..models.accuracy import digits_trusted, sharpest_bounds
-from ..models.panels import LITERAL, SMALL, Array, AxesGrid, draw, limits_of, new_figure, shown, sign_scale
-from ..models.views import FEW, Float64, View, factors_of, mean_pictures, view_of
+from ..models.sample_images import (
+    FEW,
+    Array,
+    Float64,
+    SampleView,
+    factors_of,
+    limits_of,
+    mean_pictures,
+    short_text,
+    view_of,
+)
+from .drawing import LITERAL, SMALL, AxesGrid, draw, new_figure, sign_scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from ..models.panels import AnyFigure
     from ..models.pca import PCAModel
+    from .drawing import AnyFigure
 
 OWN, APART = "each component on its own scale", "each channel on its own grey scale"
 PAGE = 8.0  # inches that a grid of components should not be much wider than
@@ -110,7 +120,7 @@ def walks(
     return axes
 
 
-def _walked(model: PCAModel, view: View, count: int, deviations: Float64) -> Float64:
+def _walked(model: PCAModel, view: SampleView, count: int, deviations: Float64) -> Float64:
     """Pictures (count, deviations, pictures, ...) of the mean plus each step along each component; scale undone."""
     components = view.read(model.components, 0, count, over=factors_of(model))
     lengths = np.sqrt(np.maximum(model.explained_variance[:count], 0))[:, None] * deviations
@@ -119,7 +129,7 @@ def _walked(model: PCAModel, view: View, count: int, deviations: Float64) -> Flo
     return walked
 
 
-def scale_of(view: View, images: Array) -> Array:
+def scale_of(view: SampleView, images: Array) -> Array:
     """Black and white of a set of pictures (..., pictures, y, x): one for all, or for each channel its own.
 
     Returns
@@ -133,7 +143,7 @@ def scale_of(view: View, images: Array) -> Array:
 
 
 def grid_size(
-    view: View,
+    view: SampleView,
     rows: int,
     columns: int,
     *,
@@ -146,10 +156,10 @@ def grid_size(
     return view.wide * columns + side, (max(view.wide * view.aspect, least) + caption) * rows + rest
 
 
-def explain(figure: AnyFigure, view: View, what: str) -> None:
+def explain(figure: AnyFigure, view: SampleView, what: str) -> None:
     """Label the axes of a grid of lines, once for all; say of pictures what they do not say themselves."""
     if view.is_line:
-        figure.supxlabel(shown(view.names[0]), fontsize=SMALL, **LITERAL)
+        figure.supxlabel(short_text(view.names[0]), fontsize=SMALL, **LITERAL)
         figure.supylabel(what, fontsize=SMALL)
     elif said := "; ".join(part for part in (view.note, APART if view.apart else "") if part):
         figure.supxlabel(said, fontsize=SMALL, **LITERAL)
@@ -161,7 +171,7 @@ def _some(count: int, model: PCAModel) -> int:
     return min(count, model.n_components)
 
 
-def _mean(ax: Axes, model: PCAModel, view: View) -> None:
+def _mean(ax: Axes, model: PCAModel, view: SampleView) -> None:
     """Draw the mean, with the coordinates it runs over."""
     mean = mean_pictures(model, view)
     limits = scale_of(view, mean)
@@ -190,7 +200,7 @@ def _no_steeper(limits: Array, spread: float) -> Array:
     return np.array([[middle - spread / 2, middle + spread / 2]])
 
 
-def _explain(figure: AnyFigure, axes: AxesGrid, view: View) -> None:
+def _explain(figure: AnyFigure, axes: AxesGrid, view: SampleView) -> None:
     """Say what the colours, or the axes, of components mean."""
     if view.is_line:
         explain(figure, view, "mean, and loadings")

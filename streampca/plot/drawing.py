@@ -1,17 +1,18 @@
-"""One sample or component in one panel: as a grey, colour or signed image, as several, or as a line; `plot`'s bricks.
+"""Drawing in one panel: a sample or component as a grey, colour or signed image, as several, or as a line.
 
-What a panel shows are *pictures*: an array (pictures, y, x) or (pictures, y, x, 3), or (1, x) for a line, NaN where
-nothing is known. `streampca.models.views` makes them.
+A panel shows *pictures*: an array (pictures, y, x) or (pictures, y, x, 3), or (1, x) for a line, NaN where nothing is
+known. `streampca.models.sample_images` makes them.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from ..models.sample_images import Array, layout_of, limits_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,28 +20,14 @@ if TYPE_CHECKING:
 
     AnyFigure: TypeAlias = Figure | SubFigure
 
-Array = npt.NDArray[Any]
 AxesGrid: TypeAlias = npt.NDArray[np.object_]
 
 DPI = 150
 SMALL, TINY = 8, 6  # points of the text at a panel, and inside it
-WIDER = 1.4  # than tall, of several pictures in one panel
-GAP = 0.06  # between pictures of one panel, of their width
 # Paul Tol's "high-contrast" blue and red, told apart with any colour vision.
 BLUE, RED, GREY = "#004488", "#BB5566", "#BBBBBB"
 MISSING = "#D8D8D8"  # of the hatching where nothing is known: white would look like zero, grey like a value
 LITERAL: dict[str, Any] = {"parse_math": False}  # of every text that comes from a file: a $ is a dollar
-
-
-class Shape(NamedTuple):
-    """How pictures stand in a panel, in their own pixels."""
-
-    columns: int
-    rows: int
-    step_x: float
-    step_y: float
-    width: float
-    height: float
 
 
 def draw(
@@ -75,41 +62,19 @@ def draw(
     if pictures.ndim == 2:
         _line(ax, np.arange(pictures.shape[1]) if x is None else x, pictures[0], given.ravel(), signed)
         return
-    shape = shape_of(pictures.shape)
+    layout = layout_of(pictures.shape)
     each = np.broadcast_to(given, (len(pictures), 2))
     for number, (image, (low, high)) in enumerate(zip(pictures, each, strict=True)):
-        row, column = divmod(number, shape.columns)
-        left, top = column * shape.step_x, row * shape.step_y
+        row, column = divmod(number, layout.columns)
+        left, top = column * layout.step_x, row * layout.step_y
         _image(ax, image, (left - 0.5, top - 0.5), (float(low), float(high)), signed)
         if len(pictures) > 1:
             text: dict[str, Any] = {"fontsize": TINY, "verticalalignment": "bottom", "horizontalalignment": "left"}
             ax.text(left - 0.5, top - 0.5, captions[number], **text, **LITERAL)
     ax.set(xticks=[], yticks=[], aspect="equal")
-    ax.set_xlim(-0.5, shape.width - 0.5)
-    ax.set_ylim(shape.height - 0.5, -0.5 - (_head(shape.step_x) if len(pictures) > 1 else 0))
+    ax.set_xlim(-0.5, layout.width - 0.5)
+    ax.set_ylim(layout.height - 0.5, -0.5 - layout.head)
     ax.spines[:].set(color=GREY, linewidth=0.5, visible=len(pictures) == 1)
-
-
-def shape_of(pictures: tuple[int, ...]) -> Shape:
-    """How pictures of a shape (pictures, y, x, ...) stand in a panel: rather wider than tall, with few places empty."""
-    count, tall, wide = pictures[:3]
-    if count == 1:
-        return Shape(1, 1, wide, tall, wide, tall)
-    step_x = wide * (1 + GAP)
-    step_y = tall + wide * GAP + _head(step_x)
-
-    def odd(columns: int) -> float:
-        rows = -(-count // columns)
-        return abs(math.log(columns * step_x / (rows * step_y) / WIDER)) + 2 * (1 - count / (rows * columns))
-
-    columns = min(range(1, count + 1), key=odd)
-    rows = -(-count // columns)
-    return Shape(columns, rows, step_x, step_y, columns * step_x, rows * step_y - _head(step_x))
-
-
-def _head(width: float) -> float:
-    """Room for a caption above a picture of a width, of about 0.8 inch."""
-    return 0.14 * width
 
 
 def _image(ax: Axes, image: Array, at: tuple[float, float], limits: tuple[float, float], signed: bool) -> None:
@@ -141,44 +106,6 @@ def _line(ax: Axes, x: Array, values: Array, limits: Array, signed: bool) -> Non
     ax.set_ylim(low - margin, high + margin)
     ax.tick_params(labelsize=TINY)
     ax.locator_params(nbins=3)
-
-
-def picture(sample: Array) -> Array:
-    """Make a sample of any number of axes drawable in little room: (x,), (y, x) or (y, x, 3).
-
-    Of more axes the middle slice is taken, until two axes or three channels are left. Alpha is left out.
-    """
-    if sample.ndim > 1 and sample.shape[-1] == 1:
-        sample = sample[..., 0]
-    while sample.ndim > 2:
-        if sample.ndim == 3 and sample.shape[-1] in (3, 4):
-            return sample[..., :3]
-        sample = sample[sample.shape[0] // 2]
-    return sample
-
-
-def limits_of(image: Array) -> tuple[float, float]:
-    """Least and greatest value; in colour black and 8-bit white stay, else stretching would change the colours.
-
-    Parameters
-    ----------
-    image : ndarray of shape (..., y, x, 3), (pictures, y, x), (y, x) or (x,)
-        Colours are taken for what they are by a last axis of three.
-    """
-    finite = image[np.isfinite(image)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-    if image.ndim >= 3 and image.shape[-1] == 3:
-        return min(low, 0.0), 255.0 if 1 < high <= 255 else high
-    return low, high
-
-
-def shown(text: object, most: int = 24) -> str:
-    """Text from a file, as it can be drawn: on one line, its middle left out where it is longer than `most`."""
-    whole = str(text).encode("utf-8", "replace").decode()  # file names may hold what is no text
-    words = " ".join("".join(letter if letter.isprintable() else " " for letter in whole).split())
-    if len(words) <= most:
-        return words
-    return f"{words[: most // 2]}\N{HORIZONTAL ELLIPSIS}{words[len(words) - (most - most // 2 - 1) :]}"
 
 
 def legend_below(ax: Axes, columns: int = 1) -> None:

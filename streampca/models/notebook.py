@@ -1,0 +1,86 @@
+"""A model as HTML for notebooks: facts, small pictures of the mean and components, and a table of components."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..notebook import facts, images, numbers, view
+from ..units import format_shape
+from .sample_images import limits_of, mean_pictures, view_of
+
+Array = npt.NDArray[Any]
+
+SIDE = 96  # pixels of a picture at most
+COUNT = 6  # components shown
+ROWS = 8  # components listed
+
+
+def model_html(model: Any) -> str:
+    """Return a `PCAModel` as HTML; components on disk are not read."""
+    about, shape = model.provenance, format_shape(model.sample_shape)
+    share = float(model.explained_variance_ratio.sum())
+    known = [
+        ("fitted on", f"{model.n_samples} samples of {shape} ({', '.join(model.sample_dims)})"),
+        ("features", f"{model.n_features}" + ("" if model.mask is None else " inside the mask")),
+        ("components", f"{model.n_components}, {share:.1%} of the variance"),
+        ("source", about.get("source")),
+        ("method", (about.get("plan") or {}).get("method")),
+        ("fitted", " by streampca ".join(str(about[key]) for key in ("created", "streampca") if key in about)),
+        ("components are", None if hasattr(model.components, "flags") else f"on disk, in {model.components.path}"),
+    ]
+    heads = ("component", "variance", "share", "cumulative", "error bound")
+    left = model.n_components - ROWS
+    more = f"<div>and {left} more</div>" if left > 0 else ""
+    return view("PCAModel", facts(known), images(thumbnails_of(model)), numbers(heads, _components(model)), more)
+
+
+def _components(model: Any) -> Iterable[list[str]]:
+    """Yield a row for each of the first components."""
+    total = 0.0
+    columns = (model.explained_variance, model.explained_variance_ratio, model.error_bound)
+    for number, (variance, share, bound) in enumerate(zip(*(each[:ROWS] for each in columns), strict=True), 1):
+        total += float(share)
+        known = f"{bound:.1e}" if bound == bound else "unknown"
+        yield [str(number), f"{variance:.4g}", f"{share:.2%}", f"{total:.2%}", known]
+
+
+def thumbnails_of(model: Any) -> Iterator[tuple[str, bytes]]:
+    """Yield name and PNG of a `PCAModel`'s mean and first components in memory; none of samples without two axes."""
+    view = view_of(model, 1)
+    if view.is_line:
+        return
+    small = replace(view, bin=-(-max(view.shape[axis] for axis in view.axes) // SIDE))
+    yield "mean", png_of(mean_pictures(model, small)[0])
+    if isinstance(model.components, np.ndarray):
+        for number, pictures in enumerate(small.read(model.components[:COUNT]), 1):
+            yield str(number), png_of(pictures[0], signed=True)
+
+
+def png_of(image: Array, *, signed: bool = False) -> bytes:
+    """Encode an image (y, x) or (y, x, 3) as PNG, transparent at NaN; blue to red about zero if `signed`, else grey."""
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.fromarray(_coloured(image, signed)).save(file, "PNG")
+    return file.getvalue()
+
+
+def _coloured(image: Array, signed: bool) -> Array:
+    """Return an image as red, green, blue and alpha, (y, x, 4), uint8."""
+    from matplotlib import colormaps
+
+    known = np.asarray(np.isfinite(image.reshape(*image.shape[:2], -1)).all(axis=-1, keepdims=True))
+    low, high = limits_of(image)
+    if signed:
+        high = max(-low, high) or 1.0
+        low = -high
+    share = np.clip((np.nan_to_num(image) - low) / ((high - low) or 1.0), 0, 1)
+    map_name = "RdBu_r" if signed else "gray"
+    colours = share if share.ndim == 3 else colormaps[map_name](share)[..., :3]
+    return np.concatenate([np.round(255 * colours), 255 * known], axis=-1).astype(np.uint8)
