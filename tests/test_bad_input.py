@@ -231,7 +231,7 @@ def test_remedies_for_a_large_p_work(here):
     (["--tol", "0"], "'--tol': 0.0 is not in the range 0<x<1. See: "),
     (["--tol", "1"], "0<x<1"),
     (["--tol", "nan"], "--tol nan: input should be a finite number; correct it"),
-    (["--normalize", "nom"], "--normalize 'nom': input should be 'mean', 'norm' or 'ratio'"),
+    (["--normalize", "nom"], "'--normalize': 'nom' is not one of 'mean', 'norm', 'ratio'. See: "),
     (["-k", "1.0"], "-k 1.0 is ambiguous; give 1 for one component, or all."),
     (["-k", "0"], "-k 0 is neither a whole number of at least 1 nor a fraction"),
     (["-k", "1.5"], "-k 1.5 is neither"),

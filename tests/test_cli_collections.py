@@ -310,7 +310,7 @@ def test_options_are_printed_as_a_run_file_that_does_the_same(tmp_path):
     ("--resize", "big", "HEIGHTxWIDTH"),
     ("--crop", "1-2", "START:STOP"),
     ("--where", "label=9", "--labels"),
-    ("--normalize", "all", "'mean', 'norm' or 'ratio'"),
+    ("--normalize", "all", "'mean', 'norm', 'ratio'"),
 ])  # fmt: skip
 def test_options_mistyped(digits, option, text, remedy, tmp_path):
     said = refused("fit", digits[0] / "x.npy", option, text, "-o", tmp_path / "m.zarr", code=2)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import streampca
 from streampca.cli.commands import cli
-from streampca.cli.config import Run
+from streampca.cli.options import Run
 from streampca.cli.pipeline import execute
 from streampca.errors import BudgetError, DataError, ModelError, OutputError, RequestError
 from streampca.models.export import export_components

@@ -15,27 +15,13 @@ import click
 from .. import __version__
 from ..errors import ConfigError, Stopped, StreampcaError, first_line, without_secrets
 from ..execution.signals import Switch, stopping_on_signals
-from .options import (
-    as_json,
-    asking,
-    budgeting,
-    count_or_all,
-    ignoring,
-    keeping,
-    one_or_list,
-    opening,
-    opening_words,
-    part_asked,
-    preparing,
-    run_of,
-    sharing,
-    writing,
-)
+from .command_line import Decorator, argument, option, options, takes_run, together, words_of
+from .notation import read_count
+from .options import Run
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from .config import Run
     from .pipeline import Result
 
 _SWITCH = Switch()  # of this process: signals turn it
@@ -111,15 +97,31 @@ def _fail(message: str, code: int) -> NoReturn:
 # -- what commands share
 
 
-def _carry_out(run: Run, given: dict[str, Any]) -> Result | None:
+def _output(key: str, metavar: str, about: str) -> Decorator:
+    return option(key, "-o", "--output", required=True, metavar=metavar, help=about)
+
+
+_source = argument("collection.source", "SOURCE...", nargs=-1, required=True)
+_model = argument("model", "MODEL")
+_opening = options("collection", omit=("collection.source",))
+_preparing = options("prepare")
+_budget = options("fit.memory")
+_saving = options("checkpoint")
+_quiet = click.option("-q", "--quiet", is_flag=True, help="No progress.")
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_print_config = click.option("--print-config", is_flag=True, help="Print the run as a run file and stop.")
+_writing = together(options("output.overwrite"), _quiet, _print_config)
+
+
+def _carry_out(run: Run, *, quiet: bool, print_config: bool) -> Result | None:
     """Hand a run to the pipeline, with progress; or print it as a run file."""
-    if given.get("print_config"):
+    if print_config:
         click.echo(run.to_yaml(), nl=False)
         return None
     from .pipeline import execute
     from .terminal import Progress
 
-    with Progress(quiet=given.get("quiet", False)) as listener:
+    with Progress(quiet=quiet) as listener:
         return execute(run, listener, _SWITCH)
 
 
@@ -143,15 +145,16 @@ def demo(output: str, memory: str) -> None:
 
 
 @cli.command()
-@click.argument("source", nargs=-1, required=True)
-@opening
-@as_json
-def info(source: tuple[str, ...], as_json: bool, **given: Any) -> None:
+@_source
+@_opening
+@_as_json
+@takes_run
+def info(run: Run, as_json: bool) -> None:
     """Say what a collection is: samples, shape, dtype, storage."""
     from ..units import format_bytes, format_shape
     from .from_config import open_run
 
-    found = open_run(run_of(source, **given).collection)
+    found = open_run(run.collection)
     facts: dict[str, Any] = {
         "source": found.source,
         "samples": found.n_samples,
@@ -192,44 +195,38 @@ def _list_skipped(skipped: Sequence[Sequence[str]]) -> None:
 
 
 @cli.command()
-@click.argument("source", nargs=-1)
-@opening
-@preparing
-@asking
+@argument("collection.source", "[SOURCE]...", nargs=-1)
+@_opening
+@_preparing
+@options("fit", omit=("fit.part", "fit.seed"))
 @click.option("--shape", metavar="SHAPE", help="Plan for data that are not here yet, e.g. 60000x28x28.")
 @click.option("--dtype", default="uint8", show_default=True, help="Of data given by --shape.")
 @click.option("--workers", type=click.IntRange(1), default=1, metavar="N", help="Processes; --memory is that of each.")
-@as_json
-def plan(source: tuple[str, ...], shape: str | None, dtype: str, workers: int, as_json: bool, **given: Any) -> None:
+@_as_json
+@takes_run
+def plan(run: Run, shape: str | None, dtype: str, workers: int, as_json: bool) -> None:
     """Say how a fit would be done, and why not otherwise."""
     from .from_config import plan_run
 
-    if bool(source) == bool(shape):
+    if bool(run.collection.source) == bool(shape):
         raise click.UsageError("give either SOURCE or --shape.")
-    chosen = plan_run(run_of(source or "", **given), shape=shape, dtype=dtype, workers=workers)
+    chosen = plan_run(run, shape=shape, dtype=dtype, workers=workers)
     click.echo(json.dumps(chosen.to_json(), indent=1) if as_json else str(chosen))
 
 
 @cli.command()
-@click.argument("source", nargs=-1, required=True)
-@click.option("-o", "--output", required=True, metavar="MODEL", help="Folder for the model, e.g. model.zarr.")
-@opening
-@preparing
-@asking
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of everything random.")
-@click.option(
-    "--part",
-    metavar="I/N",
-    callback=part_asked,
-    help="Samples of part I of N only, as in a job array: 3/16. Then: merge.",
-)
-@sharing
-@keeping
-@writing
-def fit(source: tuple[str, ...], output: str, overwrite: bool, **given: Any) -> None:
+@_source
+@_output("output.model", "MODEL", "Folder for the model, e.g. model.zarr.")
+@_opening
+@_preparing
+@options("fit")
+@options("execution.workers", "execution.memory", "execution.address")
+@_saving
+@_writing
+@takes_run
+def fit(run: Run, quiet: bool, print_config: bool) -> None:
     """Learn the components of a collection: write a model."""
-    run = run_of(source, output={"model": output, "overwrite": overwrite}, **given)
-    result = _carry_out(run, given)
+    result = _carry_out(run, quiet=quiet, print_config=print_config)
     if result is None:
         return
     from .terminal import print_fit
@@ -238,19 +235,18 @@ def fit(source: tuple[str, ...], output: str, overwrite: bool, **given: Any) -> 
     if run.fit.part is not None:
         click.echo(f"next, with all {run.fit.part.partition('/')[2]} parts: streampca merge PARTS... -o model.zarr")
         return
-    click.echo(f"next: {_command('transform', output, *source, *opening_words(given), '-o', 'scores.zarr')}")
+    click.echo(f"next: {_command('transform', str(run.output.model), *words_of('collection'), '-o', 'scores.zarr')}")
 
 
 @cli.command()
 @click.argument("parts", nargs=-1, required=True)
 @click.option("-o", "--output", required=True, metavar="MODEL", help="Folder for the model, e.g. model.zarr.")
-@budgeting
-@click.option("--overwrite", is_flag=True, help="Replace the output if it exists.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
-@ignoring
-def merge(
-    parts: tuple[str, ...], output: str, memory: str | None, overwrite: bool, quiet: bool, ignore_coordinates: bool
-) -> None:
+@_budget
+@options("output.overwrite")
+@_quiet
+@options("collection.coordinates")
+@takes_run
+def merge(run: Run, parts: tuple[str, ...], output: str, quiet: bool) -> None:
     """Make the model of a whole from those of its parts.
 
     PARTS are the models of all parts of a collection, as fit --part wrote them, in any order; or models of several
@@ -260,47 +256,50 @@ def merge(
     from .terminal import Progress, print_model
 
     with Progress(quiet=quiet) as listener:
-        how: dict[str, Any] = {"memory": memory, "overwrite": overwrite, "listener": listener}
-        model = merged(parts, output, coordinates="ignore" if ignore_coordinates else "check", **how)
+        model = merged(
+            parts,
+            output,
+            memory=run.fit.memory,
+            overwrite=run.output.overwrite,
+            coordinates=run.collection.coordinates,
+            listener=listener,
+        )
     print_model(_console(), model)
     click.echo(f"wrote {output}")
 
 
 @cli.command()
-@click.argument("model")
-@click.argument("source", nargs=-1, required=True)
-@click.option("-o", "--output", required=True, metavar="SCORES", help="Scores: .zarr or .npy; .csv for other programs.")
-@click.option("--whiten", is_flag=True, help="Divide by the deviation along each component.")
-@opening
-@budgeting
-@keeping
-@writing
-def transform(model: str, source: tuple[str, ...], output: str, whiten: bool, overwrite: bool, **given: Any) -> None:
+@_model
+@_source
+@_output("output.scores", "SCORES", "Scores: .zarr or .npy; .csv for other programs.")
+@options("output.whiten")
+@_opening
+@_budget
+@_saving
+@_writing
+@takes_run
+def transform(run: Run, quiet: bool, print_config: bool) -> None:
     """Project a collection on a model's components: write scores."""
-    outputs = {"scores": output, "whiten": whiten, "overwrite": overwrite}
-    if _carry_out(run_of(source, model=model, output=outputs, **given), given):
-        click.echo(f"wrote {output}")
+    if _carry_out(run, quiet=quiet, print_config=print_config):
+        click.echo(f"wrote {run.output.scores}")
 
 
 @cli.command()
-@click.argument("model")
-@click.argument("source", nargs=-1, required=True)
-@click.option("-o", "--output", required=True, metavar="IMAGES", help="Images: .zarr or .npy.")
-@click.option("-k", "--n-components", "count", type=click.IntRange(1), help="Components to use [default: all].")
-@click.option("--residual", is_flag=True, help="Write what is left of each image: itself less its reconstruction.")
-@click.option("--whole", is_flag=True, help="Put pictures back from their patches; the mean where these overlap.")
-@click.option("--whiten", is_flag=True, help="Scores are whitened (those in .zarr say so themselves).")
-@opening
-@budgeting
-@keeping
-@writing
-def reconstruct(model: str, source: tuple[str, ...], output: str, count: int | None, **given: Any) -> None:
+@_model
+@_source
+@_output("output.images", "IMAGES", "Images: .zarr or .npy.")
+@options("output.n_components", "output.residual", "output.whole")
+@option("output.whiten", help="Scores are whitened (those in .zarr say so themselves).")
+@_opening
+@_budget
+@_saving
+@_writing
+@takes_run
+def reconstruct(run: Run, quiet: bool, print_config: bool) -> None:
     """Rebuild images from scores, or themselves: say what is lost."""
-    outputs = {"images": output, "n_components": count}
-    outputs |= {name: given[name] for name in ("residual", "whole", "whiten", "overwrite")}
-    result = _carry_out(run_of(source, model=model, output=outputs, **given), given)
+    result = _carry_out(run, quiet=quiet, print_config=print_config)
     if result is not None:
-        click.echo(f"wrote {output}")
+        click.echo(f"wrote {run.output.images}")
         if result.compression is not None:
             click.echo(result.compression.line())
 
@@ -309,7 +308,7 @@ def reconstruct(model: str, source: tuple[str, ...], output: str, count: int | N
 @click.argument("model")
 @click.option("-n", "--count", default=SHOWN, show_default=True, type=click.IntRange(1), help="Components to list.")
 @click.option("--verify", is_flag=True, help="Read all of it, and compare it with its checksums.")
-@as_json
+@_as_json
 def inspect(model: str, count: int, verify: bool, as_json: bool) -> None:
     """Show a model: its components and how far to trust them."""
     from ..models.pca import load_model
@@ -340,30 +339,45 @@ def inspect(model: str, count: int, verify: bool, as_json: bool) -> None:
 @cli.command()
 @click.argument("model")
 @click.option("-o", "--output", required=True, metavar="FILE", help="Page to write: .html.")
-@click.option(
-    "--collection", "source", multiple=True, metavar="SOURCE", help="Samples [default: those the model was fitted on]."
+@option(
+    "collection.source", "--collection", multiple=True, metavar="SOURCE", help="Samples [default: those of the fit]."
 )
-@opening
+@_opening
 @click.option(
-    "--examine", default="200000", show_default=True, callback=count_or_all, metavar="N", help="Most samples, or all."
+    "--examine",
+    default="200000",
+    show_default=True,
+    callback=lambda context, parameter, text: read_count(text),
+    metavar="N",
+    help="Most samples, or all.",
 )
 @click.option("--pictures", metavar="FOLDER", help="Write the pictures there, too.")
 @click.option("--picture-format", type=click.Choice(["png", "svg"]), default="png", show_default=True, help="Of them.")
-@budgeting
-@click.option("--overwrite", is_flag=True, help="Replace files that exist.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
-def report(model: str, output: str, source: tuple[str, ...], memory: str | None, quiet: bool, **given: Any) -> None:
+@_budget
+@options("output.overwrite")
+@_quiet
+@takes_run
+def report(
+    run: Run, model: str, output: str, examine: int | None, pictures: str | None, picture_format: str, quiet: bool
+) -> None:
     """Draw a model and its collection: write one HTML page."""
     from ..plot.report import write_report
     from .from_config import opening_of
     from .terminal import Progress
 
-    own = ("examine", "pictures", "picture_format", "overwrite")
-    how = {name: given.pop(name) for name in own}
-    options = opening_of(run_of(source or "", **given).collection)
     with Progress(quiet=quiet) as listener:
-        how |= {"memory": memory, "listener": listener}
-        written = write_report(model, output, collection=one_or_list(source) if source else None, **how, **options)
+        written = write_report(
+            model,
+            output,
+            collection=run.collection.source or None,
+            examine=examine,
+            pictures=pictures,
+            picture_format=picture_format,
+            memory=run.fit.memory,
+            overwrite=run.output.overwrite,
+            listener=listener,
+            **opening_of(run.collection),
+        )
     for path in written:
         click.echo(f"wrote {path}")
 
@@ -371,13 +385,15 @@ def report(model: str, output: str, source: tuple[str, ...], memory: str | None,
 @cli.command("run")
 @click.argument("config")
 @click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Change a key, e.g. fit.n_components=20.")
-@writing
-def run_command(config: str, overrides: tuple[str, ...], overwrite: bool, **given: Any) -> None:
+@click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
+@_quiet
+@_print_config
+def run_command(config: str, overrides: tuple[str, ...], overwrite: bool, quiet: bool, print_config: bool) -> None:
     """Carry out a run file: model, scores, pictures in a directory."""
     from .config import load_run
 
     run = load_run(config, [*overrides, *(["output.overwrite=true"] if overwrite else [])])
-    result = _carry_out(run, given)
+    result = _carry_out(run, quiet=quiet, print_config=print_config)
     if result is None:
         return
     from .terminal import print_fit
@@ -394,17 +410,17 @@ def schema() -> None:
 
 
 @cli.command()
-@click.argument("source", nargs=-1, required=True)
-@click.option("-o", "--output", required=True, metavar="IMAGES", help="Copy: .zarr.")
-@opening
-@preparing
-@budgeting
-@writing
-def copy(source: tuple[str, ...], output: str, overwrite: bool, **given: Any) -> None:
+@_source
+@_output("output.collection", "IMAGES", "Copy: .zarr.")
+@_opening
+@_preparing
+@_budget
+@_writing
+@takes_run
+def copy(run: Run, quiet: bool, print_config: bool) -> None:
     """Copy a collection, prepared or not, to Zarr that reads fast."""
-    run = run_of(source, output={"collection": output, "overwrite": overwrite}, **given)
-    if _carry_out(run, given):
-        click.echo(f"wrote {output}")
+    if _carry_out(run, quiet=quiet, print_config=print_config):
+        click.echo(f"wrote {run.output.collection}")
 
 
 @cli.command()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from ..errors import ConfigError
@@ -16,7 +16,7 @@ from ..preprocessing import Preparation
 from ..preprocessing.mask_files import read_mask, read_scale
 from ..readers import Collection, Opening, open_collection
 from ..units import parse_bytes
-from .config import CollectionConfig, PrepareConfig, Run
+from .options import CollectionConfig, FitConfig, PrepareConfig, Run
 
 
 def open_run(
@@ -72,18 +72,9 @@ def preparation_of(config: PrepareConfig) -> Preparation:
 
 def request_of(run: Run) -> Request:
     """Build what is asked of the planner."""
-    memory = parse_bytes(run.fit.memory)
-    return Request(
-        n_components=run.fit.n_components,
-        method=run.fit.method,
-        memory=memory,
-        precision=run.fit.precision,
-        seed=run.fit.seed,
-        scratch=run.fit.scratch,
-        output=bool(run.output.model or run.output.directory),
-        tol=run.fit.tol,
-        max_passes=run.fit.max_passes,
-    )
+    own = {field.name for field in fields(Request)} & set(FitConfig.model_fields)
+    given = run.fit.model_dump(include=own) | {"memory": parse_bytes(run.fit.memory)}
+    return Request(**given, output=bool(run.output.model or run.output.directory))
 
 
 def cluster_of(run: Run) -> Wanted | None:

@@ -37,8 +37,8 @@ from ..storage.components import StoredComponents
 from ..storage.disk import expanded
 from ..storage.outputs import check_output, check_place, recover
 from ..units import parse_bytes
-from .config import Run
 from .from_config import cluster_of, open_run, preparation_of, request_of
+from .options import Run
 from .run_record import LISTING, PICTURES, RECORDS, REPORT, Record, check_directory, recorded
 
 

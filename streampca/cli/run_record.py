@@ -16,7 +16,8 @@ from ..events import Converging, Event, FileSkipped, Finished, Listener, PassFin
 from ..readers.collection import digest, file_state
 from ..storage.outputs import check_place, staged, writing
 from ..units import format_bytes, format_seconds
-from .config import Run, load_run
+from .config import load_run
+from .options import Run
 
 CONFIG, LOG, SUMMARY, LISTING = "config.yaml", "run.log", "run.json", "files.npz"
 RECORDS = (CONFIG, LOG, SUMMARY, LISTING)

@@ -1,0 +1,140 @@
+"""Click options made from the declarations in `options`, and the run that a command's words stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Literal, Protocol, TypeVar, get_args, get_origin
+
+import click
+from pydantic.fields import FieldInfo
+
+from .options import Run, command_line_of, field_of, names_of, section_of
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Decorator(Protocol):
+    """Adds options to a command."""
+
+    def __call__(self, command: Command, /) -> Command:
+        """Return the command."""
+
+
+def options(*keys: str, omit: tuple[str, ...] = ()) -> Decorator:
+    """Add the options of dotted keys to a command, in this order; a section adds all that it declares but `omit`."""
+    single = [key for name in keys for key in ([name] if "." in name else _keys(name)) if key not in omit]
+    return together(*(option(key) for key in single))
+
+
+def option(key: str, *names: str, **changes: Any) -> Decorator:
+    """Add the option of one dotted key to a command, under other names or with other settings of click's if given."""
+    field, line = field_of(key), command_line_of(field_of(key))
+    settings: dict[str, Any] = {"help": sentence(line.help or field.description or ""), "metavar": line.metavar}
+    if line.flag is not None:
+        settings |= {"is_flag": True, "flag_value": line.flag, "default": None}
+    elif field.annotation is bool:
+        settings |= {"is_flag": True, "default": field.default}
+    else:
+        settings |= {"type": str if line.read else _type(field), "multiple": line.multiple}
+        if field.default is not None and not field.is_required():
+            settings |= {"default": field.default, "show_default": True}
+    return click.option(*(names or names_of(key)), _parameter(key), **settings | changes)
+
+
+def argument(key: str, metavar: str, **settings: Any) -> Decorator:
+    """Add a positional argument that gives a dotted key."""
+    return click.argument(_parameter(key), metavar=metavar, **settings)
+
+
+def together(*decorators: Decorator) -> Decorator:
+    """Return one decorator of several, in the order `--help` shows them."""
+
+    def add(command: Command) -> Command:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return add
+
+
+def takes_run(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command, as its first argument, the `Run` that its options and arguments of dotted keys stand for."""
+
+    @wraps(command)
+    def with_run(**given: Any) -> Any:
+        keys = {name: _key(name) for name in given if _SEPARATOR in name}
+        run = run_of({key: given.pop(name) for name, key in keys.items()})
+        return command(run, **given)
+
+    return with_run
+
+
+def run_of(given: dict[str, Any]) -> Run:
+    """Build the run that texts and numbers stand for, given by dotted keys; None and () are options left out."""
+    from .config import COMMAND, make_run
+
+    data: dict[str, Any] = {"collection": {"source": []}}  # of commands without a source
+    for key, value in given.items():
+        if value is None or value == ():
+            continue
+        read = command_line_of(field_of(key)).read
+        section, _, name = key.rpartition(".")
+        (data.setdefault(section, {}) if section else data)[name] = read(value) if read else value
+    if "execution" in data:
+        data["execution"]["kind"] = "dask"
+    return make_run(data, COMMAND)
+
+
+def words_of(section: str) -> list[str]:
+    """Return the words of the current command that concern a section of its run, as they were typed."""
+    context, words = click.get_current_context(), []
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if not name.startswith(section + _SEPARATOR) or context.get_parameter_source(name) is not _TYPED:
+            continue
+        value = context.params[name]
+        if isinstance(parameter, click.Argument):
+            words += list(value)
+        elif isinstance(parameter, click.Option) and parameter.is_flag:
+            words.append(parameter.opts[0])
+        else:
+            words += [word for text in (value if parameter.multiple else [value]) for word in (parameter.opts[0], text)]
+    return words
+
+
+_SEPARATOR = "__"  # in names of click's parameters, for the dot of a key; of keys without a section it is at the end
+_TYPED = click.core.ParameterSource.COMMANDLINE
+
+
+def _parameter(key: str) -> str:
+    section, _, name = key.rpartition(".")
+    return f"{section}{_SEPARATOR}{name}" if section else f"{name}{_SEPARATOR}"
+
+
+def _key(parameter: str) -> str:
+    return parameter.removesuffix(_SEPARATOR).replace(_SEPARATOR, ".")
+
+
+def _keys(section: str) -> list[str]:
+    return [f"{section}.{name}" for name in section_of([section]).model_fields]
+
+
+def _type(field: FieldInfo) -> Any:
+    """Return click's type of a field that is given by one word."""
+    kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if kind is not type(None)]
+    literal = next((kind for kind in kinds if get_origin(kind) is Literal), None)
+    if literal is not None:
+        return click.Choice(get_args(literal))
+    if str in kinds or not {int, float} & set(kinds):
+        return str
+    limits = {
+        name: getattr(item, name) for item in field.metadata for name in ("ge", "gt", "lt") if hasattr(item, name)
+    }
+    kind = click.FloatRange if float in kinds else click.IntRange
+    return kind(limits.get("ge", limits.get("gt")), limits.get("lt"), min_open="gt" in limits, max_open="lt" in limits)
+
+
+def sentence(description: str) -> str:
+    """Return a description as the help shows it."""
+    return f"{description[0].upper()}{description[1:]}."

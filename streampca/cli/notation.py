@@ -1,0 +1,124 @@
+"""How options with a structure are written on the command line: each function reads one kind of text."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from ..errors import RequestError
+from ..planning.blocks import part_of
+from ..planning.request import RULES
+
+
+def one_or_list(words: tuple[str, ...]) -> str | list[str]:
+    """Return the words of a source: one by itself, several as a list."""
+    return words[0] if len(words) == 1 else list(words)
+
+
+def read_components(text: str) -> int | float | str | None:
+    """Read ``50``, ``0.95``, a rule or ``all``."""
+    if text in RULES:
+        return text
+    if text == "all":
+        return None
+    number: int | float = 0
+    with suppress(ValueError):
+        number = float(text) if "." in text or "e" in text.lower() else int(text)
+    if 0 < number < 1 or (isinstance(number, int) and number >= 1):
+        return number
+    if number == 1:
+        raise RequestError(f"-k {text} is ambiguous; give 1 for one component, or all.")
+    raise RequestError(
+        f"-k {text} is neither a whole number of at least 1 nor a fraction between 0 and 1; give such as 50, 0.95, a "
+        f"rule ({', '.join(RULES)}) or all."
+    )
+
+
+def read_count(text: str) -> int | None:
+    """Read a number of samples, or ``all``, which is None."""
+    if text == "all":
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise RequestError(f"--examine {text!r} is not a number of samples; give one such as 20000, or all.")
+    return int(text)
+
+
+def read_part(text: str) -> str:
+    """Check ``I/N``."""
+    try:
+        part_of(text)
+    except RequestError as error:
+        raise RequestError(f"--{error}") from None
+    return text
+
+
+def read_axes(text: str) -> list[int | str]:
+    """Read ``1,2`` or ``y,x``."""
+    return [_axis(name) for name in text.split(",")]
+
+
+def read_selections(texts: tuple[str, ...]) -> dict[int | str, int | list[int]]:
+    """Read ``c=0`` and ``z=10:20``, one text for each axis."""
+    return dict(_selection(text) for text in texts)
+
+
+def read_patches(text: str) -> dict[str, list[int]]:
+    """Read ``16x16``, or ``16x16/8x8`` with a step."""
+    size, slash, step = text.partition("/")
+    sides = {"size": _sides(size, "--patches")}
+    return sides | {"step": _sides(step, "--patches")} if slash else sides
+
+
+def read_samples(text: str) -> list[int | None]:
+    """Read ``START:STOP`` or ``START:STOP:STEP``."""
+    return _ends(text, 3, f"--samples {text!r} is not START:STOP or START:STOP:STEP; write for example 0:1000:2.")
+
+
+def read_crop(text: str) -> list[list[int | None]]:
+    """Read ``10:100,5:-5``, a range for each axis."""
+    example = "write for example 10:100, or 10:-10 for all but the edges."
+    return [_ends(axis, 2, f"--crop {axis!r} is not START:STOP; {example}") for axis in text.split(",")]
+
+
+def read_size(text: str) -> list[int]:
+    """Read ``64x64``."""
+    return _sides(text, "--resize")
+
+
+def read_scale(text: str) -> float | str:
+    """Read a number, or leave the name of a file."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _axis(name: str) -> int | str:
+    name = name.strip()
+    return int(name) if name.lstrip("-").isdecimal() else name
+
+
+def _selection(text: str) -> tuple[int | str, int | list[int]]:
+    axis, equals, entry = text.partition("=")
+    if not equals:
+        raise RequestError(f"--select {text!r} is not AXIS=ENTRY; write for example c=0 or z=10:20.")
+    if entry.strip().lstrip("-").isdecimal():
+        return _axis(axis), int(entry)
+    start, colon, stop = entry.partition(":")
+    if not (colon and start.strip().isdecimal() and stop.strip().isdecimal()):
+        raise RequestError(f"--select {entry!r} is not START:STOP; write for example 10:100.")
+    return _axis(axis), [int(start), int(stop)]
+
+
+def _ends(text: str, most: int, problem: str) -> list[int | None]:
+    """Read up to `most` numbers as in a slice, each of which may be left out or negative."""
+    parts = [part.strip() for part in text.split(":")]
+    if not 2 <= len(parts) <= most or not all(part.removeprefix("-").isdecimal() or not part for part in parts):
+        raise RequestError(problem)
+    return [int(part) if part else None for part in parts]
+
+
+def _sides(text: str, option: str) -> list[int]:
+    sides = [side.strip() for side in text.lower().split("x")]
+    if len(sides) > 2 or not all(side.isdecimal() for side in sides):
+        raise RequestError(f"{option} {text!r} is not HEIGHTxWIDTH; write for example 64x64.")
+    return [int(sides[0]), int(sides[-1])]

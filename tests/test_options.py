@@ -1,0 +1,103 @@
+"""Each option of a run is declared once: commands and Python functions take it by that name, with that default."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+import streampca
+from streampca.cli.command_line import run_of
+from streampca.cli.commands import cli
+from streampca.cli.options import CollectionConfig, FitConfig, OutputConfig, PrepareConfig, Run
+from streampca.models.pca import PCAModel
+from streampca.planning.request import Request
+from streampca.readers import Opening
+
+# Each function with the section whose options it takes, those options that it does not take, and its own parameters.
+FUNCTIONS = {
+    "open_collection": (streampca.open_collection, CollectionConfig, set(), {"listing", "like", "listener"}),
+    "Preparation": (streampca.Preparation, PrepareConfig, set(), set()),
+    "fit": (
+        streampca.fit,
+        FitConfig,
+        set(),
+        {"source", "preparation", "output", "overwrite", "checkpoint", "cluster", "listener", "opening"},
+    ),
+    "plan": (
+        streampca.plan,
+        FitConfig,
+        {"part", "seed"},
+        {"source", "preparation", "shape", "dtype", "workers", "output", "opening"},
+    ),
+    "Request": (Request, FitConfig, {"part", "sample_weight"}, {"workers", "output"}),
+    "StreamingPCA": (
+        streampca.StreamingPCA,
+        FitConfig,
+        {
+            "n_components",
+            "seed",
+            "part",
+            "scratch",
+            "sample_weight",
+        },  # n_components=None and random_state: scikit-learn
+        {"n_components", "whiten", "preparation", "checkpoint", "random_state"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("function", "section", "left_out", "own"), FUNCTIONS.values(), ids=FUNCTIONS)
+def test_python_takes_what_is_declared(function, section, left_out, own):
+    parameters, declared = inspect.signature(function).parameters, section.model_fields
+    assert set(parameters) - own == set(declared) - left_out - {"source"} | ({"source"} & set(parameters) - own)
+    for name in set(declared) & set(parameters) - own - {"source"}:
+        assert parameters[name].default == declared[name].default, name
+        assert re.search(rf"^    (\w+, )*{name}(, [\w*]+)* ?:|^    (\w+, )*{name}, ", function.__doc__, re.MULTILINE), (
+            name
+        )
+
+
+def test_options_of_opening_are_those_declared():
+    assert set(Opening.__annotations__) == set(CollectionConfig.model_fields) - {"source"} | {"listing"}
+
+
+@pytest.mark.parametrize("name", ["write_scores", "write_reconstruction"])
+def test_models_are_applied_by_options_that_are_declared(name):
+    parameters = inspect.signature(getattr(PCAModel, name)).parameters
+    shared = set(OutputConfig.model_fields) & set(parameters)
+    assert shared >= {"whiten", "overwrite"}
+    assert all(parameters[name].default == OutputConfig.model_fields[name].default for name in shared)
+
+
+@pytest.mark.parametrize(("command", "sections"), [
+    ("info", {"collection"}), ("copy", {"collection", "prepare"}), ("plan", {"collection", "prepare"}),
+    ("fit", {"collection", "prepare", "fit", "checkpoint"}), ("transform", {"collection", "checkpoint"}),
+])  # fmt: skip
+def test_commands_take_what_is_declared(command, sections):
+    taken = {option.name for option in cli.commands[command].params}
+    for name in sections:
+        section = Run.model_fields[name].annotation
+        assert {f"{name}__{field}" for field in section.model_fields} <= taken
+
+
+def test_words_become_the_values_of_a_run_file():
+    run = run_of(
+        {
+            "collection.source": ("a", "b"),
+            "collection.select": ("c=0", "z=10:20"),
+            "collection.patches": "16x8/4x2",
+            "collection.coordinates": "ignore",
+            "prepare.crop": "1:7,:-2",
+            "fit.n_components": "all",
+            "fit.tol": None,
+            "execution.workers": 2,
+            "model": None,
+        }
+    )
+    assert run.collection.source == ["a", "b"]
+    assert run.collection.select == {"c": 0, "z": (10, 20)}
+    assert run.collection.patches.model_dump() == {"size": (16, 8), "step": (4, 2)}
+    assert run.prepare.crop == [(1, 7), (None, -2)]
+    assert (run.fit.n_components, run.fit.tol) == (None, FitConfig().tol)
+    assert (run.execution.kind, run.execution.workers) == ("dask", 2)
