@@ -21,8 +21,8 @@ import streampca
 from streampca.errors import RequestError, SourceError
 from streampca.readers import open_collection
 from streampca.readers.collection import Chunks, Collection
-from streampca.readers.joined import Joined
 from streampca.readers.views.chosen import Chosen
+from streampca.readers.views.joined import Joined
 from streampca.readers.views.patches import Patches
 
 
@@ -80,8 +80,8 @@ class TestJoinedMoreThanAreKeptOpen(TestJoinedNpy):
 
     @pytest.fixture(autouse=True)
     def few(self, monkeypatch):
-        monkeypatch.setattr("streampca.readers.joined._OPEN", 2)
-        monkeypatch.setattr("streampca.readers.stored.runs._PIECE", 50)
+        monkeypatch.setattr("streampca.readers.views.joined._OPEN", 2)
+        monkeypatch.setattr("streampca.readers.views.blocks._PIECE", 50)
 
 
 def test_what_parts_kept_open_hold_is_counted(tmp_path):
@@ -264,7 +264,7 @@ class TestChosenInChunks(Fewer):
 
     @pytest.fixture(autouse=True)
     def small(self, monkeypatch):
-        monkeypatch.setattr("streampca.readers.stored.runs._PIECE", 200)
+        monkeypatch.setattr("streampca.readers.views.blocks._PIECE", 200)
 
     def make(self, tmp_path):
         x = values()
@@ -303,7 +303,7 @@ class TestChosenOfChosenOfJoined(Fewer):
 
 
 def test_chosen_decodes_each_chunk_once(monkeypatch):
-    monkeypatch.setattr("streampca.readers.stored.runs._PIECE", 1)
+    monkeypatch.setattr("streampca.readers.views.blocks._PIECE", 1)
     base = Recorded(values((40, 3)), samples=8)
     Chosen(base, range(1, 40, 3)).read(slice(0, 13))
     assert base.reads == [(1, 8), (10, 14), (16, 23), (25, 32), (34, 38)]
@@ -314,7 +314,7 @@ def test_chosen_decodes_each_chunk_once(monkeypatch):
 
 
 def test_chosen_holds_a_bounded_piece(monkeypatch):
-    monkeypatch.setattr("streampca.readers.stored.runs._PIECE", 30)
+    monkeypatch.setattr("streampca.readers.views.blocks._PIECE", 30)
     base = Recorded(values((400, 3)), samples=1)
     chosen = Chosen(base, np.sort(np.random.default_rng(0).permutation(400)[:200]).astype("i4"))
     chosen.read(slice(0, 200))

@@ -302,7 +302,7 @@ class TestReordered(Contract):
 
     @pytest.fixture(autouse=True)
     def small(self, monkeypatch):
-        monkeypatch.setattr("streampca.readers.stored.runs._PIECE", 500)
+        monkeypatch.setattr("streampca.readers.views.blocks._PIECE", 500)
 
     def make(self, tmp_path):
         x = np.random.default_rng(3).integers(0, 255, (23, 4, 5, 3)).astype("u1")

@@ -19,7 +19,7 @@ import streampca
 from streampca.errors import SourceError
 from streampca.readers import open_collection
 from streampca.readers.images import open_images
-from streampca.readers.joined import Joined
+from streampca.readers.views.joined import Joined
 
 
 def values(shape=(8, 6), seed=0, dtype="u1"):

@@ -57,7 +57,7 @@ KNOWS = {
     "h5py": ("readers",),
     "astropy": ("readers", "preprocessing/mask_files"),
     "tifffile": ("readers", "models/export"),
-    "PIL": ("readers", "preprocessing/steps", "plot", "models"),
+    "PIL": ("readers", "preprocessing/resize", "plot", "models"),
     "psutil": ("machine",),
     "fsspec": ("readers",),
     "aiohttp": ("readers",),

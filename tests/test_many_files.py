@@ -21,11 +21,11 @@ from streampca.errors import OutputError, RequestError, SourceError
 from streampca.events import BlockDone, PassFinished, PassStarted
 from streampca.preprocessing import Preparation, Prepared
 from streampca.readers.collection import Skipped
+from streampca.readers.image_files import census
+from streampca.readers.image_files.find import find_images
+from streampca.readers.image_files.listing import Listing
+from streampca.readers.image_files.names import FileNames, name_of, natural, natural_name
 from streampca.readers.images import open_images
-from streampca.readers.pictures import census, mixed
-from streampca.readers.pictures.files import find_images
-from streampca.readers.pictures.listing import Listing
-from streampca.readers.pictures.names import FileNames, name_of, natural, natural_name
 from streampca.readers.threads import for_each
 from streampca.testing import CollectionContract
 
@@ -557,7 +557,7 @@ def test_a_skipped_few_among_several_sizes(sizes):
     assert [os.path.basename(path) for path, _ in collection.skipped] == ["2b.png"]
     for read, expected in zip(each_of(collection, 0, 6), images, strict=True):
         np.testing.assert_array_equal(read, expected)
-    assert mixed.MixedImages is type(collection)
+    assert mixed_sizes.MixedImages is type(collection)
 
 
 # --- the contract, for every way of opening ---

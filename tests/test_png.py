@@ -11,8 +11,8 @@ from contract import values
 from PIL import Image, PngImagePlugin
 
 from streampca.errors import SourceError
-from streampca.readers.pictures import png
-from streampca.readers.pictures.imagefile import read_kind, read_picture
+from streampca.readers.image_files import png
+from streampca.readers.image_files.decode import read_kind, read_picture
 
 BANDS = {"L": (), "LA": (2,), "RGB": (3,), "RGBA": (4,), "I;16": ()}
 

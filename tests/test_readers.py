@@ -604,14 +604,14 @@ def test_where_and_names(tmp_path):
 
 
 def test_natural_order():
-    from streampca.readers.pictures.files import natural
+    from streampca.readers.image_files.find import natural
 
     names = ["s10/1.pgm", "s2/10.pgm", "s2/9.pgm", "s1/1.pgm", "s2b/1.pgm", "a.pgm"]
     assert sorted(names, key=natural) == ["a.pgm", "s1/1.pgm", "s2/9.pgm", "s2/10.pgm", "s2b/1.pgm", "s10/1.pgm"]
 
 
 def test_a_list_of_names_is_small():
-    from streampca.readers.pictures.files import FileNames
+    from streampca.readers.image_files.find import FileNames
 
     names = FileNames(f"folder/{at}.png" for at in range(10_000))
     assert names[9_999] == "folder/9999.png"
@@ -693,10 +693,10 @@ def test_collections_are_passed_through_and_third_parties_come_first(monkeypatch
     class Entry:
         load = staticmethod(lambda: row)
 
-    monkeypatch.setattr(readers, "entry_points", lambda group: [Entry()])
-    readers._formats.cache_clear()
-    assert readers._formats()[0] is row
-    readers._formats.cache_clear()
+    monkeypatch.setattr(readers.registry, "entry_points", lambda group: [Entry()])
+    readers.registry.readers.cache_clear()
+    assert readers.registry.readers()[0] is row
+    readers.registry.readers.cache_clear()
 
 
 class TestGifFrames(Contract):

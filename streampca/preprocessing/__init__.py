@@ -1,7 +1,7 @@
 """What is done to raw samples before they become rows: part of the model, pure, picklable.
 
 A model stores its `Preparation` and applies it to whatever raw collection it is given, so the same pixels are compared
-for ever. The order is fixed: crop, grey, resize, bin, mask, scale, normalize. The first four (`steps.py`) make another
+for ever. The order is fixed: crop, grey, resize, bin, mask, scale, normalize. The first four (`Preparation.apply`) make another
 image of an image; the mask makes it a row of features; scale multiplies every feature, and normalize sets each row
 against its own mean or norm. `Frame` carries them out, there and, for reconstructions, back; `Prepared` is a collection
 seen through them. Every step maps samples one by one, so any cut of a collection gives the same rows.
@@ -12,10 +12,11 @@ collection, once, before anything is planned.
 
 from __future__ import annotations
 
+from .dtypes import SampleError
 from .frame import Frame, unflatten
+from .normalize import NormalizeError
 from .preparation import Preparation
 from .prepared import Prepared, check_raw, given_shape, shape_like
-from .steps import NormalizeError, SampleError
 from .valid_pixels import missing_share, resolved, valid_mask
 
 __all__ = [

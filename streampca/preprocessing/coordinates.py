@@ -12,6 +12,7 @@ from ..errors import ModelError
 from ..readers.coordinates import CommonGrid, Grid, Order, is_straight, order_of
 from ..storage.coordinate import Coordinate
 from .preparation import Preparation
+from .resize import resampled
 
 Array = npt.NDArray[Any]
 
@@ -115,17 +116,6 @@ def _prepared(preparation: Preparation, axis: int, values: Array, raw_shape: tup
         values = resampled(values, preparation.resize[axis])
     whole = len(values) // preparation.bin * preparation.bin
     return values[:whole].reshape(-1, preparation.bin).mean(axis=1)  # type: ignore[no-any-return]
-
-
-def resampled(values: Array, length: int) -> Array:
-    """Values at the centres of `length` cells that cover as much as the cells of `values` do, read linearly."""
-    if len(values) == 1:
-        return np.repeat(values, length)
-    centres = (np.arange(length) + 0.5) * len(values) / length - 0.5
-    before = np.clip(np.floor(centres).astype(int), 0, len(values) - 2)  # the ends go on as they were
-    share = centres - before
-    between: Array = values[before] * (1 - share) + values[before + 1] * share
-    return between
 
 
 def is_latitude(name: str, coordinate: Coordinate) -> bool:

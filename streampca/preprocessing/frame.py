@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..units import KIB
+from .dtypes import SampleError, check_digits, float_of
+from .normalize import Float64, denormalized, normalized, normalizing_bytes
 from .preparation import Preparation
-from .steps import Float64, SampleError, check_digits, denormalized, float_of, normalized, normalizing_bytes
 
 Array = npt.NDArray[Any]
 

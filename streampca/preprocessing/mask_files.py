@@ -10,8 +10,8 @@ import numpy.typing as npt
 from ..errors import SourceError, first_line
 from ..readers import remote
 from ..readers.collection import Array
-from ..readers.pictures.imagefile import read_picture
-from ..readers.pictures.picture import decoding
+from ..readers.image_files.decode import read_picture
+from ..readers.image_files.opened_image import decoding
 from ..readers.quiet import quiet
 from ..storage.disk import expanded
 

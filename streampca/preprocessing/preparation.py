@@ -12,7 +12,10 @@ import numpy.typing as npt
 
 from ..errors import RequestError, nearest
 from ..units import format_shape, whole_number
-from .steps import NORMALIZATIONS, binned, float_of, greyed, resized
+from .dtypes import float_of
+from .grey import greyed
+from .normalize import NORMALIZATIONS
+from .resize import binned, resized
 
 Array = npt.NDArray[Any]
 Range = tuple[int | None, int | None]

@@ -13,9 +13,9 @@ from ..readers.collection import Array, Chunks, Collection, State, digest
 from ..storage.coordinate import Coordinate
 from ..units import format_shape
 from .coordinates import prepared_coordinates
+from .dtypes import SampleError, check_digits
 from .frame import Frame
 from .preparation import Preparation
-from .steps import SampleError, check_digits
 
 
 class Prepared(Collection):

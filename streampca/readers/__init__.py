@@ -1,42 +1,37 @@
-"""Where samples come from.
+"""Where samples come from: `open_collection`, and one file per format.
 
-One format a file, one protocol (`Collection`), one table. `open_collection` asks each row of the table in turn whether
-it knows the source; the first that does opens it. Third parties add rows through the entry-point group
-``streampca.readers``: each entry is a `Format`. Readers return values as stored, or as the tags of image files and
-packed arrays say they are meant, and never guess or convert further; that is `prepare`'s work. Errors name the file.
+`registry.py` lists the formats: each row holds a question that recognizes a source (`detect.py`) and the function that
+opens it; the first row that says yes does. Third parties add rows by the entry-point group ``streampca.readers``.
+A reader returns a `Collection` (`collection.py`) with values as stored, or as the tags of image files and packed arrays
+say they are meant; converting further is left to `preprocessing`. Errors name the file.
 
-A format of arrays describes them as a `StoredArray`, which the package `stored` makes samples of; image files, a sample
-each, are the business of `pictures`. What is asked beyond a format's own reading is put together from collections:
-`joined.py` puts several sources one after another, `views` cuts images into windows or takes some samples. `paths.py`
-says which paths a source names, and keeps what is written apart from them.
-Whatever holds a collection must pass `streampca.testing.CollectionContract`.
+A format of arrays describes them as a `StoredArray` (`stored`), of which samples are made there; image files, a sample
+each, are read by `image_files`. `views` holds collections made of collections: sources one after another, some samples,
+windows of images, another order of pixels. `weights.py` checks sample weights, `paths.py` keeps outputs apart from
+sources. Every collection passes `streampca.testing.CollectionContract`.
 """
 
 from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
-from importlib.metadata import entry_points
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from ..errors import ChangedError, RequestError, SourceError, without_secrets
 from ..events import Listener, check_listener, silent
 from ..storage.disk import expanded
-from . import detect as sniff
 from .collection import Chunks, Collection, file_state
 from .coordinates import CHECK, is_checked
-from .opening import Opened, given_of, record_of
+from .opened import Opened, given_of, record_of
 from .paths import check_apart, column_paths, files_beside, fitted_on, named, paths_of
-from .reading import Reading, check_reading, fitted_reading
+from .registry import READERS, Format, readers
+from .tags import TagRules, check_reading, fitted_reading
 from .views.columns import open_column
 from .views.compose import composed
 
 __all__ = [
-    "FORMATS",
+    "READERS",
     "Chunks",
     "Collection",
     "Format",
@@ -70,71 +65,6 @@ class Opening(TypedDict, total=False):
     keep_orientation: bool
     coordinates: str
     listing: str | os.PathLike[str] | None
-
-
-@dataclass(frozen=True)
-class Format:
-    """One row of the table.
-
-    Attributes
-    ----------
-    name : str
-        What people call the format.
-    matches : callable
-        ``matches(source) -> bool``; source is a path as text, a list of paths, or an object. Cheap; may look at a
-        file's first bytes.
-    module, function : str
-        Where ``function(source, *, key, sample_axes, select) -> Collection`` lives; imported on first use.
-    options : tuple of str
-        Further options of `open_collection` that the function takes by name.
-    """
-
-    name: str
-    matches: Callable[[Any], bool]
-    module: str
-    function: str
-    options: tuple[str, ...] = ()
-
-    def open(self, source: Any, **options: Any) -> Collection:
-        """Open `source` with this format's function."""
-        function = getattr(import_module(self.module, __package__), self.function)
-        collection: Collection = function(source, **options)
-        return collection
-
-
-FORMATS: list[Format] = [
-    Format("array", sniff.is_array, ".arrays", "open_array"),
-    Format("held", sniff.is_held, ".containers", "open_held"),
-    Format("npy", sniff.is_npy, ".npy", "open_npy"),
-    Format("npz", sniff.is_npz, ".npy", "open_npz"),
-    Format("idx", sniff.is_idx, ".idx", "open_idx"),
-    Format("zarr", sniff.is_zarr, ".zarr", "open_zarr"),
-    Format("tiff", sniff.is_tiff, ".tiff", "open_tiff", options=("reading",)),
-    Format("frames", sniff.is_frames, ".gif", "open_frames"),
-    Format("hdf5", sniff.is_hdf5, ".hdf5", "open_hdf5"),
-    Format("netcdf", sniff.is_netcdf3, ".netcdf", "open_netcdf"),
-    Format("fits", sniff.is_fits, ".fits", "open_fits"),
-    Format(
-        "joined",
-        sniff.is_several,
-        ".joined",
-        "open_joined",
-        options=("on_bad_file", "coordinates", "opened", "reading"),
-    ),
-    Format(
-        "images",
-        sniff.is_files,
-        ".images",
-        "open_images",
-        options=("on_bad_file", "listing", "listener", "opened", "reading"),
-    ),
-]
-
-
-@cache
-def _formats() -> tuple[Format, ...]:
-    """Third parties' rows first, so that they can take over a format, then ours."""
-    return (*(entry.load() for entry in entry_points(group="streampca.readers")), *FORMATS)
 
 
 def open_collection(
@@ -255,9 +185,9 @@ def _refuse_late(source: Collection, given: Opening) -> None:
         raise RequestError(f"{late} was given for {source.source}, which is open already; open it with {late}=.")
 
 
-def _reading(like: Any, *, keep_orientation: bool) -> Reading:
+def _reading(like: Any, *, keep_orientation: bool) -> TagRules:
     """Return which tags of image files are followed: as for a model where there is one."""
-    reading = (None if like is None else fitted_reading(like.provenance)) or Reading()
+    reading = (None if like is None else fitted_reading(like.provenance)) or TagRules()
     return reading._replace(orientation=False) if keep_orientation else reading
 
 
@@ -267,7 +197,7 @@ def _opened(source: Any, options: Mapping[str, Any], further: Mapping[str, Any])
         return source
     source = named(source)
     before = file_state(source) if isinstance(source, str) and os.path.isfile(source) else None
-    for row in _formats():
+    for row in readers():
         if row.matches(source):
             found = row.open(source, **options, **{name: further[name] for name in row.options})
             if before is not None and file_state(source) != before:

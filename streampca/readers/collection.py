@@ -86,7 +86,7 @@ class Collection(abc.ABC):
     kept : ndarray of bool or None
         Which of the source's samples are here, where it is known how many were left out with those files.
     reading : mapping of str to str or None
-        How the tags of image files are followed, see ``streampca.readers.reading``; None of other sources.
+        How the tags of image files are followed, see ``streampca.readers.tags``; None of other sources.
     labels : ndarray of shape (n,) or None
         A value a sample, numbers or text, where labels were given on opening.
     opened : Opened or None

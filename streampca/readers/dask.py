@@ -18,9 +18,8 @@ from ..storage.coordinate import Coordinate
 from ..units import MIB
 from .collection import Array, State, check_dtype, digest, unmasked, with_nan
 from .stored.array import StoredArray
-from .stored.axes import Box
-from .stored.coordinates import object_attributes, object_coordinates
-from .stored.pieces import largest_piece, pieces_of
+from .stored.axis_coordinates import object_attributes, object_coordinates
+from .stored.boxes import Box, largest_piece, pieces_of
 
 # Bytes computed at a time, a chunk at least: dask holds the slices of all its chunks, then puts them together.
 _PIECE = 16 * MIB

@@ -12,8 +12,8 @@ from typing import IO, Any
 
 from ..errors import SourceError
 from . import remote
-from .pictures.files import IMAGES, MANY, ending, has_images
-from .pictures.names import natural
+from .image_files.find import IMAGES, MANY, ending, has_images
+from .image_files.names import natural
 from .quiet import quiet
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"

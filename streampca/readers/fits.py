@@ -22,15 +22,14 @@ from ..errors import SourceError
 from ..units import MIB, format_shape
 from . import remote
 from .collection import Array, Collection, State
-from .pictures.picture import Picture, check_size, decoding
+from .image_files.opened_image import OpenedImage, check_size, decoding
 from .stored.array import ArrayCollection, StoredArray
-from .stored.axes import Axis, Box, Selection, lengths
-from .stored.bytes import ByteSource, Files, PlainFile, StreamFile
+from .stored.boxes import Box, largest_piece, lengths, pieces_of
 from .stored.cf import Packing, Unpacked
-from .stored.choosing import chosen
+from .stored.files import ByteSource, FileStates, PlainFile, Reopening, StreamFile
 from .stored.flat import FlatArray
-from .stored.pieces import largest_piece, pieces_of
-from .stored.reopening import Reopening
+from .stored.layout import Axis, Selection
+from .stored.select_array import chosen
 
 _DTYPES = {8: "u1", 16: ">i2", 32: ">i4", 64: ">i8", -32: ">f4", -64: ">f8"}
 # Tiles are decoded about so much at a time; astropy keeps a few copies of each on the way.
@@ -39,7 +38,7 @@ _PIECE, _COPIES = 4 * MIB, 4
 _TABLE = 80
 
 
-class Image(NamedTuple):
+class ImageHDU(NamedTuple):
     """What a header says of an image HDU: `begin` is the byte of its first value in the decoded file."""
 
     number: int
@@ -63,7 +62,7 @@ def open_fits(
     return ArrayCollection(array, source=label, dims=_axis_names(image), sample_axes=sample_axes, select=select)
 
 
-def open_fits_image(path: str) -> Picture:
+def open_fits_image(path: str) -> OpenedImage:
     """Open a FITS file that holds one image in two axes, or more of which all others have length 1.
 
     Raises
@@ -79,7 +78,7 @@ def open_fits_image(path: str) -> Picture:
             "it alone to make each of its planes a sample, or leave it out."
         )
     check_size(path, array.shape, array.dtype)
-    return Picture(image.shape[-2:], array.dtype.newbyteorder("="), partial(_load, array))
+    return OpenedImage(image.shape[-2:], array.dtype.newbyteorder("="), partial(_load, array))
 
 
 def has_planes(path: str) -> bool:
@@ -97,14 +96,14 @@ def _load(array: StoredArray) -> Array:
     return out.reshape(array.shape[-2:])
 
 
-class Tiles(Reopening, StoredArray):
+class CompressedTiles(Reopening, StoredArray):
     """A tile-compressed image HDU, decoded by astropy.
 
     Parameters
     ----------
     path : str
         The file.
-    image : Image
+    image : ImageHDU
         The HDU.
     label : str
         What messages call it.
@@ -117,8 +116,8 @@ class Tiles(Reopening, StoredArray):
     _file: IO[bytes] | None
     _lock: threading.Lock
 
-    def __init__(self, path: str, image: Image, label: str) -> None:
-        self._path, self._number, self._label, self._files = path, image.number, label, Files((path,))
+    def __init__(self, path: str, image: ImageHDU, label: str) -> None:
+        self._path, self._number, self._label, self._files = path, image.number, label, FileStates((path,))
         self.shape, self.dtype = image.shape, image.dtype.newbyteorder("=")
         self.chunk_shape = image.tiles or (1, *image.shape[1:])
         size = self.dtype.itemsize
@@ -156,7 +155,7 @@ class Tiles(Reopening, StoredArray):
                 opened.close()
 
 
-def packing_of(image: Image, label: str) -> Packing | None:
+def packing_of(image: ImageHDU, label: str) -> Packing | None:
     """What BSCALE, BZERO and BLANK say of the stored numbers; None where these are the values."""
     stored = image.dtype if image.tiles is None else image.dtype.newbyteorder("=")
     scale, zero = (_number(image, name, default, label) for name, default in (("BSCALE", 1.0), ("BZERO", 0.0)))
@@ -180,17 +179,17 @@ def packing_of(image: Image, label: str) -> Packing | None:
     )
 
 
-def _number(image: Image, name: str, default: float, label: str) -> float:
+def _number(image: ImageHDU, name: str, default: float, label: str) -> float:
     value = image.header.get(name, default)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise SourceError(f"{label} has {name} {value!r}, which is not a finite number; correct the header.")
     return float(value)
 
 
-def _array(path: str, image: Image, label: str) -> StoredArray:
+def _array(path: str, image: ImageHDU, label: str) -> StoredArray:
     array: StoredArray
     if image.tiles is not None:
-        array = Tiles(path, image, label)
+        array = CompressedTiles(path, image, label)
     else:
         end = image.begin + math.prod(image.shape) * image.dtype.itemsize
         array = FlatArray(_bytes_of(path, end, label), image.shape, image.dtype, offset=image.begin)
@@ -215,7 +214,7 @@ def _unzipped(path: str) -> IO[bytes]:
     return cast("IO[bytes]", gzip.open(path, "rb"))
 
 
-def _chosen_image(source: str, key: str | None) -> tuple[Image, str]:
+def _chosen_image(source: str, key: str | None) -> tuple[ImageHDU, str]:
     """The image HDU that is meant, and what messages call it."""
     remote.refuse(source, "a FITS file")
     images = _images(source)
@@ -228,9 +227,9 @@ def _chosen_image(source: str, key: str | None) -> tuple[Image, str]:
     return images[name], f"{source}, HDU {name}"
 
 
-def _images(path: str) -> dict[str, Image]:
+def _images(path: str) -> dict[str, ImageHDU]:
     """Image HDUs that have values, by their names, or by their numbers where a name is missing or comes again."""
-    found: dict[str, Image] = {}
+    found: dict[str, ImageHDU] = {}
     with _opened(path) as hdus:
         for number, hdu in enumerate(hdus):
             image = _image(number, hdu)
@@ -240,7 +239,7 @@ def _images(path: str) -> dict[str, Image]:
     return found
 
 
-def _image(number: int, hdu: Any) -> Image | None:
+def _image(number: int, hdu: Any) -> ImageHDU | None:
     header = hdu.header
     shape = tuple(int(header[f"NAXIS{axis}"]) for axis in range(int(header.get("NAXIS", 0)), 0, -1))
     if not hdu.is_image or not shape or 0 in shape or header.get("GROUPS") is True:
@@ -251,7 +250,7 @@ def _image(number: int, hdu: Any) -> Image | None:
     names = ("BSCALE", "BZERO", "BLANK", *(f"CTYPE{axis + 1}" for axis in range(len(shape))))
     kept = {name: header[name] for name in names if name in header}
     begin = int(hdu.fileinfo()["datLoc"])
-    return Image(number, shape, np.dtype(_DTYPES[int(header["BITPIX"])]), begin, tiles, kept)
+    return ImageHDU(number, shape, np.dtype(_DTYPES[int(header["BITPIX"])]), begin, tiles, kept)
 
 
 @contextmanager
@@ -279,7 +278,7 @@ def _astropy(path: str) -> Any:
     return fits
 
 
-def _axis_names(image: Image) -> tuple[str, ...]:
+def _axis_names(image: ImageHDU) -> tuple[str, ...]:
     """``y, x`` for the last two axes, and for the others what CTYPE calls them (freq, stokes ...)."""
     names: list[str] = []
     for axis in range(len(image.shape) - 2):

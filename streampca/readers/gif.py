@@ -13,11 +13,11 @@ from PIL import GifImagePlugin
 
 from ..errors import SourceError
 from .collection import Array, Collection, State, refuse_key
-from .pictures.picture import check_size, decoding
+from .image_files.opened_image import check_size, decoding
 from .stored.array import ArrayCollection, StoredArray
-from .stored.axes import Axis, Box, Selection
-from .stored.bytes import Files, opened
-from .stored.reopening import Reopening
+from .stored.boxes import Box
+from .stored.files import FileStates, Reopening, opened
+from .stored.layout import Axis, Selection
 
 _TAIL = 1024  # bytes, among which the last but padding must be the one that ends a GIF
 
@@ -36,7 +36,7 @@ def open_frames(
         image = GifImagePlugin.GifImageFile(file, source)
         shape = (image.height, image.width, 3)
         check_size(source, shape, np.dtype("u1"))
-        array = Frames(source, (image.n_frames, *shape))
+        array = GifFrames(source, (image.n_frames, *shape))
     dims = ("frame", "y", "x", "channel")
     return ArrayCollection(array, source=source, dims=dims, sample_axes=sample_axes, select=select)
 
@@ -49,7 +49,7 @@ def _check_whole(file: IO[bytes], source: str) -> None:
     file.seek(0)
 
 
-class Frames(Reopening, StoredArray):
+class GifFrames(Reopening, StoredArray):
     """Frames of a GIF file as an array of shape (frames, height, width, 3), uint8.
 
     A frame is drawn over the one before it, so reading goes forward; reading back begins again at the first.
@@ -69,7 +69,7 @@ class Frames(Reopening, StoredArray):
     _lock: threading.Lock
 
     def __init__(self, path: str, shape: tuple[int, ...]) -> None:
-        self._path, self.shape, self.dtype, self._files = path, shape, np.dtype("u1"), Files((path,))
+        self._path, self.shape, self.dtype, self._files = path, shape, np.dtype("u1"), FileStates((path,))
         self.chunk_shape = (1, *shape[1:])
         # The frame shown, the one before it, the one being drawn, each of up to 4 bytes a pixel, and its values.
         self.decode_bytes = 16 * math.prod(shape[1:3])

@@ -39,13 +39,12 @@ from .hdf5_content import (
 )
 from .stored import cf
 from .stored.array import ArrayCollection, StoredArray
-from .stored.axes import Axis, Box, Selection, lengths
-from .stored.bytes import Files, PlainFile
-from .stored.coordinates import MOST_TEXTS, MOST_VALUES
+from .stored.axis_coordinates import MOST_TEXTS, MOST_VALUES
+from .stored.boxes import Box, largest_piece, lengths, pieces_of
+from .stored.files import FileStates, PlainFile, Reopening
 from .stored.flat import FlatArray
-from .stored.pieces import largest_piece, pieces_of
-from .stored.reopening import Reopening
-from .stored.sampled import sampled_states
+from .stored.layout import Axis, Selection
+from .stored.value_digests import sampled_states
 from .threads import for_each
 
 # Values read at a time: larger pieces were not faster.
@@ -117,7 +116,7 @@ class Hdf5Array(Reopening, StoredArray):
         self._decoder = chunk_decoder(dataset, self.dtype) if fixed else None
         # A file that is open for writing may be written to by HDF5 at any time; some files are in memory only.
         fixed = fixed and os.path.isfile(self._path)
-        self._files = Files([*{self._path: "", **dict(sources_of(dataset))}]) if fixed else None
+        self._files = FileStates([*{self._path: "", **dict(sources_of(dataset))}]) if fixed else None
         self._measure(dataset, 0 if held else source_chunk_bytes(dataset))
         self._forget()
         self._dataset = dataset if held else None

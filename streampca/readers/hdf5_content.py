@@ -21,7 +21,7 @@ import numpy as np
 from ..errors import SourceError, StreampcaError, first_line
 from . import remote
 from .stored import cf
-from .stored.choosing import chosen
+from .stored.select_array import chosen
 
 # Datasets looked at to choose one; files with more hold one image a dataset, and are told by fewer.
 _MOST_DATASETS = 10_000
@@ -48,7 +48,7 @@ _FILTERS = {
 _log = logging.getLogger("streampca")
 
 
-class Described(NamedTuple):
+class DatasetInfo(NamedTuple):
     """Shape and dtype of a dataset, and the attributes that name others."""
 
     shape: tuple[int, ...]
@@ -304,7 +304,7 @@ def _check_chunks(dataset: Any, label: str) -> None:
         )  # fmt: skip
 
 
-def _datasets(group: Any, folder: str = "", seen: set[Any] | None = None) -> Iterator[tuple[str, Described]]:
+def _datasets(group: Any, folder: str = "", seen: set[Any] | None = None) -> Iterator[tuple[str, DatasetInfo]]:
     """Yield the datasets below a group by their paths, each once, however many links lead there."""
     seen = set() if seen is None else seen
     for name in group:
@@ -323,7 +323,7 @@ def _datasets(group: Any, folder: str = "", seen: set[Any] | None = None) -> Ite
             yield from _datasets(item, path, seen)
         elif isinstance(item, h5py.Dataset) and item.shape is not None:
             with suppress(TypeError):  # a type of values that numpy lacks
-                yield path, Described(item.shape, item.dtype, _naming(item))
+                yield path, DatasetInfo(item.shape, item.dtype, _naming(item))
 
 
 def _naming(dataset: Any) -> dict[str, Any]:

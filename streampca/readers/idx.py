@@ -17,16 +17,16 @@ from ..units import format_shape
 from . import remote
 from .collection import Array, Collection, refuse_key
 from .stored.array import ArrayCollection
-from .stored.axes import Axis, Selection
-from .stored.bytes import ByteSource, StreamFile, opened, positioned, size_of
+from .stored.files import ByteSource, StreamFile, opened, positioned, size_of
 from .stored.flat import FlatArray
+from .stored.layout import Axis, Selection
 
 _TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 # Deflate packs at most 1032 bytes into one (https://zlib.net/zlib_tech.html); a header asking for more is wrong.
 _MOST_DEFLATED = 1032
 
 
-class Header(NamedTuple):
+class IdxHeader(NamedTuple):
     """What an IDX header says: `offset` is where its values begin."""
 
     shape: tuple[int, ...]
@@ -100,7 +100,7 @@ def _array(path: str) -> FlatArray:
     return FlatArray(source, header.shape, header.dtype, offset=header.offset)
 
 
-def _header(path: str) -> Header:
+def _header(path: str) -> IdxHeader:
     with _unzipped(path) if _is_gzip(path) else opened(path) as file:
         magic = file.read(4)
         if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _TYPES or not 1 <= magic[3] <= 8:
@@ -112,7 +112,7 @@ def _header(path: str) -> Header:
         if len(lengths) < 4 * magic[3]:
             raise SourceError(f"{path} ends inside its IDX header; it was cut short, copy it again.")
     shape = tuple(int(length) for length in np.frombuffer(lengths, ">u4"))
-    return Header(shape, np.dtype(_TYPES[magic[2]]), 4 + len(lengths))
+    return IdxHeader(shape, np.dtype(_TYPES[magic[2]]), 4 + len(lengths))
 
 
 def _is_gzip(path: str) -> bool:

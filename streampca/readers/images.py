@@ -17,18 +17,19 @@ from ..errors import RequestError, SourceError
 from ..events import Listener, silent
 from ..units import MIB
 from .collection import Array, Collection, Skipped, State, file_state, refuse_key
-from .joined import joined
-from .pictures.census import look_at, mostly_stacks, offering, sift, sorts_kept, take_census, unlike
-from .pictures.files import find_images
-from .pictures.imagefile import Kind, read_picture
-from .pictures.listing import KeptNames, Listing, listing_in, read_table, write_table
-from .pictures.mixed import MixedImages, Sifted
+from .image_files.census import look_at, mostly_stacks, offering, sift, sorts_kept, take_census, unlike
+from .image_files.decode import Kind, read_picture
+from .image_files.find import find_images
+from .image_files.listing import KeptNames, Listing, listing_in, read_table, write_table
+from .image_files.mixed_sizes import MixedImages, Sifted
 from .quiet import quiet
-from .reading import Reading
 from .remote import is_url
 from .stored.array import ArrayCollection, StoredArray
-from .stored.axes import Axis, Box, Selection
+from .stored.boxes import Box
+from .stored.layout import Axis, Selection
+from .tags import TagRules
 from .threads import for_each
+from .views.joined import joined
 
 _ON_BAD_FILE = ("error", "skip")
 
@@ -43,7 +44,7 @@ def open_images(
     listing: str | None = None,
     listener: Listener = silent,
     opened: Callable[..., Collection] | None = None,
-    reading: Reading = Reading(),  # noqa: B008 - frozen
+    reading: TagRules = TagRules(),  # noqa: B008 - frozen
 ) -> Collection:
     """Open image files of one dtype; axes are ``sample, y, x`` and, in colour, ``channel``.
 
@@ -61,12 +62,12 @@ def open_images(
         file is decoded once on opening; the collection's `skipped` says which were left out, and why. Images of other
         shapes are left out where the preparation is known, unless it makes them fit; see `Collection.fitting`.
     listing : path, optional
-        Where to keep the table of files, and what skipping found, for the next time; see `readers.listing`.
+        Where to keep the table of files, and what skipping found, for the next time; see `image_files.listing`.
     listener : callable, optional
         Told of the files' being checked.
     opened : callable, optional
         Opens a file that holds several images, see `open_joined`; without it, each file is one image.
-    reading : Reading
+    reading : TagRules
         Which tags of the files are followed.
 
     Returns

@@ -20,11 +20,11 @@ from . import remote
 from .collection import Array, Collection, check_dtype, check_shape
 from .stored import cf
 from .stored.array import PAGE, ArrayCollection
-from .stored.axes import Axis, Selection
-from .stored.bytes import ByteSource, PlainFile
-from .stored.choosing import chosen
-from .stored.coordinates import MOST_TEXTS, MOST_VALUES
+from .stored.axis_coordinates import MOST_TEXTS, MOST_VALUES
+from .stored.files import ByteSource, PlainFile
 from .stored.flat import FlatArray
+from .stored.layout import Axis, Selection
+from .stored.select_array import chosen
 
 _TYPES = {1: "i1", 2: "S1", 3: ">i2", 4: ">i4", 5: ">f4", 6: ">f8", 7: "u1", 8: ">u2", 9: ">u4", 10: ">i8", 11: ">u8"}
 _DIMENSIONS, _VARIABLES, _ATTRIBUTES = 0x0A, 0x0B, 0x0C
@@ -32,7 +32,7 @@ _DIMENSIONS, _VARIABLES, _ATTRIBUTES = 0x0A, 0x0B, 0x0C
 _GAP, _SCRATCH = 16 * PAGE, MIB
 
 
-class Variable(NamedTuple):
+class HeaderVariable(NamedTuple):
     """What a header says of a variable: `begin` is the byte of its first value."""
 
     dims: tuple[str, ...]
@@ -48,10 +48,10 @@ class Variable(NamedTuple):
         return math.prod(self.shape[1:] if self.by_record else self.shape) * self.dtype.itemsize
 
 
-class Header(NamedTuple):
+class ClassicHeader(NamedTuple):
     """Variables by name, and the bytes from one record to the next: records hold a piece of every such variable."""
 
-    variables: Mapping[str, Variable]
+    variables: Mapping[str, HeaderVariable]
     record_stride: int
 
 
@@ -88,13 +88,13 @@ class ClassicVariable(FlatArray):
     ----------
     path, name : str
         The file, and the variable's name.
-    header : Header
+    header : ClassicHeader
         Of the file.
     label : str
         What messages call it.
     """
 
-    def __init__(self, path: str, name: str, header: Header, label: str) -> None:
+    def __init__(self, path: str, name: str, header: ClassicHeader, label: str) -> None:
         variable = header.variables[name]
         super().__init__(_bytes_of(path, variable, header, label), variable.shape, variable.dtype)
         self.dims = _unlike(variable.dims)
@@ -110,7 +110,7 @@ class ClassicVariable(FlatArray):
             if len(scale.dims) == (2 if scale.dtype.kind == "S" else 1)  # texts are characters along an axis more
         }
         self._record_stride = header.record_stride
-        if isinstance(self._source, Records):
+        if isinstance(self._source, RecordBytes):
             self.decode_bytes += _SCRATCH
 
     @property
@@ -121,7 +121,7 @@ class ClassicVariable(FlatArray):
             if scale.shape[0] <= (MOST_TEXTS if scale.dtype.kind == "S" else MOST_VALUES):
                 label, values = f"{self._path}, variable {name!r}", np.empty(scale.shape, scale.dtype)
                 if values.size:
-                    _bytes_of(self._path, scale, Header({}, self._record_stride), label).pread(0, values)
+                    _bytes_of(self._path, scale, ClassicHeader({}, self._record_stride), label).pread(0, values)
                 if scale.dtype.kind == "S":
                     texts = [line.tobytes().rstrip(b"\0 ").decode("utf-8", "replace") for line in values]
                     plain = {key: cf.plain_value(value) for key, value in scale.attributes.items()}
@@ -131,7 +131,7 @@ class ClassicVariable(FlatArray):
         return found
 
 
-class Records(ByteSource):
+class RecordBytes(ByteSource):
     """The values of a variable that lie a record apart, as if they lay in one run.
 
     Parameters
@@ -170,7 +170,7 @@ class Records(ByteSource):
         return count * self._length
 
 
-def read_header(path: str) -> Header:
+def read_header(path: str) -> ClassicHeader:
     """Read what a file says of its variables.
 
     Raises
@@ -208,7 +208,7 @@ class _Parser:
         self._count = ">u8" if magic[3] == 5 else ">u4"
         self._offset = ">u4" if magic[3] == 1 else ">u8"
 
-    def header(self) -> Header:
+    def header(self) -> ClassicHeader:
         records = self._number(self._count)
         streamed = records == np.iinfo(self._count[1:]).max
         dimensions = self._list(_DIMENSIONS, lambda: (self._text(), self._number(self._count)))
@@ -218,7 +218,7 @@ class _Parser:
         if streamed:  # the writer did not come back to say how many
             first = min((each.begin for each in found.values() if each.by_record), default=self._size)
             records = (self._size - first) // stride if stride else 0
-        return Header(
+        return ClassicHeader(
             {
                 name: each._replace(shape=(records, *each.shape[1:])) if each.by_record else each
                 for name, each in found.items()
@@ -226,7 +226,7 @@ class _Parser:
             stride,
         )
 
-    def _variable(self, dimensions: list[tuple[str, int]]) -> tuple[str, Variable]:
+    def _variable(self, dimensions: list[tuple[str, int]]) -> tuple[str, HeaderVariable]:
         name = self._text()
         ids = [self._number(self._count) for _ in range(self._plausible(self._number(self._count), 4))]
         dims, shape = tuple(dimensions[at][0] for at in ids), tuple(dimensions[at][1] for at in ids)
@@ -235,7 +235,7 @@ class _Parser:
         self._number(self._count)  # the variable's size, which overflows for large ones and follows from its shape
         if 0 in shape[1:]:
             raise ValueError(f"variable {name!r} has its unlimited dimension in a place other than the first")
-        return name, Variable(dims, shape, dtype, self._number(self._offset), shape[:1] == (0,), attributes)
+        return name, HeaderVariable(dims, shape, dtype, self._number(self._offset), shape[:1] == (0,), attributes)
 
     def _attribute(self) -> tuple[str, Any]:
         name, dtype = self._text(), self._dtype()
@@ -285,11 +285,11 @@ def _stride(variables: Any) -> int:
     return lengths[0] if len(lengths) == 1 else sum(-(-length // 4) * 4 for length in lengths)
 
 
-def _bytes_of(path: str, variable: Variable, header: Header, label: str) -> ByteSource:
+def _bytes_of(path: str, variable: HeaderVariable, header: ClassicHeader, label: str) -> ByteSource:
     file = PlainFile(path, variable.begin, label)
     if not variable.by_record or variable.record_bytes in (0, header.record_stride):
         return file
-    return Records(file, variable.record_bytes, header.record_stride)
+    return RecordBytes(file, variable.record_bytes, header.record_stride)
 
 
 def _unlike(dims: Sequence[str]) -> tuple[str, ...]:

@@ -20,16 +20,16 @@ from ..errors import SourceError
 from ..units import format_shape
 from .collection import Collection, check_dtype, refuse_key
 from .stored.array import ArrayCollection
-from .stored.axes import Axis, Selection
-from .stored.bytes import ByteSource, StreamFile, opened, positioned, size_of
-from .stored.choosing import chosen
+from .stored.files import ByteSource, StreamFile, opened, positioned, size_of
 from .stored.flat import FlatArray
+from .stored.layout import Axis, Selection
+from .stored.select_array import chosen
 
 # A zip entry's local header: 26 bytes, then the lengths of the name and of the extra field (APPNOTE.TXT, 4.3.7).
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 
 
-class Header(NamedTuple):
+class NpyHeader(NamedTuple):
     """What a `.npy` header says: `offset` is where its values begin."""
 
     shape: tuple[int, ...]
@@ -86,7 +86,7 @@ def open_npz(
     return ArrayCollection(array, source=label, sample_axes=sample_axes, select=select)
 
 
-def read_header(file: IO[bytes], subject: str) -> Header:
+def read_header(file: IO[bytes], subject: str) -> NpyHeader:
     """Read the header at the start of a `.npy` stream.
 
     Raises
@@ -106,10 +106,10 @@ def read_header(file: IO[bytes], subject: str) -> Header:
         raise SourceError(f"{subject} has a broken .npy header ({reason}); save the array again.") from error
     if any(length < 0 for length in shape):
         raise SourceError(f"{subject} has shape {shape} in its header, a negative length; save the array again.")
-    return Header(shape, dtype, fortran and len(shape) > 1, file.tell())
+    return NpyHeader(shape, dtype, fortran and len(shape) > 1, file.tell())
 
 
-def _check_length(header: Header, size: int, subject: str) -> None:
+def _check_length(header: NpyHeader, size: int, subject: str) -> None:
     check_dtype(header.dtype, subject)
     if size < header.nbytes:
         raise SourceError(
@@ -118,11 +118,11 @@ def _check_length(header: Header, size: int, subject: str) -> None:
         )
 
 
-def _flat(header: Header, source: ByteSource) -> FlatArray:
+def _flat(header: NpyHeader, source: ByteSource) -> FlatArray:
     return FlatArray(source, header.shape, header.dtype, offset=header.offset, fortran=header.fortran)
 
 
-def _headers(archive: zipfile.ZipFile, source: str) -> dict[str, Header]:
+def _headers(archive: zipfile.ZipFile, source: str) -> dict[str, NpyHeader]:
     members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
     if not members:
         raise SourceError(f"{source} holds no arrays; give a .npz file written by numpy.savez.")
@@ -132,7 +132,7 @@ def _headers(archive: zipfile.ZipFile, source: str) -> dict[str, Header]:
     }
 
 
-def _member_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, label: str) -> Header:
+def _member_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, label: str) -> NpyHeader:
     if member.flag_bits & 0x1:
         raise SourceError(f"{label} is encrypted; save the arrays again without a password.")
     with archive.open(member) as file:

@@ -21,7 +21,7 @@ _FIVE_AXES = ("t", "c", "z", "y", "x")
 
 
 @dataclass(frozen=True)
-class Scaling:
+class AxisScaling:
     """Where entry i of an axis lies: ``scale * i + offset``, in `unit`."""
 
     scale: float = 1.0
@@ -30,13 +30,13 @@ class Scaling:
 
     def coordinate(self, length: int) -> Coordinate | None:
         """Coordinates of an axis, None where they say no more than the entries' numbers do."""
-        if self == Scaling():
+        if self == AxisScaling():
             return None
         return Coordinate(self.scale * np.arange(length) + self.offset, {"units": self.unit} if self.unit else {})
 
 
 @dataclass(frozen=True)
-class Picture:
+class Multiscale:
     """One picture stored at several resolutions.
 
     Attributes
@@ -51,7 +51,7 @@ class Picture:
 
     levels: tuple[str, ...]
     axes: tuple[str, ...]
-    scalings: tuple[tuple[Scaling, ...], ...]
+    scalings: tuple[tuple[AxisScaling, ...], ...]
 
     def level(self, key: str) -> str | None:
         """Path of the level that `key` names by its path or its number (from 0, the finest), None if it names none."""
@@ -70,7 +70,7 @@ class Picture:
         return {axis: coordinate for axis, coordinate in found.items() if coordinate is not None}
 
 
-def picture_of(attributes: Mapping[str, Any], subject: str) -> Picture | None:
+def multiscale_of(attributes: Mapping[str, Any], subject: str) -> Multiscale | None:
     """Return the picture that a group's attributes describe, None where they describe none.
 
     Raises
@@ -83,7 +83,7 @@ def picture_of(attributes: Mapping[str, Any], subject: str) -> Picture | None:
         return None
     try:
         # Of several, the first is the one to show by default.
-        return _picture(multiscales[0])
+        return _multiscale(multiscales[0])
     except (LookupError, TypeError, ValueError, AttributeError) as error:  # metadata are anyone's JSON
         raise SourceError(
             f"{subject} has OME-Zarr metadata (multiscales) that cannot be understood ({type(error).__name__}: "
@@ -114,7 +114,7 @@ def _metadata(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
     return inside if isinstance(inside, Mapping) else attributes
 
 
-def _picture(multiscale: Mapping[str, Any]) -> Picture:
+def _multiscale(multiscale: Mapping[str, Any]) -> Multiscale:
     axes = multiscale.get("axes") or _FIVE_AXES
     names = tuple(str(axis["name"]) if isinstance(axis, Mapping) else str(axis) for axis in axes)
     units = [axis.get("unit") if isinstance(axis, Mapping) else None for axis in axes]
@@ -125,10 +125,10 @@ def _picture(multiscale: Mapping[str, Any]) -> Picture:
     scalings = tuple(
         _scalings((*(dataset.get("coordinateTransformations") or ()), *shared), units) for dataset in datasets
     )
-    return Picture(tuple(str(dataset["path"]).strip("/") for dataset in datasets), names, scalings)
+    return Multiscale(tuple(str(dataset["path"]).strip("/") for dataset in datasets), names, scalings)
 
 
-def _scalings(transformations: Sequence[Mapping[str, Any]], units: Sequence[Any]) -> tuple[Scaling, ...]:
+def _scalings(transformations: Sequence[Mapping[str, Any]], units: Sequence[Any]) -> tuple[AxisScaling, ...]:
     """Apply scales and translations in their order; other kinds, and numbers kept in files, leave places unknown."""
     scale, offset = np.ones(len(units)), np.zeros(len(units))
     for step in transformations:
@@ -136,7 +136,7 @@ def _scalings(transformations: Sequence[Mapping[str, Any]], units: Sequence[Any]
         if kind == "identity":
             continue
         if kind not in ("scale", "translation") or kind not in step:
-            return tuple(Scaling() for _ in units)
+            return tuple(AxisScaling() for _ in units)
         numbers = np.asarray(step[kind], float)
         if numbers.shape != scale.shape:
             raise ValueError(f"a {kind} of {numbers.size} numbers for {len(units)} axes")
@@ -145,6 +145,6 @@ def _scalings(transformations: Sequence[Mapping[str, Any]], units: Sequence[Any]
         else:
             offset = offset + numbers
     return tuple(
-        Scaling(float(a), float(b), unit if isinstance(unit, str) else None)
+        AxisScaling(float(a), float(b), unit if isinstance(unit, str) else None)
         for a, b, unit in zip(scale, offset, units, strict=True)
     )

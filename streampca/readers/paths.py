@@ -5,19 +5,20 @@ from __future__ import annotations
 import glob
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ..errors import RequestError, SourceError, first_line, nearest
 from ..storage.disk import expanded
 from . import remote
 from .collection import Collection, file_and_key
 from .detect import is_several, is_zarr
-from .origins import files_behind
-from .pictures.files import EXTENSIONS, MANY
+from .image_files.find import EXTENSIONS, MANY
 from .views.columns import csv_column
 
 
@@ -190,3 +191,37 @@ def _parent_hint(path: str) -> str:
     missing = os.path.basename(os.path.abspath(path))
     known = os.listdir(parent)[:2000] if os.path.isdir(parent) else []
     return f" (no {missing!r} in {parent}).{nearest(missing, known)}" if known else "."
+
+
+def files_behind(source: Any) -> list[str]:
+    """Files and folders that an array or a group of arrays says it reads; none of what lies in memory.
+
+    `numpy.memmap` and its views, zarr, h5py, archives of numpy's, xarray, and dictionaries of such are known.
+    """
+    found = (path for path in _candidates(source) if isinstance(path, (str, os.PathLike)))
+    return [os.fspath(path) for path in found if os.path.exists(path)]
+
+
+def _candidates(source: Any) -> Iterator[Any]:
+    package = type(source).__module__.partition(".")[0]
+    if isinstance(source, np.ndarray):
+        while source is not None:
+            yield getattr(source, "filename", None)
+            source = getattr(source, "base", None)
+    elif package == "zarr":
+        place = source.store_path
+        root = getattr(place.store, "root", None) or getattr(place.store, "path", None)
+        if isinstance(root, (str, os.PathLike)):
+            inside = os.path.join(root, place.path)
+            yield inside if os.path.exists(inside) else root
+    elif package == "h5py":
+        yield source.file.filename if source else None
+    elif package == "numpy":
+        yield getattr(getattr(source, "zip", None), "filename", None)
+    elif isinstance(source, dict):
+        for each in source.values():
+            yield from _candidates(each)
+    else:
+        yield getattr(source, "encoding", {}).get("source")
+        for each in getattr(source, "data_vars", {}).values():
+            yield each.encoding.get("source")

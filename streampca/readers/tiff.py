@@ -22,15 +22,15 @@ from ..errors import SourceError
 from ..units import MIB, format_shape
 from . import remote
 from .collection import Array, Collection, State, check_dtype, digest, refuse_key, with_nan
-from .pictures.orientation import TAG, upright
-from .pictures.picture import Picture, check_size, decoding
-from .reading import Reading
+from .image_files.opened_image import OpenedImage, check_size, decoding
+from .image_files.orientation import TAG, upright
 from .stored.array import ArrayCollection, StoredArray
-from .stored.axes import Axis, Box, Selection
-from .stored.bytes import Files, positioned, size_of
+from .stored.boxes import Box
 from .stored.cf import Packing, Unpacked, packing_of
+from .stored.files import FileStates, Reopening, positioned, size_of
 from .stored.flat import FlatArray
-from .stored.reopening import Reopening
+from .stored.layout import Axis, Selection
+from .tags import TagRules
 from .threads import for_each
 
 # Pages looked at on opening; the others are checked when they are decoded.
@@ -54,7 +54,7 @@ def open_tiff(
     key: str | None = None,
     sample_axes: Sequence[Axis] | None = None,
     select: Selection | None = None,
-    reading: Reading = Reading(),  # noqa: B008 - frozen
+    reading: TagRules = TagRules(),  # noqa: B008 - frozen
 ) -> Collection:
     """Open the pages of one TIFF file; ImageJ and OME files keep the names of their axes."""
     refuse_key(key, source)
@@ -102,13 +102,13 @@ class TiffPages(Reopening, StoredArray):
         The file.
     leading : tuple of int
         Lengths of the axes that count pages.
-    page : Picture
+    page : OpenedImage
         What every page is like.
     pages : int
         How many the file has.
     order : ndarray of int, optional
         Number of the page at each place of the leading axes, in C order; that of the file if not given.
-    reading : Reading
+    reading : TagRules
         Which tags are followed.
     no_data : str, optional
         NODATA tag of pages that have none of their own: that of the first, for some writers tag no other.
@@ -124,14 +124,14 @@ class TiffPages(Reopening, StoredArray):
         self,
         path: str,
         leading: tuple[int, ...],
-        page: Picture,
+        page: OpenedImage,
         pages: int,
         order: Array | None = None,
-        reading: Reading = Reading(),  # noqa: B008 - frozen
+        reading: TagRules = TagRules(),  # noqa: B008 - frozen
         no_data: str = "",
     ) -> None:
         self._path, self._leading, self._order, self._reading, self._no_data = path, leading, order, reading, no_data
-        self._files = Files((path,))
+        self._files = FileStates((path,))
         self._page, self.dtype = page._replace(load=_nothing), page.dtype
         self.shape = (*leading, *page.shape)
         self.chunk_shape = (*(1 for _ in leading), *page.shape)
@@ -187,7 +187,7 @@ class TiffPages(Reopening, StoredArray):
 
 
 @contextmanager
-def opened_page(path: str, reading: Reading) -> Iterator[Picture]:
+def opened_page(path: str, reading: TagRules) -> Iterator[OpenedImage]:
     """Open a TIFF file that is one image."""
     with _opened(path) as tiff:
         images = _images(tiff, path)
@@ -327,7 +327,7 @@ def _ome_order(series: Any, path: str) -> Array | None:
     return None if np.array_equal(order, np.arange(len(order))) else order
 
 
-def _flat(tiff: Any, first: Picture, leading: tuple[int, ...], path: str, reading: Reading) -> StoredArray | None:
+def _flat(tiff: Any, first: OpenedImage, leading: tuple[int, ...], path: str, reading: TagRules) -> StoredArray | None:
     """Return the whole file as one run of plain values, where it is one."""
     page = tiff.pages[0]
     series = tiff.series[0] if tiff.is_imagej or tiff.is_shaped else None
@@ -358,13 +358,13 @@ class _Shown(NamedTuple):
     convert: Callable[[Array], Array]
 
 
-def _turned(page: Any, path: str, reading: Reading, no_data: str = "") -> Picture:
+def _turned(page: Any, path: str, reading: TagRules, no_data: str = "") -> OpenedImage:
     """Describe a page as `_picture` does, turned where its orientation is followed."""
     picture = _picture(page, path, reading, no_data)
     return upright(picture) if reading.orientation else picture
 
 
-def _picture(page: Any, path: str, reading: Reading, no_data: str = "") -> Picture:
+def _picture(page: Any, path: str, reading: TagRules, no_data: str = "") -> OpenedImage:
     """Describe a page, with how to decode it; `no_data` is its NODATA tag where it has none of its own."""
     page = page.aspage()  # tifffile has a short form of pages that should be like the first
     colour, compression = getattr(page.photometric, "name", page.photometric), getattr(page.compression, "name", "")
@@ -380,7 +380,7 @@ def _picture(page: Any, path: str, reading: Reading, no_data: str = "") -> Pictu
     packing = _no_data(_no_data_tag(page) or no_data, stored, path) if reading.values else None
     orientation = page.tags.valueof(TAG, default=1)
     if packing is None:
-        return Picture(shape, dtype, lambda: convert(_values(page)), orientation)
+        return OpenedImage(shape, dtype, lambda: convert(_values(page)), orientation)
     missing, with_missing = packing.missing[0], with_nan(dtype)
 
     def load() -> Array:
@@ -389,7 +389,7 @@ def _picture(page: Any, path: str, reading: Reading, no_data: str = "") -> Pictu
         shown[(values[..., 0] if paletted and values.ndim == 3 else values) == missing] = np.nan
         return shown
 
-    return Picture(shape, with_missing, load, orientation)
+    return OpenedImage(shape, with_missing, load, orientation)
 
 
 def _no_data_tag(page: Any) -> str:
@@ -458,7 +458,7 @@ class _Greys(NamedTuple):
         return values
 
 
-def _valued(page: Any, greys: _Greys, reading: Reading) -> _Shown:
+def _valued(page: Any, greys: _Greys, reading: TagRules) -> _Shown:
     """Describe a page of values."""
     shape = (*page.shape[1:], page.shape[0]) if page.axes == "SYX" else page.shape
     native = np.dtype("u1") if page.dtype.kind == "b" else page.dtype.newbyteorder("=")
@@ -506,7 +506,7 @@ def _nothing() -> Array:
     raise NotImplementedError  # stands for the decoder where only shape and dtype of a page are kept
 
 
-def _check_alike(page: Picture, first: Picture, path: str, number: int) -> None:
+def _check_alike(page: OpenedImage, first: OpenedImage, path: str, number: int) -> None:
     if (page.shape, page.dtype) != (first.shape, first.dtype):
         raise SourceError(
             f"{path}, page {number + 1} is {format_shape(page.shape)} {page.dtype}, unlike its first page "

@@ -25,11 +25,11 @@ from .collection import MOST_STATES, Array, Collection, State, check_dtype, dige
 from .quiet import quiet
 from .stored import cf
 from .stored.array import ArrayCollection, StoredArray, dims_of
-from .stored.axes import Axis, Box, Selection
-from .stored.pieces import largest_piece, pieces_of
-from .stored.sampled import sampled_states
-from .zarr_groups import Choice, beside, broken, check_codecs, choose, is_model, member, text_array
-from .zarr_threads import Alone
+from .stored.boxes import Box, largest_piece, pieces_of
+from .stored.layout import Axis, Selection
+from .stored.value_digests import sampled_states
+from .zarr_groups import ArrayPath, beside, broken, check_codecs, choose, is_model, member, text_array
+from .zarr_threads import OneChunkReader
 
 # Pieces of this many decoded bytes bound what a read holds beside its result; 4 to 128 MiB read equally fast.
 _PIECE = 4 * MIB
@@ -58,7 +58,7 @@ def open_zarr(
 ) -> Collection:
     """Open a Zarr array, or one array of a group: the one at path `key`, or the only one of two axes or more."""
     node = _open_node(source)
-    choice = Choice("")
+    choice = ArrayPath("")
     if isinstance(node, zarr.Group):
         choice = choose(node, key, source)
     elif key is not None:
@@ -81,7 +81,7 @@ class ZarrArray(StoredArray):
     ----------
     path : str
         The store.
-    choice : Choice
+    choice : ArrayPath
         The array's name in it (empty for the root), and what OME says of it.
     label : str
         What messages call it.
@@ -91,7 +91,7 @@ class ZarrArray(StoredArray):
 
     _states: list[State] | None
 
-    def __init__(self, path: str, choice: Choice, label: str, handle: Any) -> None:
+    def __init__(self, path: str, choice: ArrayPath, label: str, handle: Any) -> None:
         self._path, self._choice, self._label = path, choice, label
         self._handle: Any = handle
         self._metadata, self._states = _described(handle), None
@@ -107,7 +107,7 @@ class ZarrArray(StoredArray):
             )
         self.encoded = bool(getattr(handle, "compressors", ()) or getattr(handle, "filters", ()))
         chunk = math.prod(self.chunk_shape) * self.dtype.itemsize
-        self._alone: Alone | None = None
+        self._alone: OneChunkReader | None = None
         self._is_alone = 2 * chunk > _PIECE  # no piece holds two
         # Zarr decodes ten chunks at once by default: no faster than one a core, and 3 times the memory.
         self._at_once = 1 if self._is_alone else machine.cores()
@@ -165,7 +165,7 @@ class ZarrArray(StoredArray):
             out[...] = handle[piece]
             return
         if self._alone is None or not self._alone.is_here:
-            self._alone = Alone(handle)
+            self._alone = OneChunkReader(handle)
         self._alone.read_into(piece, out)
 
     def _unreadable(self, piece: Box, error: Exception) -> SourceError:

@@ -16,30 +16,30 @@ from ..errors import RequestError, SourceError, first_line, nearest
 from ..storage.coordinate import Coordinate
 from ..storage.integrity import reason_of, refused_codec
 from .collection import by_key
-from .ome import Picture, is_numbered, parts_of, picture_of
+from .ome import Multiscale, is_numbered, multiscale_of, parts_of
 from .quiet import quiet
 from .stored import cf
 from .stored.array import dims_of
-from .stored.choosing import chosen, listing
-from .stored.coordinates import MOST_TEXTS, MOST_VALUES
+from .stored.axis_coordinates import MOST_TEXTS, MOST_VALUES
+from .stored.select_array import chosen, listing
 
 # Arrays an error names; finding more of a plate's thousands would only take time.
 _NAMED = 12
 
 
-class Choice(NamedTuple):
+class ArrayPath(NamedTuple):
     """An array's path from the group, and where it is a level of an OME-Zarr picture, that picture and level."""
 
     name: str
-    picture: Picture | None = None
+    picture: Multiscale | None = None
     level: str = ""
 
-    def within(self, folder: str) -> Choice:
+    def within(self, folder: str) -> ArrayPath:
         """Return the same array, seen from the group that `folder` lies in."""
         return self._replace(name=_joined(folder, self.name))
 
 
-def choose(group: zarr.Group, key: str | None, source: str) -> Choice:
+def choose(group: zarr.Group, key: str | None, source: str) -> ArrayPath:
     """Choose the array to read of a group.
 
     Parameters
@@ -59,11 +59,11 @@ def choose(group: zarr.Group, key: str | None, source: str) -> Choice:
         If it says nothing and there are several, or none.
     """
     wanted = (key or "").strip("/")
-    picture = picture_of(dict(group.attrs), source)
+    picture = multiscale_of(dict(group.attrs), source)
     if picture is not None:
         level = picture.level(wanted) if wanted else picture.levels[0]
         if level is not None:
-            return Choice(level, picture, level)
+            return ArrayPath(level, picture, level)
     if not wanted:
         return _only(group, source)
     found = member(group, wanted, f"{source}, array {wanted!r}")
@@ -72,12 +72,12 @@ def choose(group: zarr.Group, key: str | None, source: str) -> Choice:
     folder, _, last = wanted.rpartition("/")
     parent = member(group, folder, f"{source}, group {folder!r}") if folder else None
     if isinstance(parent, zarr.Group):
-        picture = picture_of(dict(parent.attrs), f"{source}, group {folder!r}")
+        picture = multiscale_of(dict(parent.attrs), f"{source}, group {folder!r}")
         level = picture.level(last) if picture else None
         if level is not None:
-            return Choice(level, picture, level).within(folder)
+            return ArrayPath(level, picture, level).within(folder)
     if found is not None:
-        return Choice(wanted)
+        return ArrayPath(wanted)
     arrays = _arrays(group, source)
     raise RequestError(f"{source} has no array {key!r}; it holds {listing(arrays)}.{nearest(wanted, list(arrays))}")
 
@@ -210,7 +210,7 @@ def broken(subject: str, error: BaseException) -> SourceError:
     return SourceError(f"{subject} is not a whole Zarr store ({reason_of(error)}); copy or write it again.")
 
 
-def _only(group: zarr.Group, source: str) -> Choice:
+def _only(group: zarr.Group, source: str) -> ArrayPath:
     """The only picture of a plate or a store of pictures, else the only array that can hold images."""
     pictures = dict(islice(_pictures(group, source), _NAMED + 1))
     if len(pictures) == 1:
@@ -242,7 +242,7 @@ def is_model(group: zarr.Group) -> bool:
     return isinstance(about, dict) and about.get("kind") == "pca"
 
 
-def _pictures(group: zarr.Group, source: str, folder: str = "") -> Iterator[tuple[str, tuple[Choice, Any]]]:
+def _pictures(group: zarr.Group, source: str, folder: str = "") -> Iterator[tuple[str, tuple[ArrayPath, Any]]]:
     """Yield the finest level of every picture that a group's metadata name, and that array, by its path."""
     for part in _parts(group, source):
         path = _joined(folder, part)
@@ -250,13 +250,13 @@ def _pictures(group: zarr.Group, source: str, folder: str = "") -> Iterator[tupl
         found = member(group, part, subject)
         if not isinstance(found, zarr.Group):
             continue
-        picture = picture_of(dict(found.attrs), subject)
+        picture = multiscale_of(dict(found.attrs), subject)
         if picture is None:
             yield from _pictures(found, source, path)
             continue
         array = member(found, picture.levels[0], f"{subject}, array {picture.levels[0]!r}")
         if isinstance(array, zarr.Array):
-            choice = Choice(picture.levels[0], picture, picture.levels[0]).within(path)
+            choice = ArrayPath(picture.levels[0], picture, picture.levels[0]).within(path)
             yield choice.name, (choice, array)
 
 
@@ -283,7 +283,8 @@ def _arrays(group: zarr.Group, source: str) -> Mapping[str, Any]:
     pictures = {
         name: picture
         for name, member in members
-        if isinstance(member, zarr.Group) and (picture := picture_of(dict(member.attrs), f"{source}, group {name!r}"))
+        if isinstance(member, zarr.Group)
+        and (picture := multiscale_of(dict(member.attrs), f"{source}, group {name!r}"))
     }
     arrays = {name: member for name, member in members if isinstance(member, zarr.Array)}
     return {

@@ -17,10 +17,10 @@ import zarr
 from zarr.buffer.cpu import NDBuffer
 
 from .collection import Array
-from .stored.axes import Box
+from .stored.boxes import Box
 
 
-class Alone:
+class OneChunkReader:
     """A Zarr array whose chunks are fetched and decoded in one thread, which ends when this is dropped.
 
     A chunk's bytes as stored and as decoded are in memory together, nothing else; of a shard, also a piece of it.

@@ -21,8 +21,8 @@ from ...planning.component_chunks import Cut
 from ...planning.request import Problem
 from ...planning.transform_pieces import Parts, Piecewise, plan_pieces, product_rows
 from ...preprocessing import Frame, SampleError
+from ...preprocessing.normalize import normalizing_bytes
 from ...preprocessing.problem import problem_of
-from ...preprocessing.steps import normalizing_bytes
 from ...readers import Collection
 from ...readers.windows import Windows
 from ...storage.components import StoredRows

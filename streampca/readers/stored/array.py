@@ -1,6 +1,6 @@
 """`StoredArray`, an N-d array in files, and `ArrayCollection`, samples of it or of an array the caller holds.
 
-The axes that make one sample may lie anywhere; the others are flattened into samples in order (`readers.axes`).
+The axes that make one sample may lie anywhere; the others are flattened into samples in order (`layout.py`).
 Readers of files describe theirs as a `StoredArray`, which fills boxes of a buffer, and get `sample_axes`, `select`
 and partial reads from `ArrayCollection`.
 """
@@ -19,9 +19,10 @@ import numpy as np
 from ...errors import SourceError, StreampcaError
 from ...storage.coordinate import Coordinate
 from ..collection import Array, Chunks, Collection, State, check_dtype, check_shape, digest, with_ends
-from .axes import Axis, Box, Layout, Selection, boxes_of, covering_box, layout_of, lengths
-from .coordinates import inner_coordinates, object_attributes, object_coordinates, outer_coordinates
-from .sampled import held_states
+from .axis_coordinates import inner_coordinates, object_attributes, object_coordinates, outer_coordinates
+from .boxes import Box, boxes_of, covering_box, lengths
+from .layout import Axis, Layout, Selection, layout_of
+from .value_digests import held_states
 
 # A partial read of a contiguous array fetches whole pages of this many bytes from the disk or memory behind it.
 PAGE = 4096

@@ -21,8 +21,7 @@ from ...storage.coordinate import Coordinate
 from ...units import MIB
 from ..collection import Array, State, digest, with_nan
 from .array import StoredArray
-from .axes import Box, lengths
-from .pieces import largest_piece, pieces_of
+from .boxes import Box, largest_piece, lengths, pieces_of
 
 PACKING = frozenset(
     (

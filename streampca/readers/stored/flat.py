@@ -13,8 +13,8 @@ from ... import machine
 from ..collection import Array, State
 from ..threads import for_each
 from .array import StoredArray
-from .axes import Box, lengths
-from .bytes import ByteSource, PlainFile, StreamFile
+from .boxes import Box, lengths
+from .files import ByteSource, PlainFile, StreamFile
 
 # Scratch for pieces whose bytes must be cut or transposed; fits the second-level cache of common processors.
 _SCRATCH = 2**20

@@ -15,7 +15,7 @@ from ...storage.coordinate import Coordinate
 from ..collection import Array, Chunks, Collection, State, digest, with_ends
 from ..stored.array import ArrayCollection
 from ..stored.flat import FlatArray
-from ..stored.runs import piece_bytes, piece_rows
+from .blocks import piece_bytes, piece_rows
 
 Places = range | Array
 

@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import RequestError
 from ..collection import Array, Collection
 from ..stored.array import ArrayCollection
-from ..stored.axes import Axis, image_layout
+from ..stored.layout import Axis, image_layout
 from ..windows import size_and_step
 from .chosen import Chosen, Places, compact, places_of
 from .columns import matching, open_column

@@ -16,8 +16,9 @@ from ...planning.blocks import Span, block_rows, blocks_of
 from ...storage.coordinate import Coordinate
 from ...units import MIB, format_shape
 from ..collection import Array, Chunks, Collection, State, digest
-from ..stored.axes import Box, boxes_of, is_colour, lengths
-from ..stored.coordinates import MOST_VALUES
+from ..stored.axis_coordinates import MOST_VALUES
+from ..stored.boxes import Box, boxes_of, lengths
+from ..stored.layout import is_colour
 from ..windows import Windows, size_and_step
 
 # Bytes of the base read at once, one row of windows at least. A chunk of up to the second is read whole: in parts it

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from ...planning.blocks import Span, blocks_of
 from ...storage.coordinate import Coordinate
 from ..collection import Array, Chunks, Collection, State, digest
-from ..stored.axes import covering_box
-from ..stored.runs import piece_bytes, piece_rows
+from ..stored.boxes import covering_box
+from .blocks import piece_bytes, piece_rows
 
 
 class Reordered(Collection):

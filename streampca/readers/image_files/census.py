@@ -21,9 +21,9 @@ from ...events import BlockDone, Listener, PassFinished, PassStarted
 from ...units import MIB, format_bytes
 from ..collection import Array, Skipped
 from ..quiet import quiet
-from ..reading import BEFORE
+from ..tags import BEFORE
 from ..threads import for_each
-from .imagefile import Kind, holds_several, read_kind, read_picture, say_kind
+from .decode import Kind, holds_several, read_kind, read_picture, say_kind
 from .listing import Listing
 from .names import FileNames
 
@@ -48,7 +48,7 @@ OFFER = 'To leave out such files, give --on-bad-file skip (on_bad_file="skip").'
 _log = logging.getLogger("streampca")
 
 
-class Sort(NamedTuple):
+class KindCount(NamedTuple):
     """A kind of image: how many `files` of those looked at are of it, and which is the `first`."""
 
     kind: Kind
@@ -66,7 +66,7 @@ def offering(error: SourceError, files: Listing) -> SourceError:
     return SourceError(f"{error} {OFFER}") if len(files) > 1 else error
 
 
-def look_at(files: Listing, label: str) -> tuple[list[Sort], bool]:
+def look_at(files: Listing, label: str) -> tuple[list[KindCount], bool]:
     """Sort files into kinds by some headers, by all where those differ in shape and files are few enough.
 
     Returns
@@ -114,7 +114,7 @@ def unlike(path: str, kind: Kind, common: Kind, label: str) -> SourceError:
     )
 
 
-def _commonest(sorts: Sequence[Sort]) -> Kind:
+def _commonest(sorts: Sequence[KindCount]) -> Kind:
     """Return the commonest kind of the commonest dtype; of `sorts`, the commonest come first."""
     dtypes: Counter[np.dtype[Any]] = Counter()
     for kind, files, _ in sorts:
@@ -127,7 +127,7 @@ def _spread(n: int) -> Sequence[int]:
     return sorted({at * (n - 1) // _LOOKED_AT for at in range(_LOOKED_AT + 1)})
 
 
-def _sorted_by_header(files: Listing, looked_at: Sequence[int]) -> list[Sort]:
+def _sorted_by_header(files: Listing, looked_at: Sequence[int]) -> list[KindCount]:
     kinds: dict[int, Kind] = {}
 
     def read(at: int) -> None:
@@ -140,7 +140,7 @@ def _sorted_by_header(files: Listing, looked_at: Sequence[int]) -> list[Sort]:
         for_each(read, len(looked_at), 2**16)  # headers wait for the disk rather than for the interpreter's lock
     counted = Counter(kinds[at] for at in looked_at)
     first = {kinds[at]: at for at in reversed(looked_at)}
-    return [Sort(kind, number, first[kind]) for kind, number in counted.most_common()]
+    return [KindCount(kind, number, first[kind]) for kind, number in counted.most_common()]
 
 
 @dataclass
@@ -250,11 +250,11 @@ def log_skipped(skipped: Sequence[Skipped], count: int, label: str) -> None:
         _log.info("left out %s: %s", path, reason)
 
 
-def sorts_kept(census: Census, kept: Array) -> list[Sort]:
+def sorts_kept(census: Census, kept: Array) -> list[KindCount]:
     """Sort the files that are kept, by bools or places, into their kinds, the commonest first; places count those."""
     found, first, counts = np.unique(census.numbers[kept], return_index=True, return_counts=True)
     sorts = [
-        Sort(census.kinds[number], count, at)
+        KindCount(census.kinds[number], count, at)
         for number, count, at in zip(found.tolist(), counts.tolist(), first.tolist(), strict=True)
     ]
     return sorted(sorts, key=lambda sort: (-sort.files, sort.first))

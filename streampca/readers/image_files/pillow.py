@@ -14,9 +14,9 @@ from PIL import BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin,
 
 from ...errors import SourceError
 from ..collection import Array
-from ..stored.bytes import opened
+from ..stored.files import opened
+from .opened_image import OpenedImage, check_size
 from .orientation import orientation_of
-from .picture import Picture, check_size
 
 _FORMATS: dict[bytes, Callable[..., Any]] = {
     b"\x89PNG\r\n\x1a\n": PngImagePlugin.PngImageFile,
@@ -58,7 +58,7 @@ _OTHER_FORMATS = {
 _START = 1024  # bytes, among which are those above
 
 
-def open_bitmap(file: IO[bytes], path: str) -> Picture:
+def open_bitmap(file: IO[bytes], path: str) -> OpenedImage:
     """Open a file of one of these formats, told by its first bytes; the file stays open until it is decoded."""
     start = file.read(_START)
     file.seek(0)
@@ -110,7 +110,7 @@ def _guess(start: bytes) -> str:
     return f"it begins like none of {known}; save it as one of them; paths in a list are @list.txt or table.csv:column"
 
 
-def _valued(image: Any, path: str) -> Picture:
+def _valued(image: Any, path: str) -> OpenedImage:
     """Describe an image whose pixels are values, not palette entries."""
     if image.mode not in _BANDS:
         raise SourceError(
@@ -121,10 +121,10 @@ def _valued(image: Any, path: str) -> Picture:
     if image.format == "PNG" and str(image.tile[0][3] if image.tile else "").endswith(";16B"):
         dtype = np.dtype("u2")
         if _BANDS[image.mode]:  # Pillow keeps the upper 8 bits of these
-            return Picture(shape, dtype, lambda: _deep_png(path))
+            return OpenedImage(shape, dtype, lambda: _deep_png(path))
     if image.mode == "1":
-        return Picture(shape, dtype, lambda: np.asarray(image).astype("u1") * np.uint8(255))
-    return Picture(shape, dtype, lambda: np.asarray(image).astype(dtype, copy=False))
+        return OpenedImage(shape, dtype, lambda: np.asarray(image).astype("u1") * np.uint8(255))
+    return OpenedImage(shape, dtype, lambda: np.asarray(image).astype(dtype, copy=False))
 
 
 def _deep_png(path: str) -> Array:
@@ -134,7 +134,7 @@ def _deep_png(path: str) -> Array:
         return np.asarray(imagecodecs.png_decode(file.read()))
 
 
-def _paletted(image: Any) -> Picture:
+def _paletted(image: Any) -> OpenedImage:
     """Describe an image of palette entries: grey where every entry is, with alpha where one is transparent."""
     layout, data = image.palette.getdata()
     order = "RGB" if layout in ("RGB", "RGB;L") else layout
@@ -146,7 +146,7 @@ def _paletted(image: Any) -> Picture:
     if (table[:, 3] < 255).any():
         colours.append(3)
     chosen = np.ascontiguousarray(table[:, colours] if len(colours) > 1 else table[:, 0])
-    return Picture((image.height, image.width, *chosen.shape[1:]), chosen.dtype, lambda: chosen[np.asarray(image)])
+    return OpenedImage((image.height, image.width, *chosen.shape[1:]), chosen.dtype, lambda: chosen[np.asarray(image)])
 
 
 def _alphas(transparency: bytes | int | None) -> Array:

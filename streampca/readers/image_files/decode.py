@@ -15,21 +15,21 @@ from .. import remote
 from ..collection import Array
 from ..detect import is_fits, is_tiff
 from ..fits import has_planes, open_fits_image
-from ..reading import Reading
+from ..tags import TagRules
 from ..tiff import has_pages, opened_page
 from . import pnm
-from .bitmap import open_bitmap
-from .files import CUBES, STACKS, UNREAD, ending
+from .find import CUBES, STACKS, UNREAD, ending
 from .jpeg_2000 import JPEG_2000, open_jpeg_2000
+from .opened_image import OpenedImage, decoding
 from .orientation import upright
-from .picture import Picture, decoding
+from .pillow import open_bitmap
 from .png import open_png
 
 # Shape, (height, width) or (height, width, channels), and dtype.
 Kind = tuple[tuple[int, ...], np.dtype[Any]]
 
 
-def read_kind(path: str, reading: Reading = Reading()) -> Kind:  # noqa: B008 - frozen
+def read_kind(path: str, reading: TagRules = TagRules()) -> Kind:  # noqa: B008 - frozen
     """Shape and dtype of an image, from its header."""
     with _opened(path, reading) as picture:
         return picture.shape, picture.dtype
@@ -38,7 +38,7 @@ def read_kind(path: str, reading: Reading = Reading()) -> Kind:  # noqa: B008 - 
 def read_picture(
     path: str,
     check: Callable[[Kind], None] | None = None,
-    reading: Reading = Reading(),  # noqa: B008 - frozen
+    reading: TagRules = TagRules(),  # noqa: B008 - frozen
 ) -> Array:
     """Decode an image file, shape (height, width) or (height, width, channels).
 
@@ -48,7 +48,7 @@ def read_picture(
         The file.
     check : callable, optional
         Given what the header says before memory is taken for the pixels; raises what it will not have.
-    reading : Reading
+    reading : TagRules
         Which tags are followed.
 
     Raises
@@ -86,13 +86,13 @@ def say_kind(kind: Kind) -> str:
 
 
 @contextmanager
-def _opened(path: str, reading: Reading) -> Iterator[Picture]:
+def _opened(path: str, reading: TagRules) -> Iterator[OpenedImage]:
     with _as_stored(path, reading) as picture:
         yield upright(picture) if reading.orientation else picture
 
 
 @contextmanager
-def _as_stored(path: str, reading: Reading) -> Iterator[Picture]:
+def _as_stored(path: str, reading: TagRules) -> Iterator[OpenedImage]:
     try:
         # Closed by the with below; errors of opening are told apart.
         file: IO[bytes] = io.BytesIO(remote.fetch(path)) if remote.is_url(path) else open(path, "rb")  # noqa: SIM115
@@ -111,7 +111,7 @@ def _as_stored(path: str, reading: Reading) -> Iterator[Picture]:
                 yield picture
         elif magic[:1] == b"P" and magic[1:2] in (b"1", b"2", b"3", b"4", b"5", b"6"):
             header = pnm.read_header(file)
-            yield Picture(header.shape, header.dtype, lambda: pnm.read_pixels(file, header))
+            yield OpenedImage(header.shape, header.dtype, lambda: pnm.read_pixels(file, header))
         elif magic == b"\x89PNG\r\n\x1a\n":
             yield open_png(file, path)
         elif magic.startswith(JPEG_2000):

@@ -22,7 +22,7 @@ import numpy as np
 from ...errors import OutputError, RequestError, SourceError
 from .. import remote
 from ..collection import Array, State, group_size, span_of
-from ..reading import Reading
+from ..tags import TagRules
 from .names import FileNames
 
 _FORMAT = "streampca listing 1"
@@ -69,7 +69,7 @@ class Listing:
     ----------
     again : callable or None
         Finds the files of the same source as they are now; set by who found these, where they are all there is.
-    reading : Reading
+    reading : TagRules
         How they are read.
     """
 
@@ -78,7 +78,7 @@ class Listing:
     ) -> None:
         self.root, self.names, self.folders = root, names, folders
         self.again: Callable[[], Listing] | None = None
-        self.reading = Reading()
+        self.reading = TagRules()
         self._states = states
         self._groups: list[State] | None = None
 

@@ -12,7 +12,7 @@ from ..errors import ModelError
 from .collection import Collection
 
 
-class Reading(NamedTuple):
+class TagRules(NamedTuple):
     """How the tags of image files are followed.
 
     Attributes
@@ -35,7 +35,7 @@ class Reading(NamedTuple):
         }
 
     @classmethod
-    def of(cls, record: Mapping[str, str]) -> Reading:
+    def of(cls, record: Mapping[str, str]) -> TagRules:
         """Return the reading that a record describes."""
         return cls(record["orientation"] == "applied", record["values"] == "as tagged")
 
@@ -45,7 +45,7 @@ class Reading(NamedTuple):
 
 
 # What versions did that recorded nothing.
-BEFORE = Reading(orientation=False, values=False)
+BEFORE = TagRules(orientation=False, values=False)
 
 
 def check_reading(collection: Collection, provenance: Mapping[str, Any], model: str) -> None:
@@ -57,7 +57,7 @@ def check_reading(collection: Collection, provenance: Mapping[str, Any], model: 
         If it was.
     """
     fitted = fitted_reading(provenance)
-    if fitted is None or collection.reading is None or (found := Reading.of(collection.reading)) == fitted:
+    if fitted is None or collection.reading is None or (found := TagRules.of(collection.reading)) == fitted:
         return
     raise ModelError(
         f"images of {collection.source} are {found}, and those that {model} was fitted on were {fitted}; give the "
@@ -65,9 +65,9 @@ def check_reading(collection: Collection, provenance: Mapping[str, Any], model: 
     )
 
 
-def fitted_reading(provenance: Mapping[str, Any]) -> Reading | None:
+def fitted_reading(provenance: Mapping[str, Any]) -> TagRules | None:
     """Return how the image files that a model was fitted on were read; None where there were none, or nobody knows."""
     if "streampca" not in provenance:
         return None
     record = provenance.get("reading", BEFORE.record())
-    return None if record is None else Reading.of(record)
+    return None if record is None else TagRules.of(record)

@@ -12,14 +12,13 @@ import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
-from typing import IO
+from typing import IO, Any, ClassVar
 
 import numpy as np
 
 from ...errors import SourceError
 from .. import remote
 from ..collection import Array, State, digest, file_state, group_size, span_of
-from .reopening import Reopening
 
 # Linux moves at most 2^31 - 4096 bytes in one call; ask for less than that on every system.
 _MOST_AT_ONCE = 2**30
@@ -29,7 +28,27 @@ _STREAM_PIECE = 2**18
 _CURSORS = 4
 
 
-class Files:
+class Reopening:
+    """Holds a path and, once used, what it opened there; in a process it is sent to, that is opened anew.
+
+    Subclasses name in `_left_behind` the attributes that do not travel, and set them in `_forget` as they are when
+    nothing is open; their constructors call it.
+    """
+
+    _left_behind: ClassVar[tuple[str, ...]]
+
+    def _forget(self) -> None:
+        raise NotImplementedError
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in self._left_behind}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
+
+
+class FileStates:
     """Files that every sample of an array may be read from, and their states when it was opened.
 
     Parameters
@@ -57,7 +76,7 @@ class ByteSource(abc.ABC):
 
     Attributes
     ----------
-    files : Files
+    files : FileStates
         State of the file.
     path, label : str
         The file, and what messages call the part of it that is read.
@@ -72,7 +91,7 @@ class ByteSource(abc.ABC):
 
     def __init__(self, path: str, label: str | None = None) -> None:
         self.path, self.label = path, label or path
-        self.files = Files((path,))
+        self.files = FileStates((path,))
 
     @abc.abstractmethod
     def pread(self, offset: int, buffer: Array) -> None:

@@ -15,11 +15,11 @@ from ...errors import RequestError, SourceError, first_line, without_secrets
 from ...units import MIB, format_shape
 from ..collection import Array, Collection, Skipped, State, check_dtype, digest, with_ends
 from ..quiet import quiet
-from ..stored.axes import Axis, Selection, layout_of
+from ..stored.layout import Axis, Selection, layout_of
 from ..threads import for_each
 from ..views.compose import choose
-from .census import Census, Sort, kind_bytes, log_skipped, offering, sorts_kept, unlike
-from .imagefile import Kind, read_picture, say_kind
+from .census import Census, KindCount, kind_bytes, log_skipped, offering, sorts_kept, unlike
+from .decode import Kind, read_picture, say_kind
 from .listing import Listing
 
 
@@ -54,7 +54,7 @@ class MixedImages(Collection):
         They.
     label : str
         What messages call them all.
-    sorts : list of Sort
+    sorts : list of KindCount
         Shapes and dtype of those looked at, the commonest first.
     complete : bool
         Whether these are all. If not, a file may turn out to have up to twice the pixels of the largest.
@@ -71,7 +71,7 @@ class MixedImages(Collection):
         self,
         files: Listing,
         label: str,
-        sorts: Sequence[Sort],
+        sorts: Sequence[KindCount],
         *,
         complete: bool,
         sample_axes: Sequence[Axis] | None = None,

@@ -16,24 +16,23 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from .. import machine
-from ..errors import SourceError, StreampcaError, without_secrets
-from ..events import silent
-from ..storage.coordinate import Coordinate
-from ..units import MIB, format_shape
-from .collection import Array, Chunks, Collection, Skipped, State, digest, encoded_states, group_size, span_of
-from .coordinates import CHECK, IGNORE, CommonGrid, Grid, Order, is_checked, one_after_another
-from .detect import those_of
-from .pictures.census import log_skipped, offering
-from .pictures.listing import Listing
-from .pictures.names import FileNames
-from .reading import Reading
-from .stored.axes import Axis, Selection
-from .stored.bytes import state_of
-from .stored.coordinates import MOST_VALUES
-from .stored.reopening import Reopening
-from .stored.runs import fill, piece_bytes
-from .views.reordered import Reordered
+from ... import machine
+from ...errors import SourceError, StreampcaError, without_secrets
+from ...events import silent
+from ...storage.coordinate import Coordinate
+from ...units import MIB, format_shape
+from ..collection import Array, Chunks, Collection, Skipped, State, digest, encoded_states, group_size, span_of
+from ..coordinates import CHECK, IGNORE, CommonGrid, Grid, Order, is_checked, one_after_another
+from ..detect import those_of
+from ..image_files.census import log_skipped, offering
+from ..image_files.listing import Listing
+from ..image_files.names import FileNames
+from ..stored.axis_coordinates import MOST_VALUES
+from ..stored.files import Reopening, state_of
+from ..stored.layout import Axis, Selection
+from ..tags import TagRules
+from .blocks import fill, piece_bytes
+from .reordered import Reordered
 
 T = TypeVar("T")
 
@@ -54,7 +53,7 @@ def open_joined(
     on_bad_file: str = "error",
     coordinates: str = CHECK,
     opened: Callable[..., Collection],
-    reading: Reading = Reading(),  # noqa: B008 - frozen
+    reading: TagRules = TagRules(),  # noqa: B008 - frozen
 ) -> Collection:
     """Open every file of a list, glob or folder and put them one after another.
 
@@ -70,7 +69,7 @@ def open_joined(
         Whether the coordinates of files must be the same, in any order, or pixels are taken by place.
     opened : callable
         ``opened(path, options=..., further=...) -> Collection`` opens one of them; it pickles.
-    reading : Reading
+    reading : TagRules
         Which tags of image files are followed.
 
     Raises
@@ -90,7 +89,7 @@ def joined(
     label: str,
     options: Mapping[str, Any],
     opened: Callable[..., Collection],
-    reading: Reading,
+    reading: TagRules,
     *,
     skip: bool,
     checked: bool = True,

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...storage.coordinate import Coordinate
 from ..coordinates import plain
-from .axes import Layout
+from .layout import Layout
 
 # Coordinates of more values than this are left out: they would cost more memory than what is computed from them.
 MOST_VALUES = 2**22

@@ -17,7 +17,7 @@ from ...errors import SourceError
 from ...units import MIB, format_bytes, format_shape
 from ..collection import Array
 from ..quiet import quiet
-from ..stored.bytes import size_of
+from ..stored.files import size_of
 
 # No common codec packs real pixels tighter: deflate reaches 1032 (https://zlib.net/zlib_tech.html), JPEG and LZW of an
 # empty picture about as much. Small pictures may claim what they like.
@@ -25,7 +25,7 @@ _MOST_PACKED = 1500
 _SMALL = 16 * MIB
 
 
-class Picture(NamedTuple):
+class OpenedImage(NamedTuple):
     """An opened image file: `load` decodes it as it is stored, `orientation` is its tag's value."""
 
     shape: tuple[int, ...]

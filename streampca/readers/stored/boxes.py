@@ -1,11 +1,53 @@
-"""Cuts a box at chunk edges into pieces of bounded size, so that what decodes or converts it needs little memory."""
+"""Boxes of N-d arrays: those that cover a range of flattened samples or features, and pieces cut at chunk edges."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 
-from .axes import Box, lengths
+Box = tuple[slice, ...]
+
+
+def boxes_of(start: int, stop: int, shape: tuple[int, ...]) -> Iterator[Box]:
+    """Cover flat indices `start` to `stop` of a C-ordered grid by boxes, in order, none overlapping."""
+    if len(shape) < 2:
+        if stop > start:
+            yield (slice(start, stop),)[: len(shape)]
+        return
+    inner = math.prod(shape[1:])
+    while start < stop:
+        first, rest = divmod(start, inner)
+        if rest == 0 and stop - start >= inner:
+            last = stop // inner
+            yield (slice(first, last), *(slice(0, length) for length in shape[1:]))
+            start = last * inner
+        else:
+            end = min(stop, (first + 1) * inner)
+            for box in boxes_of(rest, end - first * inner, shape[1:]):
+                yield (slice(first, first + 1), *box)
+            start = end
+
+
+def covering_box(start: int, stop: int, shape: tuple[int, ...]) -> tuple[Box, slice]:
+    """Return the least box of whole rows of a C-ordered grid holding flat indices `start` to `stop`, and where in it.
+
+    One box rather than the exact three or more of `boxes_of`: each would decode the same storage chunks again.
+    """
+    box: list[slice] = []
+    for axis in range(len(shape)):
+        inner = math.prod(shape[axis + 1 :])
+        first, last = start // inner, -(-stop // inner)
+        box.append(slice(first, last))
+        start, stop = start - first * inner, stop - first * inner
+        if last - first > 1:
+            break
+    box += [slice(0, length) for length in shape[len(box) :]]
+    return tuple(box), slice(start, stop)
+
+
+def lengths(box: Box) -> tuple[int, ...]:
+    """Lengths of a box's sides."""
+    return tuple(part.stop - part.start for part in box)
 
 
 def pieces_of(box: Box, chunks: Sequence[int], most: int) -> Iterator[tuple[Box, Box]]:

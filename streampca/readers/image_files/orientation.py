@@ -10,7 +10,7 @@ import numpy as np
 from PIL import PngImagePlugin
 
 from ..collection import Array
-from .picture import Picture
+from .opened_image import OpenedImage
 
 TAG = 274
 
@@ -35,14 +35,14 @@ _TEXTS = frozenset((b"tEXt", b"zTXt", b"iTXt"))
 _TELLING = (b"Raw profile type exif", b"XML:com.adobe.xmp")
 
 
-def upright(picture: Picture) -> Picture:
+def upright(picture: OpenedImage) -> OpenedImage:
     """Return an image turned as its orientation says; a view of the image as stored when it is decoded."""
     turn = _TURNS.get(picture.orientation)
     if turn is None:
         return picture
     (height, width), rest, load = picture.shape[:2], picture.shape[2:], picture.load
     sides = (width, height) if picture.orientation in _SIDEWAYS else (height, width)
-    return Picture((*sides, *rest), picture.dtype, lambda: turn(load()))
+    return OpenedImage((*sides, *rest), picture.dtype, lambda: turn(load()))
 
 
 def orientation_of(image: Any) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import SourceError
 from ..collection import Array
-from .picture import Picture, check_size
+from .opened_image import OpenedImage, check_size
 
 # How files begin: boxes, or the codestream alone.
 JPEG_2000 = (b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51")
@@ -24,7 +24,7 @@ _SIZES = struct.Struct(">4xIIII16xH")  # after the marker: length, capabilities,
 _LONGEST_HEADER = 2**22
 
 
-def open_jpeg_2000(file: IO[bytes], path: str) -> Picture:
+def open_jpeg_2000(file: IO[bytes], path: str) -> OpenedImage:
     """Open a JPEG 2000 file, which stays open until it is decoded."""
     start = file.read(_LONGEST_HEADER)
     at = start.find(_SIZ)
@@ -48,4 +48,4 @@ def open_jpeg_2000(file: IO[bytes], path: str) -> Picture:
         file.seek(0)
         return np.asarray(imagecodecs.jpeg2k_decode(file.read()))
 
-    return Picture(shape, dtype, load)
+    return OpenedImage(shape, dtype, load)

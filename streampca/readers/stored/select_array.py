@@ -13,7 +13,7 @@ from ..collection import by_key
 _LISTED = 12
 
 
-class Described(Protocol):
+class ArrayInfo(Protocol):
     """What is known of an array before it is read."""
 
     @property
@@ -26,7 +26,7 @@ class Described(Protocol):
 
 
 def chosen(
-    arrays: Mapping[str, Described], key: str | None, source: str, *, images: Iterable[str] | None = None
+    arrays: Mapping[str, ArrayInfo], key: str | None, source: str, *, images: Iterable[str] | None = None
 ) -> str:
     """Name the array to read.
 
@@ -66,12 +66,12 @@ def chosen(
     )
 
 
-def _several_axes(arrays: Mapping[str, Described], names: Iterable[str]) -> dict[str, Described]:
+def _several_axes(arrays: Mapping[str, ArrayInfo], names: Iterable[str]) -> dict[str, ArrayInfo]:
     """Return those of the named arrays that are there and have two axes or more."""
     return {name: arrays[name] for name in names if name in arrays and len(arrays[name].shape) >= 2}
 
 
-def listing(arrays: Mapping[str, Described]) -> str:
+def listing(arrays: Mapping[str, ArrayInfo]) -> str:
     """Names, shapes and dtypes of the first few arrays, in a line."""
     named = [f"{name} ({format_shape(array.shape) or 'one value'} {array.dtype})" for name, array in arrays.items()]
     return ", ".join(named[:_LISTED]) + (f" and {len(named) - _LISTED} more" if len(named) > _LISTED else "")

@@ -15,9 +15,9 @@ import imagecodecs
 import numpy as np
 
 from ..collection import Array
-from .bitmap import open_bitmap
+from .opened_image import OpenedImage, check_size
 from .orientation import png_orientation
-from .picture import Picture, check_size
+from .pillow import open_bitmap
 
 _HEADER = struct.Struct(">8x4x4sIIBBBBB4x")  # after the signature and a length: IHDR, and its checksum
 _AT_ONCE = 2**16  # bytes up to which a file is read whole
@@ -27,7 +27,7 @@ _CHANNELS: dict[int, tuple[int, ...]] = {0: (), 2: (3,), 4: (2,), 6: (4,)}  # by
 _IDLE = frozenset((b"gAMA", b"cHRM", b"sRGB", b"pHYs", b"tIME", b"tEXt", b"zTXt", b"iTXt", b"iCCP", b"eXIf"))
 
 
-def open_png(file: IO[bytes], path: str) -> Picture:
+def open_png(file: IO[bytes], path: str) -> OpenedImage:
     """Open a PNG file, which stays open until it is decoded."""
     start = file.read(_AT_ONCE)
     if len(start) < _AT_ONCE:
@@ -39,7 +39,7 @@ def open_png(file: IO[bytes], path: str) -> Picture:
     return (open_bitmap(file, path) if plain is None else plain)._replace(orientation=orientation)
 
 
-def _plain_picture(file: IO[bytes], path: str) -> Picture | None:
+def _plain_picture(file: IO[bytes], path: str) -> OpenedImage | None:
     """The picture, if nothing but its size and depth says what its pixels are."""
     header = file.read(_HEADER.size)
     if len(header) < _HEADER.size:
@@ -52,7 +52,7 @@ def _plain_picture(file: IO[bytes], path: str) -> Picture | None:
             return None
     shape, dtype = (height, width, *_CHANNELS[colours]), np.dtype(f"u{depth // 8}")
     check_size(path, shape, dtype)
-    return Picture(shape, dtype, lambda: _decoded(file, path))
+    return OpenedImage(shape, dtype, lambda: _decoded(file, path))
 
 
 def _next_chunk(file: IO[bytes]) -> bytes:

@@ -1,0 +1,68 @@
+"""Floats that the steps compute in, whole numbers that no float64 holds, and samples that cannot be prepared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import DataError
+
+Array = npt.NDArray[Any]
+
+MOST_DIGITS = 2**53 - 1  # every whole number up to here is a float64
+
+
+class SampleError(DataError):
+    """A sample that cannot be prepared.
+
+    Parameters
+    ----------
+    sample : int
+        Its number among those given.
+    problem : str
+        What follows its name in a message.
+    """
+
+    def __init__(self, sample: int, problem: str) -> None:
+        super().__init__(f"sample {sample} of those given {problem}")
+        self.sample, self.problem = sample, problem
+
+    def of(self, named: Callable[[int], str], start: int = 0) -> DataError:
+        """Return the error with the name that a collection gives its sample, of a block that begins at `start`."""
+        return DataError(f"{named(start + self.sample)} {self.problem}")
+
+
+def check_digits(rows: Array, raw: np.dtype[Any]) -> None:
+    """Refuse whole numbers of more digits than float64 has, which would be rounded before they are centred.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (m, p)
+        Features: raw values, or weighted means of them.
+    raw : dtype
+        Of the raw values. Only integers of 64 bits are looked at.
+
+    Raises
+    ------
+    SampleError
+        If one is beyond 2^53 - 1.
+    """
+    if raw.kind not in "iu" or raw.itemsize < 8 or not rows.size:
+        return
+    if int(rows.min()) >= -MOST_DIGITS and int(rows.max()) <= MOST_DIGITS:
+        return
+    sample = int(np.argmax(((rows < -MOST_DIGITS) | (rows > MOST_DIGITS)).any(axis=1)))
+    value = max((int(rows[sample].min()), int(rows[sample].max())), key=abs)
+    raise SampleError(
+        sample,
+        f"holds {value}, and float64 holds whole numbers up to {MOST_DIGITS} (2^53 - 1) only; subtract an offset from "
+        "all samples, or store them as float64 if their last digits do not matter.",
+    )
+
+
+def float_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """Return the float that weighted values become: float32 for integers of up to 16 bits and float32, else float64."""
+    return np.result_type(np.dtype(dtype), np.float32)

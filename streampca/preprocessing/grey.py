@@ -1,0 +1,23 @@
+"""Grey values of colours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .dtypes import float_of
+
+Array = npt.NDArray[Any]
+
+LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601, what Pillow and most cameras mean by grey
+
+
+def greyed(samples: Array) -> Array:
+    """Weigh red, green and blue of the last axis into one grey value; a fourth channel is alpha, and left out."""
+    dtype = float_of(samples.dtype)
+    grey: Array = np.multiply(samples[..., 0], np.float32(LUMA[0]), dtype=dtype)
+    for channel in (1, 2):
+        grey += np.multiply(samples[..., channel], np.float32(LUMA[channel]), dtype=dtype)
+    return grey

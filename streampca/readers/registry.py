@@ -1,0 +1,82 @@
+"""`READERS`, the registry of formats: to add one, write its file in this folder and a row here.
+
+A row holds the question that recognizes a source (`detect.py`) and the function that opens it. Other packages add rows
+by the entry-point group ``streampca.readers``: each entry is a `Format`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from . import detect
+from .collection import Collection
+
+
+@dataclass(frozen=True)
+class Format:
+    """One row of the table.
+
+    Attributes
+    ----------
+    name : str
+        What people call the format.
+    matches : callable
+        ``matches(source) -> bool``; source is a path as text, a list of paths, or an object. Cheap; may look at a
+        file's first bytes.
+    module, function : str
+        Where ``function(source, *, key, sample_axes, select) -> Collection`` lives; imported on first use.
+    options : tuple of str
+        Further options of `open_collection` that the function takes by name.
+    """
+
+    name: str
+    matches: Callable[[Any], bool]
+    module: str
+    function: str
+    options: tuple[str, ...] = ()
+
+    def open(self, source: Any, **options: Any) -> Collection:
+        """Open `source` with this format's function."""
+        function = getattr(import_module(self.module, __package__), self.function)
+        collection: Collection = function(source, **options)
+        return collection
+
+
+READERS: list[Format] = [
+    Format("array", detect.is_array, ".objects", "open_array"),
+    Format("held", detect.is_held, ".objects", "open_held"),
+    Format("npy", detect.is_npy, ".npy", "open_npy"),
+    Format("npz", detect.is_npz, ".npy", "open_npz"),
+    Format("idx", detect.is_idx, ".idx", "open_idx"),
+    Format("zarr", detect.is_zarr, ".zarr", "open_zarr"),
+    Format("tiff", detect.is_tiff, ".tiff", "open_tiff", options=("reading",)),
+    Format("frames", detect.is_frames, ".gif", "open_frames"),
+    Format("hdf5", detect.is_hdf5, ".hdf5", "open_hdf5"),
+    Format("netcdf", detect.is_netcdf3, ".netcdf", "open_netcdf"),
+    Format("fits", detect.is_fits, ".fits", "open_fits"),
+    Format(
+        "joined",
+        detect.is_several,
+        ".views.joined",
+        "open_joined",
+        options=("on_bad_file", "coordinates", "opened", "reading"),
+    ),
+    Format(
+        "images",
+        detect.is_files,
+        ".images",
+        "open_images",
+        options=("on_bad_file", "listing", "listener", "opened", "reading"),
+    ),
+]
+
+
+@cache
+def readers() -> tuple[Format, ...]:
+    """Third parties' rows first, so that they can take over a format, then ours."""
+    return (*(entry.load() for entry in entry_points(group="streampca.readers")), *READERS)
