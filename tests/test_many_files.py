@@ -21,7 +21,7 @@ from streampca.errors import OutputError, RequestError, SourceError
 from streampca.events import BlockDone, PassFinished, PassStarted
 from streampca.preprocessing import Preparation, Prepared
 from streampca.readers.collection import Skipped
-from streampca.readers.image_files import census
+from streampca.readers.image_files import census, mixed_sizes
 from streampca.readers.image_files.find import find_images
 from streampca.readers.image_files.listing import Listing
 from streampca.readers.image_files.names import FileNames, name_of, natural, natural_name

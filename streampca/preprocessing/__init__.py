@@ -1,10 +1,10 @@
-"""What is done to raw samples before they become rows: part of the model, pure, picklable.
+"""Maps of raw samples to rows of features: part of the model, pure, picklable.
 
-A model stores its `Preparation` and applies it to whatever raw collection it is given, so the same pixels are compared
-for ever. The order is fixed: crop, grey, resize, bin, mask, scale, normalize. The first four (`Preparation.apply`) make another
-image of an image; the mask makes it a row of features; scale multiplies every feature, and normalize sets each row
-against its own mean or norm. `Frame` carries them out, there and, for reconstructions, back; `Prepared` is a collection
-seen through them. Every step maps samples one by one, so any cut of a collection gives the same rows.
+A model stores its `Preparation` and applies it to whatever raw collection it is given. The order of the steps is fixed:
+crop, grey, resize, bin, mask, scale, normalize. The first four (`Preparation.apply`) make another image of an image;
+the mask makes it a row of features; scale multiplies every feature, and normalize sets each row against its own mean
+or norm. `Frame` carries them out, and for reconstructions undoes them; `Prepared` is a collection seen through them.
+Every step maps samples one by one, so any cut of a collection gives the same rows.
 
 A preparation may leave to the data what it cannot know (``mask="valid"``, ``scale="area"``): `resolved` reads it off a
 collection, once, before anything is planned.
