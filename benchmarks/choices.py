@@ -1,4 +1,4 @@
-"""What chose four things: one BLAS for a loop, blocks of 24 MiB, dense solves to p = 2048, and lanes to p = 2048.
+"""What chose four things: one BLAS for a loop, blocks of 24 MiB, dense solves to p = 2048, and threads to p = 2048.
 
 python benchmarks/choices.py
 """
@@ -68,14 +68,14 @@ def dense_solves(sizes: list[int]) -> list[tuple[str, float]]:
     return found
 
 
-def lanes(directory: Path, sizes: list[int], nbytes: int, rounds: int) -> list[tuple[str, float]]:
-    """The pass of whole fits of so many bytes of pictures of each size, in one lane and in two, in turn."""
+def threads(directory: Path, sizes: list[int], nbytes: int, rounds: int) -> list[tuple[str, float]]:
+    """The pass of whole fits of so many bytes of pictures of each size, in one thread and in two, in turn."""
     found = []
     for side in sizes:
         file = npy_of(directory, strokes, nbytes // side**2, side)
         warm(file)
         tell(f"pictures of {side} x {side}")
-        seconds: dict[str, list[float]] = {"one lane": [], "two": []}
+        seconds: dict[str, list[float]] = {"one thread": [], "two": []}
         for _ in range(rounds):
             for name, most in zip(seconds, (0, side**2), strict=True):
                 seconds[name].append(pass_seconds(file, most))
@@ -83,10 +83,10 @@ def lanes(directory: Path, sizes: list[int], nbytes: int, rounds: int) -> list[t
     return found
 
 
-def pass_seconds(file: Path, lane_features: int) -> float:
-    """Seconds of the pass of one fit where samples of up to so many features are analysed in lanes."""
+def pass_seconds(file: Path, thread_features: int) -> float:
+    """Seconds of the pass of one fit where samples of up to so many features are analysed in threads."""
     events: list[Event] = []
-    with patch.object(planning, "LANE_FEATURES", lane_features):
+    with patch.object(planning, "THREAD_FEATURES", thread_features):
         streampca.fit(file, n_components=10, method="covariance", precision="single", listener=events.append)
     return next(event.seconds for event in events if isinstance(event, PassFinished))
 
@@ -97,8 +97,8 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=784)
     parser.add_argument("--megabytes", type=int, default=384)
     parser.add_argument("--sizes", type=int, nargs="*", default=[512, 1024, 2048, 4096], help="of dense solves")
-    parser.add_argument("--sides", type=int, nargs="*", default=[28, 40, 48, 56], help="of the pictures of lanes")
-    parser.add_argument("--pictures", type=int, default=120, help="of lanes, megabytes of each size")
+    parser.add_argument("--sides", type=int, nargs="*", default=[28, 40, 48, 56], help="of the pictures of threads")
+    parser.add_argument("--pictures", type=int, default=120, help="of threads, megabytes of each size")
     parser.add_argument("--directory", type=Path, help="keep the pictures here")
     options = parser.parse_args()
     print(machine())
@@ -107,7 +107,7 @@ def main() -> None:
             ("products of a loop", one_blas(options.features, options.rounds)),
             (f"reading {options.megabytes} MiB in blocks", block_sizes(options.megabytes * MIB, options.rounds)),
             ("dense solves", dense_solves(options.sizes)),
-            ("passes of fits", lanes(directory, options.sides, options.pictures * 10**6, options.rounds)),
+            ("passes of fits", threads(directory, options.sides, options.pictures * 10**6, options.rounds)),
         ):
             print()
             print_table((title, "seconds"), [(name, f"{seconds:.4f}") for name, seconds in rows])

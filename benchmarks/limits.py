@@ -115,7 +115,7 @@ class Clock:
 def watch_parts(clock: Clock) -> None:
     """Time the parts of a fit while it runs: apart from each other they have warm caches and idle threads.
 
-    In one lane without reading ahead, so that the parts follow one another.
+    In one thread without reading ahead, so that the parts follow one another.
     """
     from streampca.accumulators.probes import Probes
     from streampca.accumulators.scatter import Scatter
@@ -125,10 +125,10 @@ def watch_parts(clock: Clock) -> None:
 
     planned = choose.covariance_plan
 
-    def in_one_lane(problem: Any, *words: Any) -> Any:
+    def in_one_thread(problem: Any, *words: Any) -> Any:
         return replace(planned(replace(problem, fills=False), *words), ahead=0)
 
-    planning.LANE_FEATURES, choose.covariance_plan = 0, in_one_lane
+    planning.THREAD_FEATURES, choose.covariance_plan = 0, in_one_thread
     clock.watch(covariance.ScatterTask, "fetch", "reading")
     clock.watch(Scatter, "_settle", "placing the centre")
     clock.watch(Scatter, "_centred", "centring, to float32")

@@ -99,11 +99,11 @@ def test_a_product_wrong_twice_in_different_ways_is_refused(monkeypatch):
 
 
 @pytest.mark.parametrize("precision", ["single", "double"])
-@pytest.mark.parametrize("lanes", [1, 2])
-def test_a_wrong_tile_is_done_again(monkeypatch, caplog, precision, lanes):
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_wrong_tile_is_done_again(monkeypatch, caplog, precision, threads):
     """Of a Gram matrix: among themselves, where not added at once, and of panels that meet."""
     x = samples(40, 900, "f4")
-    new = partial(Gram, 40, precision=precision, product_features=300, lanes=lanes)
+    new = partial(Gram, 40, precision=precision, product_features=300, threads=threads)
     first, second, centre = Span(0, 25), Span(25, 40), x.mean(axis=0, dtype=np.float64)
 
     def swept():
@@ -244,7 +244,7 @@ def real(name):
 
 @pytest.mark.parametrize("source", ["frey", "zip", "bytes", "words", "fractions"])
 def test_a_hundred_clean_runs_raise_no_alarm(caplog, source):
-    """Twenty of each source: precisions, offsets, weights, lanes, cuts and seeds."""
+    """Twenty of each source: precisions, offsets, weights, threads, cuts and seeds."""
     made = {"bytes": "u1", "words": "i2", "fractions": "f4"}
     for run in range(20):
         rng = np.random.default_rng(run)

@@ -43,10 +43,10 @@ def test_limits_prints_floors_ratios_and_phases():
 
 
 def test_choices_prints_what_was_chosen_from():
-    lanes = ("--sides", "16", "--pictures", "2")
-    done = run("choices.py", "--rounds", "1", "--features", "64", "--megabytes", "96", "--sizes", "64", *lanes)
+    threads = ("--sides", "16", "--pictures", "2")
+    done = run("choices.py", "--rounds", "1", "--features", "64", "--megabytes", "96", "--sizes", "64", *threads)
     assert done.returncode == 0, done.stderr
-    rows = {"scipy for all", "numpy between", "24 MiB", "96 MiB", "p = 64", "p = 256, one lane", "p = 256, two"}
+    rows = {"scipy for all", "numpy between", "24 MiB", "96 MiB", "p = 64", "p = 256, one thread", "p = 256, two"}
     assert rows <= set(cells(done.stdout))
 
 

@@ -25,7 +25,7 @@ from streampca.cli.config import make_run
 from streampca.cli.pipeline import execute
 from streampca.errors import ClusterError, ConfigError, DataError, RequestError, Stopped
 from streampca.events import BlockDone, PassStarted, Resumed, Warned, silent
-from streampca.execution import LocalExecutor, SerialExecutor, Wanted
+from streampca.execution import ClusterOptions, LocalExecutor, SerialExecutor
 from streampca.execution.signals import Switch
 from streampca.execution.workers import budget_within, limit_around
 from streampca.fitting.checkpoints import Checkpointing
@@ -163,8 +163,8 @@ def test_every_executor_gives_the_same_bits(client, images, name):
     assert len(spans) == SPANS
     with threadpool_limits(1):
         expected = SerialExecutor().fold(task, spans, merge, listener=silent)
-        if name == "scatter":  # the others hold what they read, and are planned with one lane
-            same(LocalExecutor().fold(task, spans, merge, lanes=2, ahead=1, listener=silent), expected)
+        if name == "scatter":  # the others hold what they read, and are planned with one thread
+            same(LocalExecutor().fold(task, spans, merge, threads=2, ahead=1, listener=silent), expected)
     blocks = [task.counts(block) for span in spans for block in task.blocks(span)]
     for ahead in (0, 1) if name == "scatter" else (0,):
         heard = []
@@ -220,23 +220,23 @@ def test_state_of_a_span_goes_on_where_it_was(client, images):
             self.kept = {0: (1, spans[1].stop, first), 3: (3, spans[3].start + ROWS, fourth)}
             self.offered = []
 
-        def saved(self, first):
-            from streampca.execution import Saved
+        def load(self, first):
+            from streampca.execution import SavedPartial
 
             found = self.kept.get(first)
-            return found and Saved(*found[:2], found[2].state())
+            return found and SavedPartial(*found[:2], found[2].state())
 
-        def offer(self, first, last, at, accumulator, *, now=False):
+        def save_if_due(self, first, last, at, accumulator, *, now=False):
             self.offered.append((first, last, at))
 
     task, spans, merge = task_of("scatter", open_collection(images))
     with threadpool_limits(1):
         expected = SerialExecutor().fold(task, spans, merge, listener=silent)
-        keeper, heard = Half(task, spans), []
-    same(DaskExecutor(client).fold(task, spans, merge, listener=heard.append, keeper=keeper), expected)
+        checkpoint, heard = Half(task, spans), []
+    same(DaskExecutor(client).fold(task, spans, merge, listener=heard.append, checkpoint=checkpoint), expected)
     assert sum(event.samples for event in heard if isinstance(event, Resumed)) == spans[1].stop + ROWS
     assert sum(event.samples for event in heard if isinstance(event, BlockDone)) == N - spans[1].stop - ROWS
-    assert keeper.offered[-1] == (0, SPANS - 1, N)
+    assert checkpoint.offered[-1] == (0, SPANS - 1, N)
 
 
 # -- faults
@@ -316,7 +316,7 @@ def test_a_lost_scheduler_and_the_same_fit_again(folder, images):
     request, kept = Request(3, "covariance", 16 * MIB), Checkpointing(str(folder / "kept"), every=1000)
 
     def fitted(listener, checkpoint=kept):
-        with executing(Wanted(address=address, workers=2)) as executor:
+        with executing(ClusterOptions(address=address, workers=2)) as executor:
             return fit_collection(collection, request, executor=executor, listener=listener, checkpoint=checkpoint)
 
     with processes(folder, scheduler(port), worker(port, folder)) as (process, _):
@@ -406,18 +406,18 @@ def test_a_worker_that_comes_later_and_is_unfit_is_left_out(client, images, clus
     heard = []
     executor = DaskExecutor(client)
     executor.check(int, MIB, heard.append)
-    crew = executor._crew
-    late = sorted(crew._fit)[0]
-    crew._fit.discard(late)
-    crew._wrong = lambda workers: f"worker {', '.join(workers)} cannot read the collection."
-    assert late not in crew.present()
-    assert len(crew.present()) == 3
+    workers = executor._workers
+    late = sorted(workers._fit)[0]
+    workers._fit.discard(late)
+    workers._wrong = lambda workers: f"worker {', '.join(workers)} cannot read the collection."
+    assert late not in workers.present()
+    assert len(workers.present()) == 3
     assert heard == [Warned(f"a worker is left out: worker {late} cannot read the collection.")]
 
 
 def test_a_cluster_without_workers(folder):
     port = free_port()
-    wanted = Wanted(address=f"tcp://127.0.0.1:{port}", patience=3)
+    wanted = ClusterOptions(address=f"tcp://127.0.0.1:{port}", patience=3)
     message = r"had no worker within 3.0 s; start workers, or wait longer"
     listening = distributed.Client  # it waits until the scheduler does
     with (
@@ -491,10 +491,10 @@ def test_what_does_not_go_together_is_refused(execution, message):
 
 
 @pytest.mark.parametrize(("cluster", "error", "message"), [
-    (Wanted(cluster="no_such_module.Cluster"), RequestError, "cannot be imported"),
-    (Wanted(cluster="distributed.NoCluster"), RequestError, "cannot be imported"),
-    (Wanted(cluster="Cluster"), RequestError, "cannot be imported"),
-    (Wanted(cluster="distributed.SpecCluster", options={"colour": 1}), RequestError, "refuses its options"),
+    (ClusterOptions(cluster="no_such_module.Cluster"), RequestError, "cannot be imported"),
+    (ClusterOptions(cluster="distributed.NoCluster"), RequestError, "cannot be imported"),
+    (ClusterOptions(cluster="Cluster"), RequestError, "cannot be imported"),
+    (ClusterOptions(cluster="distributed.SpecCluster", options={"colour": 1}), RequestError, "refuses its options"),
     (0, RequestError, "cluster 0 is none"),
     (True, RequestError, "cluster True is none"),
     (3.5, RequestError, "cluster 3.5 is none"),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streampca.events import BlockDone, Resumed
-from streampca.execution import LocalExecutor, Saved, SerialExecutor
+from streampca.execution import LocalExecutor, SavedPartial, SerialExecutor
 from streampca.planning.blocks import Span, blocks_of, spans_of
 
 
@@ -63,38 +63,40 @@ class Task:
         accumulator.said.append(fetched)
 
 
-class Keeper:
+class Checkpointer:
     """Keeps everything it is offered."""
 
     def __init__(self, kept=None):
         self.kept, self.offers = dict(kept or {}), []
 
-    def saved(self, first):
+    def load(self, first):
         return self.kept.get(first)
 
-    def offer(self, first, last, at, accumulator, *, now=False):
+    def save_if_due(self, first, last, at, accumulator, *, now=False):
         self.offers.append((first, last, at))
-        self.kept[first] = Saved(last, at, accumulator.state())
+        self.kept[first] = SavedPartial(last, at, accumulator.state())
 
 
 EXECUTORS = [SerialExecutor(), LocalExecutor()]
 
 
-def fold(executor, task, spans, lanes=2, ahead=1, listener=lambda event: None, keeper=None):
-    return executor.fold(task, spans, Words.absorb, lanes=lanes, ahead=ahead, listener=listener, keeper=keeper)
+def fold(executor, task, spans, threads=2, ahead=1, listener=lambda event: None, checkpoint=None):
+    return executor.fold(
+        task, spans, Words.absorb, threads=threads, ahead=ahead, listener=listener, checkpoint=checkpoint
+    )
 
 
 @given(
     n=st.integers(1, 40),
     count=st.integers(1, 9),
     rows=st.integers(1, 5),
-    lanes=st.integers(1, 4),
+    threads=st.integers(1, 4),
     ahead=st.integers(0, 1),
 )
-def test_the_same_order_by_everyone(n, count, rows, lanes, ahead):
+def test_the_same_order_by_everyone(n, count, rows, threads, ahead):
     spans = spans_of(n, count, rows)
     expected = fold(EXECUTORS[0], Task(rows), spans).said
-    assert fold(EXECUTORS[1], Task(rows), spans, lanes, ahead).said == expected
+    assert fold(EXECUTORS[1], Task(rows), spans, threads, ahead).said == expected
     first = [block.start for block in blocks_of(spans[0], rows)]
     assert expected[: len(first)] == first
     assert [len(part) for part in expected[len(first) :]] == [len(list(blocks_of(span, rows))) for span in spans[1:]]
@@ -146,16 +148,18 @@ def test_an_interrupt_ends_all():
 def test_what_was_kept_is_not_done_again(n, count, data):
     """Whoever kept it, and whoever goes on."""
     spans = spans_of(n, count, 2)
-    before = Keeper()
-    fold(data.draw(st.sampled_from(EXECUTORS)), Task(), spans, keeper=before)
+    before = Checkpointer()
+    fold(data.draw(st.sampled_from(EXECUTORS)), Task(), spans, checkpoint=before)
     expected = [str(word) for word in fold(SerialExecutor(), Task(), spans).said]
     offers = sorted({(first, last, at) for first, last, at in before.offers if first == last})
     kept = {}
     for first, last, at in data.draw(st.lists(st.sampled_from(offers), unique_by=lambda offer: offer[0])):
         said = [str(block.start) for block in blocks_of(Span(spans[first].start, at), 2)]
-        kept[first] = Saved(last, at, {"said": np.array(said)})
+        kept[first] = SavedPartial(last, at, {"said": np.array(said)})
     task, events = Task(), []
-    found = fold(data.draw(st.sampled_from(EXECUTORS)), task, spans, keeper=Keeper(kept), listener=events.append)
+    found = fold(
+        data.draw(st.sampled_from(EXECUTORS)), task, spans, checkpoint=Checkpointer(kept), listener=events.append
+    )
     assert [str(word).replace("'", "") for word in found.said] == expected
     done = [block for first, saved in kept.items() for block in blocks_of(Span(spans[first].start, saved.at), 2)]
     assert not set(done) & set(task.fed)
@@ -163,11 +167,11 @@ def test_what_was_kept_is_not_done_again(n, count, data):
 
 
 def test_what_was_merged_is_kept_as_one():
-    keeper = Keeper()
+    checkpoint = Checkpointer()
     spans = spans_of(24, 4, 2)
-    fold(SerialExecutor(), Task(), spans, keeper=keeper)
-    assert (0, 3, 24) in keeper.offers
+    fold(SerialExecutor(), Task(), spans, checkpoint=checkpoint)
+    assert (0, 3, 24) in checkpoint.offers
     task = Task()
-    again = Keeper({0: keeper.kept[0]})
-    fold(LocalExecutor(), task, spans, keeper=again)
+    again = Checkpointer({0: checkpoint.kept[0]})
+    fold(LocalExecutor(), task, spans, checkpoint=again)
     assert task.fed == []

@@ -130,7 +130,7 @@ def test_products_are_those_of_the_centred_samples(dtype, offset, precision, wei
     x = samples(p, dtype, offset, seed=3, n=n)
     weights = weights_of(n) if weighted else None
     centred, right = gram(x, weights)
-    crossed = beginning(precision, weights, n, product_features=256, lanes=2)()
+    crossed = beginning(precision, weights, n, product_features=256, threads=2)()
     for start in range(0, p, 700):
         crossed.update(x[:, start : start + 700], at=start)
     roots = np.ones(n) if weights is None else np.sqrt(weights)
@@ -162,7 +162,7 @@ def test_a_sample_that_holds_no_number_is_named(bad):
     x = samples(600, "f4", 3.0, seed=2)
     x[5, 320] = bad
     with pytest.raises(NotFiniteError, match="sample 5 holds") as caught:
-        beginning("single", product_features=100, lanes=2)().update(x)
+        beginning("single", product_features=100, threads=2)().update(x)
     assert caught.value.sample == 5
 
 

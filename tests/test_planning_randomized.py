@@ -58,12 +58,12 @@ SNAPSHOTS = [
     (
         "digits", 50, "1GiB", {"method": "randomized"},
         "5 passes with 125 vectors of at most 750, room for 50; single, blocks of 32099, products of 512, ahead, "
-        "2 lanes; 235788000 B read",
+        "2 threads; 235788000 B read",
     ),
     (
         "pictures", 50, "1GiB", {},
         "5 passes with 125 vectors of at most 750, room for 50; single, blocks of 1536, products of 512, ahead, "
-        "2 lanes; 2469888000 B read",
+        "2 threads; 2469888000 B read",
     ),
     (
         "pictures", 50, "90MiB", {},
@@ -78,17 +78,17 @@ SNAPSHOTS = [
     (
         "pictures", 0.95, "1GiB", {},
         "7 passes with 125 vectors of at most 3231, room for 1615; single, blocks of 1536, products of 512, ahead, "
-        "2 lanes; "
+        "2 threads; "
         "3452928000 B read",
     ),
     (
         "a million", 100, "16GiB", {},
         "5 passes with 250 vectors of at most 1500, room for 100; single, blocks of 384, products of 256, ahead, "
-        "2 lanes; 327778304000 B read",
+        "2 threads; 327778304000 B read",
     ),
     (
         "a million, packed", 100, "16GiB", {},
-        "5 passes with 250 vectors of at most 1500, room for 100; single, blocks of 300, products of 256, 2 lanes; "
+        "5 passes with 250 vectors of at most 1500, room for 100; single, blocks of 300, products of 256, 2 threads; "
         "327778304000 B read",
     ),
     (
@@ -190,7 +190,7 @@ def test_a_plan_along_samples_in_words():
 
 
 def in_short(plan):
-    ahead = f"{', ahead' if plan.ahead else ''}{f', {plan.lanes} lanes' if plan.lanes > 1 else ''}"
+    ahead = f"{', ahead' if plan.ahead else ''}{f', {plan.threads} threads' if plan.threads > 1 else ''}"
     return (
         f"{plan.passes} passes with {plan.width} vectors of at most {plan.columns}, room for {plan.room}; "
         f"{plan.precision}, blocks of {plan.block_rows}, products of {plan.product_rows}{ahead}; "
@@ -216,7 +216,7 @@ def test_a_plan_in_words():
         "            not dual: 30000 samples are no fewer than 16384 features, so n x n is no smaller a matrix",
         "schedule    lanczos: products with 125 vectors along features, pass after pass; a basis of at most 750",
         "reading     5 passes and a sample, 2.3 GiB in blocks of 1536 samples, one ahead",
-        "computing   single precision products on 2 cores, 2 lanes, lanczos eigensolver",
+        "computing   single precision products on 2 cores, 2 threads, lanczos eigensolver",
         "93.8 MiB  basis, 16384 x 750 float64",
     ):
         assert line in text
@@ -351,7 +351,7 @@ def test_a_block_of_everything_is_done_at_once():
 def test_spans_are_for_the_workers_of_a_cluster():
     for workers in (1, 4):
         plan = make_plan(PROBLEMS["pictures"], Request(50, "randomized", GIB, workers=workers))
-        assert (len(plan.spans), plan.lanes) == ((2, 2) if workers == 1 else (4 * workers, 1))
+        assert (len(plan.spans), plan.threads) == ((2, 2) if workers == 1 else (4 * workers, 1))
         assert (plan.spans[0].start, plan.spans[-1].stop) == (0, 30_000)
         assert all(one.stop == other.start for one, other in pairwise(plan.spans))
 
@@ -359,7 +359,7 @@ def test_spans_are_for_the_workers_of_a_cluster():
 # -- a number of components that comes out of the data
 
 
-def test_candidates_that_differ_in_lanes_or_reading_ahead_are_priced_once(monkeypatch):
+def test_candidates_that_differ_in_threads_or_reading_ahead_are_priced_once(monkeypatch):
     read, real = [], randomized.read_boxes
     problem, request = PROBLEMS["pictures"], Request(50, "randomized", 4 * GIB)
     monkeypatch.setattr(randomized, "read_boxes", lambda *args: (read.append(args), real(*args))[1])

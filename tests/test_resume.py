@@ -266,7 +266,7 @@ def test_what_a_finished_run_could_not_remove_is_in_nobodys_way(files, tmp_path,
         data |= {"fit": {"n_components": k, "memory": "48MiB"}, "output": {"model": str(output), **more}}
         return execute(make_run(data, "test"))
 
-    monkeypatch.setattr(saving.Saver, "clear", lambda saver: None)
+    monkeypatch.setattr(saving.FitCheckpoint, "clear", lambda saver: None)
     command(3)
     monkeypatch.undo()
     assert len(os.listdir(tmp_path)) == 2
@@ -382,13 +382,13 @@ def test_saving_takes_less_than_three_hundredths(block, cost, growth):
 
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(saving.time, "monotonic", lambda: now)
-        stage = saving.Saver(saving.Checkpointing(folder), {}, listener=lambda event: None).stage("scatter")
+        stage = saving.FitCheckpoint(saving.Checkpointing(folder), {}, listener=lambda event: None).stage("scatter")
 
         def save(self, at, state):
             nonlocal now, spent, cost
             now, spent, cost = now + cost, spent + cost, cost * growth
 
-        patch.setattr(saving.Saver, "_save", lambda self, slots, at, state: save(slots, at, state))
+        patch.setattr(saving.FitCheckpoint, "_save", lambda self, slots, at, state: save(slots, at, state))
         while now < 300 * max(cost, 10):
             now += block
             stage.offer(0, 0, int(now), State())
@@ -401,15 +401,15 @@ def test_the_estimator_goes_on(files, tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")
     monkeypatch.setattr(saving, "EVERY", 0.0)
-    whole = saving.Saver.save
+    whole = saving.FitCheckpoint.save
     pca = streampca.StreamingPCA(5, memory="40MiB", precision="single", checkpoint=folder)
 
     def last(*words):
         whole(*words)
         raise Died
 
-    monkeypatch.setattr(saving.Saver, "save", last)
-    monkeypatch.setattr(saving.Saver, "is_due", lambda *words: True)
+    monkeypatch.setattr(saving.FitCheckpoint, "save", last)
+    monkeypatch.setattr(saving.FitCheckpoint, "is_due", lambda *words: True)
     with pytest.raises(Died):
         pca.fit(path)
     assert len(list(folder.iterdir())) > 1

@@ -61,7 +61,7 @@ def uncentred():
 # What a fit asks for, and what is done with its plan.
 KINDS = {
     "fixed": ({"k": 5}, {}),
-    "two lanes": ({"k": 5}, {"lanes": 2}),
+    "two threads": ({"k": 5}, {"threads": 2}),
     "fraction": ({"k": 0.8}, {"width": 20, "columns": P}),
     "full basis": ({"k": 0.95}, {"width": 20, "columns": 60}),
     "begins again": ({"k": 8}, {"width": 18, "columns": 36}),
@@ -91,8 +91,8 @@ def run(path, kind, folder=None, listener=lambda event: None, switch=None, **mor
 
     def planned(*about):
         plan = whole(*about)
-        cut = {"lanes": 1, **sizes}  # in several, the order of events is a race
-        spans = spans_of(N, cut["lanes"], BLOCK_ROWS)
+        cut = {"threads": 1, **sizes}  # in several, the order of events is a race
+        spans = spans_of(N, cut["threads"], BLOCK_ROWS)
         return replace(plan, **cut, spans=spans, block_rows=BLOCK_ROWS, product_rows=BLOCK_ROWS)
 
     planning._planned = planned

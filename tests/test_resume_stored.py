@@ -120,7 +120,7 @@ def identity_of(folder):
     return zarr.open_array(folder / "components", mode="r").attrs["streampca"]["id"]
 
 
-def goes_on(path, kind, output, unbroken, **options):
+def resumed_events(path, kind, output, unbroken, **options):
     """Run the fit again to its end; return what was told."""
     events = []
     assert bits(run(path, kind, output, listener=events.append, **options)) == unbroken[kind][0]
@@ -140,7 +140,7 @@ def test_dead_after_any_block(path, tmp_path, unbroken, kind):
         dies(path, kind, output, count)
         identity = identity_of(partial_of(output))
         buffered += partly_filled(output)
-        events = goes_on(path, kind, output, unbroken)
+        events = resumed_events(path, kind, output, unbroken)
         assert identity_of(output) == identity
         assert number(BlockDone, events) <= blocks - count
         assert any(isinstance(event, Resumed) for event in events)
@@ -185,7 +185,7 @@ def test_killed(path, tmp_path, unbroken):
         assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
         last = max((partial_of(output) / "components").rglob("c/*/*/*"), key=os.path.getmtime)
         last.write_bytes(last.read_bytes()[:10])
-    assert any(isinstance(event, Resumed) for event in goes_on(path, "scratch", output, unbroken))
+    assert any(isinstance(event, Resumed) for event in resumed_events(path, "scratch", output, unbroken))
 
 
 def test_what_is_kept_as_written_is_on_disk(path, tmp_path, monkeypatch):
@@ -220,7 +220,7 @@ def test_told_to_stop(path, tmp_path, unbroken):
 
     with pytest.raises(Stopped, match="what was done is kept"):
         run(path, "sweep", output, listener=listen, switch=switch)
-    assert any(isinstance(event, Resumed) for event in goes_on(path, "sweep", output, unbroken))
+    assert any(isinstance(event, Resumed) for event in resumed_events(path, "sweep", output, unbroken))
 
 
 def lost(output):
@@ -255,7 +255,7 @@ def test_what_is_gone_is_made_again_from_the_pairs(path, tmp_path, unbroken, har
     with pytest.raises(Died):
         run(path, "sweep", output, listener=lambda event: (events.append(event), dying_second(event, events)))
     assert [event.message for event in events if isinstance(event, Warned)] == [GONE]
-    events = goes_on(path, "sweep", output, unbroken)
+    events = resumed_events(path, "sweep", output, unbroken)
     assert not any(isinstance(event, Warned) for event in events)
     assert number(BlockDone, events) == blocks - 2
 
@@ -275,7 +275,7 @@ def test_a_damaged_state_is_passed_over(path, tmp_path, unbroken):
             content = bytearray(slot.read_bytes())
             content[len(content) // 2] ^= 1
             slot.write_bytes(content)
-        goes_on(path, "scratch", output, unbroken)
+        resumed_events(path, "scratch", output, unbroken)
 
 
 @pytest.mark.parametrize("moment", ["finish", "consolidate", "sync_files"])
@@ -291,7 +291,7 @@ def test_dead_while_it_is_completed(path, tmp_path, unbroken, monkeypatch, momen
         with pytest.raises(Died):
             run(path, "sweep", output)
     assert not output.exists()
-    goes_on(path, "sweep", output, unbroken)
+    resumed_events(path, "sweep", output, unbroken)
 
 
 def test_what_is_replaced_stays_until_then(path, tmp_path, unbroken):
@@ -303,7 +303,7 @@ def test_what_is_replaced_stays_until_then(path, tmp_path, unbroken):
     assert bits(load_model(str(output))) == before
     with pytest.raises(ModelError, match="not a complete model"):
         load_model(str(partial_of(output)))
-    goes_on(path, "sweep", output, unbroken, overwrite=True)
+    resumed_events(path, "sweep", output, unbroken, overwrite=True)
 
 
 def test_a_fit_that_is_not_kept_leaves_nothing_and_takes_the_place(path, tmp_path, unbroken):
@@ -314,7 +314,7 @@ def test_a_fit_that_is_not_kept_leaves_nothing_and_takes_the_place(path, tmp_pat
     dies(path, "sweep", output, 2)
     assert bits(run(path, "sweep", output, kept=False)) == unbroken["sweep"][0]
     assert sorted(os.listdir(tmp_path)) == ["m.zarr", "m.zarr.kept"]
-    events = goes_on(path, "sweep", output, unbroken, overwrite=True)
+    events = resumed_events(path, "sweep", output, unbroken, overwrite=True)
     assert [event.message for event in events if isinstance(event, Warned)] == [GONE]
 
 
@@ -329,5 +329,5 @@ def test_dead_before_anything_was_kept(path, tmp_path, unbroken, monkeypatch):
     with pytest.raises(Died):
         run(path, "sweep", output, listener=listen)
     assert os.listdir(tmp_path) == ["m.zarr.kept"]
-    events = goes_on(path, "sweep", output, unbroken)
+    events = resumed_events(path, "sweep", output, unbroken)
     assert number(PassFinished, events) == 2

@@ -2,7 +2,7 @@
 
 Alternating between the two made loops 3 to 5 times slower (benchmarks/choices.py), as the threads of one wait,
 spinning, on the cores that the other wants. What multiplies block by block goes through scipy's, which adds to a matrix
-in place; what runs in lanes of a thread each through numpy's, which lets other threads of Python go on meanwhile.
+in place; what runs in threads of a thread each through numpy's, which lets other threads of Python go on meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy.linalg import blas
 
 from .. import machine
-from ..execution.threads import sharing_blas
+from ..execution.threads import share_blas_threads
 
 Array = npt.NDArray[Any]
 
@@ -60,7 +60,7 @@ def update_among(rows: Array, out: Array, *, beta: float = 1.0) -> None:
     """
     syrk = blas.ssyrk if out.dtype == np.float32 else blas.dsyrk
     matrix, turned = _fortran(rows)
-    with sharing_blas(machine.cores()) if len(rows) * out.itemsize > THREADED_BYTES else nullcontext():
+    with share_blas_threads(machine.cores()) if len(rows) * out.itemsize > THREADED_BYTES else nullcontext():
         syrk(1.0, matrix, trans=int(turned), beta=beta, c=out, overwrite_c=1)
 
 

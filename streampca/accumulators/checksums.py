@@ -65,7 +65,7 @@ def excess(found: Array, expected: Array, bound: Array) -> Float64:
 
 
 def symmetric_times(upper: Array, vector: Array, *, one_thread: bool = False) -> Array:
-    """A symmetric matrix in Fortran order times a vector, of one dtype; in a lane both triangles are read.
+    """A symmetric matrix in Fortran order times a vector, of one dtype; in a thread both triangles are read.
 
     By the BLAS that made the matrix (`streampca.accumulators.blas`).
     """

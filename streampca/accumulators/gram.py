@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
 
-from ..execution.threads import in_lanes
+from ..execution.threads import map_in_threads
 from ..planning.blocks import Span
 from ..planning.sizes import CHECK_FEATURES, PROBES
 from .checksums import check_lengths
@@ -79,7 +79,7 @@ class Gram:
         Of the products; sums are float64 always.
     product_features : int
         Most features multiplied at a time.
-    lanes : int
+    threads : int
         Tiles multiplied at a time, in single precision.
     seed : int
         Of the probe directions; accumulators to be merged must share it.
@@ -105,11 +105,11 @@ class Gram:
         *,
         precision: str = "single",
         product_features: int = 4096,
-        lanes: int = 1,
+        threads: int = 1,
         seed: int = 0,
     ) -> None:
         self.n_samples, self.precision, self.product_features, self.seed = n_samples, precision, product_features, seed
-        self.lanes, self.n_features, self.exact = lanes, 0, True
+        self.threads, self.n_features, self.exact = threads, 0, True
         self._dtype = np.dtype(np.float64 if precision == "double" else np.float32)
         self._gram: Float64 = np.zeros((n_samples, n_samples), order="F")  # upper triangle
         self._along: Float64 = np.zeros((n_samples, PROBES))
@@ -162,9 +162,9 @@ class Gram:
         """Multiply tile by tile, a few at a time, and add up in order."""
         double = self.precision == "double"
         total = self._gram[slice(*rows), slice(*rows)] if double and rows == others else None
-        lanes = 1 if double else self.lanes
-        while len(self._benches) < lanes:
-            self._benches.append(Workspace(self._dtype, self.product_features, seed=self.seed, one_thread=lanes > 1))
+        threads = 1 if double else self.threads
+        while len(self._benches) < threads:
+            self._benches.append(Workspace(self._dtype, self.product_features, seed=self.seed, one_thread=threads > 1))
         for bench in self._benches:
             bench.make_ready(rows.size, others.size, values.shape[1], among=rows == others)
 
@@ -173,7 +173,7 @@ class Gram:
             return bench, bench.multiply(tile, total)
 
         tiles = self._tiles(rows, values, others, beside, centre, at)
-        for bench, found in in_lanes(multiplied, tiles, lanes):
+        for bench, found in map_in_threads(multiplied, tiles, threads):
             self._add(found, bench)
             self._benches.append(bench)
         self.exact = self.exact and (values.dtype.kind in "biu" or values.shape[1] == 0)
@@ -332,11 +332,11 @@ class Gram:
         }
 
     @classmethod
-    def from_state(cls, state: dict[str, Array], *, copy: bool = True, lanes: int = 1) -> Self:
+    def from_state(cls, state: dict[str, Array], *, copy: bool = True, threads: int = 1) -> Self:
         """Exact inverse of `state`; without `copy` a matrix in Fortran order is taken over, not to be used again."""
         precision = "double" if state["double"] else "single"
         features, seed = int(state["product_features"]), int(state["seed"])
-        new = cls(len(state["gram"]), precision=precision, product_features=features, lanes=lanes, seed=seed)
+        new = cls(len(state["gram"]), precision=precision, product_features=features, threads=threads, seed=seed)
         new.n_features, new.exact = int(state["n_features"]), bool(state["exact"])
         new._steepest, new._checked, new._probed = float(state["steepest"]), int(state["checked"]), int(state["tiles"])
         new._along = np.array(state["along"], dtype=np.float64)

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from ..execution.threads import in_lanes
+from ..execution.threads import map_in_threads
 from ..planning.sizes import CHECK_FEATURES
 from .block_product import BlockProduct
 from .centering import subtract_mean, sum_of_squares, weighted_sum
@@ -73,7 +73,7 @@ class GramBlock:
         Of the products; sums are float64 always.
     product_features : int
         Most features multiplied at a time.
-    lanes : int
+    threads : int
         Tiles multiplied at a time.
     seed : int
         Of the probe directions.
@@ -99,11 +99,11 @@ class GramBlock:
         measures: bool = True,
         precision: str = "single",
         product_features: int = 1024,
-        lanes: int = 1,
+        threads: int = 1,
         seed: int = 0,
     ) -> None:
         self.n_features, self.precision, self.product_features = 0, precision, product_features
-        self.lanes, self.seed = lanes, seed
+        self.threads, self.seed = threads, seed
         self._fused = BlockProduct(vectors, precision, seed)
         n, width = vectors.shape
         self._roots: Float64 = np.ones(n) if roots is None else roots
@@ -133,14 +133,14 @@ class GramBlock:
         most = len(block) * min(self.product_features, block.shape[1])
         if self._benches and self._benches[0].values.size < most:
             self._benches.clear()
-        while len(self._benches) < self.lanes:  # here, not in threads, each of which would keep what it has freed
+        while len(self._benches) < self.threads:  # here, not in threads, each of which would keep what it has freed
             self._benches.append(Workspace(self._fused, most, self.seed))
 
         def multiplied(tile: Tile) -> tuple[Workspace, GramProbes | None]:
             bench = self._benches.pop()
             return bench, self._multiplied(tile, bench)
 
-        for bench, found in in_lanes(multiplied, self._tiles(block, at), self.lanes):
+        for bench, found in map_in_threads(multiplied, self._tiles(block, at), self.threads):
             self._product += bench.product
             if self._measured is not None and found is not None:
                 self._measured.add(found)
@@ -290,7 +290,7 @@ class GramBlock:
         return found if self._measured is None else {**found, **self._measured.state()}
 
     @classmethod
-    def from_state(cls, state: dict[str, Array], *, copy: bool = True, lanes: int = 1) -> Self:
+    def from_state(cls, state: dict[str, Array], *, copy: bool = True, threads: int = 1) -> Self:
         """Exact inverse of `state`; without `copy` its sum is taken over."""
         new = cls(
             state["vectors"],
@@ -298,7 +298,7 @@ class GramBlock:
             measures="measured_squares" in state,
             precision="double" if state["double"] else "single",
             product_features=int(state["product_features"]),
-            lanes=lanes,
+            threads=threads,
             seed=int(state["seed"]),
         )
         new.n_features = int(state["n_features"])

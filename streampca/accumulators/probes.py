@@ -82,7 +82,7 @@ class Probes:
         self.products: Float64 = np.zeros((n_features, columns))
         self.rounding: Float64 = np.zeros((n_features, columns))
         self.checked = 0.0
-        self.pieces, self._in_lane = 0, one_thread
+        self.pieces, self._one_thread = 0, one_thread
 
     def update(
         self,
@@ -115,8 +115,8 @@ class Probes:
         """
         directions = self.directions if rows.dtype == np.float64 else self._working
         with np.errstate(over="ignore", invalid="ignore"):  # who multiplies the rows will say so
-            along = times(rows, directions, one_thread=self._in_lane)
-            return times(rows.T, along, one_thread=self._in_lane)
+            along = times(rows, directions, one_thread=self._one_thread)
+            return times(rows.T, along, one_thread=self._one_thread)
 
     @property
     def turn(self) -> tuple[int, Array]:

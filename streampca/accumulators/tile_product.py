@@ -108,7 +108,7 @@ class Workspace:
     """
 
     def __init__(self, dtype: np.dtype[Any], most_features: int, *, seed: int, one_thread: bool = False) -> None:
-        self._dtype, self._most, self._in_lane = dtype, most_features, one_thread
+        self._dtype, self._most, self._one_thread = dtype, most_features, one_thread
         self._directions, self._seed = Directions(seed), seed
         self._signs: Array = np.empty(0, dtype)
         self._work: dict[str, Array] = {}
@@ -150,7 +150,7 @@ class Workspace:
             one = self._centred("rows", tile.values, tile.centre)
             if tile.rows != tile.others:
                 other = self._centred("others", tile.beside, tile.centre)
-                product = times(one, other.T, one_thread=self._in_lane)
+                product = times(one, other.T, one_thread=self._one_thread)
                 squares, beside = _squares(one), _squares(other)
                 if tile.values.dtype.kind in "biu":
                     largest = float(max(squares.max(), beside.max()))
@@ -167,12 +167,12 @@ class Workspace:
         if product is None:  # the error bounds will tell
             return np.zeros(0)
         signs = self._signs[: len(other)]
-        along = plain_times(other.T, signs, one_thread=self._in_lane)
-        expected = plain_times(one, along, one_thread=self._in_lane)
+        along = plain_times(other.T, signs, one_thread=self._one_thread)
+        expected = plain_times(one, along, one_thread=self._one_thread)
         multiplied = symmetric_times if one is other else plain_times
         whole += float(np.sum(np.square(along, dtype=np.float64)))
         bound = allowed(squares, whole, one.shape[1], self._dtype, len(other))
-        return excess(multiplied(product, signs, one_thread=self._in_lane), expected, bound)
+        return excess(multiplied(product, signs, one_thread=self._one_thread), expected, bound)
 
     def _centred(self, name: str, values: Array, centre: Array | None) -> Array:
         """Values less their centre, or less their own mean, in the precision of products."""
@@ -194,7 +194,7 @@ class Workspace:
                 update_among(centred, product)
                 total += product
             return None, total.diagonal() - before
-        self._product = among(centred, self._product, one_thread=self._in_lane)
+        self._product = among(centred, self._product, one_thread=self._one_thread)
         return self._product, self._product.diagonal()
 
     def _probed(self, tile: Tile, centred: Array) -> tuple[Array | None, Array | None]:
@@ -202,14 +202,14 @@ class Workspace:
         if tile.probed is None:
             return None, None
         directions = self._directions.rows(tile.probed, tile.probed + tile.width)
-        along = times(centred, directions.astype(self._dtype, copy=False), one_thread=self._in_lane)
+        along = times(centred, directions.astype(self._dtype, copy=False), one_thread=self._one_thread)
         if not tile.checked or self._dtype == np.float64:
             return along, None
         exact = tile.values[:, :CHECK_FEATURES].astype(np.float64)
         exact -= exact.mean(axis=0)  # what that differs from the centre by is the same in every row: no rounding
         few = directions[:CHECK_FEATURES]
-        off = times(centred[:, :CHECK_FEATURES], few, one_thread=self._in_lane).astype(np.float64)
-        off -= times(exact, few.astype(np.float64), one_thread=self._in_lane)
+        off = times(centred[:, :CHECK_FEATURES], few, one_thread=self._one_thread).astype(np.float64)
+        off -= times(exact, few.astype(np.float64), one_thread=self._one_thread)
         return along, off - off.mean(axis=0)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..events import Listener, silent
-from ..execution import Wanted
+from ..execution import ClusterOptions
 from ..fitting.calibration import calibrated
 from ..fitting.plan import declared, foreseen_weight, plan_collection, prepared
 from ..planning import Plan
@@ -77,7 +77,7 @@ def request_of(run: Run) -> Request:
     return Request(**given, output=bool(run.output.model or run.output.directory))
 
 
-def cluster_of(run: Run) -> Wanted | None:
+def cluster_of(run: Run) -> ClusterOptions | None:
     """The cluster a run asks for, if it does.
 
     Raises
@@ -92,7 +92,7 @@ def cluster_of(run: Run) -> Wanted | None:
     if asked.kind == "local":
         return None
     memory = parse_bytes(asked.memory)
-    return Wanted(asked.address, asked.cluster, asked.options or {}, asked.workers, memory, asked.wait)
+    return ClusterOptions(asked.address, asked.cluster, asked.options or {}, asked.workers, memory, asked.wait)
 
 
 def _what_is_odd(kind: str, given: set[str]) -> str:

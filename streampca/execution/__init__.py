@@ -4,8 +4,8 @@ A `Task` folds one span into one accumulator, block by block; partials merge fro
 plans give equal bits on every executor. Called by `methods`.
 """
 
-from .cluster_options import Wanted
+from .cluster_options import ClusterOptions
 from .local import LocalExecutor, SerialExecutor
-from .task import Executor, Keeper, Saved, Task
+from .task import Checkpointer, Executor, SavedPartial, Task
 
-__all__ = ["Executor", "Keeper", "LocalExecutor", "Saved", "SerialExecutor", "Task", "Wanted"]
+__all__ = ["Checkpointer", "ClusterOptions", "Executor", "LocalExecutor", "SavedPartial", "SerialExecutor", "Task"]

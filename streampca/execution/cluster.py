@@ -25,11 +25,11 @@ from ..events import Listener
 from ..planning.blocks import Span
 from ..units import format_seconds
 from .cluster_options import PATIENCE
-from .fold import Part, Whole, parts_of
+from .fold import Merged, Partial, partials_of
 from .packing import Packed, packed
-from .task import A, Keeper, Task
+from .task import A, Checkpointer, Task
 from .worker import fold_span, given
-from .workers import Crew, budget_within
+from .workers import Workers, budget_within
 
 LISTEN = 0.5  # seconds between looks at who is there, where nothing is heard
 LEAST_PLANNED = 2  # workers
@@ -58,24 +58,24 @@ class DaskExecutor:
     """
 
     def __init__(self, client: Client, *, workers: int | None = None, patience: float = PATIENCE) -> None:
-        self._client, self._workers, self._patience = client, workers, patience
-        self._crew = Crew(client)
+        self._client, self._planned_workers, self._patience = client, workers, patience
+        self._workers = Workers(client)
 
     @property
     def workers(self) -> int:
         """Workers to plan for, at least two: others may come."""
-        return max(LEAST_PLANNED, self._workers or self._crew.size)
+        return max(LEAST_PLANNED, self._planned_workers or self._workers.size)
 
     @property
     def memory(self) -> int | None:
         """Bytes that a plan may use of every worker; None where none has a limit."""
-        limit = self._crew.memory
+        limit = self._workers.memory
         return None if limit is None else budget_within(limit)
 
     @property
     def cores(self) -> int:
         """Threads that a worker has, the least of all."""
-        return self._crew.cores
+        return self._workers.cores
 
     def check(self, read: Callable[[], object], memory: int, listener: Listener) -> None:
         """Refuse workers that cannot do the work; those that come later are left out, with a warning.
@@ -94,7 +94,7 @@ class DaskExecutor:
         ClusterError
             If a worker lacks a package, the data, or memory; one line that names it.
         """
-        self._crew.check(read, memory, listener)
+        self._workers.check(read, memory, listener)
 
     def fold(
         self,
@@ -102,28 +102,28 @@ class DaskExecutor:
         spans: Sequence[Span],
         merge: Callable[[A, A], None],
         *,
-        lanes: int = 1,
+        threads: int = 1,
         ahead: int = 0,
         listener: Listener,
-        keeper: Keeper | None = None,
+        checkpoint: Checkpointer | None = None,
     ) -> A:
         """See `Executor.fold`; a worker works on one span at a time, with the threads it has."""
-        fold = _Fold(self._client, self._crew, task, spans, ahead, listener, keeper, self._patience)
-        whole = Whole(merge, keeper)
+        fold = _Fold(self._client, self._workers, task, spans, ahead, listener, checkpoint, self._patience)
+        merged = Merged(merge, checkpoint)
         try:
             with fold.listening():
-                fold.run(whole)
+                fold.run(merged)
         except ClusterLostError:
-            fold.offer(whole, now=True)
+            fold.save_if_due(merged, now=True)
             raise
-        return task.start() if whole.value is None else whole.value
+        return task.start() if merged.value is None else merged.value
 
 
 @dataclass
 class _Sent(Generic[A]):
-    """A part that a worker folds, or that needs none; `told` is how far the listener has been told of it."""
+    """A partial that a worker folds, or that needs none; `told` is how far the listener has been told of it."""
 
-    part: Part[A]
+    partial: Partial[A]
     future: Future | None
     worker: str
     told: int
@@ -140,18 +140,18 @@ class _Fold(Generic[A]):
     def __init__(
         self,
         client: Client,
-        crew: Crew,
+        workers: Workers,
         task: Task[A],
         spans: Sequence[Span],
         ahead: int,
         listener: Listener,
-        keeper: Keeper | None,
+        checkpoint: Checkpointer | None,
         patience: float,
     ) -> None:
-        self._client, self._crew, self._task, self._spans, self._ahead = client, crew, task, spans, ahead
-        self._listener, self._keeper, self._patience = listener, keeper, patience
+        self._client, self._workers, self._task, self._spans, self._ahead = client, workers, task, spans, ahead
+        self._listener, self._checkpoint, self._patience = listener, checkpoint, patience
         self._name = f"streampca-{uuid.uuid4().hex}"
-        self._parts: Iterator[Part[A]] | None = parts_of(task, spans, keeper, listener)
+        self._partials: Iterator[Partial[A]] | None = partials_of(task, spans, checkpoint, listener)
         self._waiting: deque[_Sent[A]] = deque()
         self._heard: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
         self._work: Future | None = None
@@ -172,70 +172,70 @@ class _Fold(Generic[A]):
             self._waiting.clear()
             self._work = None
 
-    def run(self, whole: Whole[A]) -> None:
+    def run(self, merged: Merged[A]) -> None:
         """Add up all parts, in order."""
         while self._send() or self._waiting:
             if self._waiting and self._waiting[0].status == "finished":
-                self._take(whole)
+                self._take(merged)
             else:
-                self._listen(whole)
+                self._listen(merged)
                 self._raise_errors()
 
-    def _take(self, whole: Whole[A]) -> None:
-        """Add the first part, which is done; afterwards neither this process nor the worker holds it."""
+    def _take(self, merged: Merged[A]) -> None:
+        """Add the first partial, which is done; afterwards neither this process nor the worker holds it."""
         sent = self._waiting[0]
         if sent.future is None:
-            done = sent.part.accumulator
+            done = sent.partial.accumulator
         else:
             with self._explained():
-                done = self._task.restore(self._client.gather(sent.future, direct=self._crew.near))
+                done = self._task.restore(self._client.gather(sent.future, direct=self._workers.near))
         self._waiting.popleft()
-        sent.part.at = self._spans[sent.part.last].stop
-        self._tell(sent, sent.part.at)
-        whole.add(sent.part, done)
+        sent.partial.at = self._spans[sent.partial.last].stop
+        self._tell(sent, sent.partial.at)
+        merged.add(sent.partial, done)
 
     # -- sending
 
     def _send(self) -> bool:
         """Give idle workers something to do; say whether there is more."""
         with self._explained():
-            while self._parts is not None and (worker := self._idle()) is not None:
-                part = next(self._parts, None)
-                if part is None:
-                    self._parts = None
+            while self._partials is not None and (worker := self._idle()) is not None:
+                partial = next(self._partials, None)
+                if partial is None:
+                    self._partials = None
                     return False
-                self._waiting.append(self._sent(part, worker))
-        return self._parts is not None
+                self._waiting.append(self._sent(partial, worker))
+        return self._partials is not None
 
     def _idle(self) -> str | None:
         """A worker that has nothing to do and holds one partial at most, the idlest."""
         running = {sent.worker for sent in self._waiting if sent.status != "finished"}
         holding = Counter(sent.worker for sent in self._waiting if sent.status == "finished")
-        idle = [worker for worker in self._crew.present() if worker not in running and holding[worker] < 2]
+        idle = [worker for worker in self._workers.present() if worker not in running and holding[worker] < 2]
         return min(idle, key=lambda worker: holding[worker], default=None)
 
-    def _sent(self, part: Part[A], worker: str) -> _Sent[A]:
-        span = self._spans[part.last]
-        if part.at == span.stop:
-            return _Sent(part, None, "", part.at)
-        kept = None if part.at == span.start else self._given(packed(part.accumulator.state(copy=False)))
-        part.accumulator = None  # type: ignore[assignment]  # the worker has its own; there is room for one
+    def _sent(self, partial: Partial[A], worker: str) -> _Sent[A]:
+        span = self._spans[partial.last]
+        if partial.at == span.stop:
+            return _Sent(partial, None, "", partial.at)
+        kept = None if partial.at == span.start else self._given(packed(partial.accumulator.state(copy=False)))
+        partial.accumulator = None  # type: ignore[assignment]  # the worker has its own; there is room for one
         if self._work is None:
             self._work = self._given(packed(self._task))
         future = self._client.submit(
             fold_span,
             self._work,
             kept,
-            (part.at, span.stop),
+            (partial.at, span.stop),
             self._ahead,
-            (self._name, part.last),
-            key=f"{self._name}-span-{part.last}",
+            (self._name, partial.last),
+            key=f"{self._name}-span-{partial.last}",
             workers=[worker],
             allow_other_workers=True,  # once that one is gone
             pure=False,
         )
         future.add_done_callback(lambda _: self._heard.put(None))
-        return _Sent(part, future, worker, part.at)
+        return _Sent(partial, future, worker, partial.at)
 
     def _given(self, value: Packed) -> Future:
         """What workers are to have, made by a task that the scheduler keeps, so that it can be made again."""
@@ -244,13 +244,13 @@ class _Fold(Generic[A]):
 
     # -- hearing
 
-    def _listen(self, whole: Whole[A]) -> None:
+    def _listen(self, merged: Merged[A]) -> None:
         """Wait for something to happen, and tell what happened."""
         try:
             message = self._heard.get(timeout=LISTEN)
             while True:
                 if message is not None:
-                    self.offer(whole)  # first: a listener may end the run
+                    self.save_if_due(merged)  # first: a listener may end the run
                     self._hear(*message)
                 message = self._heard.get_nowait()
         except queue.Empty:
@@ -258,7 +258,7 @@ class _Fold(Generic[A]):
 
     def _hear(self, number: int, at: int) -> None:
         for sent in self._waiting:
-            if sent.part.last == number:
+            if sent.partial.last == number:
                 self._tell(sent, at)
 
     def _tell(self, sent: _Sent[A], at: int) -> None:
@@ -267,10 +267,10 @@ class _Fold(Generic[A]):
             self._listener(self._task.counts(block))
         sent.told = max(sent.told, at)
 
-    def offer(self, whole: Whole[A], *, now: bool = False) -> None:
+    def save_if_due(self, merged: Merged[A], *, now: bool = False) -> None:
         """Offer what is merged so far, again: it may be due by now, or the run told to stop."""
-        if self._keeper is not None and whole.value is not None:
-            self._keeper.offer(0, whole.last, self._spans[whole.last].stop, whole.value, now=now)
+        if self._checkpoint is not None and merged.value is not None:
+            self._checkpoint.save_if_due(0, merged.last, self._spans[merged.last].stop, merged.value, now=now)
 
     # -- what goes wrong
 
@@ -282,7 +282,7 @@ class _Fold(Generic[A]):
             for sent in self._waiting:
                 if sent.future is not None and sent.status in ("error", "cancelled"):
                     sent.future.result()
-            someone = bool(self._crew.present())
+            someone = bool(self._workers.present())
         now = time.monotonic()
         self._seen = now if someone else self._seen
         if now - self._seen > self._patience:

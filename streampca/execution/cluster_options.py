@@ -11,7 +11,7 @@ QUEUED = 3600.0  # ... where they may wait in the queue of a batch system
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ClusterOptions:
     """Which cluster is wanted.
 
     Attributes

@@ -15,19 +15,21 @@ from ..errors import ClusterError, RequestError, first_line
 from ..events import Listener, Warned, silent
 from ..units import format_seconds
 from .cluster import DaskExecutor
-from .cluster_options import Wanted
+from .cluster_options import ClusterOptions
 from .workers import limit_around
 
 REACH = 30.0  # seconds to reach a scheduler
 
 
 @contextmanager
-def connected(wanted: Wanted, budget: int | None = None, *, listener: Listener = silent) -> Iterator[DaskExecutor]:
+def connected(
+    options: ClusterOptions, budget: int | None = None, *, listener: Listener = silent
+) -> Iterator[DaskExecutor]:
     """Start or find a cluster, and wait for its first worker; what was started is stopped afterwards.
 
     Parameters
     ----------
-    wanted : Wanted
+    options : ClusterOptions
         Which.
     budget : int, optional
         Bytes that a plan may use of each worker; of processes of this machine, half of its memory together by default.
@@ -42,43 +44,43 @@ def connected(wanted: Wanted, budget: int | None = None, *, listener: Listener =
         If a class cannot be imported, or does not take its options.
     """
     with ExitStack() as stack:
-        found, name = _made(wanted, budget, stack), wanted.address or wanted.cluster or "a local cluster"
+        found, name = _made(options, budget, stack), options.address or options.cluster or "a local cluster"
         try:
-            client = stack.enter_context(Client(found, timeout=min(wanted.waits, REACH), set_as_default=False))
+            client = stack.enter_context(Client(found, timeout=min(options.waits, REACH), set_as_default=False))
         except (OSError, ValueError) as error:
             problem = f"cannot reach {name}: {first_line(error)}"
             raise ClusterError(f"{problem}; check the address, and that it runs.") from None
-        yield joined(client, name, wanted, listener=listener)
+        yield joined(client, name, options, listener=listener)
 
 
-def joined(client: Client, name: str, wanted: Wanted, *, listener: Listener = silent) -> DaskExecutor:
+def joined(client: Client, name: str, options: ClusterOptions, *, listener: Listener = silent) -> DaskExecutor:
     """Wait for the first worker of a cluster that a client is connected to; see `connected`."""
-    first = 1 if wanted.address or wanted.cluster else wanted.workers or 1
-    if wanted.cluster:
-        listener(Warned(f"waiting up to {format_seconds(wanted.waits)} for the first worker of {name}."))
+    first = 1 if options.address or options.cluster else options.workers or 1
+    if options.cluster:
+        listener(Warned(f"waiting up to {format_seconds(options.waits)} for the first worker of {name}."))
     try:
-        client.wait_for_workers(first, timeout=wanted.waits)
+        client.wait_for_workers(first, timeout=options.waits)
     except TimeoutError:
-        problem = f"{name} had no worker within {format_seconds(wanted.waits)}"
+        problem = f"{name} had no worker within {format_seconds(options.waits)}"
         raise ClusterError(f"{problem}; start workers, or wait longer (execution.wait).") from None
-    return DaskExecutor(client, workers=wanted.workers, patience=wanted.waits)
+    return DaskExecutor(client, workers=options.workers, patience=options.waits)
 
 
-def _made(wanted: Wanted, budget: int | None, stack: ExitStack) -> Any:
+def _made(options: ClusterOptions, budget: int | None, stack: ExitStack) -> Any:
     """What a client connects to."""
-    if wanted.address:
-        return wanted.address
-    if wanted.cluster is None:
-        return stack.enter_context(_local(wanted, budget))
-    cluster = stack.enter_context(_called(wanted.cluster, wanted.options))
-    if wanted.workers:
-        cluster.scale(wanted.workers)
+    if options.address:
+        return options.address
+    if options.cluster is None:
+        return stack.enter_context(_local(options, budget))
+    cluster = stack.enter_context(_called(options.cluster, options.options))
+    if options.workers:
+        cluster.scale(options.workers)
     return cluster
 
 
-def _local(wanted: Wanted, budget: int | None) -> LocalCluster:
-    workers = wanted.workers or machine.cores()
-    limit = wanted.memory or limit_around(budget or machine.memory_limit()[0] // 2 // workers)
+def _local(options: ClusterOptions, budget: int | None) -> LocalCluster:
+    workers = options.workers or machine.cores()
+    limit = options.memory or limit_around(budget or machine.memory_limit()[0] // 2 // workers)
     return LocalCluster(
         n_workers=workers,
         threads_per_worker=1,

@@ -11,11 +11,11 @@ from typing import Any, Generic
 
 from ..events import Listener, Resumed
 from ..planning.blocks import Span
-from .task import A, Keeper, Task
+from .task import A, Checkpointer, Task
 
 
 @dataclass
-class Part(Generic[A]):
+class Partial(Generic[A]):
     """An accumulator of the spans from `first` up to `last`, and of that one up to `at`."""
 
     first: int
@@ -24,14 +24,14 @@ class Part(Generic[A]):
     accumulator: A
 
 
-class Whole(Generic[A]):
+class Merged(Generic[A]):
     """What spans add up to so far, from the first on; what was merged is offered to be kept.
 
     Parameters
     ----------
     merge : callable
         ``merge(left, right)`` absorbs the right into the left in place.
-    keeper : Keeper or None
+    checkpoint : Checkpointer or None
         Offered the sum.
 
     Attributes
@@ -42,38 +42,40 @@ class Whole(Generic[A]):
         The last span that is in it; -1 where none is.
     """
 
-    def __init__(self, merge: Callable[[A, A], None], keeper: Keeper | None) -> None:
+    def __init__(self, merge: Callable[[A, A], None], checkpoint: Checkpointer | None) -> None:
         self.value: A | None = None
         self.last = -1
-        self._merge, self._keeper = merge, keeper
+        self._merge, self._checkpoint = merge, checkpoint
 
-    def add(self, part: Part[A], done: A) -> None:
-        """Add the next part, which is done."""
-        self.last = part.last
+    def add(self, partial: Partial[A], done: A) -> None:
+        """Add the next partial, which is done."""
+        self.last = partial.last
         if self.value is None:
             self.value = done
             return
         self._merge(self.value, done)
-        if self._keeper is not None:
-            self._keeper.offer(0, part.last, part.at, self.value)
+        if self._checkpoint is not None:
+            self._checkpoint.save_if_due(0, partial.last, partial.at, self.value)
 
 
-def parts_of(task: Task[A], spans: Sequence[Span], keeper: Keeper | None, listener: Listener) -> Iterator[Part[A]]:
+def partials_of(
+    task: Task[A], spans: Sequence[Span], checkpoint: Checkpointer | None, listener: Listener
+) -> Iterator[Partial[A]]:
     """Yield what is to be folded, in order, each a span from its beginning or from where it was kept.
 
     The listener is told what need not be done again.
     """
     first = 0
     while first < len(spans):
-        saved = keeper.saved(first) if keeper else None
+        saved = checkpoint.load(first) if checkpoint else None
         if saved is None:
-            part = Part(first, first, spans[first].start, task.start())
+            partial = Partial(first, first, spans[first].start, task.start())
         else:
-            part = Part(first, saved.last, saved.at, task.restore(saved.state))
+            partial = Partial(first, saved.last, saved.at, task.restore(saved.state))
             _tell_kept(task, [*spans[first : saved.last], Span(spans[saved.last].start, saved.at)], listener)
         del saved  # what the accumulator did not take over of it
-        yield part
-        first = part.last + 1
+        yield partial
+        first = partial.last + 1
 
 
 def _tell_kept(task: Task[A], kept: Sequence[Span], listener: Listener) -> None:
@@ -81,44 +83,44 @@ def _tell_kept(task: Task[A], kept: Sequence[Span], listener: Listener) -> None:
     listener(Resumed(sum(count.samples for count in counts), sum(count.bytes for count in counts)))
 
 
-def fold_part(
+def fold_partial(
     task: Task[A],
-    part: Part[A],
+    partial: Partial[A],
     spans: Sequence[Span],
     *,
     ahead: int,
     listener: Listener,
-    keeper: Keeper | None,
+    checkpoint: Checkpointer | None,
     go_on: Callable[[], None] | None = None,
 ) -> A:
-    """Absorb what is left of a part's last span; see `Executor.fold`.
+    """Absorb what is left of a partial's last span; see `Executor.fold`.
 
     Parameters
     ----------
-    task, spans, ahead, listener, keeper
+    task, spans, ahead, listener, checkpoint
         See `Executor.fold`.
-    part : Part
+    partial : Partial
         Brought up to the end of its last span.
     go_on : callable, optional
         Called after every block; what it raises ends the work.
     """
-    left = Span(part.at, spans[part.last].stop)
+    left = Span(partial.at, spans[partial.last].stop)
     with closing(_fetched(task, left, ahead)) as blocks:
         for block, fetched in blocks:
-            task.feed(part.accumulator, block, fetched)
+            task.feed(partial.accumulator, block, fetched)
             del fetched  # before the next is taken
-            part.at = block.stop
-            _offer(part, keeper)
+            partial.at = block.stop
+            _offer(partial, checkpoint)
             listener(task.counts(block))
             if go_on is not None:
                 go_on()
-    _offer(part, keeper)  # told to stop meanwhile, it would do so after the next pass only
-    return part.accumulator
+    _offer(partial, checkpoint)  # told to stop meanwhile, it would do so after the next pass only
+    return partial.accumulator
 
 
-def _offer(part: Part[A], keeper: Keeper | None) -> None:
-    if keeper is not None:
-        keeper.offer(part.first, part.last, part.at, part.accumulator)
+def _offer(partial: Partial[A], checkpoint: Checkpointer | None) -> None:
+    if checkpoint is not None:
+        checkpoint.save_if_due(partial.first, partial.last, partial.at, partial.accumulator)
 
 
 def _fetched(task: Task[A], span: Span, ahead: int) -> Generator[tuple[Span, Any]]:

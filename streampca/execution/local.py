@@ -11,9 +11,9 @@ from typing import Any, Generic, Self
 
 from ..events import Listener, one_at_a_time
 from ..planning.blocks import Span
-from .fold import Part, Whole, fold_part, parts_of
-from .task import A, Keeper, Task
-from .threads import sharing_blas
+from .fold import Merged, Partial, fold_partial, partials_of
+from .task import A, Checkpointer, Task
+from .threads import share_blas_threads
 
 
 class _Here:
@@ -36,21 +36,23 @@ class SerialExecutor(_Here):
         spans: Sequence[Span],
         merge: Callable[[A, A], None],
         *,
-        lanes: int = 1,
+        threads: int = 1,
         ahead: int = 0,
         listener: Listener,
-        keeper: Keeper | None = None,
+        checkpoint: Checkpointer | None = None,
     ) -> A:
         """See `Executor.fold`."""
-        whole = Whole(merge, keeper)
-        with sharing_blas(lanes):
-            for part in parts_of(task, spans, keeper, listener):
-                whole.add(part, fold_part(task, part, spans, ahead=ahead, listener=listener, keeper=keeper))
-        return task.start() if whole.value is None else whole.value
+        merged = Merged(merge, checkpoint)
+        with share_blas_threads(threads):
+            for partial in partials_of(task, spans, checkpoint, listener):
+                merged.add(
+                    partial, fold_partial(task, partial, spans, ahead=ahead, listener=listener, checkpoint=checkpoint)
+                )
+        return task.start() if merged.value is None else merged.value
 
 
 class LocalExecutor(_Here):
-    """Runs as many spans at a time as the plan has lanes, a thread each; what reads ahead has threads beside."""
+    """Runs as many spans at a time as the plan has threads, a thread each; what reads ahead has threads beside."""
 
     def fold(
         self,
@@ -58,33 +60,33 @@ class LocalExecutor(_Here):
         spans: Sequence[Span],
         merge: Callable[[A, A], None],
         *,
-        lanes: int = 1,
+        threads: int = 1,
         ahead: int = 0,
         listener: Listener,
-        keeper: Keeper | None = None,
+        checkpoint: Checkpointer | None = None,
     ) -> A:
         """See `Executor.fold`."""
-        how: dict[str, Any] = {"ahead": ahead, "keeper": keeper}
-        if min(lanes, len(spans)) < 2:
-            return SerialExecutor().fold(task, spans, merge, lanes=lanes, listener=listener, **how)
+        how: dict[str, Any] = {"ahead": ahead, "checkpoint": checkpoint}
+        if min(threads, len(spans)) < 2:
+            return SerialExecutor().fold(task, spans, merge, threads=threads, listener=listener, **how)
         work = _Work(
-            lambda part, tell, go_on: fold_part(task, part, spans, listener=tell, go_on=go_on, **how), listener
+            lambda partial, tell, go_on: fold_partial(task, partial, spans, listener=tell, go_on=go_on, **how), listener
         )
-        whole = Whole(merge, keeper)
-        waiting: deque[tuple[Part[A], Future[A]]] = deque()
-        with work, sharing_blas(lanes), ThreadPoolExecutor(lanes) as threads, work.ending():
-            for part in parts_of(task, spans, keeper, work.tell):
-                waiting.append((part, threads.submit(work.do, part)))
-                if len(waiting) == lanes:
-                    whole.add(*_next(waiting))
+        merged = Merged(merge, checkpoint)
+        waiting: deque[tuple[Partial[A], Future[A]]] = deque()
+        with work, share_blas_threads(threads), ThreadPoolExecutor(threads) as pool, work.ending():
+            for partial in partials_of(task, spans, checkpoint, work.tell):
+                waiting.append((partial, pool.submit(work.do, partial)))
+                if len(waiting) == threads:
+                    merged.add(*_next(waiting))
             while waiting:
-                whole.add(*_next(waiting))
-        return task.start() if whole.value is None else whole.value
+                merged.add(*_next(waiting))
+        return task.start() if merged.value is None else merged.value
 
 
-def _next(waiting: deque[tuple[Part[A], Future[A]]]) -> tuple[Part[A], A]:
-    part, future = waiting.popleft()
-    return part, future.result()
+def _next(waiting: deque[tuple[Partial[A], Future[A]]]) -> tuple[Partial[A], A]:
+    partial, future = waiting.popleft()
+    return partial, future.result()
 
 
 class _EndedError(Exception):
@@ -101,14 +103,14 @@ class _Work(Generic[A]):
         self._fold, self.tell, self._over = fold, one_at_a_time(listener), threading.Event()
         self._errors: dict[int, BaseException] = {}
 
-    def do(self, part: Part[A]) -> A:
-        """Fold a part, in a thread."""
+    def do(self, partial: Partial[A]) -> A:
+        """Fold a partial, in a thread."""
         try:
-            return self._fold(part, self.tell, self._go_on)
+            return self._fold(partial, self.tell, self._go_on)
         except _EndedError:
             raise
         except BaseException as error:
-            self._errors[part.first] = error
+            self._errors[partial.first] = error
             self._over.set()
             raise
 

@@ -21,7 +21,7 @@ class Switch:
     asked : str or None
         Who asked, e.g. ``"SIGTERM"``.
     is_kept : bool
-        Whether the pass that goes on has a keeper, which ends it once it has saved what was done.
+        Whether the pass that goes on has a checkpoint, which ends it once it has saved what was done.
     """
 
     def __init__(self) -> None:

@@ -46,7 +46,7 @@ class Task(Protocol[A]):
         """Absorb a block."""
 
 
-class Saved(NamedTuple):
+class SavedPartial(NamedTuple):
     """A saved accumulator: it covers whole spans up to `last`, and that one up to `at`."""
 
     last: int
@@ -54,13 +54,13 @@ class Saved(NamedTuple):
     state: dict[str, npt.NDArray[Any]]
 
 
-class Keeper(Protocol):
+class Checkpointer(Protocol):
     """Keeps what a fold has done so far, and gives it back when the fold is done again."""
 
-    def saved(self, first: int) -> Saved | None:
+    def load(self, first: int) -> SavedPartial | None:
         """Return what was kept of the spans from `first` on, if anything was."""
 
-    def offer(self, first: int, last: int, at: int, accumulator: Stateful, *, now: bool = False) -> None:
+    def save_if_due(self, first: int, last: int, at: int, accumulator: Stateful, *, now: bool = False) -> None:
         """Keep an accumulator of the spans from `first` up to `last`, and of that one up to `at`; or let it pass.
 
         Called after each block, by several threads perhaps. What it raises ends the fold. It is not let pass where it
@@ -107,10 +107,10 @@ class Executor(Protocol):
         spans: Sequence[Span],
         merge: Callable[[A, A], None],
         *,
-        lanes: int = 1,
+        threads: int = 1,
         ahead: int = 0,
         listener: Listener,
-        keeper: Keeper | None = None,
+        checkpoint: Checkpointer | None = None,
     ) -> A:
         """Fold every span and merge.
 
@@ -119,15 +119,15 @@ class Executor(Protocol):
         task : Task
             What to do.
         spans : sequence of Span
-            Where, in order; a field of the plan, as are lanes and ahead.
+            Where, in order; a field of the plan, as are threads and ahead.
         merge : callable
             ``merge(left, right)`` absorbs the right partial into the left in place.
-        lanes : int, default=1
+        threads : int, default=1
             Spans that a process works on at the same time, each with its share of BLAS's threads.
         ahead : int, default=0
             Blocks of each read ahead, 0 or 1.
         listener : callable
             Told of every block done, one call at a time.
-        keeper : Keeper, optional
+        checkpoint : Checkpointer, optional
             Offered what is done after every block, and asked for it first.
         """

@@ -1,7 +1,7 @@
 """Several pieces of work at a time, results in order: threads of our own, each with its share of BLAS's.
 
 Between BLAS calls of many threads one thread prepares the next piece while the others wait, spinning; with a piece a
-lane all cores are busy. Results come in the order of their items, so what is made of them does not depend on timing.
+thread all cores are busy. Results come in the order of their items, so what is made of them does not depend on timing.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Result = TypeVar("Result")
 
 
 @contextmanager
-def sharing_blas(count: int) -> Iterator[None]:
-    """Leave each of several lanes its share of BLAS's threads; a lone one has them all."""
+def share_blas_threads(count: int) -> Iterator[None]:
+    """Leave each of several threads its share of BLAS's threads; a lone one has them all."""
     if count < 2:
         yield
         return
@@ -30,17 +30,17 @@ def sharing_blas(count: int) -> Iterator[None]:
         yield
 
 
-def in_lanes(function: Callable[[Item], Result], items: Iterable[Item], count: int) -> Iterator[Result]:
+def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item], count: int) -> Iterator[Result]:
     """Call a function for every item, `count` at a time, and yield the results in order.
 
-    An item is taken when a lane is free for it and what was yielded before has been dealt with, so that items may
+    An item is taken when a thread is free for it and what was yielded before has been dealt with, so that items may
     depend on results that lie `count` back. The first error, in order, is raised.
     """
     if count < 2:
         yield from map(function, items)
         return
     left, pending = iter(items), deque[Future[Result]]()
-    with sharing_blas(count), ThreadPoolExecutor(count) as pool:
+    with share_blas_threads(count), ThreadPoolExecutor(count) as pool:
         try:
             while True:
                 while len(pending) < count and (item := next(left, None)) is not None:

@@ -16,7 +16,7 @@ from ..errors import first_line
 from ..events import silent
 from ..machine import hand_back, keeping_to
 from ..planning.blocks import Span
-from .fold import Part, fold_part
+from .fold import Partial, fold_partial
 from .packing import Packed, unpacked
 
 State = dict[str, npt.NDArray[Any]]
@@ -60,13 +60,13 @@ def fold_span(work: Packed, kept: Packed | None, span: tuple[int, int], ahead: i
     threads, left = worker.state.nthreads, Span(*span)
     with _ALONE, keeping_to(threads), ThreadpoolController().limit(limits=threads, user_api="blas"):
         task = unpacked(work)
-        part = Part(0, 0, left.start, task.start() if kept is None else task.restore(_copied(unpacked(kept))))
+        partial = Partial(0, 0, left.start, task.start() if kept is None else task.restore(_copied(unpacked(kept))))
         try:
-            tell = _teller(worker, part, address)
-            fold_part(task, part, [left], ahead=ahead, listener=silent, keeper=None, go_on=tell)
-            return _given_away(part.accumulator.state(copy=False))
+            tell = _teller(worker, partial, address)
+            fold_partial(task, partial, [left], ahead=ahead, listener=silent, checkpoint=None, go_on=tell)
+            return _given_away(partial.accumulator.state(copy=False))
         finally:
-            del part, task, tell
+            del partial, task, tell
             hand_back()
 
 
@@ -82,7 +82,7 @@ def _given_away(state: State) -> State:
     return state
 
 
-def _teller(worker: Worker, part: Part[Any], address: tuple[str, int]) -> Callable[[], None]:
+def _teller(worker: Worker, partial: Partial[Any], address: tuple[str, int]) -> Callable[[], None]:
     """Called after every block: tells how far the span is, now and then, and ends it if nobody wants it."""
     (topic, number), key = address, worker.get_current_task()
     last = time.monotonic()
@@ -92,7 +92,7 @@ def _teller(worker: Worker, part: Part[Any], address: tuple[str, int]) -> Callab
         if time.monotonic() - last < TELL:
             return
         last = time.monotonic()
-        worker.log_event(topic, [number, part.at])
+        worker.log_event(topic, [number, partial.at])
         known = worker.state.tasks.get(key)
         if known is None or known.state == "cancelled":
             raise _UnwantedError

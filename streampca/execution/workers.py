@@ -37,7 +37,7 @@ def limit_around(budget: int) -> int:
     return -int(-(budget + PYTHON_BYTES) // SHARE)
 
 
-class Crew:
+class Workers:
     """Those workers of a cluster that can do the work.
 
     Parameters

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from .. import __version__
 from ..errors import ChangedError, ClusterLostError, DataError, OutputError, RequestError, Stopped
 from ..events import Checkpoint, Listener, Warned
-from ..execution import Saved
+from ..execution import SavedPartial
 from ..execution.checkpoint import Slots, is_slot
 from ..execution.signals import Switch
 from ..execution.task import Stateful
@@ -51,7 +51,7 @@ OURS = re.compile(
 # Of a plan: what decides the bits of the answer, and where its blocks begin.
 CUTTING = (
     "method", "precision", "solver", "schedule", "block_rows", "product_rows", "spans", "block_features",
-    "product_features", "panel_rows", "component_features", "stored", "lanes", "ahead", "width", "columns",
+    "product_features", "panel_rows", "component_features", "stored", "threads", "ahead", "width", "columns",
 )  # fmt: skip
 
 
@@ -125,7 +125,7 @@ class Needed(NamedTuple):
     stateful: Stateful
 
 
-class Saver:
+class FitCheckpoint:
     """What a fit has done so far, in a folder.
 
     Parameters
@@ -155,7 +155,7 @@ class Saver:
         self._how, self._listener, self.folder = how, listener, how.folder
         self._identity = json.loads(json.dumps(identity, default=lambda value: value.item()))
         self._about = Slots(how.folder, FIT)
-        self._stages: dict[str, Stage] = {}
+        self._stages: dict[str, StageCheckpoint] = {}
         self._lock, self._rate, self.last = threading.Lock(), float(UNMEASURED), time.monotonic()
         found = self._about.load()
         self._begun: Mapping[str, Any] = {} if found is None else found[0]
@@ -233,10 +233,10 @@ class Saver:
         self._about.save(self._begun, {})
         self._noted = True
 
-    def stage(self, name: str) -> Stage:
-        """The keeper of one fold."""
+    def stage(self, name: str) -> StageCheckpoint:
+        """The checkpoint of one fold."""
         self._how.switch.is_kept = True
-        return self._stages.setdefault(name, Stage(self, name))
+        return self._stages.setdefault(name, StageCheckpoint(self, name))
 
     @property
     def scratch(self) -> str | None:
@@ -333,10 +333,10 @@ def _clear(folder: str) -> None:
         os.rmdir(folder)
 
 
-class Stage:
-    """Keeps one fold of a run; see `streampca.execution.Keeper`."""
+class StageCheckpoint:
+    """Keeps one fold of a run; see `streampca.execution.Checkpointer`."""
 
-    def __init__(self, saver: Saver, name: str) -> None:
+    def __init__(self, saver: FitCheckpoint, name: str) -> None:
         self._saver, self._name = saver, name
         self._slots: dict[int, Slots] = {}
         self._since: dict[int, float] = {}
@@ -347,15 +347,15 @@ class Stage:
         """Have something else saved, in a stage of its own, before anything of this one is."""
         self._needed = Needed(self._saver.stage(stage)._of(0), {"first": 0, "last": 0, "at": at}, needed)
 
-    def saved(self, first: int) -> Saved | None:
+    def load(self, first: int) -> SavedPartial | None:
         """What was saved of the spans from `first` on."""
         found = self._of(first).load()
         if found is None:
             return None
         about, state = found
-        return Saved(about["last"], about["at"], state)
+        return SavedPartial(about["last"], about["at"], state)
 
-    def offer(self, first: int, last: int, at: int, accumulator: Stateful, *, now: bool = False) -> None:
+    def save_if_due(self, first: int, last: int, at: int, accumulator: Stateful, *, now: bool = False) -> None:
         """Save, if it is time to."""
         since, cost = self._since.get(first, self._saver.last), self._cost.get(first, 0.0)
         if not (now or self._saver.is_due(since, cost)):

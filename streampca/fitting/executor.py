@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import ClusterError, OutputError, RequestError
 from ..events import Listener, silent
-from ..execution import Executor, LocalExecutor, Wanted
+from ..execution import ClusterOptions, Executor, LocalExecutor
 from ..machine import keeping_to
 from ..planning.request import Request
 from ..storage.outputs import SCRATCH
@@ -22,7 +22,7 @@ def executing(cluster: Any, budget: int | None = None, *, listener: Listener = s
 
     Parameters
     ----------
-    cluster : None, int, str, Wanted, distributed.Client or a cluster of dask's
+    cluster : None, int, str, ClusterOptions, distributed.Client or a cluster of dask's
         Nobody but this process; so many other processes of this machine; a scheduler's address; or a cluster that is
         there already.
     budget : int, optional
@@ -43,20 +43,20 @@ def executing(cluster: Any, budget: int | None = None, *, listener: Listener = s
     except ImportError as error:
         raise ClusterError(f"a cluster needs {error.name}; pip install 'streampca[cluster]'.") from None
     if hasattr(cluster, "wait_for_workers") and hasattr(cluster, "submit"):
-        yield joined(cluster, "the cluster", Wanted(), listener=listener)
+        yield joined(cluster, "the cluster", ClusterOptions(), listener=listener)
         return
     with connected(_wanted(cluster), budget, listener=listener) as executor:
         yield executor
 
 
-def _wanted(cluster: Any) -> Wanted:
+def _wanted(cluster: Any) -> ClusterOptions:
     match getattr(cluster, "scheduler_address", cluster):
-        case Wanted() as wanted:
+        case ClusterOptions() as wanted:
             return wanted
         case str(address):
-            return Wanted(address=address)
+            return ClusterOptions(address=address)
         case int(workers) if workers >= 1 and not isinstance(workers, bool):
-            return Wanted(workers=workers)
+            return ClusterOptions(workers=workers)
     raise RequestError(
         f"cluster {cluster!r} is none; give a number of processes, a scheduler's address, or a distributed.Client."
     )

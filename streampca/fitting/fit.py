@@ -31,7 +31,7 @@ from ..storage.locks import alone_in
 from ..storage.outputs import check_place
 from ..units import parse_bytes
 from .build_model import numbers_of, provenance_of
-from .checkpoints import Checkpointing, Saver, check_beside, identity_of
+from .checkpoints import Checkpointing, FitCheckpoint, check_beside, identity_of
 from .executor import as_of, executing, scratch_name, suited
 from .methods import METHODS, Decomposition, Job
 from .plan import check_options, narrowed, plan_collection, prepared
@@ -223,7 +223,7 @@ def _fitted(
     saver = None
     if checkpoint is not None:
         identity = identity_of(collection, request, weights_digest(weights), part, states)
-        saver = Saver(checkpoint, identity, anew=place is not None and place.overwrite, listener=listener)
+        saver = FitCheckpoint(checkpoint, identity, anew=place is not None and place.overwrite, listener=listener)
     before = {} if saver is None else {"memory": saver.memory, "workers": saver.workers}
     with as_of(runner):
         chosen = plan_collection(
@@ -236,8 +236,8 @@ def _fitted(
         saver.begin(chosen, request.scratch)
         scratch = saver.scratch
     meter = PeakMeter()
-    keep = None if saver is None else saver.stage
-    how: dict[str, Any] = {"weights": weights, "listener": listener, "keep": keep, "scratch": scratch}
+    stage = None if saver is None else saver.stage
+    how: dict[str, Any] = {"weights": weights, "listener": listener, "stage": stage, "scratch": scratch}
     job = Job(collection, chosen, runner, states=states, **how)
 
     def about(found: Decomposition) -> dict[str, Any]:
@@ -264,11 +264,11 @@ def _written(
     collection: Prepared, job: Job, place: Place, about: Callable[[Decomposition], dict[str, Any]]
 ) -> PCAModel:
     """A model whose components are written as they are made, and stay on disk; perhaps when the fit breaks off, too."""
-    with ModelWriter(place.path, overwrite=place.overwrite, keeps=job.keep is not None) as writer:
+    with ModelWriter(place.path, overwrite=place.overwrite, keeps=job.stage is not None) as writer:
         like: dict[str, Any] = {"dims": sample_dims(collection), "mask": collection.mask}
 
-        def sink(count: int, dtype: np.dtype[Any], begun: UnfinishedComponents | None) -> ComponentWriter:
-            return writer.components((count, *collection.sample_shape), dtype=dtype, resume=begun, **like)
+        def sink(count: int, dtype: np.dtype[Any], unfinished: UnfinishedComponents | None) -> ComponentWriter:
+            return writer.components((count, *collection.sample_shape), dtype=dtype, resume=unfinished, **like)
 
         found = METHODS[job.plan.method](replace(job, sink=sink))
         model = _model(collection, found, about(found), writer.stored())

@@ -44,9 +44,9 @@ def most_that_fits(fits: Callable[[int], bool], most: int) -> int:
     return low
 
 
-def span_count(workers: int, lanes: int = 1) -> int:
-    """Tasks that the work is cut into: one a lane, or a few a worker."""
-    return lanes if workers == 1 else SPANS_A_WORKER * workers
+def span_count(workers: int, threads: int = 1) -> int:
+    """Tasks that the work is cut into: one a thread, or a few a worker."""
+    return threads if workers == 1 else SPANS_A_WORKER * workers
 
 
 def precision_of(problem: Problem, request: Request, multiplications: int) -> str:

@@ -19,51 +19,51 @@ from .sizes import thread_count
 
 MOST_PRODUCT_ROWS = 2048  # adding up p x p then costs little beside making it (benchmarks/limits.py --phases)
 LEAST_PRODUCT_ROWS = 64
-LANE_BLOCK = 8 * MIB  # of a block in a lane: as fast as 24, and two of each lane are in memory
-LANE_SHARES = 3  # of the shares below that are tried with lanes: smaller blocks cost more than lanes gain
+THREAD_BLOCK = 8 * MIB  # of a block in a thread: as fast as 24, and two of each thread are in memory
+THREAD_SHARES = 3  # of the shares below that are tried with threads: smaller blocks cost more than threads gain
 
 
-LANE_FEATURES = (
-    2048  # beyond, adding p x p to the sum of each lane takes what BLAS's threads lose (benchmarks/choices.py)
+THREAD_FEATURES = (
+    2048  # beyond, adding p x p to the sum of each thread takes what BLAS's threads lose (benchmarks/choices.py)
 )
 
 
 def covariance_plan(problem: Problem, request: Request, memory: int, source: str) -> Plan:
-    """The plan with several lanes if they fit, then with reading ahead, and with the largest blocks that fit.
+    """The plan with several threads if they fit, then with reading ahead, and with the largest blocks that fit.
 
     Where none keeps within the budget, the one that takes least.
     """
     last = None
-    for lanes, ahead, share in _ways(problem, request):
-        last = _covariance_plan(problem, request, memory, source, share, lanes, ahead)
+    for threads, ahead, share in _ways(problem, request):
+        last = _covariance_plan(problem, request, memory, source, share, threads, ahead)
         if last.memory_estimate.total <= memory:
             break
     return cast("Plan", last)
 
 
 def _ways(problem: Problem, request: Request) -> Iterator[tuple[int, int, int]]:
-    """Lanes, blocks read ahead, and the share of the budget that a block may take: what is faster, first."""
-    lanes = thread_count(machine.cores())
+    """Threads, blocks read ahead, and the share of the budget that a block may take: what is faster, first."""
+    threads = thread_count(machine.cores())
     p, n = problem.n_features, problem.n_samples
-    if precision_of(problem, request, n * p * p) == "single" and p <= LANE_FEATURES and request.workers == 1:
-        yield from ((lanes, int(problem.fills), lanes * share) for share in BLOCK_SHARES[:LANE_SHARES])
+    if precision_of(problem, request, n * p * p) == "single" and p <= THREAD_FEATURES and request.workers == 1:
+        yield from ((threads, int(problem.fills), threads * share) for share in BLOCK_SHARES[:THREAD_SHARES])
     for ahead in (1, 0) if problem.fills else (0,):
         yield from ((1, ahead, share) for share in BLOCK_SHARES)
 
 
 def _covariance_plan(
-    problem: Problem, request: Request, memory: int, source: str, share: int, lanes: int, ahead: int
+    problem: Problem, request: Request, memory: int, source: str, share: int, threads: int, ahead: int
 ) -> Plan:
     n, p = problem.n_samples, problem.n_features
     precision = precision_of(problem, request, n * p * p)
-    rows = _rows_in_memory(problem, memory, share, MOST_BLOCK if lanes == 1 else LANE_BLOCK)
+    rows = _rows_in_memory(problem, memory, share, MOST_BLOCK if threads == 1 else THREAD_BLOCK)
     product_rows = _product_rows(p, 8 if precision == "double" else 4, rows, memory // share)
     solver = solver_of(p, request, problem.most_components)
     room = component_room(problem, request, solver, memory)
     dense_room = _dense_room(problem, request, solver, room, memory)
-    spans = spans_of(n, span_count(request.workers, lanes), rows)
-    lanes = min(lanes, len(spans))
-    how = {"lanes": lanes, "ahead": ahead, "workers": request.workers}
+    spans = spans_of(n, span_count(request.workers, threads), rows)
+    threads = min(threads, len(spans))
+    how = {"threads": threads, "ahead": ahead, "workers": request.workers}
     phases = [pass_memory(problem, precision, rows, product_rows, **how)]
     phases.append(scatter_solve_memory(problem, request, solver, room))
     if dense_room and solver != "dense":
@@ -90,7 +90,7 @@ def _covariance_plan(
         budget_source=source,
         cores=machine.cores(),
         block_features=p,
-        lanes=lanes,
+        threads=threads,
         ahead=ahead,
         workers=request.workers,
         work=work,

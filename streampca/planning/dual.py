@@ -96,8 +96,10 @@ def _attempt(problem: Problem, request: Request, schedule: str, k: int, stored: 
     if stored and request.precision == "auto":
         precision = "double"
     solver = solver_of(n, request, most)
-    lanes = gram_threads(problem.n_samples, precision, machine.cores())
-    arithmetic = Arithmetic(precision, solver, dense, request.counted_on(most), request.workers, lanes, request.output)
+    threads = gram_threads(problem.n_samples, precision, machine.cores())
+    arithmetic = Arithmetic(
+        precision, solver, dense, request.counted_on(most), request.workers, threads, request.output
+    )
     return Attempt(problem, schedule, arithmetic, k, stored)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..units import MIB, format_shape
 from .component_chunks import POOLS, WRITE_COPIES, tile_bytes
-from .memory import LANE_BYTES, RUNTIME_BYTES, MemoryEstimate, Phase, decoding_bytes, solve_memory
+from .memory import RUNTIME_BYTES, THREAD_BYTES, MemoryEstimate, Phase, decoding_bytes, solve_memory
 from .request import Problem
 from .sizes import PROBES
 
@@ -50,7 +50,7 @@ class Arithmetic:
         As in `Plan`; `dense` says whether there is room for a dense solve.
     wanted : int, float or None
         Components to solve for.
-    workers, lanes : int
+    workers, threads : int
         Processes; tiles multiplied at a time.
     output : bool
         Whether the model is written.
@@ -61,7 +61,7 @@ class Arithmetic:
     dense: bool
     wanted: int | float | None
     workers: int = 1
-    lanes: int = 1
+    threads: int = 1
     output: bool = False
 
     @property
@@ -93,13 +93,13 @@ def gram_phase(problem: Problem, arithmetic: Arithmetic, cutting: Cutting) -> Ph
     tile = _tile(problem, cutting)
     rows = n if cutting.by_features else cutting.panel_rows + cutting.block_rows
     items["tiles of it, centred" if not cutting.by_features else "tile of it, centred"] = (
-        arithmetic.lanes * rows * tile * arithmetic.itemsize
+        arithmetic.threads * rows * tile * arithmetic.itemsize
     )
     products = _product_bytes(n, arithmetic, cutting)
     if products:
         items["product of a tile"] = products
     items["mean"] = 16 * p
-    items["probes"] = PROBES * (2 * 8 * n + arithmetic.lanes * 12 * tile)
+    items["probes"] = PROBES * (2 * 8 * n + arithmetic.threads * 12 * tile)
     if problem.weighted:
         items["sample weights"] = 8 * n
     items["BLAS and Python"] = RUNTIME_BYTES + pool_bytes(problem, arithmetic, cutting)
@@ -113,9 +113,9 @@ def components_phase(problem: Problem, arithmetic: Arithmetic, cutting: Cutting,
     items = {f"{k} eigenvectors of {n} samples, as found and scaled": n * k * (24 if arithmetic.itemsize == 8 else 28)}
     items |= (held_items(problem, cutting) if cutting.by_features else {}) | read_items(problem, cutting)
     rows = n if cutting.by_features else cutting.block_rows
-    lanes = arithmetic.lanes if cutting.by_features else 1
+    threads = arithmetic.threads if cutting.by_features else 1
     # Components much smaller than the first are made in double precision, which the plan cannot know beforehand.
-    items["tile of it, centred, and of the components"] = lanes * (rows + 2 * k + 2 * PROBES) * tile * 8
+    items["tile of it, centred, and of the components"] = threads * (rows + 2 * k + 2 * PROBES) * tile * 8
     width = cutting.component_features
     if not cutting.by_features:
         items[f"sums for {width} features of components"] = 8 * (k + 2 * PROBES) * width
@@ -243,14 +243,14 @@ def _tile(problem: Problem, cutting: Cutting) -> int:
 def _product_bytes(n: int, arithmetic: Arithmetic, cutting: Cutting) -> int:
     """A tile's products before they are added up; in double precision those of all samples are added at once."""
     if cutting.by_features:
-        return 0 if arithmetic.precision == "double" else arithmetic.lanes * 4 * n * n
+        return 0 if arithmetic.precision == "double" else arithmetic.threads * 4 * n * n
     panel, block = cutting.panel_rows, cutting.block_rows
     if arithmetic.precision == "double":
         return 8 * panel * max(panel, block)
-    return arithmetic.lanes * 4 * panel * (panel + block)
+    return arithmetic.threads * 4 * panel * (panel + block)
 
 
 def pool_bytes(problem: Problem, arithmetic: Arithmetic, cutting: Cutting) -> int:
-    """What lanes hold beside tiles and products, and what threads that decoded for a copy keep."""
-    lanes = LANE_BYTES * arithmetic.lanes if arithmetic.lanes > 1 else 0
-    return lanes + (COPY_POOLS if cutting.schedule == "scratch" and problem.encoded else 0)
+    """What threads hold beside tiles and products, and what threads that decoded for a copy keep."""
+    threads = THREAD_BYTES * arithmetic.threads if arithmetic.threads > 1 else 0
+    return threads + (COPY_POOLS if cutting.schedule == "scratch" and problem.encoded else 0)

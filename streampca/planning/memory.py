@@ -14,7 +14,7 @@ from .sizes import dense_bytes, lanczos_bytes, scatter_bytes
 
 COMPONENT_COPIES = 3  # the solver's vectors, the components as stored, and the model's as float64 for its certificate
 RUNTIME_BYTES = 9 * MIB  # BLAS packing buffers of two threads, thread stacks and pools, small things of Python
-LANE_BYTES = 4 * MIB  # of a lane: packing buffers of numpy's BLAS, stack and pool of its thread; 3.5 measured
+THREAD_BYTES = 4 * MIB  # of each thread: packing buffers of numpy's BLAS, stack and pool; 3.5 measured
 DECODE_LEAST = 4 * MIB  # memory pools of decoding threads that have seen small pieces only
 
 
@@ -49,23 +49,30 @@ class MemoryEstimate:
 
 
 def pass_memory(
-    problem: Problem, precision: str, rows: int, product_rows: int, *, lanes: int = 1, ahead: int = 0, workers: int = 1
+    problem: Problem,
+    precision: str,
+    rows: int,
+    product_rows: int,
+    *,
+    threads: int = 1,
+    ahead: int = 0,
+    workers: int = 1,
 ) -> Phase:
-    """Memory while samples are absorbed in blocks of `rows`, in so many lanes, so many blocks of each read ahead."""
+    """Memory while samples are absorbed in blocks of `rows`, in so many threads, so many blocks of each read ahead."""
     items = scatter_bytes(problem.n_features, precision, product_rows)
-    if lanes > 1:
-        items = {f"{name}, {lanes} times": lanes * count for name, count in items.items()}
+    if threads > 1:
+        items = {f"{name}, {threads} times": threads * count for name, count in items.items()}
     if workers > 1:
         items["scatter matrix of another worker, merged"] = 8 * problem.n_features**2
-    blocks = lanes * (1 + ahead)
+    blocks = threads * (1 + ahead)
     name = f"block of {rows} samples as read" if blocks == 1 else f"{blocks} blocks of {rows} samples as read"
     items[name] = blocks * rows * (problem.row_bytes + problem.prepared_bytes)
     if problem.weighted:
-        beside = lanes * rows * problem.row_bytes
+        beside = threads * rows * problem.row_bytes
         items["sample weights, and rows of a block that have any"] = 8 * problem.n_samples + beside
     if problem.decode_bytes or problem.scratch_bytes:
-        items["storage being decoded"] = lanes * decoding_bytes(problem, rows)
-    items["BLAS and Python"] = RUNTIME_BYTES + (LANE_BYTES * lanes if lanes > 1 else 0)
+        items["storage being decoded"] = threads * decoding_bytes(problem, rows)
+    items["BLAS and Python"] = RUNTIME_BYTES + (THREAD_BYTES * threads if threads > 1 else 0)
     return Phase("pass", tuple(items.items()))
 
 

@@ -87,7 +87,7 @@ class Plan:
         before they are written, where `stored`; 0 elsewhere.
     stored : bool
         Whether components are written to the output as they are made, being larger than the memory for them.
-    lanes : int
+    threads : int
         Spans that a process works on at the same time, a BLAS thread each; 1 where BLAS has all its threads.
     ahead : int
         Blocks of each span that are read ahead, 0 or 1.
@@ -130,7 +130,7 @@ class Plan:
     panel_rows: int = 0
     component_features: int = 0
     stored: bool = False
-    lanes: int = 1
+    threads: int = 1
     ahead: int = 0
     width: int = 0
     columns: int = 0
@@ -219,8 +219,8 @@ class Plan:
 
     def _machines(self) -> str:
         cores = f"{self.cores} core{'s' if self.cores > 1 else ''}"
-        if self.lanes > 1:
-            return f"{cores}, {self.lanes} lanes"
+        if self.threads > 1:
+            return f"{cores}, {self.threads} threads"
         return cores if self.workers == 1 else f"{self.workers} workers of {cores}, {len(self.spans)} spans"
 
     def _place(self) -> str:

@@ -47,7 +47,7 @@ OPEN_COMPONENTS, OPEN_WIDTH = 100, 1.25  # counted on where k is open, when the 
 OPEN_SHARE = 2  # columns of an open basis for every component that there is to be room for
 FEWER_PASSES = 1.5  # times as long that a plan with fewer passes may take
 LEAST_ROOM = 0.9  # for components where k is open, to what there could be
-AT_ONCE = 1.1  # and one in lanes (0.83 of the time; 30000 x 128 x 128), or that reads ahead: rates know neither
+AT_ONCE = 1.1  # and one in threads (0.83 of the time; 30000 x 128 x 128), or that reads ahead: rates know neither
 PRODUCT_ROWS, LEAST_PRODUCT_ROWS = 512, 32  # samples multiplied at a time ...
 PRODUCT_BYTES = (128 * MIB, 32 * MIB)  # ... as many as take so much as float64; of few, adding up costs the most
 MOST_AGAIN = 4  # times that a chunk may be decoded in a pass; smaller budgets are refused, not read for days
@@ -158,14 +158,14 @@ def basis_of(problem: Problem, size: int, width: int, columns: int, passes: int)
 
 
 def _cuttings(problem: Problem, request: Request, basis: Basis, lengths: tuple[int, ...]) -> Iterator[Sizes]:
-    """Blocks of each of some lengths, read ahead or not, in several lanes or one."""
+    """Blocks of each of some lengths, read ahead or not, in several threads or one."""
     narrow = precision_of_products(problem, request) == "single"
     several = thread_count(machine.cores()) if narrow and request.workers == 1 else 1
     for rows in lengths:
         for most in sorted({min(_product_rows(problem, size), rows) for size in PRODUCT_BYTES}, reverse=True):
             for ahead in (1, 0) if problem.fills else (0,):
-                for lanes in sorted({len(spans_of(problem.n_samples, several, rows)), 1}):
-                    yield Sizes(basis.width, basis.columns, rows, most, ahead, lanes)
+                for threads in sorted({len(spans_of(problem.n_samples, several, rows)), 1}):
+                    yield Sizes(basis.width, basis.columns, rows, most, ahead, threads)
 
 
 def _product_rows(problem: Problem, size: int) -> int:
@@ -201,7 +201,7 @@ def _choices(problem: Problem, request: Request, memory: int) -> Iterator[Choice
         for sizes in _cuttings(problem, request, basis, lengths):
             if pass_phase(problem, sizes, workers=request.workers).total <= memory:
                 grown, own, room = _grown(problem, request, basis, sizes, memory)
-                # Lanes and reading ahead change no price: candidates that differ in these alone have it in common.
+                # Threads and reading ahead change no price: candidates that differ in these alone have it in common.
                 key = grown, own.block_rows, own.product_rows
                 if key not in prices:
                     prices[key] = _price(problem, request, grown, own)
@@ -254,7 +254,7 @@ def _starting(problem: Problem, precision: str, sizes: Sizes, sample: int) -> Wo
 
 
 def _preferred(found: list[Choice]) -> Choice:
-    """The fastest, or one with fewer passes, or in lanes, or that reads ahead, if it takes little longer.
+    """The fastest, or one with fewer passes, or in threads, or that reads ahead, if it takes little longer.
 
     Where more passes are wanted than are allowed, each that is missing counts for more than time.
     """
@@ -267,8 +267,8 @@ def _preferred(found: list[Choice]) -> Choice:
     fastest = min(choice.seconds for choice in near)
     room = max(choice.k for choice in near)
     near = [choice for choice in near if choice.seconds <= AT_ONCE * fastest and choice.k >= LEAST_ROOM * room] or near
-    most = max((choice.sizes.lanes, choice.sizes.ahead) for choice in near)
-    near = [choice for choice in near if (choice.sizes.lanes, choice.sizes.ahead) == most]
+    most = max((choice.sizes.threads, choice.sizes.ahead) for choice in near)
+    near = [choice for choice in near if (choice.sizes.threads, choice.sizes.ahead) == most]
     return min(near, key=lambda choice: (choice.seconds, -choice.sizes.columns))
 
 
@@ -288,7 +288,7 @@ def _planned(problem: Problem, request: Request, choice: Choice, memory: int, so
         dense_room=0,
         block_rows=sizes.block_rows,
         product_rows=sizes.product_rows,
-        spans=spans_of(problem.n_samples, span_count(request.workers, sizes.lanes), sizes.block_rows),
+        spans=spans_of(problem.n_samples, span_count(request.workers, sizes.threads), sizes.block_rows),
         passes=choice.passes,
         bytes_read=choice.read.bytes,
         bytes_written=0,
@@ -298,7 +298,7 @@ def _planned(problem: Problem, request: Request, choice: Choice, memory: int, so
         cores=machine.cores(),
         schedule="lanczos",
         block_features=problem.n_features,
-        lanes=sizes.lanes,
+        threads=sizes.threads,
         ahead=sizes.ahead,
         width=sizes.width,
         columns=sizes.columns,

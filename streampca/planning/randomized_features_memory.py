@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..units import format_shape
-from .memory import COMPONENT_COPIES, LANE_BYTES, RUNTIME_BYTES, MemoryEstimate, Phase, decoding_bytes
+from .memory import COMPONENT_COPIES, RUNTIME_BYTES, THREAD_BYTES, MemoryEstimate, Phase, decoding_bytes
 from .request import Problem
 from .sizes import CHECK_ROWS, basis_bytes, scatter_block_bytes, step_bytes
 
@@ -17,7 +17,7 @@ SAMPLE_BLOCKS = 6  # rows of the start sample for every column of the block that
 SAMPLE_RUNS = 8  # that they are read in, or more where storage chunks are short
 CHECK_COPIES = 2  # as float64, and centred, while probes are checked in the first pass
 GRAM_COPIES = 3  # of the sample: itself, LAPACK's copy, and its vectors and workspace
-TWICE = 2 * LANE_BYTES  # packing buffers of two libraries of BLAS: passes use the one, steps the other
+TWICE = 2 * THREAD_BYTES  # packing buffers of two libraries of BLAS: passes use the one, steps the other
 MEAN_BYTES = 8 * (3 + 5 * 8)  # a feature: means and the products of probes, of which eight are kept to the end
 
 
@@ -30,7 +30,7 @@ class Sizes:
     block_rows: int
     product_rows: int
     ahead: int = 0
-    lanes: int = 1
+    threads: int = 1
 
 
 def sample_rows(n: int, width: int) -> int:
@@ -50,13 +50,13 @@ def lasting_phases(problem: Problem, sizes: Sizes, k: int) -> tuple[Phase, ...]:
 
 def pass_phase(problem: Problem, sizes: Sizes, *, workers: int = 1) -> Phase:
     """Memory while samples are multiplied, block by block."""
-    rows, lanes, blocks = sizes.block_rows, sizes.lanes, sizes.lanes * (1 + sizes.ahead)
+    rows, threads, blocks = sizes.block_rows, sizes.threads, sizes.threads * (1 + sizes.ahead)
     each = scatter_block_bytes(problem.n_features, sizes.width, sizes.product_rows)
     each["rows of it multiplied again, as a check"] = (
         CHECK_COPIES * 8 * min(CHECK_ROWS, sizes.product_rows) * problem.n_features
     )
-    if lanes > 1:
-        each = {f"{name}, {lanes} times": lanes * count for name, count in each.items()}
+    if threads > 1:
+        each = {f"{name}, {threads} times": threads * count for name, count in each.items()}
     items = _basis(problem, sizes) | each
     items["the vectors, as handed to a task"] = 8 * problem.n_features * sizes.width
     if workers > 1:
@@ -64,9 +64,9 @@ def pass_phase(problem: Problem, sizes: Sizes, *, workers: int = 1) -> Phase:
     name = f"block of {rows} samples as read" if blocks == 1 else f"{blocks} blocks of {rows} samples as read"
     items[name] = blocks * rows * (problem.row_bytes + problem.prepared_bytes)
     if problem.weighted:
-        beside = lanes * rows * problem.row_bytes
+        beside = threads * rows * problem.row_bytes
         items["sample weights, and rows of a block that have any"] = 8 * problem.n_samples + beside
-    return Phase("pass", tuple((items | _beside(problem, rows, lanes)).items()))
+    return Phase("pass", tuple((items | _beside(problem, rows, threads)).items()))
 
 
 def components_phase(problem: Problem, sizes: Sizes, k: int) -> Phase:
@@ -105,10 +105,10 @@ def _basis(problem: Problem, sizes: Sizes) -> dict[str, int]:
     return {f"basis, {shape} float64": basis_bytes(problem.n_features, sizes.columns)}
 
 
-def _beside(problem: Problem, rows: int, lanes: int = 1) -> dict[str, int]:
+def _beside(problem: Problem, rows: int, threads: int = 1) -> dict[str, int]:
     """What reading takes beside the samples that are read, and what BLAS takes."""
     items = {}
     if problem.decode_bytes or problem.scratch_bytes:
-        items["storage being decoded"] = lanes * decoding_bytes(problem, rows)
-    items["BLAS and Python"] = RUNTIME_BYTES + TWICE + (LANE_BYTES * lanes if lanes > 1 else 0)
+        items["storage being decoded"] = threads * decoding_bytes(problem, rows)
+    items["BLAS and Python"] = RUNTIME_BYTES + TWICE + (THREAD_BYTES * threads if threads > 1 else 0)
     return items

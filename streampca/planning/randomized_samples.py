@@ -146,9 +146,9 @@ def _attempt(problem: Problem, request: Request, k: int, basis: Basis, schedule:
     precision = precision_of_products(problem, request)
     if stored and request.precision == "auto":
         precision = "double"
-    lanes = gram_threads(problem.n_samples, precision, machine.cores())
+    threads = gram_threads(problem.n_samples, precision, machine.cores())
     wanted = request.counted_on(problem.most_components)
-    arithmetic = Arithmetic(precision, "lanczos", False, wanted, request.workers, lanes, request.output)
+    arithmetic = Arithmetic(precision, "lanczos", False, wanted, request.workers, threads, request.output)
     return Crossing(problem, schedule, arithmetic, k, stored, basis)
 
 

@@ -19,7 +19,7 @@ from .dual_memory import (
     read_items,
     writing_phase,
 )
-from .memory import COMPONENT_COPIES, LANE_BYTES, RUNTIME_BYTES, MemoryEstimate, Phase
+from .memory import COMPONENT_COPIES, RUNTIME_BYTES, THREAD_BYTES, MemoryEstimate, Phase
 from .randomized_features_memory import TWICE
 from .request import Problem
 from .sizes import PROBES, PROBES_OF_PASS, basis_bytes, gram_block_bytes, in_double, step_bytes, thread_count
@@ -65,11 +65,11 @@ def _pass_phase(
     problem: Problem, arithmetic: Arithmetic, cutting: Cutting, width: int, beside: dict[str, int]
 ) -> Phase:
     """Memory while ranges of features are multiplied, also where products in single precision turn out not to do."""
-    n, lanes = problem.n_samples, thread_count(machine.cores())
+    n, threads = problem.n_samples, thread_count(machine.cores())
     tile = min(cutting.product_features, problem.n_features)
     items = beside | read_items(problem, cutting)
-    planned = gram_block_bytes(n, width, tile, itemsize=arithmetic.itemsize, threads=lanes)
-    fewer, less = in_double(tile, lanes)
+    planned = gram_block_bytes(n, width, tile, itemsize=arithmetic.itemsize, threads=threads)
+    fewer, less = in_double(tile, threads)
     doubled = planned if arithmetic.itemsize == 8 else gram_block_bytes(n, width, fewer, itemsize=8, threads=less)
     items |= {name: max(count, doubled[name]) for name, count in planned.items()}
     items["the vectors, as handed to a task"] = 8 * n * width
@@ -79,5 +79,5 @@ def _pass_phase(
     if problem.weighted:
         items["sample weights"] = 2 * 8 * n
     runtime = RUNTIME_BYTES + TWICE + pool_bytes(problem, arithmetic, cutting)
-    items["BLAS and Python"] = runtime + (LANE_BYTES * lanes if lanes > 1 else 0)
+    items["BLAS and Python"] = runtime + (THREAD_BYTES * threads if threads > 1 else 0)
     return Phase("pass", tuple(items.items()))

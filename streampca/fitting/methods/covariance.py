@@ -91,12 +91,12 @@ def _accumulate(job: Job) -> Scatter:
         precision=plan.precision,
         product_rows=plan.product_rows,
         seed=plan.request.seed,
-        one_thread=plan.lanes > 1,
+        one_thread=plan.threads > 1,
         **of_samples(job),
     )
-    how: dict[str, Any] = {"lanes": plan.lanes, "ahead": plan.ahead, "listener": job.listener}
+    how: dict[str, Any] = {"threads": plan.threads, "ahead": plan.ahead, "listener": job.listener}
     with job.told(PassStarted("scatter matrix", 1, 1, plan.problem.n_samples, plan.bytes_read)):
-        scatter = job.executor.fold(task, plan.spans, Scatter.absorb, keeper=job.keeper("scatter"), **how)
+        scatter = job.executor.fold(task, plan.spans, Scatter.absorb, checkpoint=job.checkpoint("scatter"), **how)
         task.release()
         scatter.release()
         hand_back()

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...accumulators import Gram
 from ...events import PassStarted, silent
-from ...execution import Keeper, SerialExecutor
+from ...execution import Checkpointer, SerialExecutor
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of, panel_steps
 from ...planning.sizes import gram_threads
@@ -29,10 +29,10 @@ from .dual_components import Factors, Kept
 from .dual_passes import Features, PairsTask, Products, SweepTask, spread_mean
 from .dual_projection import ColumnsTask, RangesTask, part_of_state
 from .gram_pairs import Pairs, orthonormal, polished, solved
-from .job import Anew, Job
+from .job import Job, Restarting
 from .leading_pairs import next_value
 from .scratch_copy import scratch_copy
-from .written_components import Written, begun_of
+from .written_components import Written, unfinished_components
 
 LOST = {
     "single": "components of less than a thousandth of the first variance were left out: made of products in single "
@@ -69,11 +69,11 @@ def with_components(job: Job, find: Callable[[Reads], Pairs]) -> tuple[Pairs, Ke
     """Find eigenpairs of the Gram matrix, reading as the plan says, and make components of them."""
     with scratch_copy(job) if job.plan.schedule == "scratch" else nullcontext(job.collection) as source:
         reads = Reads(source, job)
-        kept, begun = _kept_pairs(job)
+        kept, unfinished = _kept_pairs(job)
         pairs = kept or find(reads)
         hand_back()
-        factors = pairs.factors(job, one_thread=reads.lanes > 1)
-        basis = reads.basis(factors, pairs, begun)
+        factors = pairs.factors(job, one_thread=reads.threads > 1)
+        basis = reads.basis(factors, pairs, unfinished)
     del reads, factors
     if isinstance(basis, Kept):
         pairs = orthonormal(basis, polished(basis, pairs) if pairs.polishes else pairs)
@@ -87,7 +87,7 @@ def _kept_pairs(job: Job) -> tuple[Pairs | None, UnfinishedComponents | None]:
     if state is None:
         return None, None
     pairs = Pairs.from_state(part_of_state(state, "pairs"))
-    return pairs, begun_of(part_of_state(state, "basis")) if job.plan.stored else None
+    return pairs, unfinished_components(part_of_state(state, "basis")) if job.plan.stored else None
 
 
 class Reads:
@@ -97,7 +97,7 @@ class Reads:
     ----------
     features : Features
         Reads ranges.
-    lanes : int
+    threads : int
         Tiles that are multiplied at a time.
     done : int
         Passes before that of components, beside a scratch copy.
@@ -111,14 +111,14 @@ class Reads:
         self.features = Features(source, rows, plan.block_features)
         self.done = 1
         self._centre = spread_mean(source) if plan.schedule == "pairs" else None
-        self.lanes = gram_threads(self._n, plan.precision, plan.cores)
+        self.threads = gram_threads(self._n, plan.precision, plan.cores)
         self._before, passes = int(plan.schedule == "scratch"), 2 - plan.reads_once + (plan.schedule == "scratch")
         self._passes = None if plan.width else passes  # how many a solver takes that asks for products nobody knows
 
     def gram(self) -> Gram:
         """Read and multiply: the Gram matrix, not centred yet."""
         plan, samples = self._plan, self._n
-        products = Products(self._n, plan.precision, plan.product_features, self.lanes, plan.request.seed)
+        products = Products(self._n, plan.precision, plan.product_features, self.threads, plan.request.seed)
         task: SweepTask[Gram] | PairsTask
         if self._centre is None:
             task = SweepTask(self.features, plan.block_features, products)
@@ -127,25 +127,25 @@ class Reads:
             task = PairsTask(self._source, steps, self._centre, products)
             samples = steps.samples
         with self.told("Gram matrix", 1, samples):
-            how: dict[str, Any] = {"listener": self._job.listener, "keeper": self._job.keeper("gram")}
+            how: dict[str, Any] = {"listener": self._job.listener, "checkpoint": self._job.checkpoint("gram")}
             return self._job.executor.fold(task, plan.spans, Gram.absorb, **how)
 
-    def basis(self, factors: Factors, pairs: Pairs, begun: UnfinishedComponents | None) -> Kept | Written:
+    def basis(self, factors: Factors, pairs: Pairs, unfinished: UnfinishedComponents | None) -> Kept | Written:
         """Read again, unless everything is in memory still: components and mean."""
         plan, job, count = self._plan, self._job, factors.vectors.shape[1]
-        keeper: Keeper | None = job.keeper(COMPONENTS)
+        checkpoint: Checkpointer | None = job.checkpoint(COMPONENTS)
         basis: Kept | Written
         if job.sink is None or not plan.stored:
             basis = Kept((count, self._p), pairs.dtype, plan.request.seed)
         else:
-            out = job.sink(count, pairs.dtype, begun)
+            out = job.sink(count, pairs.dtype, unfinished)
             most = plan.component_features or self._p
             basis = Written((count, self._p), pairs.dtype, plan.request.seed, out, most)
-            if keeper is not None and begun is not None and not out.resumed:
+            if checkpoint is not None and unfinished is not None and not out.resumed:
                 job.warn(GONE)
-                keeper = Anew(keeper)
+                checkpoint = Restarting(checkpoint)
         task, count = self._making(factors, basis, pairs)
-        run = partial(SerialExecutor().fold, task, (Span(0, count),), one_span, keeper=keeper)
+        run = partial(SerialExecutor().fold, task, (Span(0, count),), one_span, checkpoint=checkpoint)
         if plan.reads_once:
             run(listener=silent)
             return basis
@@ -164,7 +164,7 @@ class Reads:
         order = list(blocks_of(Span(0, self._p), plan.block_features))
         if not plan.stored:  # what is written as it is made is written in order
             order = [order[-1], *order[:-1]]  # the range read last is there still
-        return RangesTask(self.features, tuple(order), factors, self.lanes, basis, pairs), len(order)
+        return RangesTask(self.features, tuple(order), factors, self.threads, basis, pairs), len(order)
 
     def told(self, label: str, number: int, samples: int) -> AbstractContextManager[None]:
         """Tell the listener of a pass."""

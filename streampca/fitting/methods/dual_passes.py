@@ -79,7 +79,7 @@ class Products:
     n_samples: int
     precision: str
     product_features: int
-    lanes: int
+    threads: int
     seed: int
 
     def start(self) -> Gram:
@@ -88,13 +88,13 @@ class Products:
             self.n_samples,
             precision=self.precision,
             product_features=self.product_features,
-            lanes=self.lanes,
+            threads=self.threads,
             seed=self.seed,
         )
 
     def restore(self, state: dict[str, Array]) -> Gram:
         """Return the matrix whose state this is."""
-        return Gram.from_state(state, copy=False, lanes=self.lanes)
+        return Gram.from_state(state, copy=False, threads=self.threads)
 
 
 class Multiplying(Protocol[A_co]):

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from ...events import BlockDone
-from ...execution.threads import in_lanes
+from ...execution.threads import map_in_threads
 from ...planning.blocks import Span, blocks_of
 from ...readers import Collection
 from .decomposition import Array, Float64
@@ -62,7 +62,7 @@ class RangesTask:
     source: Features
     order: tuple[Span, ...]
     factors: Factors
-    lanes: int
+    threads: int
     basis: Basis
     pairs: Pairs
     _benches: list[Array] = field(default_factory=list, repr=False)
@@ -92,7 +92,7 @@ class RangesTask:
         """Make the components of a range."""
         wide, every = self.order[block.start], Span(0, len(fetched))
         tile = min(self.factors.tile, self.source.collection.n_features)
-        while len(self._benches) < self.lanes:
+        while len(self._benches) < self.threads:
             self._benches.append(np.empty(len(fetched) * tile, self.factors.dtype))
 
         def made(features: Span, bench: Array) -> tuple[Range, Array]:
@@ -101,7 +101,7 @@ class RangesTask:
             return found, bench
 
         tasks = (partial(made, features) for features in blocks_of(wide, self.factors.tile))
-        for found, bench in in_lanes(lambda task: task(self._benches.pop()), tasks, self.lanes):
+        for found, bench in map_in_threads(lambda task: task(self._benches.pop()), tasks, self.threads):
             accumulator.basis.take(found)
             self._benches.append(bench)
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...events import Listener, PassFinished, PassStarted, Warned, silent
-from ...execution import Executor, Keeper, Saved
+from ...execution import Checkpointer, Executor, SavedPartial
 from ...execution.task import Stateful
 from ...planning import Plan
 from ...readers import Collection
@@ -21,7 +21,7 @@ from .decomposition import Array, Float64
 from .written_components import Sink
 
 
-class Keeps(Keeper, Protocol):
+class StageCheckpointer(Checkpointer, Protocol):
     """Keeps a stage of a method."""
 
     def rest_on(self, stage: str, at: int, needed: Stateful) -> None:
@@ -47,13 +47,13 @@ class Job:
         How often each sample counts.
     listener : callable
         Told what happens.
-    keep : callable or None
-        ``keep(stage)`` keeps a stage of the method; None where nothing is kept.
+    stage : callable or None
+        ``stage(name)`` opens the checkpoint of a stage of the method; None without checkpoints.
     scratch : str or None
         What the name of a scratch copy begins with, for plans that make one; it is gone afterwards, whatever happens.
     sink : callable or None
-        ``sink(k, dtype, begun)`` gives where components are written as they are made, for plans that do so; it goes on
-        with those that were begun, if it can.
+        ``sink(k, dtype, unfinished)`` opens where components are written as they are computed, for plans that do so;
+        unfinished ones are resumed if they are there.
     states : sequence of State or None
         States of the collection that every pass must find unchanged when it ends; None where nobody asks.
     """
@@ -63,7 +63,7 @@ class Job:
     executor: Executor
     weights: Float64 | None = None
     listener: Listener = silent
-    keep: Callable[[str], Keeps] | None = None
+    stage: Callable[[str], StageCheckpointer] | None = None
     scratch: str | None = None
     sink: OpenSink | None = None
     states: Sequence[State] | None = None
@@ -73,14 +73,14 @@ class Job:
         """Sum of the weights; None where there are none."""
         return None if self.weights is None else float(self.weights.sum())
 
-    def keeper(self, stage: str) -> Keeps | None:
-        """Who keeps a stage; None where nothing is kept."""
-        return None if self.keep is None else self.keep(stage)
+    def checkpoint(self, stage: str) -> StageCheckpointer | None:
+        """Return the checkpoint of a stage; None without checkpoints."""
+        return None if self.stage is None else self.stage(stage)
 
     def saved(self, stage: str) -> dict[str, Array] | None:
         """The state that was kept of a stage without spans; None where there is none."""
-        keeper = self.keeper(stage)
-        saved = None if keeper is None else keeper.saved(0)
+        checkpoint = self.checkpoint(stage)
+        saved = None if checkpoint is None else checkpoint.load(0)
         return None if saved is None else saved.state
 
     def warn(self, message: str) -> None:
@@ -111,21 +111,21 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Anew:
+class Restarting:
     """Keeps what a fold does, for one that begins anew whatever was kept before.
 
     Attributes
     ----------
-    keeper : Keeper
+    checkpoint : Checkpointer
         Keeps it.
     """
 
-    keeper: Keeper
+    checkpoint: Checkpointer
 
-    def saved(self, first: int) -> Saved | None:
+    def load(self, first: int) -> SavedPartial | None:
         """Nothing."""
         return None
 
-    def offer(self, first: int, last: int, at: int, accumulator: Stateful, *, now: bool = False) -> None:
-        """See `streampca.execution.Keeper`."""
-        self.keeper.offer(first, last, at, accumulator, now=now)
+    def save_if_due(self, first: int, last: int, at: int, accumulator: Stateful, *, now: bool = False) -> None:
+        """See `streampca.execution.Checkpointer`."""
+        self.checkpoint.save_if_due(first, last, at, accumulator, now=now)

@@ -24,7 +24,7 @@ STAGE = "lanczos"  # of what is kept between passes
 
 
 @dataclass(kw_only=True)
-class Course:
+class LanczosIteration:
     """How far the iteration has come: the solver, and what a pass found beside its products.
 
     Attributes
@@ -83,13 +83,13 @@ class Course:
         """Share of the first eigenvalue below which a pair has no direction, by precision."""
         return RANKS
 
-    def keeper(self, job: Job) -> OfPass | None:
-        """Who keeps the next pass, which makes no sense without what came before it."""
-        keeps = job.keeper("product")
-        if keeps is None:
+    def checkpoint(self, job: Job) -> OfPass | None:
+        """Who checkpoint the next pass, which makes no sense without what came before it."""
+        checkpoint = job.checkpoint("product")
+        if checkpoint is None:
             return None
-        keeps.rest_on(STAGE, self.passes, self)
-        return OfPass(keeps, self.passes + 1)
+        checkpoint.rest_on(STAGE, self.passes, self)
+        return OfPass(checkpoint, self.passes + 1)
 
     def iterate(self, job: Job, most: int, go: Callable[[bool], None]) -> Solution:
         """Make passes until the solver has what is wanted, at most so many; what was found by then.
@@ -98,9 +98,9 @@ class Course:
         """
         while self.solver.solution is None and self.passes < most:
             go(self.passes + 1 < most)
-            keeps = job.keeper(STAGE)
-            if keeps is not None and self.solver.solution is None:
-                keeps.offer(0, 0, self.passes, self)
+            checkpoint = job.checkpoint(STAGE)
+            if checkpoint is not None and self.solver.solution is None:
+                checkpoint.save_if_due(0, 0, self.passes, self)
         return self.solver.solution or self.solver.so_far(np.inf)
 
     def scale_by(self, trace: float) -> None:
@@ -109,7 +109,7 @@ class Course:
         self.trace = trace * self.scale
         self.solver = replace(self.solver, total=self.trace)
 
-    def step(self, product: Float64, listener: Listener, *, goes_on: bool) -> None:
+    def step(self, product: Float64, listener: Listener, *, may_continue: bool) -> None:
         """Have the solver make a step; where single products are in the way, the next are double, if there are any."""
         listener(Solving(f"what is left of {product.shape[1]} products"))
         before = self.solver
@@ -121,7 +121,7 @@ class Course:
             solver = replace(solver, solution=None)  # what is rare has had no chance to be found
         found = solver.solution
         is_rough = solver.is_rough if found is None else self._directions(found, solver) < len(found.values)
-        if is_rough and self.precision == "single" and goes_on:
+        if is_rough and self.precision == "single" and may_continue:
             solver, self.precision = solver.refined(), "double"
             self.products = self.rounding = None  # measured again: the bounds are to be as good
         self.solver = solver

@@ -26,7 +26,7 @@ from ...planning.sizes import PROBES_OF_PASS
 from .data_checks import check_products, check_variance
 from .decomposition import Decomposition, Float64, stored_dtype
 from .job import Job
-from .lanczos_passes import MOST_PASSES, STAGE, Course, beginning
+from .lanczos_passes import MOST_PASSES, STAGE, LanczosIteration, beginning
 from .randomized_pass import ScatterBlockTask
 from .randomized_samples import fit_along_samples
 from .samples_task import of_samples
@@ -36,8 +36,8 @@ OFF_CENTRE = {"single": 6e-9, "double": 1e-15}  # rounding of products, of the v
 
 
 @dataclass(kw_only=True)
-class AlongFeatures(Course):
-    """A course on the scatter matrix.
+class AlongFeatures(LanczosIteration):
+    """A iteration on the scatter matrix.
 
     Attributes
     ----------
@@ -70,20 +70,20 @@ def fit_randomized(job: Job) -> Decomposition:
     """
     if job.plan.side == "samples":
         return fit_along_samples(job)
-    course = _begun(job)
+    iteration = _initial(job)
 
-    def go(goes_on: bool) -> None:
+    def go(may_continue: bool) -> None:
         # Nothing here holds what a pass found: the next one needs the room.
-        _learn(course, _pass(course, job), job, goes_on=goes_on)
+        _learn(iteration, _pass(iteration, job), job, may_continue=may_continue)
 
-    chosen = course.chosen(course.iterate(job, job.plan.request.max_passes or MOST_PASSES, go), job)
-    found = _decomposed(course, chosen, job.plan)
-    if not course.is_settled(chosen):
-        job.warn(course.unsettled(found.error_bound, job.plan))
+    chosen = iteration.chosen(iteration.iterate(job, job.plan.request.max_passes or MOST_PASSES, go), job)
+    found = _decomposed(iteration, chosen, job.plan)
+    if not iteration.is_settled(chosen):
+        job.warn(iteration.unsettled(found.error_bound, job.plan))
     return found
 
 
-def _begun(job: Job) -> AlongFeatures:
+def _initial(job: Job) -> AlongFeatures:
     """Where the iteration starts, or where it was when it was kept."""
     begin, state = beginning(job), job.saved(STAGE)
     if state is not None:
@@ -95,93 +95,93 @@ def _begun(job: Job) -> AlongFeatures:
     return AlongFeatures(solver=solver, centre=start.centre, precision=job.plan.precision)
 
 
-def _pass(course: AlongFeatures, job: Job) -> ScatterBlock:
+def _pass(iteration: AlongFeatures, job: Job) -> ScatterBlock:
     """Read everything, and multiply what the solver wants."""
-    plan, number = job.plan, course.passes + 1
+    plan, number = job.plan, iteration.passes + 1
     task = ScatterBlockTask(
-        vectors=course.block,
-        centre=course.centre,
-        offset=None if course.products is None else course.offset,
-        precision=course.precision,
+        vectors=iteration.block,
+        centre=iteration.centre,
+        offset=None if iteration.products is None else iteration.offset,
+        precision=iteration.precision,
         product_rows=plan.product_rows,
         seed=plan.request.seed,
         **of_samples(job),
     )
-    how: dict[str, Any] = {"lanes": plan.lanes, "ahead": plan.ahead, "listener": job.listener}
+    how: dict[str, Any] = {"threads": plan.threads, "ahead": plan.ahead, "listener": job.listener}
     label = f"products with {task.vectors.shape[1]} vectors"
     with job.told(PassStarted(label, number, None, plan.problem.n_samples, job.collection.nbytes)):
-        applied = job.executor.fold(task, plan.spans, ScatterBlock.absorb, keeper=course.keeper(job), **how)
+        applied = job.executor.fold(task, plan.spans, ScatterBlock.absorb, checkpoint=iteration.checkpoint(job), **how)
         task.release()
         applied.release()
         hand_back()
     return applied
 
 
-def _learn(course: AlongFeatures, applied: ScatterBlock, job: Job, *, goes_on: bool) -> None:
+def _learn(iteration: AlongFeatures, applied: ScatterBlock, job: Job, *, may_continue: bool) -> None:
     """Take over what a pass found, and have the solver say what comes next."""
-    course.passes += 1
+    iteration.passes += 1
     measured, drift, collection = applied.probes(), applied.drift, job.collection
     if measured is not None:
         check_variance(applied.trace, collection.source, job.plan)
         check_products(measured[0], collection.source, job.plan)
-        _measure(course, applied, *measured, is_whole=collection.dtype.kind in "biu")
+        _measure(iteration, applied, *measured, is_whole=collection.dtype.kind in "biu")
     product = applied.take()
-    product *= course.scale
-    if goes_on and measured is not None and _is_off(course, product, drift * course.scale):
-        course.began_anew, course.products = True, None  # the same block again, about the mean
+    product *= iteration.scale
+    if may_continue and measured is not None and _is_off(iteration, product, drift * iteration.scale):
+        iteration.began_anew, iteration.products = True, None  # the same block again, about the mean
         return
-    course.step(product, job.listener, goes_on=goes_on)
+    iteration.step(product, job.listener, may_continue=may_continue)
 
 
 def _measure(
-    course: AlongFeatures, applied: ScatterBlock, products: Float64, rounding: Float64, *, is_whole: bool
+    iteration: AlongFeatures, applied: ScatterBlock, products: Float64, rounding: Float64, *, is_whole: bool
 ) -> None:
     """Take over what a pass found beside its products; whole numbers are centred on whole numbers from then on."""
-    course.scale_by(applied.trace)
-    course.weight, course.n_samples = applied.weight, applied.n_samples
-    course.products, course.rounding = products * course.scale, rounding * course.scale
-    course.centre = np.rint(applied.mean) if is_whole else applied.mean
-    course.offset = applied.offset_from(course.centre)
+    iteration.scale_by(applied.trace)
+    iteration.weight, iteration.n_samples = applied.weight, applied.n_samples
+    iteration.products, iteration.rounding = products * iteration.scale, rounding * iteration.scale
+    iteration.centre = np.rint(applied.mean) if is_whole else applied.mean
+    iteration.offset = applied.offset_from(iteration.centre)
 
 
-def _is_off(course: AlongFeatures, product: Float64, drift: float) -> bool:
+def _is_off(iteration: AlongFeatures, product: Float64, drift: float) -> bool:
     """Whether the sample's mean lay so far from the mean that rounding about it is in the way of what is wanted."""
-    solver = course.solver
-    if course.began_anew:
+    solver = iteration.solver
+    if iteration.began_anew:
         return False
     values = np.asarray(eigvalsh(solver.wants.T @ product)[::-1], np.float64)
     k = count_components(values, solver.total, solver.wanted) or len(values)
-    rounding, allowed = OFF_CENTRE[course.precision] * (values[0] + drift), solver.tol * max(values[k - 1], 0.0)
+    rounding, allowed = OFF_CENTRE[iteration.precision] * (values[0] + drift), solver.tol * max(values[k - 1], 0.0)
     return bool(drift > values[0] and rounding > allowed)
 
 
-def _decomposed(course: AlongFeatures, solution: Solution, plan: Plan) -> Decomposition:
-    divisor, p = (course.weight - 1) * course.scale, len(course.centre)
+def _decomposed(iteration: AlongFeatures, solution: Solution, plan: Plan) -> Decomposition:
+    divisor, p = (iteration.weight - 1) * iteration.scale, len(iteration.centre)
     values = solution.values
     components = np.ascontiguousarray(
-        solution.vectors.T, dtype=np.float64 if course.precision == "double" else stored_dtype(values, plan)
+        solution.vectors.T, dtype=np.float64 if iteration.precision == "double" else stored_dtype(values, plan)
     )
-    if course.products is None or course.offset is None:
+    if iteration.products is None or iteration.offset is None:
         raise AssertionError("no pass has found the mean")
     probes: dict[str, Any] = {
         "directions": probe_directions(p, plan.request.seed, PROBES_OF_PASS),
-        "products": course.products,
+        "products": iteration.products,
     }
-    outside, wrong = course.beyond(values, probes["directions"])
-    certificate = certify(values, components.T, rounding=course.rounding, next_value=outside, **probes)
+    outside, wrong = iteration.beyond(values, probes["directions"])
+    certificate = certify(values, components.T, rounding=iteration.rounding, next_value=outside, **probes)
     return Decomposition(
-        mean=course.centre + course.offset,
+        mean=iteration.centre + iteration.offset,
         components=components,
         explained_variance=values / divisor,
         error_bound=certificate.relative,
         angle_bound=certificate.angle,
         eigenvalues=None,
-        total_variance=course.trace / divisor,
-        n_samples=course.n_samples,
-        total_weight=course.weight,
+        total_variance=iteration.trace / divisor,
+        n_samples=iteration.n_samples,
+        total_weight=iteration.weight,
         exact=False,
         statistic=None,
-        passes=course.passes,
+        passes=iteration.passes,
         outside=outside / divisor,
         variance_bound=value_bounds(values, certificate.residual, outside, wrong) / values,
     )

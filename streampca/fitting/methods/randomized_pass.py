@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...accumulators import ScatterBlock
-from ...execution import Saved
+from ...execution import SavedPartial
 from ...execution.task import Stateful
 from .decomposition import Array, Float64
-from .job import Keeps
+from .job import StageCheckpointer
 from .samples_task import SamplesTask
 
 NUMBER = "number"  # what the state of a fold that is kept says beside the accumulator's
@@ -47,29 +47,29 @@ class ScatterBlockTask(SamplesTask[ScatterBlock]):
 
 @dataclass(frozen=True)
 class OfPass:
-    """Keeps one pass of many: what was kept of another is none of its own; see `streampca.execution.Keeper`.
+    """Keeps one pass of many: what was kept of another is none of its own; see `streampca.execution.Checkpointer`.
 
     Attributes
     ----------
-    keeper : Keeps
+    checkpoint : StageCheckpointer
         Keeps all of them, one at a time.
     number : int
         Of the pass.
     """
 
-    keeper: Keeps
+    checkpoint: StageCheckpointer
     number: int
 
-    def saved(self, first: int) -> Saved | None:
+    def load(self, first: int) -> SavedPartial | None:
         """What was kept of this pass."""
-        found = self.keeper.saved(first)
+        found = self.checkpoint.load(first)
         if found is None or int(found.state[NUMBER]) != self.number:
             return None
         return found._replace(state={name: value for name, value in found.state.items() if name != NUMBER})
 
-    def offer(self, first: int, last: int, at: int, accumulator: Stateful, *, now: bool = False) -> None:
+    def save_if_due(self, first: int, last: int, at: int, accumulator: Stateful, *, now: bool = False) -> None:
         """Offer what this pass has done."""
-        self.keeper.offer(first, last, at, _Numbered(accumulator, self.number), now=now)
+        self.checkpoint.save_if_due(first, last, at, _Numbered(accumulator, self.number), now=now)
 
 
 @dataclass(frozen=True)

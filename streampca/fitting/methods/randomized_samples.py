@@ -35,14 +35,14 @@ from .dual import Reads, decomposed, with_components
 from .dual_passes import SweepTask
 from .gram_pairs import RANKS, STORED_RANKS, Pairs
 from .job import Job
-from .lanczos_passes import MOST_PASSES, STAGE, Course, beginning
+from .lanczos_passes import MOST_PASSES, STAGE, LanczosIteration, beginning
 
 _STREAM = 3  # apart from the start blocks of solvers, and from those along features
 
 
 @dataclass(kw_only=True)
-class AlongSamples(Course):
-    """A course on the Gram matrix.
+class AlongSamples(LanczosIteration):
+    """A iteration on the Gram matrix.
 
     Attributes
     ----------
@@ -61,16 +61,16 @@ class AlongSamples(Course):
 
     @property
     def ranks(self) -> dict[str, float]:
-        """See `Course.ranks`."""
+        """See `LanczosIteration.ranks`."""
         return STORED_RANKS if self.stored else RANKS
 
-    def step(self, product: Float64, listener: Listener, *, goes_on: bool) -> None:
-        """See `Course.step`; the next block keeps to what is orthogonal to the roots.
+    def step(self, product: Float64, listener: Listener, *, may_continue: bool) -> None:
+        """See `LanczosIteration.step`; the next block keeps to what is orthogonal to the roots.
 
         What rounding puts along them no product takes off, and each step would make it larger by what it makes rests
         longer: twentyfold, where components settle slowly.
         """
-        super().step(product, listener, goes_on=goes_on)
+        super().step(product, listener, may_continue=may_continue)
         block = self.solver.wants
         block[...] = without(block, self.roots)
 
@@ -84,7 +84,7 @@ class GramBlockProducts:
     measures: bool
     precision: str
     product_features: int
-    lanes: int
+    threads: int
     seed: int
 
     def start(self) -> GramBlock:
@@ -93,7 +93,7 @@ class GramBlockProducts:
 
     def restore(self, state: dict[str, Array]) -> GramBlock:
         """Return what was absorbed before."""
-        return GramBlock.from_state(state, copy=False, lanes=self.lanes)
+        return GramBlock.from_state(state, copy=False, threads=self.threads)
 
 
 def fit_along_samples(job: Job) -> Decomposition:
@@ -121,19 +121,19 @@ def fit_along_samples(job: Job) -> Decomposition:
 
 def _found(reads: Reads, job: Job) -> Pairs:
     """Iterate until the pairs are there that were asked for."""
-    course, most = _begun(job), job.plan.request.max_passes
+    iteration, most = _initial(job), job.plan.request.max_passes
     most = MOST_PASSES if most is None else max(1, most - passes_beside(job.plan.schedule))
 
-    def go(goes_on: bool) -> None:
+    def go(may_continue: bool) -> None:
         # Nothing here holds what a pass found: the next one needs the room.
-        _learn(course, _pass(course, reads, job), job, goes_on=goes_on)
+        _learn(iteration, _pass(iteration, reads, job), job, may_continue=may_continue)
 
-    chosen = course.chosen(course.iterate(job, most, go), job)
-    reads.done = course.passes
-    return _pairs(course, chosen, job)
+    chosen = iteration.chosen(iteration.iterate(job, most, go), job)
+    reads.done = iteration.passes
+    return _pairs(iteration, chosen, job)
 
 
-def _begun(job: Job) -> AlongSamples:
+def _initial(job: Job) -> AlongSamples:
     """Where the iteration starts, from a block at random, or where it was when it was kept."""
     plan, begin, state = job.plan, beginning(job), job.saved(STAGE)
     if state is not None:
@@ -147,66 +147,69 @@ def _begun(job: Job) -> AlongSamples:
     return AlongSamples(solver=solver, roots=roots, stored=plan.stored, precision=plan.precision)
 
 
-def _pass(course: AlongSamples, reads: Reads, job: Job) -> GramBlock:
+def _pass(iteration: AlongSamples, reads: Reads, job: Job) -> GramBlock:
     """Read everything, and multiply what the solver wants."""
-    plan, tile, lanes = job.plan, job.plan.product_features, thread_count(job.plan.cores)
-    if course.precision != plan.precision:  # what is in memory is twice as wide
-        tile, lanes = in_double(tile, lanes)
+    plan, tile, threads = job.plan, job.plan.product_features, thread_count(job.plan.cores)
+    if iteration.precision != plan.precision:  # what is in memory is twice as wide
+        tile, threads = in_double(tile, threads)
     crossings = GramBlockProducts(
-        vectors=course.block,
-        roots=None if job.weights is None else course.roots,
-        measures=course.products is None,
-        precision=course.precision,
+        vectors=iteration.block,
+        roots=None if job.weights is None else iteration.roots,
+        measures=iteration.products is None,
+        precision=iteration.precision,
         product_features=tile,
-        lanes=lanes,
+        threads=threads,
         seed=plan.request.seed,
     )
     task = SweepTask(reads.features, plan.block_features, crossings)
-    how: dict[str, Any] = {"ahead": plan.ahead, "listener": job.listener, "keeper": course.keeper(job)}
+    how: dict[str, Any] = {"ahead": plan.ahead, "listener": job.listener, "checkpoint": iteration.checkpoint(job)}
     label = f"products with {crossings.vectors.shape[1]} vectors"
-    with reads.told(label, course.passes + 1, plan.problem.n_samples):
+    with reads.told(label, iteration.passes + 1, plan.problem.n_samples):
         crossed = job.executor.fold(task, plan.spans, GramBlock.absorb, **how)
         crossed.release()
         hand_back()
     return crossed
 
 
-def _learn(course: AlongSamples, crossed: GramBlock, job: Job, *, goes_on: bool) -> None:
+def _learn(iteration: AlongSamples, crossed: GramBlock, job: Job, *, may_continue: bool) -> None:
     """Take over what a pass found, and have the solver say what comes next."""
-    course.passes += 1
+    iteration.passes += 1
     found, source = crossed.probes(), job.collection.source
     if found is not None:
         check_variance(crossed.trace, source, job.plan)
         for products in (found.products, found.along):
             check_products(products, source, job.plan)
-        course.scale_by(crossed.trace)
-        course.products, course.rounding = found.products * course.scale, found.products_rounding * course.scale
-        course.along, course.along_rounding = found.along, found.along_rounding
+        iteration.scale_by(crossed.trace)
+        iteration.products, iteration.rounding = (
+            found.products * iteration.scale,
+            found.products_rounding * iteration.scale,
+        )
+        iteration.along, iteration.along_rounding = found.along, found.along_rounding
     product = crossed.take()
-    product *= course.scale
-    course.step(product, job.listener, goes_on=goes_on)
+    product *= iteration.scale
+    iteration.step(product, job.listener, may_continue=may_continue)
 
 
-def _pairs(course: AlongSamples, chosen: Solution, job: Job) -> Pairs:
+def _pairs(iteration: AlongSamples, chosen: Solution, job: Job) -> Pairs:
     """What components are made of; say where they are not what was asked for."""
-    if course.products is None or course.along is None or course.along_rounding is None:
+    if iteration.products is None or iteration.along is None or iteration.along_rounding is None:
         raise AssertionError("no pass has measured anything")
-    plan, values, scale = job.plan, chosen.values, course.scale
+    plan, values, scale = job.plan, chosen.values, iteration.scale
     probes: dict[str, Any] = {
-        "directions": sample_directions(course.roots, plan.request.seed), "products": course.products,
+        "directions": sample_directions(iteration.roots, plan.request.seed), "products": iteration.products,
     }  # fmt: skip
-    outside, wrong = course.beyond(values, probes["directions"])
-    certificate = certify(values, chosen.vectors, rounding=course.rounding, next_value=outside, **probes)
-    if not course.is_settled(chosen):
-        job.warn(course.unsettled(certificate.relative, plan))
-    rough = course.precision == "single"
+    outside, wrong = iteration.beyond(values, probes["directions"])
+    certificate = certify(values, chosen.vectors, rounding=iteration.rounding, next_value=outside, **probes)
+    if not iteration.is_settled(chosen):
+        job.warn(iteration.unsettled(certificate.relative, plan))
+    rough = iteration.precision == "single"
     polishes = rough and not plan.stored
     sizes = values / scale
     return Pairs(
-        trace=course.trace / scale,
+        trace=iteration.trace / scale,
         exact=False,
-        products=course.along,
-        rounding=course.along_rounding,
+        products=iteration.along,
+        rounding=iteration.along_rounding,
         solution=replace(chosen, values=sizes, residuals=chosen.residuals / scale, next_value=outside / scale),
         mixed=np.eye(len(values)) if polishes else np.diag(sizes**-0.5),
         vectors=chosen.vectors,

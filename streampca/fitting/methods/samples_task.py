@@ -101,5 +101,5 @@ def of_samples(job: Job) -> dict[str, Any]:
         "collection": job.collection,
         "block_rows": job.plan.block_rows,
         "weights": job.weights,
-        "together": job.plan.lanes * (1 + job.plan.ahead),
+        "together": job.plan.threads * (1 + job.plan.ahead),
     }

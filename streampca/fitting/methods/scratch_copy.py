@@ -18,14 +18,14 @@ import numpy as np
 
 from ...errors import OutputError, SourceError
 from ...events import BlockDone, PassStarted
-from ...execution import Keeper, SerialExecutor
+from ...execution import Checkpointer, SerialExecutor
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
 from ...readers.collection import Array, Chunks, Collection
 from ...storage.outputs import writing
 from ...units import format_bytes
 from .decomposition import one_span
-from .job import Anew, Job
+from .job import Job, Restarting
 
 STAGE = "scratch"  # of copying
 
@@ -143,12 +143,12 @@ def scratch_copy(job: Job) -> Iterator[ScratchCopy]:
             f"a scratch copy of {source} takes {format_bytes(needed)} and {folder} has {format_bytes(free)} "
             "left; free some space, or choose another folder by --scratch (scratch=)."
         )
-    keeper: Keeper | None = job.keeper(STAGE)
-    if keeper is not None and not os.path.exists(path):
-        keeper = Anew(keeper)  # what was written is gone
-    with _file(path, keeper is None) as file:
+    checkpoint: Checkpointer | None = job.checkpoint(STAGE)
+    if checkpoint is not None and not os.path.exists(path):
+        checkpoint = Restarting(checkpoint)  # what was written is gone
+    with _file(path, checkpoint is None) as file:
         copy = ScratchCopy(file, job.collection, plan.block_features)
-        _write(copy, path, job, keeper)
+        _write(copy, path, job, checkpoint)
         hand_back()
         yield copy
 
@@ -199,10 +199,10 @@ class CopyTask:
         accumulator.write(block.start, fetched)
 
 
-def _write(copy: ScratchCopy, path: str, job: Job, keeper: Keeper | None) -> None:
+def _write(copy: ScratchCopy, path: str, job: Job, checkpoint: Checkpointer | None) -> None:
     plan, collection = job.plan, job.collection
     passes = None if plan.width else 2 if plan.block_features >= collection.n_features else 3
     spans = (Span(0, collection.n_samples),)
     with job.told(PassStarted("scratch copy", 1, passes, collection.n_samples, collection.nbytes)), writing(path):
         task = CopyTask(copy, plan.block_rows)
-        SerialExecutor().fold(task, spans, one_span, listener=job.listener, keeper=keeper)
+        SerialExecutor().fold(task, spans, one_span, listener=job.listener, checkpoint=checkpoint)

@@ -76,7 +76,7 @@ class Written(Basis):
         return self._sketched
 
 
-def begun_of(state: dict[str, Array]) -> UnfinishedComponents:
+def unfinished_components(state: dict[str, Array]) -> UnfinishedComponents:
     """What was written when a `Written` had this state."""
     return UnfinishedComponents(state["identity"].item(), state["written"].item())
 
@@ -112,7 +112,7 @@ class InOrder:
 
     def restore(self, state: dict[str, Array]) -> None:
         """Go on as when `state` was called."""
-        written, buffered = begun_of(state).features, state["buffer"]
+        written, buffered = unfinished_components(state).features, state["buffer"]
         self._number = [0, *(features.stop for features in self._ranges)].index(written)
         self._filled = buffered.shape[1]
         self._buffer[:, : self._filled] = buffered

@@ -17,7 +17,7 @@ from .words import T2, counted, degrees, duration, percent, picked_of, place_of,
 
 LISTED = 12  # components in the table
 LADDER = 8  # numbers of components that sizes and errors are given for
-DONE = ("precision", "solver", "schedule", "cores", "workers", "lanes")  # of a plan, worth knowing
+DONE = ("precision", "solver", "schedule", "cores", "workers", "threads")  # of a plan, worth knowing
 RECORDED = ("fingerprint", "dtype", "sample_weight", "exact_sums")  # of provenance, said nowhere else
 
 Pairs = list[tuple[str, str]]
