@@ -58,12 +58,12 @@ def model(source):
 def undrawn(monkeypatch):
     """Reports whose pictures are not drawn, which takes most of their time."""
     from streampca.plot.report import contents
-    from streampca.plot.report.figures import Drawn
+    from streampca.plot.report.figures import DrawnFigure
 
     def drawn(picture, kind):
         assert picture.caption.endswith(".")
         assert picture.alt.endswith(".")
-        return Drawn(picture.name, picture.title, picture.caption, picture.alt, picture.name.encode(), kind, 1, 1)
+        return DrawnFigure(picture.name, picture.title, picture.caption, picture.alt, picture.name.encode(), kind, 1, 1)
 
     monkeypatch.setattr(contents, "drawn", drawn)
 

@@ -509,7 +509,7 @@ def test_interrupted_report_leaves_what_was_there(model, tmp_path, monkeypatch):
     def interrupted(picture, kind):
         if picture.name == "walks":
             raise KeyboardInterrupt
-        return figures.Drawn(picture.name, picture.title, picture.caption, picture.alt, b"", kind, 1, 1)
+        return figures.DrawnFigure(picture.name, picture.title, picture.caption, picture.alt, b"", kind, 1, 1)
 
     monkeypatch.setattr(contents, "drawn", interrupted)
     with pytest.raises(KeyboardInterrupt):
