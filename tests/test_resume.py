@@ -391,7 +391,7 @@ def test_saving_takes_less_than_three_hundredths(block, cost, growth):
         patch.setattr(saving.FitCheckpoint, "_save", lambda self, slots, at, state: save(slots, at, state))
         while now < 300 * max(cost, 10):
             now += block
-            stage.offer(0, 0, int(now), State())
+            stage.save_if_due(0, 0, int(now), State())
     assert 0 < spent < 0.03 * now
 
 
