@@ -57,7 +57,6 @@ def model(source):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Reports whose pictures are not drawn, which takes most of their time."""
-    from streampca.plot.report import contents
     from streampca.plot.report.figures import DrawnFigure
 
     def drawn(picture, kind):
@@ -65,7 +64,7 @@ def undrawn(monkeypatch):
         assert picture.alt.endswith(".")
         return DrawnFigure(picture.name, picture.title, picture.caption, picture.alt, picture.name.encode(), kind, 1, 1)
 
-    monkeypatch.setattr(contents, "drawn", drawn)
+    monkeypatch.setattr("streampca.plot.report.page.drawn", drawn)
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ from shell import succeeded, typed
 import streampca
 from streampca.errors import BudgetError, ModelError, OutputError, RequestError, readable
 from streampca.events import BlockDone, Drawing, PassStarted
-from streampca.plot.report import contents, figures, survey, write_report
-from streampca.plot.report.sampling import FEWEST_RUNS, places_in, runs_spread
+from streampca.plot.report import figures, survey, write_report
+from streampca.plot.report.survey import FEWEST_RUNS, places_in, runs_spread
 from streampca.readers import idx
 from streampca.units import format_seconds
 
@@ -511,7 +511,7 @@ def test_interrupted_report_leaves_what_was_there(model, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return figures.DrawnFigure(picture.name, picture.title, picture.caption, picture.alt, b"", kind, 1, 1)
 
-    monkeypatch.setattr(contents, "drawn", interrupted)
+    monkeypatch.setattr("streampca.plot.report.page.drawn", interrupted)
     with pytest.raises(KeyboardInterrupt):
         write_report(model, tmp_path / "r.html", pictures=tmp_path / "p", overwrite=True)
     assert os.listdir(tmp_path) == ["r.html"]

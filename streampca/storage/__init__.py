@@ -1,5 +1,6 @@
 """Where results live: arrays to and from Zarr, ``.npy`` and ``.csv``.
 
-An output is complete or visibly not: `outputs` stages, checks and replaces it, `writers` has one class a format, `components`
-holds components that are larger than memory, `locks` keeps a second process out, and `integrity` verifies what is read.
+An output is complete or visibly not: `outputs` stages, checks and replaces it, `writers` has one class a format,
+`components` holds components that are larger than memory, `locks` keeps a second process out, and `integrity` verifies
+what is read.
 """

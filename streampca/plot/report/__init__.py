@@ -1,9 +1,8 @@
-"""The HTML report: what a model and its collection look like, on one page that needs nothing beside it.
+"""The HTML report: a model and its collection on one page that needs nothing beside it.
 
-A report is made in three steps. `survey` examines samples of a collection in bounded memory and picks those worth a
-look; `figures` says which pictures there are and draws them one at a time; `page` puts these, and what `facts` says in
-words and tables, into one file (`contents` is their order). `allowance` shares the memory. Without a collection the
-page has what a model shows by itself, and says what is left out.
+A report is written in three steps. `survey` examines samples of a collection in bounded memory and picks those worth a
+look; `figures` draws the figures one at a time; `page` puts these and the facts and tables of `text` into one file.
+`memory` shares the budget. Without a collection the page shows the model alone, and says what is left out.
 """
 
 from .figures import overview, picture_files

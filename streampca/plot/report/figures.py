@@ -1,6 +1,6 @@
-"""Which pictures a report has, each with its title, a caption of one sentence, and words to be read in its place.
+"""The figures of a report, each with a title, a caption of one sentence and an alternative text.
 
-A picture is drawn, encoded and let go before the next, with the samples on it, so that one is in memory at a time.
+A figure is drawn, encoded and released before the next, with the samples on it, so that one is in memory at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..overview_figure import encode
 from ..quantile_grid import QUANTILES
 from ..spectrum import reached
 from .survey import AXES, RowsOf, Survey, keeps_everything
-from .words import T2, counted, percent, place_of
+from .text import T2, counted, percent, place_of
 
 FORMATS = {"png": "image/png", "svg": "image/svg+xml"}
 NAMES = (
@@ -37,8 +37,8 @@ CSS_DPI = 96
 
 
 @dataclass(frozen=True)
-class Described:
-    """What is said of a picture.
+class FigureText:
+    """The words that go with a figure.
 
     Attributes
     ----------
@@ -57,15 +57,15 @@ class Described:
 
 
 @dataclass(frozen=True)
-class ReportFigure(Described):
-    """A picture that can be drawn: `draw` returns the figure, or axes on it."""
+class ReportFigure(FigureText):
+    """A figure that can be drawn: `draw` returns it, or axes on it."""
 
     draw: Callable[[], Any]
 
 
 @dataclass(frozen=True)
-class DrawnFigure(Described):
-    """A picture as drawn: `data` is a file of a `kind` of `FORMATS`; `width` and `height` are in CSS pixels."""
+class DrawnFigure(FigureText):
+    """A figure as drawn: `data` is a file of a `kind` of `FORMATS`; `width` and `height` are in CSS pixels."""
 
     data: bytes
     kind: str
@@ -74,23 +74,17 @@ class DrawnFigure(Described):
 
     @property
     def file(self) -> str:
-        """What its file is called."""
+        """Name of its file."""
         return f"{self.name}.{self.kind}"
 
 
 def picture_files(folder: str, kind: str = "png") -> list[str]:
-    """Files of all pictures that a report can have, in a folder."""
+    """Return the paths in a folder of all figures that a report can have."""
     return [os.path.join(folder, f"{name}.{kind}") for name in NAMES]
 
 
 def drawn(picture: ReportFigure, kind: str) -> DrawnFigure:
-    """Draw a picture and encode it.
-
-    Raises
-    ------
-    RequestError
-        If the format is unknown.
-    """
+    """Draw a figure and encode it."""
     check_kind(kind)
     file = io.BytesIO()
     width, height = (round(CSS_DPI * inches) for inches in encode(picture.draw(), file, kind))
@@ -100,28 +94,18 @@ def drawn(picture: ReportFigure, kind: str) -> DrawnFigure:
 
 
 def check_kind(kind: str) -> None:
-    """Refuse a format of pictures that is not known."""
+    """Refuse an unknown format of figures."""
     if kind not in FORMATS:
         raise RequestError(f"picture format {kind!r} is not known; give {' or '.join(FORMATS)}.")
 
 
 def overview(survey: Survey) -> Any:
-    """All of it in one figure: variances, scores, components, and a few samples."""
+    """Draw variances, scores, components and a few samples in one figure."""
     return plot.overview(survey.model, survey.scores, _laddered(survey), survey.labels, survey.n_samples)
 
 
 def pictures_of_model(model: PCAModel, used: PCAModel, figures: Compression) -> Iterator[ReportFigure]:
-    """What needs no samples.
-
-    Parameters
-    ----------
-    model : PCAModel
-        The model.
-    used : PCAModel
-        The same with the components that may be in memory.
-    figures : Compression
-        How small the scores are, and how good what is made of them.
-    """
+    """Yield the figures that need no samples; `used` is the model with those components that fit memory."""
     yield _scree(model)
     yield _components(used)
     yield _walks(used)
@@ -130,7 +114,7 @@ def pictures_of_model(model: PCAModel, used: PCAModel, figures: Compression) -> 
 
 
 def pictures_of_samples(survey: Survey) -> Iterator[ReportFigure]:
-    """What is drawn of a collection."""
+    """Yield the figures of a collection's samples."""
     yield _reconstructions(survey)
     yield _scores(survey)
     if len(survey.pinned):
@@ -258,7 +242,7 @@ def _outliers(survey: Survey) -> ReportFigure:
 
 
 def _dots(survey: Survey) -> Any:
-    """Draw the samples whose measures were kept; the unusual ones are added where they are not among these."""
+    """Draw the sampled measures, and the unusual samples where they are not among these."""
     t2, spe = survey.t2, survey.spe
     marked: list[int] = []
     for sample in survey.unusual:

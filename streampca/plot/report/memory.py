@@ -1,4 +1,4 @@
-"""How the memory allowed for a report is shared: components, samples in memory at once, and what drawing takes."""
+"""Memory of a report: the budget shared between components, samples in memory at once, and drawing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ IMAGES_SHARE = 2  # of what drawing leaves: raw images that are kept to be drawn
 
 @dataclass(frozen=True)
 class Share:
-    """What a collection gets of the memory.
+    """Shares of the memory.
 
     Attributes
     ----------
@@ -133,13 +133,13 @@ def _dots(memory: int) -> int:
 
 
 def _drawing_bytes(collection: Prepared, count: int, itemsize: int, memory: int) -> int:
-    """In memory while pictures are drawn: the components as loaded and as rows, the mean, and what drawing takes."""
+    """Bytes in memory while figures are drawn: the components as loaded and as rows, the mean, and drawing."""
     drawing = DRAWING + picture_bytes(collection) + DOT_BYTES * _dots(memory) + RUNTIME_BYTES
     return drawing + prod(collection.sample_shape) * (2 * count * itemsize + 4 * 8)
 
 
 def picture_bytes(collection: Prepared) -> int:
-    """Of the larger of the two largest pictures, unusual samples and those at quantiles: tall ones are larger."""
+    """Bytes of the larger of the two largest figures, unusual samples and those at quantiles."""
     few, one = (sample_view(collection.sample_shape, sample_dims(collection), slices=count) for count in (FEW, 1))
     blocks, panels = 2, 3  # a sample, its reconstruction and the difference, twice side by side
     unusual = grid_size(few, TOGETHER // blocks, blocks * panels, side=blocks * LABEL, rest=1.0, least=TALL)
@@ -149,12 +149,12 @@ def picture_bytes(collection: Prepared) -> int:
 
 
 def _sample_bytes(collection: Prepared) -> int:
-    """Of one sample while it is drawn beside others."""
+    """Bytes of one sample while it is drawn with others."""
     return collection.raw.row_bytes + COPIES * 8 * prod(collection.sample_shape)
 
 
 def leading(model: PCAModel, count: int) -> PCAModel:
-    """A model's first components, in memory; itself where it holds these and no more."""
+    """Return the model with its first components in memory; itself if it holds these and no more."""
     if count >= model.n_components and not isinstance(model.components, StoredComponents):
         return model
     bound, components = model.variance_bound, np.asarray(model.components[:count])

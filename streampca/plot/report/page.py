@@ -1,4 +1,4 @@
-"""The page: sections of words, tables and pictures, put into one HTML file that needs nothing beside it.
+"""The page of a report: its sections in order, and the one HTML file they are written to.
 
 Everything that comes from files (names, labels, metadata) is text to the template, which escapes it; and the page
 itself forbids scripts and the network to whoever shows it.
@@ -7,20 +7,37 @@ itself forbids scripts and the network to whoever shows it.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import IO
 
+import numpy as np
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
+from ... import __version__
 from ...errors import readable
-from .figures import FORMATS, DrawnFigure
-from .tables import Pairs, Table
+from ...events import Drawing, Listener
+from ...models.accuracy import sentences
+from ...models.compression import Compression
+from ...models.pca import PCAModel
+from . import text
+from .figures import FORMATS, DrawnFigure, ReportFigure, drawn, pictures_of_model, pictures_of_samples
+from .survey import Survey
+from .text import Pairs, Table, sentence, shown_name
 
 TEMPLATE = "page.html.jinja"
+TITLE = "Principal components of"
+LEFT_OUT = (
+    "Left out are samples, their reconstructions and scores, and the unusual ones: {}. Give the collection by "
+    "--collection (collection=), with the options it was opened with."
+)
+BOUNDS = (
+    "Each variance and direction in the table of components carries a bound on its error, computed from the data after "
+    "the fit; all of them hold together but for a chance of one in a million."
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +68,7 @@ class ReportSection:
 
 @dataclass(frozen=True)
 class Page:
-    """All of a report: a title, facts about the model, what is to be said first of all, and sections."""
+    """A whole report: title, facts about the model, notes, and sections."""
 
     title: str
     facts: Pairs
@@ -61,8 +78,62 @@ class Page:
 
     @property
     def pictures(self) -> list[DrawnFigure]:
-        """Of all sections."""
+        """Figures of all sections."""
         return [section.picture for section in self.sections if section.picture is not None]
+
+
+def page_of(model: PCAModel, survey: Survey | None, *, missing: str, kind: str, listener: Listener) -> Page:
+    """Draw all figures of a report, one at a time, and return its page; `missing` says why there is no survey."""
+    used = survey.model if survey else model
+    figures = model.compression()
+
+    def draw(picture: ReportFigure) -> DrawnFigure:
+        listener(Drawing(picture.title.lower()))
+        return drawn(picture, kind)
+
+    pictures = [draw(picture) for picture in pictures_of_model(model, used, figures)]
+    if survey is not None:
+        pictures += [draw(picture) for picture in pictures_of_samples(survey)]
+    source = shown_name(str(model.provenance.get("source", "a collection")))
+    return Page(
+        title=f"{TITLE} {source}",
+        facts=[*text.header(model), *(text.examined(survey, model) if survey else ())],
+        notes=[LEFT_OUT.format(shown_name(missing))] if survey is None else [],
+        sections=[*_sections(model, survey, figures, pictures)],
+        footer=f"Written by streampca {__version__}.",
+    )
+
+
+def _sections(
+    model: PCAModel, survey: Survey | None, figures: Compression, pictures: list[DrawnFigure]
+) -> Iterator[ReportSection]:
+    for each in pictures:
+        yield ReportSection(each.name, each.title, picture=each, table=_table_of(each.name, model, survey, figures))
+    if survey is not None and survey.unusual and "unusual" not in {each.name for each in pictures}:
+        yield ReportSection("unusual", "The most unusual samples", table=text.unusual_table(survey))
+    known = [BOUNDS] if np.isfinite(model.error_bound).all() else []
+    yield ReportSection(
+        "trust", "How far to trust the numbers", [*known, *(sentence(text) for text in sentences(model))]
+    )
+    yield ReportSection(
+        "plan",
+        "The plan, and what happened",
+        [sentence(text) for text in text.reasons(model)],
+        table=text.plan_table(model),
+    )
+    yield ReportSection("settings", "Settings and versions", lists=text.settings(model))
+
+
+def _table_of(name: str, model: PCAModel, survey: Survey | None, figures: Compression) -> Table | None:
+    """Return the table below a figure."""
+    match name:
+        case "scree":
+            return text.components_table(model)
+        case "compression":
+            return text.compression_table(figures)
+        case "unusual" if survey is not None:
+            return text.unusual_table(survey)
+    return None
 
 
 def write_page(page: Page, file: IO[bytes]) -> None:
@@ -72,12 +143,12 @@ def write_page(page: Page, file: IO[bytes]) -> None:
 
 
 def data_uri(drawn: DrawnFigure) -> Markup:
-    """A picture as part of the page: letters that need no escaping."""
+    """Return a figure as a data URI, which needs no escaping."""
     return Markup(f"data:{FORMATS[drawn.kind]};base64,{base64.b64encode(drawn.data).decode('ascii')}")  # noqa: S704
 
 
 def _plain(value: object) -> object:
-    """Write out what cannot be printed in anything that is put into the page as text."""
+    """Escape what cannot be printed in any text of the page."""
     return readable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

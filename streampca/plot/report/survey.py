@@ -1,4 +1,4 @@
-"""What a report sees of a collection, in bounded memory: scores, how unusual samples are, and the few that are drawn.
+"""Survey of a collection in bounded memory: scores, how unusual samples are, and the few that are drawn.
 
 Two measures say how unusual a sample x is under a model: Hotelling's T2 (Annals of Mathematical Statistics 2, 1931) is
 its squared distance from the mean inside the subspace, each component counted in its own deviations; the squared
@@ -23,9 +23,9 @@ from ...models.transform import RowMap
 from ...models.transform.write import mapped_blocks
 from ...planning.blocks import Span
 from ...readers.collection import Array, Collection, unchanged
+from ...readers.views.chosen import Places, compact
 from ...readers.views.compose import choose
 from .memory import Share, share_of
-from .sampling import places_in, runs_spread
 
 Float64 = npt.NDArray[np.float64]
 
@@ -34,6 +34,8 @@ FEWEST = 25  # samples that quantiles make sense of
 LADDERED = 4  # samples drawn at a ladder of numbers of components
 UNUSUAL = 4  # samples drawn for each of the two measures
 SCREENED = 4 * UNUSUAL  # ... out of so many, ranked again by exact values
+MOST_RUNS = 64  # enough to meet every part of a collection, and few seeks
+FEWEST_RUNS = 8
 ROUNDING = float(np.finfo(np.float32).eps)  # of a squared length in the precision that samples are screened in
 
 
@@ -62,7 +64,7 @@ class Unusual:
 
 @dataclass(frozen=True)
 class Survey:
-    """What was seen of a collection.
+    """Results of examining a collection.
 
     Attributes
     ----------
@@ -116,24 +118,24 @@ class Samples:
     ----------
     raw : Collection
         What is read.
-    room : int
-        Bytes of images that are kept.
+    most_bytes : int
+        Largest size of the images held.
     """
 
-    def __init__(self, raw: Collection, room: int) -> None:
-        self._raw, self._room = raw, room
-        self._kept: dict[int, Array] = {}
+    def __init__(self, raw: Collection, most_bytes: int) -> None:
+        self._raw, self._left = raw, most_bytes
+        self._held: dict[int, Array] = {}
 
     def __getitem__(self, position: int) -> Array:
-        return self._kept[position] if position in self._kept else self._read(position)
+        return self._held[position] if position in self._held else self._read(position)
 
     def fetch(self, positions: Iterable[int]) -> None:
-        """Read images in the collection's order, so that a stream is decoded once, and keep those there is room for."""
-        for position in sorted(set(positions) - set(self._kept)):
-            if self._raw.row_bytes > self._room:
+        """Read images in the collection's order, so that a stream is decoded once, and hold those that fit."""
+        for position in sorted(set(positions) - set(self._held)):
+            if self._raw.row_bytes > self._left:
                 return
-            self._kept[position] = self._read(position)
-            self._room -= self._kept[position].nbytes
+            self._held[position] = self._read(position)
+            self._left -= self._held[position].nbytes
 
     def _read(self, position: int) -> Array:
         found: list[Array] = []
@@ -209,6 +211,30 @@ def survey(
     )
 
 
+def runs_spread(n_samples: int, chunk: int, count: int | None = None) -> list[Span]:
+    """Pick up to `count` samples in runs of equal length spread evenly from the first chunk to the last, ascending.
+
+    Runs are whole chunks where `FEWEST_RUNS` of these are within `count`, else the beginnings of chunks; the last may
+    be shorter.
+    """
+    if count is None or count >= n_samples:
+        return [Span(0, n_samples)]
+    chunks = -(-n_samples // chunk)
+    runs = min(count, MOST_RUNS, max(FEWEST_RUNS, count // chunk))
+    if chunks < runs:  # then every chunk is decoded, whichever samples are taken
+        chunk, chunks = 1, n_samples
+    length = count // runs
+    together = max(1, length // chunk)  # chunks to a run
+    length = min(length, together * chunk)
+    firsts = [run * (chunks - together) // max(1, runs - 1) * chunk for run in range(runs)]
+    return [Span(first, min(first + length, n_samples)) for first in firsts]
+
+
+def places_in(runs: Sequence[Span], n_samples: int) -> Places:
+    """Return the positions of the samples in runs of n."""
+    return compact(np.concatenate([np.arange(*run) for run in runs]), n_samples)
+
+
 @dataclass
 class _Seen:
     """Values of the samples at `places`, and the positions of those that stand out."""
@@ -219,7 +245,7 @@ class _Seen:
 
 
 def _screen(share: Share, raw: Collection, runs: Sequence[Span], listener: Listener) -> _Seen:
-    """Map every sample to its first scores, T2 and error; keep some, and whose values are the largest."""
+    """Map every sample to its first scores, T2 and error; hold those at `places`, and find the largest."""
     model, n = share.model, raw.n_samples
     collection, places = model.prepared(raw), range(0, n, -(-n // max(1, share.dots)))
     first = min(len(AXES), model.n_components)
@@ -240,7 +266,7 @@ def _screen(share: Share, raw: Collection, runs: Sequence[Span], listener: Liste
 def _mapped(
     collection: Collection, function: RowMap, block_rows: int, runs: Sequence[Span]
 ) -> Iterator[tuple[Span, Array, int]]:
-    """Map a collection block by block, none of them in two runs: what lies between these need not be passed over."""
+    """Map a collection block by block, none of them in two runs: what lies between is not decoded."""
     start = 0
     for run in runs:
         yield from mapped_blocks(collection, function, block_rows, start, start + run.size)
@@ -248,9 +274,9 @@ def _mapped(
 
 
 def screened(subspace: Subspace, rows: Array, *, first: int) -> Float64:
-    """The first scores of rows, their T2 and their squared prediction error: (m, p) to (m, first + 2).
+    """Return the first scores of rows, their T2 and squared prediction error: (m, p) to (m, first + 2).
 
-    The error is the squared distance from the mean less that of the projection: no rows are made of the scores.
+    The error is the squared distance from the mean less that of the projection: no rows are reconstructed.
     """
     scores = subspace.project(rows)
     squares = np.square(scores, dtype=np.float64)
@@ -281,14 +307,14 @@ class _Largest:
 
 
 def _pinned(scores: Array) -> npt.NDArray[np.intp]:
-    """Rows nearest to the quantiles of the first two scores."""
+    """Return the rows nearest to the quantiles of the first two scores."""
     if len(scores) < FEWEST or scores.shape[1] < 2:
         return np.empty(0, np.intp)
     return np.asarray(plot.nearest_to_quantiles(scores, axes=AXES), np.intp).ravel()
 
 
 def _middles(n: int, count: int) -> range | npt.NDArray[np.intp]:
-    """Positions of up to `count` of n samples, each in the middle of an equal part."""
+    """Return up to `count` of n positions, each in the middle of an equal part."""
     return range(n) if n <= count else ((2 * np.arange(count) + 1) * n // (2 * count))
 
 
@@ -306,12 +332,12 @@ def _unusual(share: Share, raw: Collection, samples: Samples, suspects: list[int
 
 
 def keeps_everything(model: PCAModel) -> bool:
-    """Whether the components hold all variance, but for rounding: errors then say nothing."""
+    """Return whether the components hold all variance but for rounding: errors then mean nothing."""
     return float(1 - model.explained_variance_ratio.sum()) < 1e-6  # of what float32 products make
 
 
 def _measures(model: PCAModel, image: Array) -> tuple[float, float]:
-    """T2 and squared prediction error of a raw image, in double precision, by the components that screening counts."""
+    """Return T2 and squared prediction error of a raw image in double precision, by the components screening counts."""
     rows = replace(model.frame, raw_shape=image.shape).rows(image.reshape(1, -1))
     subspace, row = model.subspace, rows.astype(np.float64)
     scores = subspace.project(row)

@@ -18,11 +18,10 @@ from ...readers.collection import Collection, file_and_key, fingerprint_of, firs
 from ...storage.disk import expanded
 from ...storage.outputs import check_ending, check_file, staged
 from ...units import whole_number
-from .contents import LEFT_OUT, TITLE, page_of
 from .figures import check_kind, picture_files
-from .page import Page, write_page
+from .page import LEFT_OUT, TITLE, Page, page_of, write_page
 from .survey import survey
-from .words import shown_name
+from .text import shown_name
 
 EXAMINED = 200_000  # samples, unless more or fewer are asked for
 ENDINGS = (".html", ".htm")
@@ -107,17 +106,14 @@ def write_report(
 
 
 def _raw(model: PCAModel, collection: Any, opening: Opening) -> tuple[Collection | None, str]:
-    """The collection that is named, else the one a model was fitted on, or why there is none in words."""
+    """Return the collection that is named, else the one the model was fitted on, or None and why."""
     if collection is None:
         return _fitted(model, opening)
     return open_collection(collection, like=model, **opening), ""
 
 
 def _fitted(model: PCAModel, opening: Opening) -> tuple[Collection | None, str]:
-    """The collection a model was fitted on, if it is there as it was; else None, and why in words.
-
-    It is opened as it was for the fit; options that are given take the place of those.
-    """
+    """Open the collection a model was fitted on, as for the fit but for options given; None and why if it changed."""
     before = opened_for(model.provenance)
     if before is None:
         what = model.provenance.get("source") or "samples that it does not name"
@@ -144,7 +140,7 @@ def _fitted(model: PCAModel, opening: Opening) -> tuple[Collection | None, str]:
 
 
 def _opens(source: Any, model: PCAModel, opening: Mapping[str, Any]) -> bool:
-    """Whether a collection itself can be opened, so that it is the labels that cannot be used."""
+    """Return whether the collection itself opens, so that the labels are to blame."""
     try:
         open_collection(source, like=model, **{**opening, "labels": None, "where": None})
     except (StreampcaError, OSError):
@@ -153,7 +149,7 @@ def _opens(source: Any, model: PCAModel, opening: Mapping[str, Any]) -> bool:
 
 
 def opened_for(provenance: Mapping[str, Any]) -> Opened | None:
-    """How the collection a model was fitted on was opened; by the name of its source alone where no more is kept."""
+    """Return how the collection a model was fitted on was opened, by its source alone if nothing else was stored."""
     data, source = provenance.get("opened"), provenance.get("source")
     before = Opened(None, {}) if data is None else Opened.from_json(data)
     if before.source is not None or not isinstance(source, str):
@@ -165,7 +161,7 @@ def opened_for(provenance: Mapping[str, Any]) -> Opened | None:
 
 
 def _read_from(model: PCAModel, collection: Any) -> list[str]:
-    """Paths that a report reads samples from: of the collection that is named, else of the one that was fitted."""
+    """Return the paths that samples are read from: of the collection named, else of the one fitted."""
     if collection is not None:
         return paths_of(collection)
     before = opened_for(model.provenance)
@@ -174,7 +170,7 @@ def _read_from(model: PCAModel, collection: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class ReportFiles:
-    """Where a report goes.
+    """Files of a report.
 
     Attributes
     ----------
@@ -195,11 +191,11 @@ class ReportFiles:
 
     @property
     def files(self) -> list[str]:
-        """The page, and every picture it can have."""
+        """The page, and every figure it can have."""
         return [self.path, *(picture_files(self.pictures, self.kind) if self.pictures is not None else ())]
 
     def check(self) -> None:
-        """Refuse places where nothing can be written, before anything is computed.
+        """Refuse files that cannot be written, before anything is computed.
 
         Raises
         ------
@@ -213,7 +209,7 @@ class ReportFiles:
             check_file(path, overwrite=self.overwrite)
 
     def write(self, page: Page) -> list[str]:
-        """Write the page and its pictures, each complete or not at all; returns their paths."""
+        """Write the page and its figures, each complete or not at all; return their paths."""
         shown = page.pictures if self.pictures is not None else []
         files = {os.path.join(self.pictures or "", drawn.file): drawn for drawn in shown}
         with ExitStack() as stack:  # all of them are whole before the first takes its name
@@ -225,7 +221,7 @@ class ReportFiles:
 
 
 def _is_another_page(path: str) -> bool:
-    """Whether a file is a page that is no report."""
+    """Return whether a file is HTML but no report."""
     with open(path, "rb") as file:
         start = file.read(MOST_BEFORE_TITLE)
     return start.lstrip()[:1] == b"<" and TITLE.encode() not in start

@@ -1,24 +1,27 @@
-"""What a report says in words and tables: what was analysed, how far to trust it, and what the plan came to."""
+"""The text of a report: facts, tables and how numbers are written."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ...errors import readable, without_secrets
 from ...models.accuracy import digits_trusted, sharpest_bounds
 from ...models.compression import Compression
 from ...models.pca import PCAModel
-from ...units import format_bytes, format_shape
+from ...units import format_bytes, format_seconds, format_shape
 from .survey import Survey, keeps_everything
-from .words import T2, counted, degrees, duration, percent, picked_of, place_of, shown_name
 
 LISTED = 12  # components in the table
 LADDER = 8  # numbers of components that sizes and errors are given for
 DONE = ("precision", "solver", "schedule", "cores", "workers", "threads")  # of a plan, worth knowing
 RECORDED = ("fingerprint", "dtype", "sample_weight", "exact_sums")  # of provenance, said nowhere else
+SHORTEST = 0.1  # seconds: shorter durations are not told
+T2 = "T\N{SUPERSCRIPT TWO}"
 
 Pairs = list[tuple[str, str]]
 
@@ -46,7 +49,7 @@ class Table:
 
 
 def header(model: PCAModel) -> Pairs:
-    """What was analysed, in a few facts."""
+    """Return the facts at the head of the page."""
     about = model.provenance
     axes = f" ({', '.join(model.sample_dims)})"
     facts = [
@@ -64,7 +67,7 @@ def header(model: PCAModel) -> Pairs:
 
 
 def _moment(created: Any) -> str:
-    """A time as people write it."""
+    """Return a time as people write it."""
     return str(created).replace("T", " ").replace("+00:00", " UTC") if created else "at an unknown time"
 
 
@@ -84,7 +87,7 @@ def _features(model: PCAModel) -> str:
 
 
 def components_table(model: PCAModel) -> Table:
-    """The first components: shares, and how far each can be trusted."""
+    """List the first components with their shares and error bounds."""
     ratios = np.asarray(model.explained_variance_ratio)
     columns = (ratios, np.cumsum(ratios), model.explained_variance, sharpest_bounds(model), model.angle_bound)
     rows = [
@@ -105,7 +108,7 @@ def components_table(model: PCAModel) -> Table:
 
 
 def compression_table(figures: Compression) -> Table:
-    """Sizes and errors at a ladder of the numbers of components that there are figures for."""
+    """List sizes and errors for a ladder of numbers of components."""
     ladder = np.unique(np.geomspace(1, len(figures.n_components), LADDER).round().astype(int)) - 1
     columns = {
         "components": [str(k) for k in figures.n_components[ladder]],
@@ -125,7 +128,7 @@ def _decibels(level: float) -> str:
 
 
 def unusual_table(survey: Survey) -> Table:
-    """The samples that stand out, by number as in the pictures; errors only where these are more than rounding."""
+    """List the unusual samples by their number in the figures; errors only where these are more than rounding."""
     found, labels = survey.unusual, survey.raw.labels
     columns = {
         "no.": [str(number) for number in range(1, len(found) + 1)],
@@ -147,7 +150,7 @@ def _label(value: Any) -> str:
 
 
 def examined(survey: Survey, model: PCAModel) -> Pairs:
-    """Say which samples were looked at, of which collection if it is another, and by which components if not all."""
+    """Return which samples were examined, of which collection if another, and by which components if not all."""
     known = picked_of(survey.examined, survey.n_samples)
     spread = ", spread evenly over the collection" if survey.examined < survey.n_samples else ""
     other = "" if survey.raw.source == model.provenance.get("source") else f" of {shown_name(survey.raw.source)}"
@@ -160,7 +163,7 @@ def examined(survey: Survey, model: PCAModel) -> Pairs:
 
 
 def plan_table(model: PCAModel) -> Table | None:
-    """What the plan said, and what happened; None where no plan is kept with the model."""
+    """Compare the plan with the fit; None if the model holds no plan."""
     about, plan = model.provenance, model.provenance.get("plan")
     if not plan:
         return None
@@ -184,7 +187,7 @@ def _allowed(plan: Mapping[str, Any]) -> str:
 
 
 def reasons(model: PCAModel) -> list[str]:
-    """Why the method was taken that was, and why no other."""
+    """Return why the method was chosen, and why no other."""
     plan = model.provenance.get("plan") or {}
     taken = [f"method {plan['method']}: {plan['why']}"] if {"method", "why"} <= plan.keys() else []
     taken += [f"not {method}: {reason}" for method, reason in plan.get("rejected") or ()]
@@ -194,7 +197,7 @@ def reasons(model: PCAModel) -> list[str]:
 
 
 def settings(model: PCAModel) -> dict[str, Pairs]:
-    """What was done to samples, what was asked of the fit, how it was done, and with which versions; by heading."""
+    """Return preparation, request, method and versions of a fit, by heading."""
     about = model.provenance
     plan = about.get("plan") or {}
     steps = {name: value for name, value in model.preparation.to_json().items() if (name, value) != ("bin", 1)}
@@ -213,7 +216,7 @@ def settings(model: PCAModel) -> dict[str, Pairs]:
 
 
 def _recorded(about: Mapping[str, Any]) -> dict[str, Any]:
-    """What provenance says of the data and the sums over them; kinds of values by name, not by numpy's code."""
+    """Return what provenance records of the data, the dtype by its name."""
     known = {name: about.get(name) for name in RECORDED}
     if known["dtype"] is not None:
         known["dtype"] = np.dtype(known["dtype"]).name
@@ -221,7 +224,7 @@ def _recorded(about: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(values: Mapping[str, Any]) -> Pairs:
-    """Names and values in words, without those that are not set."""
+    """Return names and values as text, without those that are None."""
     words = {True: "yes", False: "no"}
     pairs = []
     for name, value in values.items():
@@ -230,3 +233,49 @@ def _plain(values: Mapping[str, Any]) -> Pairs:
             text = format_bytes(value) if name == "memory" else text
             pairs.append((name.replace("_", " "), shown_name(text)))
     return pairs
+
+
+# -- how numbers and names are written
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: ``"1 sample"``, ``"2 samples"``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def percent(share: float) -> str:
+    """Return a share in per cent to three digits; 100 % only for all but rounding."""
+    text = f"{100 * share:.3g}"
+    return "more than 99.9 %" if text == "100" and share < 1 - 1e-9 else f"{text} %"
+
+
+def picked_of(some: int, n_samples: int) -> str:
+    """Return how many samples of all were taken: ``"20000 of 100000000 samples"``."""
+    return counted(n_samples, "sample") if some >= n_samples else f"{some} of {n_samples} samples"
+
+
+def degrees(angle: float) -> str:
+    """Return an angle in radians as degrees to one digit, or ``"unresolved"``."""
+    return f"{max(np.degrees(angle), 0.001):.1g}°" if np.isfinite(angle) else "unresolved"
+
+
+def shown_name(name: str) -> str:
+    """Return a name from a file, readable and without secrets."""
+    return readable(without_secrets(name))
+
+
+def place_of(name: str, source: str) -> str:
+    """Return where a sample comes from, relative to its collection's source."""
+    for prefix in (f"{source}, ", os.path.join(source, "")):
+        name = name.removeprefix(prefix)
+    return shown_name(name.removesuffix(f" of {source}"))
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as people write them."""
+    return format_seconds(seconds) if seconds >= SHORTEST else f"less than {SHORTEST} s"
+
+
+def sentence(text: str) -> str:
+    """Return text with a capital and a full stop."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
