@@ -84,10 +84,6 @@ class Stopped(StreampcaError):  # noqa: N818 - it is no error that somebody stop
     exit_code = 75
 
 
-class FaultError(StreampcaError, RuntimeError):
-    """A product or a sum that this machine computed or kept wrong."""
-
-
 def nearest(name: str, known: list[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the known name closest to `name`, or an empty string when none is close."""
     import difflib

@@ -1,4 +1,4 @@
-"""The Gram matrix applied to a block: the laws, exactness, and products that came out wrong."""
+"""The Gram matrix applied to a block: the laws, and exactness."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streampca.accumulators import GramBlock, NotFiniteError, sample_directions
-from streampca.accumulators.block_product import BlockProduct
 from streampca.accumulators.probes import probe_directions
 from streampca.testing import AccumulatorLaws, assert_same_state
 
@@ -189,27 +188,3 @@ def test_other_blocks_are_not_added():
         one.absorb(GramBlock(block(np.ones(N)), measures=False))
     with pytest.raises(ValueError, match="not measured"):
         _ = GramBlock(block(np.ones(N)), measures=False).trace
-
-
-@pytest.mark.parametrize("times", [{3}, {2, 5}])
-def test_a_wrong_product_is_made_again(monkeypatch, caplog, times):
-    """And named by its features."""
-    x, count, whole = samples(800, "f4", 3.0, seed=4, n=40), 0, BlockProduct._multiply
-
-    def multiply(fused, piece, out):
-        nonlocal count
-        count += 1
-        along, product = whole(fused, piece, out)
-        if count in times:
-            product[1, 7] *= 2
-        return along, product
-
-    expected = beginning("single", n=40, product_features=100)()
-    expected.update(x)
-    monkeypatch.setattr(BlockProduct, "_multiply", multiply)
-    crossed = beginning("single", n=40, product_features=100)()
-    crossed.update(x)
-    assert count == 8 + len(times)
-    assert len(caplog.records) == len(times)
-    assert caplog.records[0].getMessage().startswith(f"the product of features {100 * (min(times) - 1)} to")
-    assert_same_state(crossed.state(), expected.state())

@@ -134,7 +134,7 @@ TURNED = [
     (
         "megapixels", 0.9, "1GiB", {"output": True},
         "scratch: 11 passes with 125 vectors of at most 624, room for 312, components stored; double, "
-        "ranges of 22528, blocks of 25, tiles of 1024; 220000000000 B read, 20000000000 B written",
+        "ranges of 23552, blocks of 25, tiles of 1024; 220000000000 B read, 20000000000 B written",
     ),
     (
         "megapixels, packed", 20, "1GiB", {},

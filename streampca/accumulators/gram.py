@@ -20,10 +20,9 @@ from scipy.linalg import blas
 from ..execution.threads import map_in_threads
 from ..planning.blocks import Span
 from ..planning.sizes import CHECK_FEATURES, PROBES
-from .checksums import check_lengths
 from .moments import EXACT_SUMS_BELOW
 from .probes import CHECK_EVERY
-from .protocol import NotFiniteError, not_finite
+from .protocol import NotFiniteError, check_finite, not_finite
 from .tile_product import Multiplied, Tile, Workspace
 
 Array = npt.NDArray[Any]
@@ -115,7 +114,6 @@ class Gram:
         self._along: Float64 = np.zeros((n_samples, PROBES))
         self._rounding: Float64 = np.zeros((n_samples, PROBES))
         self._checked = 0
-        self._squares: Float64 = np.zeros(n_samples)  # of lengths, added up beside the diagonal of G
         self._steepest = 0.0  # largest square of a centred value, averaged over a tile, of any sample so far
         self._probed = 0  # tiles
         self._benches: list[Workspace] = []
@@ -155,8 +153,8 @@ class Gram:
 
     @property
     def sums_exactly(self) -> bool:
-        """Whether products were exact, and their sums too: none is larger than the largest square of a length."""
-        return self.exact and bool(self._squares.max(initial=0.0) < EXACT_SUMS_BELOW)
+        """Whether products were exact, and their sums too: none is larger than the largest on the diagonal."""
+        return self.exact and bool(self._gram.diagonal().max(initial=0.0) < EXACT_SUMS_BELOW)
 
     def _absorb(self, rows: Span, values: Array, others: Span, beside: Array, centre: Array | None, at: int) -> None:
         """Multiply tile by tile, a few at a time, and add up in order."""
@@ -217,8 +215,6 @@ class Gram:
             return
         if found.product is not None:
             self._gram[slice(*tile.rows), slice(*tile.others)] += found.product
-        if found.squares is not None:
-            self._squares[slice(*tile.rows)] += found.squares
         if found.along is not None:
             self._along[slice(*tile.rows)] += found.along
         if found.rounding is not None:
@@ -256,7 +252,6 @@ class Gram:
         self._gram += other._gram
         self._along += other._along
         self._rounding += other._rounding
-        self._squares += other._squares
         self.n_features += other.n_features
         self.exact = self.exact and other.exact
         self._checked += other._checked
@@ -283,8 +278,8 @@ class Gram:
 
         Raises
         ------
-        FaultError
-            If memory was so damaged that nothing made of the matrix would be right; less shows in error bounds.
+        StreampcaError
+            If a product of finite samples came out infinite or NaN.
 
         Notes
         -----
@@ -292,7 +287,7 @@ class Gram:
         multiplying nothing is left, were it off by a standard deviation.
         """
         self.release()
-        check_lengths(self._gram, self._squares)
+        check_finite(self._gram)
         gram, self._gram = self._gram, np.zeros((0, 0))
         share = np.full(len(gram), 1 / len(gram)) if weights is None else weights / weights.sum()
         roots = None if weights is None else np.sqrt(weights)
@@ -327,7 +322,6 @@ class Gram:
             "tiles": np.array(self._probed),
             "along": self._along.copy(),
             "rounding": self._rounding.copy(),
-            "squares": self._squares.copy(),
             "gram": gram,
         }
 
@@ -342,5 +336,4 @@ class Gram:
         new._along = np.array(state["along"], dtype=np.float64)
         new._rounding = np.array(state["rounding"], dtype=np.float64)
         new._gram = np.array(state["gram"], dtype=np.float64, order="F", copy=copy or None)
-        new._squares = np.array(state.get("squares", new._gram.diagonal()))  # older states do not say
         return new

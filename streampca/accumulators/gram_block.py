@@ -3,8 +3,7 @@
 Cut along features: what is absorbed is every sample of some features. A tile of them is centred on its own mean and
 multiplied twice while it is in memory, in one read. What centring leaves of the mean, samples times a vector of equal
 numbers (the roots of the weights), is orthogonal to U and is taken off the sum: so the mean need not be known, and
-nothing of it is left. In single precision the products of a tile are float32 and are added up in float64; each is
-checked (`streampca.accumulators.block_product`).
+nothing of it is left. In single precision the products of a tile are float32 and are added up in float64.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy.typing as npt
 
 from ..execution.threads import map_in_threads
 from ..planning.sizes import CHECK_FEATURES
-from .block_product import BlockProduct
+from .block_product import block_product
 from .centering import subtract_mean, sum_of_squares, weighted_sum
 from .gram_probes import GramProbes, sample_directions, without
 from .probes import CHECK_EVERY, Directions
@@ -52,9 +51,9 @@ class Tile(NamedTuple):
 class Workspace:
     """Working memory for one tile at a time: its centred values, its product, and directions as they are drawn."""
 
-    def __init__(self, fused: BlockProduct, values: int, seed: int) -> None:
-        self.product = fused.room()
-        self.values = np.empty(values, fused.dtype)
+    def __init__(self, vectors: Array, values: int, seed: int) -> None:
+        self.product = np.empty(vectors.T.shape, vectors.dtype)
+        self.values = np.empty(values, vectors.dtype)
         self.directions = Directions(seed)
 
 
@@ -80,6 +79,8 @@ class GramBlock:
 
     Attributes
     ----------
+    vectors : ndarray of shape (n, l)
+        U as it is multiplied.
     n_features : int
         Features absorbed.
 
@@ -104,7 +105,7 @@ class GramBlock:
     ) -> None:
         self.n_features, self.precision, self.product_features = 0, precision, product_features
         self.threads, self.seed = threads, seed
-        self._fused = BlockProduct(vectors, precision, seed)
+        self.vectors = vectors.astype(np.float64 if precision == "double" else np.float32, order="C")
         n, width = vectors.shape
         self._roots: Float64 = np.ones(n) if roots is None else roots
         self._is_weighted = roots is not None
@@ -112,11 +113,6 @@ class GramBlock:
         self._measured = GramProbes.nothing(n) if measures else None
         self._directions = sample_directions(self._roots, seed) if measures else np.zeros((n, 0))
         self._benches: list[Workspace] = []
-
-    @property
-    def vectors(self) -> Array:
-        """U as it is multiplied, (n, l)."""
-        return self._fused.vectors
 
     # -- absorbing
 
@@ -134,7 +130,7 @@ class GramBlock:
         if self._benches and self._benches[0].values.size < most:
             self._benches.clear()
         while len(self._benches) < self.threads:  # here, not in threads, each of which would keep what it has freed
-            self._benches.append(Workspace(self._fused, most, self.seed))
+            self._benches.append(Workspace(self.vectors, most, self.seed))
 
         def multiplied(tile: Tile) -> tuple[Workspace, GramProbes | None]:
             bench = self._benches.pop()
@@ -157,9 +153,7 @@ class GramBlock:
     def _multiplied(self, tile: Tile, bench: Workspace) -> GramProbes | None:
         """Multiply a tile, the product on its bench; return what is measured beside."""
         centred = self._centred(tile, bench)
-        what = f"features {tile.at} to {tile.at + tile.values.shape[1] - 1}"
-        _, is_finite = self._fused.product(centred.T, what, bench.product)
-        if not is_finite:
+        if not block_product(centred.T, self.vectors, bench.product):
             raise self._no_number(tile)
         if not tile.measured:
             return None

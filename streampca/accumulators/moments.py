@@ -1,8 +1,4 @@
-"""What a stream of samples adds up to: number, mean, scatter about a centre, probes; and what is read off these sums.
-
-Some are held twice, by separate products: S W, for the probe directions W, must equal the sum Y of the pieces'
-products with W but for rounding, so that a wrong product and damaged memory show.
-"""
+"""Sums over samples (number, mean, scatter about a centre, probes), and the statistics computed from them."""
 
 from __future__ import annotations
 
@@ -12,13 +8,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas
 
-from .checksums import ALIKE, LARGEST, allowed, excess, found_wrong
 from .probes import Probes
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-EPS = float(np.finfo(np.float64).eps)
 EXACT_SUMS_BELOW = 2.0**51  # float64 holds every whole number up to 4 times that, which moving a centre may take
 
 
@@ -47,31 +41,13 @@ class Sums:
         self._squares = 0.0
         self._scatter: Float64 = np.zeros((n_features, n_features), order="F")  # upper triangle
         self._probes = probes
-        self._allowed: Float64 = np.zeros(n_features)  # what rounding may part S w from Y by, row by row
 
     def _shift(self, shift: Float64, weight: float, total: Float64) -> None:
         """Count rows of weight w and sum t about a centre moved by d: S' = S - t d^T - d t^T + w d d^T."""
-        away, length = np.abs(total) + weight * np.abs(shift), float(np.linalg.norm(shift))
-        moved = away * length + np.abs(shift) * float(np.linalg.norm(away))
-        self._allowed += LARGEST * EPS * self.n_features**0.5 * moved + self._rounding_of_sums
         blas.dsyr2(-1.0, total - weight * shift / 2, shift, a=self._scatter, overwrite_a=1)
         self._probes.recentre(weight, total, shift)
         self._squares += float(shift @ (weight * shift - 2 * total))
         self._total -= weight * shift
-
-    def check(self) -> None:
-        """Compare S W with the sum of the pieces' products with W, all 8 columns; see `found_wrong`."""
-        bound = ALIKE * (self._allowed + self._rounding_of_sums)
-        found = blas.dsymm(1.0, self._scatter, self._probes.directions)
-        away = excess(found, self._probes.products, bound[:, None]).max(axis=1)
-        found_wrong(away, bound, self._squares)
-
-    @property
-    def _rounding_of_sums(self) -> Float64:
-        """What adding up pieces in float64 may part S w from Y by, (p,)."""
-        diagonal = np.nan_to_num(self._scatter.diagonal(), posinf=0.0, neginf=0.0)  # what is no number allows nothing
-        whole = float(diagonal.sum()) + self._probes.largest(self._probes.products)
-        return allowed(diagonal, whole, self._probes.pieces, self._scatter.dtype, self.n_features)
 
     @property
     def mean(self) -> Float64:

@@ -84,21 +84,12 @@ class Probes:
         self.checked = 0.0
         self.pieces, self._one_thread = 0, one_thread
 
-    def update(
-        self,
-        centred: Array,
-        stored: Array,
-        centre: Float64,
-        roots: Float64 | None = None,
-        *,
-        products: Array | None = None,
-    ) -> None:
+    def update(self, centred: Array, stored: Array, centre: Float64, roots: Float64 | None = None) -> None:
         """Absorb a piece: its centred rows in the working precision, the same rows as stored, and their centre.
 
-        The centred rows have been multiplied by `roots`, the square roots of their weights; `products` are what
-        `multiply` made of them, where that was called for.
+        The centred rows have been multiplied by `roots`, the square roots of their weights.
         """
-        self.products += self.multiply(centred) if products is None else products
+        self.products += self.multiply(centred)
         if centred.dtype != np.float64 and self.pieces % CHECK_EVERY == 0:
             exact = stored[:CHECK_ROWS] - centre
             if roots is not None:
@@ -117,17 +108,6 @@ class Probes:
         with np.errstate(over="ignore", invalid="ignore"):  # who multiplies the rows will say so
             along = times(rows, directions, one_thread=self._one_thread)
             return times(rows.T, along, one_thread=self._one_thread)
-
-    @property
-    def turn(self) -> tuple[int, Array]:
-        """The direction whose turn it is to check a product: its number, and it in the working precision, (p,)."""
-        number = self.pieces % self.directions.shape[1]
-        return number, self._working[:, number]
-
-    def largest(self, products: Array) -> float:
-        """|X w|^2 = w^T X^T X w of the direction w where it is largest, given products X^T X W."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            return float(np.einsum("ij,ij->j", self.directions, products.astype(np.float64, copy=False)).max())
 
     def recentre(self, weight: float, total: Float64, shift: Float64) -> None:
         """Move the centre by `shift`, given the weight and the sum of the centred rows."""

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DataError
+from ..errors import DataError, StreampcaError
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -67,6 +67,26 @@ class Accumulator(Protocol):
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> Self:
         """Return the accumulator whose `state` this is."""
+
+
+def is_finite(array: Array) -> bool:
+    """Return whether an array holds neither NaN nor infinity, without a temporary array of its size."""
+    return bool(np.isfinite(array.max(initial=0)) and np.isfinite(array.min(initial=0)))
+
+
+def check_finite(total: Array) -> None:
+    """Refuse a sum of products of finite samples that is not finite: no solver would make anything of it.
+
+    Raises
+    ------
+    StreampcaError
+        If it holds NaN or infinity.
+    """
+    if not is_finite(total):
+        raise StreampcaError(
+            "products of finite samples came out infinite or NaN, so the machine's memory or processor is faulty. "
+            "Remove the checkpoint, if there is one, and fit again, on another machine if this is seen twice."
+        )
 
 
 def not_finite(block: Array, at: int, precision: str) -> NotFiniteError:

@@ -17,10 +17,9 @@ import numpy.typing as npt
 from ..planning.sizes import CENTRE_ROWS
 from .blas import among, times, update_among
 from .centering import is_wide, split, subtract, sum_of_squares, weighted_sum
-from .checksums import allowed, excess, made_right, symmetric_times
 from .moments import EXACT_SUMS_BELOW, Sums
 from .probes import Probes
-from .protocol import NotFiniteError, not_finite
+from .protocol import NotFiniteError, check_finite, not_finite
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -162,7 +161,7 @@ class Scatter(Sums):
         centred = self._centred(piece)
         if roots is not None:
             centred *= roots[:, None].astype(self._dtype)
-        diagonal, products, bound = self._multiplied(centred, f"samples {at} to {at + len(piece) - 1}")
+        diagonal = self._multiply(centred)
         if not np.isfinite(diagonal).all():
             raise not_finite(piece, at, self.precision)
         if self.precision == "single":
@@ -178,8 +177,7 @@ class Scatter(Sums):
         self.exact = self.exact and whole
         self._total += self._sums(centred, roots)
         self._squares += float(diagonal.sum(dtype=np.float64)) if self._sums_long else sum_of_squares(centred)
-        self._allowed += bound
-        self._probes.update(centred, piece, self._centre, roots, products=products)
+        self._probes.update(centred, piece, self._centre, roots)
 
     def _centred(self, piece: Array) -> Array:
         if self._work is None or len(self._work) < len(piece):
@@ -214,29 +212,6 @@ class Scatter(Sums):
     def _sums_long(self) -> bool:
         """Whether sums over a whole piece are as good as short ones."""
         return self.exact or self.precision == "double"
-
-    def _multiplied(self, centred: Array, what: str) -> tuple[Array, Array, Float64]:
-        """The diagonal of the product of a piece with itself, its products with the probes, (p, 8), and their rounding.
-
-        In single precision they are checked against each other by a direction, and made again where they differ. What
-        double precision has added to S cannot be taken out again: S is checked at the end (`settle`).
-        """
-
-        def make() -> tuple[tuple[Array, Array, Float64], Float64]:
-            diagonal, products = self._multiply(centred), self._probes.multiply(centred)
-            bound = self._allowed_of(diagonal, products, len(centred))
-            if self._product is None:
-                return (diagonal, products, bound), np.zeros(0)
-            number, direction = self._probes.turn
-            found = symmetric_times(self._product, direction, one_thread=self.one_thread)
-            return (diagonal, products, bound), excess(found, products[:, number], bound)
-
-        return made_right(make, what)
-
-    def _allowed_of(self, diagonal: Array, products: Array, rows: int) -> Float64:
-        """What a product of rows and its probes may differ by, (p,), given its diagonal."""
-        whole = float(diagonal.sum(dtype=np.float64)) + self._probes.largest(products)
-        return allowed(diagonal, whole, rows, self._dtype, self.n_features)
 
     def _multiply(self, centred: Array) -> Array:
         """Form the product of a piece with itself; return its diagonal. In double it is added to S at once."""
@@ -276,7 +251,6 @@ class Scatter(Sums):
         self._scatter += other._scatter
         self._total += other._total
         self._squares += other._squares
-        self._allowed += other._allowed
         self._probes.absorb(other._probes)
         shift = self._centre - other._centre
         if shift.any():
@@ -301,18 +275,17 @@ class Scatter(Sums):
         self._product = self._work = None
 
     def settle(self) -> None:
-        """Check the sums and move the centre to the mean, rounded for whole numbers: equal sums then have equal bits.
+        """Move the centre to the mean, rounded for whole numbers: equal sums then have equal bits.
 
         A remaining offset of under half a unit (or of rounding) is left to `mean` and `offset`.
 
         Raises
         ------
-        FaultError
-            If the scatter is so damaged that nothing made of it would be right. Lesser damage is logged as a warning,
-            and shows in error bounds.
+        StreampcaError
+            If a product of finite samples came out infinite or NaN.
         """
         if self.n_samples:
-            self.check()
+            check_finite(self._scatter)
             mean = self.mean
             self._recentre(np.rint(mean) if self.exact else mean)
 
@@ -327,7 +300,6 @@ class Scatter(Sums):
             "exact": np.array(self.exact),
             "steepest": np.array(self._steepest),
             "squares": np.array(self._squares),
-            "allowed": self._allowed.copy(),
             "centre": self._centre.copy(),
             "total": self._total.copy(),
             "scatter": self._scatter.copy(order="F") if copy else self.upper,
@@ -349,7 +321,6 @@ class Scatter(Sums):
         new.n_samples, new.exact = int(state["n_samples"]), bool(state["exact"])
         new.weight = float(state.get("weight", new.n_samples))  # states without weights have none
         new._steepest, new._squares = float(state["steepest"]), float(state["squares"])
-        new._allowed = np.array(state.get("allowed", np.full(new.n_features, np.inf)))  # older states do not say
         new._centre = np.array(state["centre"], dtype=np.float64)
         new._total = np.array(state["total"], dtype=np.float64)
         new._scatter = np.array(state["scatter"], dtype=np.float64, order="F", copy=copy or None)

@@ -1,8 +1,7 @@
 """The scatter matrix applied to a block, S Q = sum of (x - m)(x - m)^T Q, p x l, of a stream of samples.
 
 S itself is not formed: rows are centred on a given point and multiplied twice, X^T (X Q), while they are in memory, in
-one read. In single precision the products of a piece are float32 and are added up in float64; each is checked
-(`streampca.accumulators.block_product`).
+one read. In single precision the products of a piece are float32 and are added up in float64.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import numpy.typing as npt
 from scipy.linalg import blas
 
 from ..planning.sizes import PROBES_OF_PASS
-from .block_product import BlockProduct
+from .block_product import block_product
 from .centering import split, subtract, sum_of_squares, weighted_sum
 from .probes import Probes
 from .protocol import NotFiniteError, not_finite
@@ -46,6 +45,8 @@ class ScatterBlock:
 
     Attributes
     ----------
+    vectors : ndarray of shape (p, l)
+        Q as it is multiplied.
     n_samples : int
         Rows absorbed, but for those of weight 0.
     weight : float
@@ -71,8 +72,8 @@ class ScatterBlock:
     ) -> None:
         self.n_samples, self.weight = 0, 0.0
         self.precision, self.product_rows, self.seed = precision, product_rows, seed
-        self._fused = BlockProduct(vectors, precision, seed)
-        self._parts = split(centre, self._fused.dtype)
+        self.vectors = vectors.astype(np.float64 if precision == "double" else np.float32, order="C")
+        self._parts = split(centre, self.vectors.dtype)
         self._centre: Float64 = self._parts[0].astype(np.float64) + self._parts[1]
         self._offset = None if offset is None else offset + (centre - self._centre)
         p, width = vectors.shape
@@ -82,11 +83,6 @@ class ScatterBlock:
         self._probes = Probes(p, seed, precision, one_thread=True, columns=PROBES_OF_PASS) if offset is None else None
         self._piece: Array | None = None
         self._work: Array | None = None
-
-    @property
-    def vectors(self) -> Array:
-        """Q as it is multiplied, (p, l)."""
-        return self._fused.vectors
 
     def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
         """Absorb rows, shape (rows, p), any real dtype; see `Scatter.update`.
@@ -114,11 +110,10 @@ class ScatterBlock:
         """Absorb rows that are multiplied at once, given the square roots of their weights."""
         centred = self._centred(piece, roots)
         if self._piece is None:
-            self._piece = self._fused.room()
-        product, is_finite = self._fused.product(centred, f"samples {at} to {at + len(piece) - 1}", self._piece)
-        if not is_finite:
+            self._piece = np.empty(self._product.shape, centred.dtype)
+        if not block_product(centred, self.vectors, self._piece):
             raise not_finite(piece, at, self.precision)
-        self._product += product
+        self._product += self._piece
         if self._probes is not None:
             self._total += weighted_sum(centred, roots)
             self._squares += sum_of_squares(centred)
@@ -126,14 +121,14 @@ class ScatterBlock:
 
     def _centred(self, piece: Array, roots: Float64 | None) -> Array:
         if self._work is None or len(self._work) < len(piece):
-            self._work = np.empty((max(len(piece), self.product_rows), piece.shape[1]), self._fused.dtype)
+            self._work = np.empty((max(len(piece), self.product_rows), piece.shape[1]), self.vectors.dtype)
         centred = self._work[: len(piece)]
         with np.errstate(over="ignore", invalid="ignore"):  # the products will say so
             for start in range(0, len(piece), TILE_ROWS):
                 rows = slice(start, start + TILE_ROWS)
                 subtract(piece[rows], self._parts, centred[rows])
                 if roots is not None:
-                    centred[rows] *= roots[rows, None].astype(self._fused.dtype)
+                    centred[rows] *= roots[rows, None].astype(centred.dtype)
         return centred
 
     def absorb(self, other: Self) -> None:

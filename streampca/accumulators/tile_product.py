@@ -15,14 +15,11 @@ from ..planning.blocks import Span
 from ..planning.sizes import CHECK_FEATURES
 from .blas import among, times, update_among
 from .centering import split, subtract, subtract_mean
-from .checksums import allowed, excess, made_right, plain_times, symmetric_times
 from .probes import Directions
+from .protocol import is_finite
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
-
-
-_STREAM = 0xB5297A4D  # keeps signs that check products apart from all else drawn with the same seed
 
 
 class Tile(NamedTuple):
@@ -78,8 +75,6 @@ class Multiplied(NamedTuple):
     largest : float
         Square of the longest centred row of whole numbers, which no partial sum exceeds; infinite or NaN where a
         product is.
-    squares : ndarray of shape (rows,) or None
-        The diagonal of a product of rows among themselves.
     along, rounding : ndarray of shape (rows, 8) or None
         Of probes, and their error where it was measured.
     """
@@ -87,7 +82,6 @@ class Multiplied(NamedTuple):
     tile: Tile
     product: Array | None
     largest: float
-    squares: Array | None
     along: Array | None
     rounding: Array | None
 
@@ -109,8 +103,7 @@ class Workspace:
 
     def __init__(self, dtype: np.dtype[Any], most_features: int, *, seed: int, one_thread: bool = False) -> None:
         self._dtype, self._most, self._one_thread = dtype, most_features, one_thread
-        self._directions, self._seed = Directions(seed), seed
-        self._signs: Array = np.empty(0, dtype)
+        self._directions = Directions(seed)
         self._work: dict[str, Array] = {}
         self._product: Array | None = None
 
@@ -121,8 +114,6 @@ class Workspace:
         thread's, and counts against the budget.
         """
         width = min(self._most, width)
-        if len(self._signs) < others:
-            self._signs = np.random.default_rng([_STREAM, self._seed]).choice(np.array([-1, 1], self._dtype), others)
         for name, count in (("rows", rows), ("others", 0 if among else others)):
             if name not in self._work or self._work[name].size < count * width:
                 self._work[name] = np.empty(count * width, self._dtype)
@@ -139,40 +130,18 @@ class Workspace:
         total : ndarray of shape (rows, rows), optional
             Double precision: products of samples among themselves are added to this at once.
         """
-        samples = " with ".join(
-            f"samples {each.start} to {each.stop - 1}" for each in dict.fromkeys((tile.rows, tile.others))
-        )
-        return made_right(lambda: self._made(tile, total), f"{tile.width} features of {samples}")
-
-    def _made(self, tile: Tile, total: Array | None) -> tuple[Multiplied, Float64]:
-        """A tile's products, and by how much they are wrong (`excess`)."""
         with np.errstate(over="ignore", invalid="ignore"):  # the products will say so
             one = self._centred("rows", tile.values, tile.centre)
             if tile.rows != tile.others:
                 other = self._centred("others", tile.beside, tile.centre)
                 product = times(one, other.T, one_thread=self._one_thread)
-                squares, beside = _squares(one), _squares(other)
                 if tile.values.dtype.kind in "biu":
-                    largest = float(max(squares.max(), beside.max()))
+                    largest = float(max(_squares(one).max(), _squares(other).max()))
                 else:
-                    largest = 0.0 if np.isfinite(product).all() else np.inf
-                wrong = self._wrong(product, one, other, squares, float(beside.sum(dtype=np.float64)))
-                return Multiplied(tile, product, largest, None, None, None), wrong
+                    largest = 0.0 if is_finite(product) else np.inf
+                return Multiplied(tile, product, largest, None, None)
             among, squares = self._among_themselves(one, total)
-            wrong = self._wrong(among, one, one, squares, float(squares.sum(dtype=np.float64)))
-            return Multiplied(tile, among, float(squares.max()), squares, *self._probed(tile, one)), wrong
-
-    def _wrong(self, product: Array | None, one: Array, other: Array, squares: Array, whole: float) -> Float64:
-        """By how much the rows of a product are wrong, (rows,), given the squares of their lengths; 0 where added."""
-        if product is None:  # the error bounds will tell
-            return np.zeros(0)
-        signs = self._signs[: len(other)]
-        along = plain_times(other.T, signs, one_thread=self._one_thread)
-        expected = plain_times(one, along, one_thread=self._one_thread)
-        multiplied = symmetric_times if one is other else plain_times
-        whole += float(np.sum(np.square(along, dtype=np.float64)))
-        bound = allowed(squares, whole, one.shape[1], self._dtype, len(other))
-        return excess(multiplied(product, signs, one_thread=self._one_thread), expected, bound)
+            return Multiplied(tile, among, float(squares.max()), *self._probed(tile, one))
 
     def _centred(self, name: str, values: Array, centre: Array | None) -> Array:
         """Values less their centre, or less their own mean, in the precision of products."""

@@ -12,7 +12,6 @@ PROBES = 8  # columns of W, in the only pass: bounds are 12 times the truth, at 
 PROBES_OF_PASS = 16  # in one pass of several: bounds are 6 to 7 times the truth (benchmarks/bounds.py)
 CHECK_ROWS = 128  # rows of a piece whose products are repeated in float64 ...
 CHECK_FEATURES = 128  # ... or features, where these are what tiles are cut along ...
-CHECK_COLUMNS = 2  # columns multiplied beside Q: signs of its rows, and Q times signs of its columns
 CENTRE_ROWS = 64  # rows of a block that tell whether it lies far from the centre
 SQUARES = 32  # squares added in float32 before the sum is added in float64; 4 % of the product at 784 features
 MOST_THREADS = 4  # multiplying pieces, each with buffers of its own; beyond, BLAS's threads share a piece
@@ -49,11 +48,11 @@ def scatter_bytes(n_features: int, precision: str, product_rows: int) -> dict[st
 
 def scatter_block_bytes(n_features: int, width: int, product_rows: int) -> dict[str, int]:
     """Bytes by name while the product of a scatter matrix with a block absorbs samples, in either precision."""
-    p, columns = n_features, width + CHECK_COLUMNS
+    p = n_features
     return {
         f"product with {width} vectors, {p} x {width} float64": 8 * p * width,
-        "product of a piece, and the vectors as multiplied": 8 * p * (width + columns),
-        f"centred piece, {product_rows} samples": 8 * product_rows * (p + columns),
+        "product of a piece, and the vectors as multiplied": 16 * p * width,
+        f"centred piece, {product_rows} samples": 8 * product_rows * (p + width),
         "mean, sums and probes": (3 + 5 * PROBES_OF_PASS + product_rows // SQUARES) * 8 * p,
     }
 
@@ -62,12 +61,12 @@ def gram_block_bytes(
     n_samples: int, width: int, product_features: int, *, itemsize: int = 4, threads: int = 1
 ) -> dict[str, int]:
     """Bytes by name while the product of a Gram matrix with a block absorbs features."""
-    n, columns, probes = n_samples, width + CHECK_COLUMNS, PROBES_OF_PASS + PROBES
+    n, probes = n_samples, PROBES_OF_PASS + PROBES
     return {
         f"product with {width} vectors, {n} x {width} float64": 8 * n * width,
-        "the vectors as multiplied": itemsize * n * columns,
+        "the vectors as multiplied": itemsize * n * width,
         "tile of it, centred": threads * itemsize * product_features * n,
-        "product of a tile": threads * itemsize * (n * width + product_features * (columns + PROBES)),
+        "product of a tile": threads * itemsize * (n * width + product_features * (width + PROBES)),
         "sums and probes": (4 + 3 * PROBES_OF_PASS + 2 * PROBES) * 8 * n
         + threads * (3 * probes + product_features // (2 * SQUARES)) * 8 * n,
         f"{CHECK_FEATURES} features multiplied again, as a check": 2 * 8 * CHECK_FEATURES * n if itemsize < 8 else 0,

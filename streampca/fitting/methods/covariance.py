@@ -15,7 +15,7 @@ from ...eigensolvers import Solution, certify
 from ...events import Listener, PassStarted
 from ...machine import hand_back
 from ...planning import Plan
-from .data_checks import check_variance
+from .data_checks import check_variance, warn_of_wrong_products
 from .decomposition import Array, Decomposition, stored_dtype
 from .job import Job
 from .leading_pairs import leading_pairs, next_value
@@ -68,7 +68,7 @@ def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition
     """Solve for what a plan asks of a settled scatter matrix; no components where it has no variance."""
     trace, some = scatter.trace, np.empty(0)
     if trace > 0 and scatter.weight > 1:
-        return _decomposed(scatter, leading_pairs(scatter, plan, listener, scatter.weight), plan, trace)
+        return _decomposed(scatter, leading_pairs(scatter, plan, listener, scatter.weight), plan, trace, listener)
     none = np.empty((0, scatter.n_features), np.float32)
     return Decomposition(
         scatter.mean,
@@ -103,7 +103,7 @@ def _accumulate(job: Job) -> Scatter:
     return scatter
 
 
-def _decomposed(scatter: Scatter, solution: Solution, plan: Plan, trace: float) -> Decomposition:
+def _decomposed(scatter: Scatter, solution: Solution, plan: Plan, trace: float, listener: Listener) -> Decomposition:
     divisor = scatter.weight - 1
     values = solution.values
     components = np.ascontiguousarray(solution.vectors.T, dtype=stored_dtype(values, plan))
@@ -116,6 +116,8 @@ def _decomposed(scatter: Scatter, solution: Solution, plan: Plan, trace: float) 
         rounding=scatter.probe_rounding,
         next_value=next_value(solution, scatter.n_features),
     )
+    coarsest = components.dtype if plan.precision == "double" else np.float32
+    warn_of_wrong_products(certificate.residual, trace, coarsest, listener, residuals=solution.residuals)
     return Decomposition(
         mean=scatter.mean,
         components=components,

@@ -24,6 +24,7 @@ from ...planning.blocks import Span, blocks_of, panel_steps
 from ...planning.sizes import gram_threads
 from ...readers import Collection
 from ...storage.components import UnfinishedComponents
+from .data_checks import warn_of_wrong_products
 from .decomposition import Decomposition, one_span
 from .dual_components import Factors, Kept
 from .dual_passes import Features, PairsTask, Products, SweepTask, spread_mean
@@ -180,6 +181,10 @@ def decomposed(basis: Kept | Written, pairs: Pairs, job: Job) -> Decomposition:
     spectrum = solution.spectrum
     after = next_value(solution, job.plan.problem.n_features)
     certificate = basis.certificate(solution.values, after, pairs.rounding_along)
+    # Where G u - mu u is r, S v - mu v is X^T r / sqrt(mu) for the component v.
+    residuals = solution.residuals[: len(solution.values)] * np.sqrt(solution.values[0] / solution.values)
+    coarsest = pairs.dtype if job.plan.precision == "double" else np.float32
+    warn_of_wrong_products(certificate.residual, pairs.trace, coarsest, job.listener, residuals=residuals)
     return Decomposition(
         mean=basis.mean,
         components=basis.components,

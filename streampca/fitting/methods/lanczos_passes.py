@@ -138,7 +138,7 @@ class LanczosIteration:
         """Whether the iteration ended because of what it found."""
         return self.solver.solution is not None and not np.any(chosen.residuals > self.solver.tol * chosen.values)
 
-    def beyond(self, values: Float64, directions: Float64) -> tuple[float, Float64 | None]:
+    def beyond(self, values: Float64, directions: Float64) -> tuple[float, Float64]:
         """Bounds on what so many leading pairs leave of the operator, and on how wrong the products were they are of.
 
         By the whole basis, given the random directions that `products` are of, (size, 16).

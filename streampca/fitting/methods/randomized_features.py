@@ -19,11 +19,11 @@ from scipy.linalg import eigvalsh
 from ...accumulators import ScatterBlock
 from ...accumulators.probes import probe_directions
 from ...eigensolvers import Solution, certify, count_components, start_lanczos, value_bounds
-from ...events import PassStarted, Solving
+from ...events import Listener, PassStarted, Solving
 from ...machine import hand_back
 from ...planning import Plan
 from ...planning.sizes import PROBES_OF_PASS
-from .data_checks import check_products, check_variance
+from .data_checks import check_products, check_variance, warn_of_wrong_products
 from .decomposition import Decomposition, Float64, stored_dtype
 from .job import Job
 from .lanczos_passes import MOST_PASSES, STAGE, LanczosIteration, beginning
@@ -77,7 +77,7 @@ def fit_randomized(job: Job) -> Decomposition:
         _learn(iteration, _pass(iteration, job), job, may_continue=may_continue)
 
     chosen = iteration.chosen(iteration.iterate(job, job.plan.request.max_passes or MOST_PASSES, go), job)
-    found = _decomposed(iteration, chosen, job.plan)
+    found = _decomposed(iteration, chosen, job.plan, job.listener)
     if not iteration.is_settled(chosen):
         job.warn(iteration.unsettled(found.error_bound, job.plan))
     return found
@@ -155,7 +155,7 @@ def _is_off(iteration: AlongFeatures, product: Float64, drift: float) -> bool:
     return bool(drift > values[0] and rounding > allowed)
 
 
-def _decomposed(iteration: AlongFeatures, solution: Solution, plan: Plan) -> Decomposition:
+def _decomposed(iteration: AlongFeatures, solution: Solution, plan: Plan, listener: Listener) -> Decomposition:
     divisor, p = (iteration.weight - 1) * iteration.scale, len(iteration.centre)
     values = solution.values
     components = np.ascontiguousarray(
@@ -169,6 +169,8 @@ def _decomposed(iteration: AlongFeatures, solution: Solution, plan: Plan) -> Dec
     }
     outside, wrong = iteration.beyond(values, probes["directions"])
     certificate = certify(values, components.T, rounding=iteration.rounding, next_value=outside, **probes)
+    coarsest = np.float64 if iteration.precision == "double" else np.float32
+    warn_of_wrong_products(wrong, iteration.trace, coarsest, listener)
     return Decomposition(
         mean=iteration.centre + iteration.offset,
         components=components,
