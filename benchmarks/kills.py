@@ -244,7 +244,7 @@ def cases_of(directory: Path, samples: int, wide: int, side: int, named: Sequenc
     cases = [
         Case("covariance", fit, ("model.zarr",)),
         Case("covariance, part 2/3", [*fit, "--part", "2/3"], ("model.zarr",)),
-        *(Case(f"dual, {name}", dual, ("model.zarr",), name) for name in ("sweep", "pairs", "scratch")),
+        *(Case(f"dual, {name}", dual, ("model.zarr",), name) for name in ("sweep", "scratch")),
         Case("randomized", several, ("model.zarr",)),
         Case("transform to Zarr", apply("transform", "scores.zarr"), ("scores.zarr",)),
         Case("transform to npy", apply("transform", "scores.npy"), ("scores.npy",)),

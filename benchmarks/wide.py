@@ -31,7 +31,7 @@ from synthetic import npy_of, textures
 
 TILE = 4096  # features multiplied at a time
 LAYOUTS = {"npy": "npy", "zarr": "Zarr, a chunk a picture", "tiff": "TIFF, a file a picture"}
-SCHEDULES = ("sweep", "pairs", "scratch")
+SCHEDULES = ("sweep", "scratch")
 SIDES = ("along features", "along samples")
 BUDGETS = ("64MiB", "128MiB", "256MiB", "512MiB", "1GiB", "2GiB")
 

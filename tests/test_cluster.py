@@ -32,11 +32,11 @@ from streampca.fitting.checkpoints import Checkpointing
 from streampca.fitting.executor import executing
 from streampca.fitting.fit import fit_collection
 from streampca.fitting.methods.covariance import ScatterTask
-from streampca.fitting.methods.dual_passes import Features, PairsTask, Products, SweepTask
+from streampca.fitting.methods.dual_passes import Features, Products, SweepTask
 from streampca.fitting.methods.randomized_pass import ScatterBlockTask
 from streampca.fitting.methods.randomized_samples import GramBlockProducts
 from streampca.fitting.plan import prepared
-from streampca.planning.blocks import panel_steps, spans_of
+from streampca.planning.blocks import spans_of
 from streampca.planning.request import Request
 from streampca.readers import open_collection
 from streampca.units import MIB, parse_bytes
@@ -136,15 +136,12 @@ def task_of(name, collection):
             ScatterBlock.absorb,
         )
     few = open_collection(collection.read(slice(0, 48)).copy())
-    products = Products(48, "single", 16, 1, 0)
     if name == "sweep":
+        products = Products(48, "single", 16, 1, 0)
         return SweepTask(Features(few, 16, 4), 4, products), spans_of(P, SPANS, 4), Gram.absorb
-    if name == "gram_block":
-        vectors = np.random.default_rng(5).standard_normal((48, 5))
-        crossings = GramBlockProducts(vectors, np.arange(48.0) % 3, True, "single", 16, 1, 0)
-        return SweepTask(Features(few, 16, 4), 4, crossings), spans_of(P, SPANS, 4), GramBlock.absorb
-    steps = panel_steps(48, 16, 8)
-    return PairsTask(few, steps, np.full(P, 10.0), products), spans_of(len(steps), SPANS), Gram.absorb
+    vectors = np.random.default_rng(5).standard_normal((48, 5))
+    crossings = GramBlockProducts(vectors, np.arange(48.0) % 3, True, "single", 16, 1, 0)
+    return SweepTask(Features(few, 16, 4), 4, crossings), spans_of(P, SPANS, 4), GramBlock.absorb
 
 
 def same(one, other):
@@ -157,7 +154,7 @@ def same(one, other):
 # -- the same answer
 
 
-@pytest.mark.parametrize("name", ["scatter", "scatter_block", "sweep", "gram_block", "pairs"])
+@pytest.mark.parametrize("name", ["scatter", "scatter_block", "sweep", "gram_block"])
 def test_every_executor_gives_the_same_bits(client, images, name):
     task, spans, merge = task_of(name, open_collection(images))
     assert len(spans) == SPANS

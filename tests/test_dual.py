@@ -15,14 +15,14 @@ from streampca.events import PassStarted, Planned, Warned
 from streampca.execution import SerialExecutor
 from streampca.fitting.methods import METHODS, Job
 from streampca.planning import make_plan
-from streampca.planning.blocks import Span, blocks_of, panel_steps
+from streampca.planning.blocks import Span, blocks_of
 from streampca.planning.request import Request
 from streampca.preprocessing import Preparation, Prepared
 from streampca.preprocessing.problem import problem_of
 from streampca.readers.collection import Chunks, Collection
 from streampca.units import MIB
 
-SCHEDULES = ("sweep", "pairs", "scratch")
+SCHEDULES = ("sweep", "scratch")
 
 
 class Counted(Collection):
@@ -69,23 +69,13 @@ def truth(x, weights=None):
 
 
 def plan_of(collection, schedule, k=10, memory=64 * MIB, **cut):
-    """A plan of one schedule, cut small, so that there are many ranges and panels."""
+    """A plan of one schedule, cut small, so that there are many ranges."""
     problem = problem_of(collection)
     request = Request(k, "dual", memory, output=True, **cut.pop("request", {}))
     plan = make_plan(problem, request)
-    n, p = problem.n_samples, problem.n_features
-    wide = {"sweep": 256, "scratch": 256, "pairs": p}[schedule]
-    cut = {"block_rows": 7, "panel_rows": 21 if schedule == "pairs" else 0, "block_features": wide, **cut}
-    steps = len(panel_steps(n, cut["panel_rows"], cut["block_rows"])) if schedule == "pairs" else p
-    middle = steps // 2 if schedule == "pairs" else 512
-    return replace(
-        plan,
-        schedule=schedule,
-        product_features=100,
-        component_features=cut.pop("component_features", 400 if schedule == "pairs" else 0),
-        bytes_written=collection.nbytes,
-        **{"spans": (Span(0, middle), Span(middle, steps)), **cut},
-    )
+    spans = (Span(0, 512), Span(512, problem.n_features))
+    cut = {"block_rows": 7, "block_features": 256, "component_features": 0, "spans": spans, **cut}
+    return replace(plan, schedule=schedule, product_features=100, bytes_written=collection.nbytes, **cut)
 
 
 def run(x, schedule, tmp_path, weights=None, events=None, **options):
@@ -125,11 +115,8 @@ def test_every_schedule_gives_what_float64_gives(schedule, dtype, offset, allowe
 def test_one_range_that_holds_all_is_read_once(schedule, tmp_path):
     counted = Counted(images())
     events = []
-    whole = {"block_features": 900, "spans": (Span(0, 900),)} if schedule != "pairs" else {"component_features": 900}
-    found = run(counted, schedule, tmp_path, events=events, **whole)
+    found = run(counted, schedule, tmp_path, events=events, block_features=900, spans=(Span(0, 900),))
     np.testing.assert_allclose(found.explained_variance, truth(images())[1][:10], rtol=1e-7)
-    if schedule == "pairs":
-        return
     assert counted.decoded == counted.nbytes
     started = [event for event in events if isinstance(event, PassStarted)]
     assert [event.of for event in started] == [len(started)] * len(started)
@@ -248,7 +235,7 @@ def planned(events):
 
 
 @pytest.mark.parametrize("chunks", [(1, None), (4, None), (1, 100), (60, 64)], ids=str)
-@pytest.mark.parametrize("memory", ["20 MiB", "24 MiB", "64 MiB"])
+@pytest.mark.parametrize("memory", ["32 MiB", "34 MiB", "64 MiB"])
 def test_bytes_read_are_as_planned(chunks, memory, tmp_path):
     """Whatever the plan chooses, by a reader that counts decoded chunks."""
     x = np.repeat(images("u1", shape=(90, 300)), 4, axis=0) + np.arange(240, dtype="u1")[:, None, None]

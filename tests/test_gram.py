@@ -1,4 +1,4 @@
-"""The Gram matrix: the laws, exactness, and the same answer from ranges of features as from pairs of panels."""
+"""The Gram matrix: the laws, exactness, weights and probes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streampca.accumulators import Gram, NotFiniteError
 from streampca.accumulators.probes import Directions
-from streampca.planning.blocks import Span, blocks_of, panel_steps
+from streampca.planning.blocks import Span, blocks_of
 from streampca.testing import AccumulatorLaws
 
 N = 6
@@ -71,17 +71,6 @@ def fed(new, parts):
     return gram
 
 
-def by_pairs(new, x, panel, block, centre):
-    """The same matrix from panels of samples and the blocks that pass them by."""
-    gram = new()
-    for one, other in panel_steps(len(x), panel, block):
-        if one == other:
-            gram.update_panel(one, x[slice(*one)], centre)
-        else:
-            gram.update_pair(one, x[slice(*one)], other, x[slice(*other)], centre)
-    return gram
-
-
 def reference(x, weights=None):
     """G of centred samples in float64."""
     weights = np.ones(len(x)) if weights is None else weights
@@ -122,26 +111,6 @@ def test_laws_catch_a_planted_mistake(wrong):
         AccumulatorLaws(partial(wrong, N), same_statistic).check(cut)
 
 
-@pytest.mark.parametrize("precision", ["single", "double"])
-@pytest.mark.parametrize("dtype", ["u1", "f4", "f8"])
-@pytest.mark.parametrize(("panel", "block"), [(6, 6), (2, 1), (4, 3), (1, 1), (5, 2)])
-def test_pairs_of_panels_give_the_same_matrix(dtype, precision, panel, block):
-    x = samples(900, dtype, 30.0, seed=3)
-    centre = np.rint(x[::2].mean(axis=0, dtype=np.float64))
-    new = partial(Gram, N, precision=precision, product_features=128)
-    gram = by_pairs(new, x, panel, block, centre)
-    same_statistic(gram, fed(new, [x]))
-    assert gram.n_features == 900
-
-
-def test_panels_meet_every_pair_of_samples_once():
-    met = np.zeros((23, 23), int)
-    for one, other in panel_steps(23, 7, 3):
-        met[slice(*one), slice(*other)] += 1
-    np.testing.assert_array_equal(np.triu(np.maximum(met, met.T)), np.triu(np.ones((23, 23))))
-    assert met.max() == 1
-
-
 @pytest.mark.parametrize("dtype", ["u1", "i1", "u2"])
 def test_worst_case_integers_are_exact(dtype):
     """Values at both ends of their range: the largest products there are; the bits do not depend on the cut."""
@@ -151,8 +120,7 @@ def test_worst_case_integers_are_exact(dtype):
     exact = reference(x)
     whole = fed(partial(Gram, N), [x])
     cut = fed(partial(Gram, N), np.split(x, [1, 700, 4900, 19000], axis=1))
-    pairs = by_pairs(partial(Gram, N), x, 4, 1, np.full(20000, np.rint(x.mean())))
-    for gram in (whole, cut, pairs):
+    for gram in (whole, cut):
         assert gram.exact
         np.testing.assert_allclose(symmetric(gram.centred()), exact, rtol=0, atol=1e-15 * np.trace(exact))
 
@@ -164,20 +132,9 @@ def test_float32_with_an_offset_loses_nothing(offset):
     x = (rng.normal(size=(40, 30000)) + offset).astype(np.float32)
     exact = reference(x)
     new = partial(Gram, 40)
-    spread = x[::5].mean(axis=0, dtype=np.float64)
-    for gram in (fed(new, np.split(x, 3, axis=1)), by_pairs(new, x, 16, 8, spread)):
-        found = gram.centred()
-        assert np.linalg.norm(symmetric(found) - exact, 2) <= 1e-6 * np.linalg.norm(exact, 2)
-        assert found.trace == pytest.approx(np.trace(exact), rel=3e-7)
-
-
-def test_a_poor_provisional_mean_is_made_good():
-    """The mean of one sample, a standard deviation and more off."""
-    rng = np.random.default_rng(6)
-    x = rng.normal(size=(40, 5000)).astype(np.float32) + np.linspace(0, 3, 40, dtype=np.float32)[:, None]
-    gram = by_pairs(partial(Gram, 40), x, 16, 8, x[0].astype(np.float64))
-    exact = reference(x)
-    assert np.linalg.norm(symmetric(gram.centred()) - exact, 2) <= 1e-6 * np.linalg.norm(exact, 2)
+    found = fed(new, np.split(x, 3, axis=1)).centred()
+    assert np.linalg.norm(symmetric(found) - exact, 2) <= 1e-6 * np.linalg.norm(exact, 2)
+    assert found.trace == pytest.approx(np.trace(exact), rel=3e-7)
 
 
 def test_weights_are_copies():
@@ -192,19 +149,14 @@ def test_weights_are_copies():
 def test_equal_samples_have_no_trace():
     x = np.broadcast_to(np.float32(0.1) + np.arange(50, dtype=np.float32), (N, 50))
     assert fed(partial(Gram, N), [x]).centred().trace == 0
-    assert by_pairs(partial(Gram, N), x, 2, 2, x[0] + 1.0).centred().trace == 0
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 3e30])
 def test_a_sample_that_is_no_number_is_named(value):
     x = samples(50, "f4", 0.0, seed=0)
     x[3, 17] = value
-    centre = np.zeros(50)
     with pytest.raises(NotFiniteError) as caught:
         fed(partial(Gram, N), [x])
-    assert caught.value.sample == 3
-    with pytest.raises(NotFiniteError) as caught:
-        by_pairs(partial(Gram, N), x, 2, 1, centre)
     assert caught.value.sample == 3
 
 

@@ -142,8 +142,6 @@ DUAL = {
     "sweep, all": ("npy", "f4", 600, (200, 200), {"n_components": None, "memory": "350MiB", "schedule": "sweep"}),
     "sweep, singles": ("singles", "u1", 400, (256, 256), {"n_components": 20, "memory": "80MiB", "schedule": "sweep"}),
     "sweep, float64": ("npy", "f8", 400, (160, 160), {"n_components": 20, "memory": "80MiB", "schedule": "sweep"}),
-    "pairs": ("singles", "f4", 400, (256, 256), {"n_components": 20, "memory": "80MiB", "schedule": "pairs"}),
-    "pairs, all": ("npy", "u1", 500, (200, 200), {"n_components": None, "memory": "350MiB", "schedule": "pairs"}),
     "scratch": ("singles", "f4", 400, (256, 256), {"n_components": 20, "memory": "80MiB", "schedule": "scratch"}),
     "stored": ("npy", "f4", 400, (256, 256), {"n_components": 300, "memory": "80MiB", "schedule": "sweep"}),
 }  # fmt: skip

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import pickle
 import re
-import sys
 import time
-from contextlib import contextmanager
 from dataclasses import fields, replace
 from itertools import pairwise
 
@@ -23,8 +20,8 @@ from streampca.errors import BudgetError, RequestError
 from streampca.fitting import calibration
 from streampca.fitting.calibration import calibrated
 from streampca.planning import dual, make_plan
-from streampca.planning.blocks import Span, blocks_of, panel_steps
-from streampca.planning.decoding import decoded, read_boxes, spread
+from streampca.planning.blocks import Span, blocks_of
+from streampca.planning.decoding import decoded, read_boxes
 from streampca.planning.dual import SCHEDULES, WORTH_CHANGING, dual_plan
 from streampca.planning.rates import RATES, Rates
 from streampca.planning.request import Problem, Request
@@ -110,8 +107,8 @@ SNAPSHOTS = [
     ),
     (
         "microscope frames, floats", 20, "16GiB", {},
-        "dual (pairs), single dense: panels of 128, blocks of 64, 16777216 features made, tiles of 4096; "
-        "5.42 passes, 364535349248 B read",
+        "dual (sweep), single dense: ranges of 2797568, blocks of 1000, tiles of 4096; "
+        "1.83 passes, 738197504000 B read",
     ),
     (
         "satellite tiles", 50, "16GiB", {},
@@ -130,8 +127,8 @@ SNAPSHOTS = [
     ),
     (
         "climate, a map a chunk", 50, "16GiB", {},
-        "dual (pairs), single lanczos: panels of 2560, blocks of 256, 1038240 features made, tiles of 4096; "
-        "6.2 passes, 618026895360 B read",
+        "dual (sweep), single lanczos: ranges of 81920, blocks of 37, tiles of 4096; "
+        "1.95 passes, 2491776000000 B read",
     ),
     (
         "climate, a map a chunk", 50, "16GiB", {"scratch": "/fast"},
@@ -160,8 +157,8 @@ SNAPSHOTS = [
     ),
     (
         "calcium stack", 0.9, "1GiB", {},
-        "dual (pairs), single lanczos: panels of 1536, blocks of 256, 262144 features made, tiles of 4096; "
-        "2.49 passes, 3921674240 B read",
+        "dual (sweep), single lanczos: ranges of 88064, blocks of 3000, tiles of 1024; "
+        "1.67 passes, 7864320000 B read",
     ),
     (
         "1 GB, one file", 50, "512MiB", {},
@@ -170,8 +167,8 @@ SNAPSHOTS = [
     ),
     (
         "1 GB, in files", 50, "512MiB", {},
-        "dual (pairs), single dense: panels of 384, blocks of 64, 262144 features made, tiles of 4096; "
-        "2.85 passes, 3003121664 B read",
+        "dual (sweep), single dense: ranges of 88064, blocks of 1000, tiles of 1024; "
+        "1.67 passes, 5242880000 B read",
     ),
     (
         "1 GB, in files", 50, "512MiB", {"output": True},
@@ -180,8 +177,8 @@ SNAPSHOTS = [
     ),
     (
         "1 GB, a chunk each", 50, "512MiB", {},
-        "dual (pairs), single dense: panels of 384, blocks of 64, 262144 features made, tiles of 4096; "
-        "2.85 passes, 3003121664 B read",
+        "dual (sweep), single dense: ranges of 88064, blocks of 1000, tiles of 1024; "
+        "1.67 passes, 5242880000 B read",
     ),
     (
         "1 GB, chunks across", 50, "512MiB", {},
@@ -205,7 +202,6 @@ def in_short(plan):
     sizes = {
         "samples": f"blocks of {plan.block_rows}",
         "lanczos": f"blocks of {plan.block_rows}",
-        "pairs": f"panels of {plan.panel_rows}, blocks of {plan.block_rows}, {plan.component_features} features made",
     }.get(plan.schedule, f"ranges of {plan.block_features}, blocks of {plan.block_rows}")
     tile = f", tiles of {plan.product_features}" if plan.product_features else ""
     stored = ", components stored" if plan.stored else ""
@@ -230,7 +226,6 @@ def test_a_plan_in_words():
         "method      dual: the 1000 x 1000 Gram matrix fits the budget; exact, in 2.75 passes",
         "            not covariance: needs 769 GiB, of which the scatter matrix, 262144 x 262144 float64 512 GiB",
         "            not dual (sweep): would take about 12 s, reading 4.9 GiB",
-        "            not dual (pairs): would take about 9.4 s, reading 2.8 GiB",
         "            not randomized: approximate and 8 passes, where 2.75 passes are exact",
         "schedule    scratch: 4 ranges of 65536 features of the collection, copied in that order, all samples of each",
         "reading     2.75 passes, 2.7 GiB in blocks of 24 samples",
@@ -246,7 +241,7 @@ def test_a_plan_in_words():
 @pytest.mark.parametrize(
     ("name", "wanted", "memory", "options", "line"),
     [
-        ("1 GB, in files", 50, 512, {}, "pairs: 3 panels of 384 samples that all later ones pass; components in one"),
+        ("1 GB, in files", 50, 512, {}, "sweep: 3 ranges of 88064 features of the collection, all samples of each"),
         ("1 GB, in files", 50, 512, {"scratch": "/fast"}, "1000 MiB, a scratch copy in /fast, removed afterwards"),
         ("1 GB, in files", 50, 512, {}, "not dual (scratch): there is no place for a copy; name a folder by --scratch"),
         ("1 GB, one file", 50, 4096, {}, "sweep: all samples of the collection, in memory together and kept"),
@@ -282,66 +277,10 @@ def test_spans_cover_what_a_schedule_walks():
         request = Request(50, memory=512 * MIB, workers=workers, output=True)
         for schedule in SCHEDULES:
             plan = dual_plan(layout, request, schedule, request.memory, "")
-            steps = len(panel_steps(1000, plan.panel_rows, plan.block_rows)) if plan.panel_rows else layout.n_features
             assert plan.spans[0].start == 0
-            assert plan.spans[-1].stop == steps
+            assert plan.spans[-1].stop == layout.n_features
             assert all(one.stop == other.start for one, other in pairwise(plan.spans))
             assert (len(plan.spans) == 1) == (workers == 1)
-
-
-# -- panels that meet
-
-
-@settings(max_examples=200)
-@given(n=st.integers(0, 60), panel=st.integers(1, 70), block=st.integers(1, 70))
-def test_steps_worked_out_are_the_steps_walked(n, panel, block):
-    steps = panel_steps(n, panel, block)
-    walked = []
-    for one in blocks_of(Span(0, n), panel):
-        walked += [(one, one), *((one, other) for other in blocks_of(Span(one.stop, n), block))]
-    assert list(steps) == walked
-    assert [steps[number] for number in range(len(steps))] == walked
-    assert len(steps) == len(walked)
-    assert steps.samples == sum(other.size for _, other in walked)
-    if walked:
-        assert steps[-1] == walked[-1]
-    with pytest.raises(IndexError):
-        steps[len(walked)]
-
-
-def test_steps_of_many_samples_take_no_memory():
-    steps = panel_steps(10**9, 10, 10)
-    assert len(steps) == 10**8 * (10**8 + 1) // 2
-    assert steps[10**8] == (Span(10, 20), Span(10, 20))
-    assert steps[-1] == (Span(10**9 - 10, 10**9),) * 2
-    assert len(pickle.dumps(steps)) < 200
-
-
-@contextmanager
-def counted_calls():
-    """Counts calls of Python functions, and values that generators yield."""
-    calls = []
-
-    def count(frame, event, _):
-        if event == "call":
-            calls.append(frame.f_code.co_name)
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        yield calls
-    finally:
-        sys.setprofile(before)
-
-
-def test_planning_counts_steps_without_walking_them():
-    """Fourteen million steps of single samples that meet one another."""
-    layout = in_files(5253, (1988, 1989), "f8")
-    request = Request(10, "dual", 448 * MIB, output=True)
-    with counted_calls() as calls:
-        plan = dual_plan(layout, request, "pairs", request.memory, "")
-    assert plan.spans[-1].stop > 10**7
-    assert len(calls) < 10**6
 
 
 # -- bytes read, exactly
@@ -373,14 +312,9 @@ def boxes_read(plan):
     blocks = list(blocks_of(Span(0, n), plan.block_rows))
     if plan.schedule == "scratch":
         return [(rows, Span(0, p)) for rows in blocks]
-    if plan.schedule == "sweep":
-        ranges = list(blocks_of(Span(0, p), plan.block_features))
-        again = ranges if plan.stored and len(ranges) > 1 else ranges[:-1]  # the last is in memory still
-        return [(rows, features) for features in ranges + again for rows in blocks]
-    once = [(Span(at, at + 1), Span(0, p)) for at in spread(n)]
-    once += [(block, Span(0, p)) for _, block in panel_steps(n, plan.panel_rows, plan.block_rows)]
-    ranges = blocks_of(Span(0, p), plan.component_features)
-    return once + [(rows, features) for features in ranges for rows in blocks]
+    ranges = list(blocks_of(Span(0, p), plan.block_features))
+    again = ranges if plan.stored and len(ranges) > 1 else ranges[:-1]  # the last is in memory still
+    return [(rows, features) for features in ranges + again for rows in blocks]
 
 
 def bytes_decoded(layout, rows, features):
@@ -464,7 +398,6 @@ def test_every_dual_plan_keeps_to_its_budget_or_is_refused_with_one_that_would_d
     assert 1 <= plan.block_rows <= layout.n_samples
     assert 1 <= plan.product_features <= layout.n_features
     assert 1 <= plan.block_features <= layout.n_features
-    assert plan.schedule != "pairs" or plan.panel_rows % plan.block_rows == 0 or plan.panel_rows == layout.n_samples
     assert plan.schedule != "sweep" or (plan.passes == 1) == plan.reads_once
     assert not plan.stored or (output and plan.component_features)
 
@@ -506,10 +439,7 @@ def test_room_for_a_dense_solve_is_not_bought_with_time(name):
     [
         ("1 GB, one file", "sweep"),
         ("1 GB, in files", "sweep"),
-        ("1 GB, in files", "pairs"),
         ("1 GB, chunks across", "sweep"),
-        ("1 GB, chunks across", "pairs"),
-        ("calcium stack", "pairs"),
     ],
 )
 def test_more_memory_decodes_no_more(name, schedule):
@@ -671,7 +601,7 @@ def test_calibration_changes_the_time_and_nothing_else(tmp_path, kind):
 
 def test_what_is_rejected_is_priced_by_the_rates_of_what_is_chosen(monkeypatch):
     """At a hundredth of all rates everything takes a hundred times as long."""
-    plan = make_plan(PROBLEMS["faces in files"], Request(5, memory=GIB))
+    plan = make_plan(PROBLEMS["faces in files"], Request(5, memory=GIB, scratch="/fast"))
     rates = Rates(**{each.name: getattr(RATES, each.name) / 100 for each in fields(RATES)})
     monkeypatch.setattr(calibration, "_of_machine", lambda cores: rates)
     monkeypatch.setattr(calibration, "_of_source", lambda plan, collection, rates: rates)

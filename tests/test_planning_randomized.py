@@ -180,7 +180,7 @@ def test_a_plan_along_samples_in_words():
     text = str(make_plan(PROBLEMS["megapixels, packed"], Request(20, memory=GIB, scratch="/fast")))
     for line in (
         "vectors along samples need neither 1000000 x 1000000 nor 20000 x 20000",
-        "            not dual (pairs): needs 3.0 GiB, of which the Gram matrix, 20000 x 20000 float64 3.0 GiB",
+        "            not dual (sweep): needs 4.5 GiB, of which the Gram matrix, 20000 x 20000 float64 3.0 GiB",
         "schedule    scratch: products with 50 vectors along samples, of ",
         " features of the collection, copied in that order, all samples of each together; a basis of at most 350",
         "writing     18.6 GiB, a scratch copy in /fast, removed afterwards",

@@ -34,8 +34,8 @@ from streampca.units import parse_bytes
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
-KINDS = ("covariance", "sweep", "pairs", "scratch")
-MEMORY = {"covariance": "40MiB", "sweep": "48MiB", "pairs": "48MiB", "scratch": "48MiB"}
+KINDS = ("covariance", "sweep", "scratch")
+MEMORY = {"covariance": "40MiB", "sweep": "48MiB", "scratch": "48MiB"}
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ tests.run(path, kind, folder, listen)
 
 
 @pytest.mark.parametrize("moment", ["block 1", "block 4", "pass", "writing"])
-@pytest.mark.parametrize("kind", ["covariance", "pairs"])
+@pytest.mark.parametrize("kind", ["covariance", "sweep"])
 def test_killed(files, tmp_path, unbroken, kind, moment):
     """By the system: at the first block, in a pass, between two, and while a state is written."""
     path, folder = source_of(files, kind), tmp_path / "kept"

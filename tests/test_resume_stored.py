@@ -36,7 +36,7 @@ from streampca.storage.outputs import PARTIAL
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
-KINDS = ("sweep", "pairs", "scratch")
+KINDS = ("sweep", "scratch")
 SHAPE = (150, 100, 160)
 TILE = 16 * 2**10  # bytes, so that there are many
 
@@ -296,7 +296,7 @@ def test_dead_while_it_is_completed(path, tmp_path, unbroken, monkeypatch, momen
 
 def test_what_is_replaced_stays_until_then(path, tmp_path, unbroken):
     output = tmp_path / "m.zarr"
-    before = bits(run(path, "pairs", output))
+    before = bits(run(path, "scratch", output))
     with pytest.raises(OutputError, match="--overwrite"):
         run(path, "sweep", output)
     dies(path, "sweep", output, 2, overwrite=True)

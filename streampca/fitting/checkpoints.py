@@ -51,7 +51,7 @@ OURS = re.compile(
 # Of a plan: what decides the bits of the answer, and where its blocks begin.
 CUTTING = (
     "method", "precision", "solver", "schedule", "block_rows", "product_rows", "spans", "block_features",
-    "product_features", "panel_rows", "component_features", "stored", "threads", "ahead", "width", "columns",
+    "product_features", "component_features", "stored", "threads", "ahead", "width", "columns",
 )  # fmt: skip
 
 

@@ -12,7 +12,6 @@ One file a method: `covariance`, `dual` (with `dual_memory`, its memory, and `du
 """
 
 from .budget import DENSE_FEATURES, budget_of
-from .decoding import spread
 from .parts import merge_plan, part_plan
 from .plan import Plan
 from .randomized_features import sample_rows
@@ -34,5 +33,4 @@ __all__ = [
     "passes_beside",
     "plan_application",
     "sample_rows",
-    "spread",
 ]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from operator import index as as_index
 from typing import NamedTuple
@@ -84,82 +81,6 @@ def spans_within(whole: Span, count: int, rows: int = 1) -> tuple[Span, ...]:
     count = max(1, min(count, n_blocks))
     edges = [(first + i * n_blocks // count) * rows for i in range(count + 1)]
     return tuple(Span(max(start, whole.start), min(stop, whole.stop)) for start, stop in pairwise(edges))
-
-
-@dataclass(frozen=True)
-class PanelSteps:
-    """In which order panels of samples meet what comes after them, so that every two samples meet once.
-
-    A sequence of pairs (panel, block), the two the same where a panel meets itself. Steps are worked out, not kept, as
-    of small panels there are about as many as pairs of samples. To look one up costs O(log^2 n).
-
-    Parameters
-    ----------
-    n_samples : int
-        n.
-    panel_rows, block_rows : int
-        Samples to a panel, which stays, and to a block, which passes by; both cut at multiples.
-    """
-
-    n_samples: int
-    panel_rows: int
-    block_rows: int
-
-    @property
-    def panels(self) -> int:
-        """Number of panels."""
-        return -(-self.n_samples // self.panel_rows)
-
-    @property
-    def samples(self) -> int:
-        """Number of samples that are met in all steps: a panel, and all after it, for every panel."""
-        panels = self.panels
-        return panels * self.n_samples - self.panel_rows * panels * (panels - 1) // 2
-
-    def __len__(self) -> int:
-        return self._before(self.panels - 1) + 1 if self.n_samples else 0
-
-    def __iter__(self) -> Iterator[tuple[Span, Span]]:
-        for panel in blocks_of(Span(0, self.n_samples), self.panel_rows):
-            yield panel, panel
-            for block in blocks_of(Span(panel.stop, self.n_samples), self.block_rows):
-                yield panel, block
-
-    def __getitem__(self, number: int) -> tuple[Span, Span]:
-        number = range(len(self))[number]
-        at = bisect_right(range(self.panels), number, key=self._before) - 1
-        start = at * self.panel_rows
-        panel = Span(start, min(start + self.panel_rows, self.n_samples))
-        passed = number - self._before(at)
-        if passed == 0:
-            return panel, panel
-        first = (panel.stop // self.block_rows + passed - 1) * self.block_rows
-        return panel, Span(max(first, panel.stop), min(first + self.block_rows, self.n_samples))
-
-    def _before(self, panel: int) -> int:
-        """Steps before the first of a panel: of each earlier one itself, and blocks from where it stops to the end."""
-        blocks = -(-self.n_samples // self.block_rows)
-        return panel * (1 + blocks) - floor_sum(panel + 1, self.panel_rows, self.block_rows)
-
-
-def panel_steps(n_samples: int, panel_rows: int, block_rows: int) -> PanelSteps:
-    """Every step of panels of `panel_rows` samples that blocks of `block_rows` pass by."""
-    return PanelSteps(n_samples, panel_rows, block_rows)
-
-
-def floor_sum(count: int, step: int, cut: int) -> int:
-    """Sum of ``i * step // cut`` for i from 0 to ``count - 1``, in O(log) steps, as Euclid's algorithm.
-
-    It counts the lattice points below a line. A slope under 1 is turned over: the points below the line are a rectangle
-    less those above it, which lie below the line of the inverse slope; those on the line are in both.
-    """
-    if count < 2 or step == 0:
-        return 0
-    if step >= cut:
-        return step // cut * (count * (count - 1) // 2) + floor_sum(count, step % cut, cut)
-    top = (count - 1) * step // cut
-    on_it = top // (step // math.gcd(step, cut))
-    return (count - 1) * top + on_it - floor_sum(top + 1, cut, step)
 
 
 def block_rows(row_bytes: int, chunk_rows: int, limit_bytes: int) -> int:

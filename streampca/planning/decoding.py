@@ -13,7 +13,6 @@ from .request import Problem
 
 CALL = 5  # what a read by itself costs, in pieces of a plain file
 PAGE = 4096  # bytes that plain files are counted in
-MEAN_SAMPLES = 16  # that a provisional mean is taken from: a fourth of a standard deviation off on average
 
 
 class Reading(NamedTuple):
@@ -64,7 +63,7 @@ def decoded(length: int, step: int, cut: int, upto: int | None = None) -> tuple[
     return touched * cut - (-length % cut) * of_last, touched
 
 
-def read_boxes(problem: Problem, rows: int, features: int, *, start: int = 0, width: int | None = None) -> Reading:
+def read_boxes(problem: Problem, rows: int, features: int, *, width: int | None = None) -> Reading:
     """What reading a collection in boxes costs.
 
     Parameters
@@ -73,26 +72,16 @@ def read_boxes(problem: Problem, rows: int, features: int, *, start: int = 0, wi
         How storage is cut.
     rows, features : int
         Samples and features to a box; boxes end at multiples of these.
-    start : int
-        First sample, a multiple of `rows`.
     width : int, optional
         Read so many leading features only; all by default.
     """
     n, p, chunk = problem.n_samples, problem.n_features, problem.chunk_samples
-    (all_rows, all_pieces), (before, pieces_before) = decoded(n, rows, chunk), decoded(n, rows, chunk, start)
+    samples, pieces = decoded(n, rows, chunk)
     across, cuts = decoded(p, features, problem.chunk_features, width)
-    samples, pieces = all_rows - before, all_pieces - pieces_before
-    blocks, ranges = -(-n // rows) - start // rows, -(-(width or p) // features)
+    blocks, ranges = -(-n // rows), -(-(width or p) // features)
     if not problem.encoded and problem.chunk_features * problem.itemsize <= PAGE:  # plain values, one after another
-        pieces, cuts = blocks if features >= p else n - start, ranges
+        pieces, cuts = blocks if features >= p else n, ranges
     return Reading(samples * across * problem.row_bytes // p, pieces * cuts, blocks * ranges)
-
-
-def read_spread(problem: Problem) -> Reading:
-    """What reading the `spread` samples of a provisional mean costs, each by itself."""
-    n, chunk = problem.n_samples, problem.chunk_samples
-    rows = sum(min(chunk, n - at // chunk * chunk) for at in spread(n))
-    return Reading(rows * problem.row_bytes, len(spread(n)), len(spread(n)))
 
 
 def read_runs(problem: Problem, count: int, runs: int) -> Reading:
@@ -101,9 +90,3 @@ def read_runs(problem: Problem, count: int, runs: int) -> Reading:
     runs = min(max(runs, -(-count // chunk)), count)
     cuts = -(-problem.n_features // problem.chunk_features) if problem.encoded else 1
     return Reading(min(n, runs * chunk) * problem.row_bytes, runs * cuts, runs)
-
-
-def spread(n_samples: int) -> tuple[int, ...]:
-    """Samples, evenly spread, that a provisional mean is taken from."""
-    count = min(MEAN_SAMPLES, n_samples)
-    return tuple(sorted({round(at * (n_samples - 1) / max(1, count - 1)) for at in range(count)}))

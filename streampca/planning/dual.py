@@ -1,9 +1,8 @@
 """Plans of method 'dual': n x n instead of p x p, for images with more pixels than there are images.
 
-What is read together to multiply every two samples is the question, and there are three answers. *Sweep*: ranges of
-features, all samples of a range in memory; storage cut by samples (a file an image) is decoded again for every range.
-*Pairs*: panels of whole samples, which all later samples stream past; read (q + 1)/2 times for q panels. *Scratch*: one
-copy in ranges of features, then sweeps of that.
+Every two samples are multiplied with one another, which takes ranges of features with all samples in memory. *Sweep*:
+ranges of the collection; storage cut by samples (a file an image) is decoded again for every range. *Scratch*: one copy
+in ranges of features, then sweeps of that.
 
 Of the sizes that fit (`dual_sizes`) the fastest are taken, so for a given number of components more memory makes the
 fastest plan no slower. A plan that keeps components in memory, or has room for a dense solve, is preferred to a faster
@@ -18,7 +17,7 @@ from typing import NamedTuple
 
 from .. import machine
 from ..units import format_shape
-from .blocks import Span, panel_steps, spans_of
+from .blocks import spans_of
 from .budget import most_that_fits, precision_of, solver_of, span_count
 from .dual_candidates import Attempt, cuttings_that_fit, smallest_cuttings
 from .dual_cost import Cost, cost_of
@@ -28,7 +27,7 @@ from .plan import Plan
 from .request import Problem, Request
 from .sizes import gram_threads
 
-SCHEDULES = ("sweep", "pairs", "scratch")
+SCHEDULES = ("sweep", "scratch")
 OPEN_SHARES = (4, 16, 64)  # components counted on where k is open: a fourth of n, or what there is memory for
 WORTH_CHANGING = 0.8  # a plan to be preferred gives way to one that takes less than so much of its time
 
@@ -136,7 +135,7 @@ def _planned(request: Request, choice: Choice, memory: int, source: str) -> Plan
         dense_room=room if arithmetic.dense or arithmetic.solver == "dense" else 0,
         block_rows=cutting.block_rows,
         product_rows=0,
-        spans=_spans(problem, cutting, request.workers),
+        spans=spans_of(problem.n_features, span_count(request.workers), cutting.block_features),
         passes=cost.passes,
         bytes_read=cost.bytes_read,
         bytes_written=cost.bytes_written,
@@ -147,7 +146,6 @@ def _planned(request: Request, choice: Choice, memory: int, source: str) -> Plan
         schedule=cutting.schedule,
         block_features=cutting.block_features,
         product_features=min(cutting.product_features, problem.n_features),
-        panel_rows=cutting.panel_rows,
         component_features=cutting.component_features,
         stored=cutting.stored,
         workers=request.workers,
@@ -166,11 +164,3 @@ def _room(request: Request, choice: Choice, memory: int) -> int:
         return replace(attempt, k=k).memory_estimate(choice.cutting).total <= memory
 
     return max(attempt.k, most_that_fits(fits, most))
-
-
-def _spans(problem: Problem, cutting: Cutting, workers: int) -> tuple[Span, ...]:
-    """What tasks fold: ranges of features, or of the sequence of panel steps."""
-    if cutting.by_features:
-        return spans_of(problem.n_features, span_count(workers), cutting.block_features)
-    steps = len(panel_steps(problem.n_samples, cutting.panel_rows, cutting.block_rows))
-    return spans_of(steps, span_count(workers))

@@ -15,7 +15,7 @@ from .. import machine
 from ..units import MIB
 from .blocks import block_rows
 from .budget import MOST_BLOCK, most_that_fits
-from .dual_memory import Arithmetic, Cutting, components_phase, dual_memory, gram_phase, read_bytes, written_features
+from .dual_memory import Arithmetic, Cutting, dual_memory, read_bytes, written_features
 from .memory import MemoryEstimate
 from .request import Problem
 
@@ -41,23 +41,7 @@ class Attempt:
 
 
 def cuttings_that_fit(attempt: Attempt, memory: int) -> Iterator[Cutting]:
-    """For each tile and block, the largest ranges or panels that fit, one by one."""
-    found = _panels_that_fit(attempt, memory) if attempt.schedule == "pairs" else _ranges_that_fit(attempt, memory)
-    return (cutting for cutting in found if attempt.memory_estimate(cutting).total <= memory)
-
-
-def smallest_cuttings(attempt: Attempt) -> Iterator[Cutting]:
-    """Those with the least of everything, one of which needs least memory."""
-    for tile in TILES:
-        if attempt.schedule == "pairs":
-            wide = _least_made(attempt, tile)
-            yield from (_paneled(attempt, tile, rows, rows, wide) for rows in _block_lengths(attempt.problem))
-        else:
-            unit = _unit(attempt, tile)
-            yield from (_ranged(attempt, tile, rule, unit) for rule in _block_rules(attempt.problem))
-
-
-def _ranges_that_fit(attempt: Attempt, memory: int) -> Iterator[Cutting]:
+    """For each tile and block, the largest ranges that fit, one by one."""
     p = attempt.problem.n_features
     for tile, rows_of in product(TILES, _block_rules(attempt.problem)):
         unit = _unit(attempt, tile)
@@ -73,42 +57,20 @@ def _ranges_that_fit(attempt: Attempt, memory: int) -> Iterator[Cutting]:
             yield cut(_even(p, unit, count))
 
 
-def _panels_that_fit(attempt: Attempt, memory: int) -> Iterator[Cutting]:
-    problem, arithmetic = attempt.problem, attempt.arithmetic
-    n, p = problem.n_samples, problem.n_features
-    for tile, rows in product(TILES, _block_lengths(problem)):
-        wide = _least_made(attempt, tile)
-        cut = partial(_paneled, attempt, tile, rows)
-
-        def panels_fit(count: int, cut: Callable[[int, int], Cutting] = cut, rows: int = rows) -> bool:
-            return gram_phase(problem, arithmetic, cut(count * rows, 1)).total <= memory
-
-        def ranges_fit(count: int, cut: Callable[[int, int], Cutting] = cut, wide: int = wide) -> bool:
-            return components_phase(problem, arithmetic, cut(1, count * wide), attempt.k).total <= memory
-
-        panels, ranges = most_that_fits(panels_fit, -(-n // rows)), most_that_fits(ranges_fit, -(-p // wide))
-        if panels and ranges:
-            yield cut(_even(n, rows, panels), _even(p, wide, ranges))
+def smallest_cuttings(attempt: Attempt) -> Iterator[Cutting]:
+    """Those with the least of everything, one of which needs least memory."""
+    for tile in TILES:
+        unit = _unit(attempt, tile)
+        yield from (_ranged(attempt, tile, rule, unit) for rule in _block_rules(attempt.problem))
 
 
 def _ranged(attempt: Attempt, tile: int, rows_of: RowRule, width: int) -> Cutting:
     """A cutting by ranges of features."""
     problem, schedule = attempt.problem, attempt.schedule
     gathered = written_features(problem, attempt.k) if attempt.stored else 0
-    one = Cutting(schedule, 1, min(width, problem.n_features), tile, 0, gathered, attempt.stored)
+    one = Cutting(schedule, 1, min(width, problem.n_features), tile, gathered, attempt.stored)
     rows = rows_of(read_bytes(problem, one, wide=schedule == "scratch"))
     return replace(one, block_rows=min(rows, problem.n_samples))
-
-
-def _paneled(attempt: Attempt, tile: int, rows: int, panel: int, width: int) -> Cutting:
-    """A cutting by panels of samples, and ranges of components."""
-    n, p = attempt.problem.n_samples, attempt.problem.n_features
-    return Cutting("pairs", rows, p, tile, min(panel, n), min(width, p), attempt.stored)
-
-
-def _least_made(attempt: Attempt, tile: int) -> int:
-    """Features of components that a read makes a multiple of: what is written together, where they are stored."""
-    return max(tile, written_features(attempt.problem, attempt.k)) if attempt.stored else tile
 
 
 def _unit(attempt: Attempt, tile: int) -> int:
@@ -128,13 +90,6 @@ def _block_rules(problem: Problem) -> tuple[RowRule, ...]:
 
 def _rows_within(chunk: int, limit: int, row_bytes: int) -> int:
     return block_rows(row_bytes, chunk, limit)
-
-
-def _block_lengths(problem: Problem) -> list[int]:
-    """Samples to a block that passes by a panel: storage chunks by fours, and parts of one where it is large."""
-    n, chunk = problem.n_samples, min(problem.chunk_samples, problem.n_samples)
-    lengths = [chunk * 4**power for power in range(12) if chunk * 4**power <= n]
-    return [max(1, chunk // 16**power) for power in range(1, 5) if chunk >= 16**power] + lengths
 
 
 def _even(length: int, unit: int, count: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .decoding import Reading, read_boxes, read_spread
+from .decoding import Reading, read_boxes
 from .dual_memory import Arithmetic, Cutting
 from .rates import Work, products
 from .request import Problem
@@ -25,10 +25,11 @@ class Cost(NamedTuple):
 def cost_of(problem: Problem, arithmetic: Arithmetic, cutting: Cutting, k: int, cores: int) -> Cost:
     """Price a cutting for k components."""
     n, p = problem.n_samples, problem.n_features
-    passes, read, copied = _reading(problem, cutting, alone=arithmetic.workers == 1)
+    read, copied, again = read_by_features(problem, cutting, 1, alone=arithmetic.workers == 1)
+    passes = round(1 + (cutting.schedule == "scratch") + again / p, 2)
     copy_bytes = n * p * problem.itemsize if cutting.schedule == "scratch" else 0
     work = read.work(encoded=problem.encoded, cores=cores)
-    work += Work(reading=copied, writing=copy_bytes, centring=_centred(problem, cutting))
+    work += Work(reading=copied, writing=copy_bytes, centring=2.0 * n * p)
     if copy_bytes:
         work += Work(accesses=float(-(-n // cutting.block_rows) * -(-p // cutting.block_features)))
     work += products(float(n) * n * p + 2.0 * n * p * k, arithmetic.precision)
@@ -46,14 +47,6 @@ def solve_work(size: int, solver: str) -> Work:
     return Work(solving=2.0 * dense if solver == "dense" else min(0.5 * dense, LANCZOS * float(size) ** 2))
 
 
-def _reading(problem: Problem, cutting: Cutting, *, alone: bool) -> tuple[float, Reading, int]:
-    """Passes, what is read of the collection, and the bytes read of its copy."""
-    if cutting.schedule == "pairs":
-        return _reading_pairs(problem, cutting)
-    read, copied, again = read_by_features(problem, cutting, 1, alone=alone)
-    return round(1 + (cutting.schedule == "scratch") + again / problem.n_features, 2), read, copied
-
-
 def read_by_features(problem: Problem, cutting: Cutting, sweeps: int, *, alone: bool) -> tuple[Reading, int, int]:
     """What is read by so many sweeps and while components are made: of the collection, and in bytes of its copy.
 
@@ -68,29 +61,3 @@ def read_by_features(problem: Problem, cutting: Cutting, sweeps: int, *, alone: 
         return read_boxes(problem, cutting.block_rows, p), n * (sweeps * p + again) * problem.itemsize, again
     read = read_boxes(problem, cutting.block_rows, width).times(sweeps)
     return read.plus(read_boxes(problem, cutting.block_rows, width, width=again)) if again else read, 0, again
-
-
-def _reading_pairs(problem: Problem, cutting: Cutting) -> tuple[float, Reading, int]:
-    """Samples for a mean, each panel with all that follow it, and all samples once more for every range of components.
-
-    A panel is one read, and the samples after it are read block by block.
-    """
-    n, p, rows = problem.n_samples, problem.n_features, cutting.block_rows
-    starts = range(0, n, cutting.panel_rows)
-    read = read_spread(problem).plus(read_boxes(problem, cutting.panel_rows, p))
-    for start in starts[1:]:
-        read = read.plus(read_boxes(problem, rows, p, start=start))
-    ranges = -(-p // cutting.component_features)
-    read = read.plus(read_boxes(problem, rows, cutting.component_features))
-    passes = sum(n - start for start in starts) / n + ranges
-    return round(passes, 2), read, 0
-
-
-def _centred(problem: Problem, cutting: Cutting) -> float:
-    """Values converted and centred: each once a stage, but with panels both at every meeting."""
-    n, p = float(problem.n_samples), float(problem.n_features)
-    if cutting.by_features:
-        return 2 * n * p
-    panels = -(-problem.n_samples // cutting.panel_rows)
-    after = n * (panels - 1) / 2  # samples that pass a panel, over all panels
-    return p * (2 * n + after * (1 + cutting.panel_rows / cutting.block_rows))

@@ -1,8 +1,4 @@
-"""What method 'dual' holds in memory, phase by phase, for each of its schedules.
-
-Beside the Gram matrix, n x n, these are pieces of the data as stored: every sample of a range of features (*sweep*, and
-*scratch* from its copy), or whole samples of a panel and of a block that passes by (*pairs*).
-"""
+"""Memory of method 'dual', phase by phase: the Gram matrix, n x n, and every sample of a range of features."""
 
 from __future__ import annotations
 
@@ -30,14 +26,8 @@ class Cutting:
     block_rows: int
     block_features: int
     product_features: int
-    panel_rows: int = 0
     component_features: int = 0
     stored: bool = False
-
-    @property
-    def by_features(self) -> bool:
-        """Whether what is in memory is every sample of some features."""
-        return self.schedule != "pairs"
 
 
 @dataclass(frozen=True)
@@ -91,13 +81,9 @@ def gram_phase(problem: Problem, arithmetic: Arithmetic, cutting: Cutting) -> Ph
     items |= held_items(problem, cutting)
     items |= read_items(problem, cutting)
     tile = _tile(problem, cutting)
-    rows = n if cutting.by_features else cutting.panel_rows + cutting.block_rows
-    items["tiles of it, centred" if not cutting.by_features else "tile of it, centred"] = (
-        arithmetic.threads * rows * tile * arithmetic.itemsize
-    )
-    products = _product_bytes(n, arithmetic, cutting)
-    if products:
-        items["product of a tile"] = products
+    items["tile of it, centred"] = arithmetic.threads * n * tile * arithmetic.itemsize
+    if arithmetic.precision == "single":  # in double precision products are added up at once
+        items["product of a tile"] = arithmetic.threads * 4 * n * n
     items["mean"] = 16 * p
     items["probes"] = PROBES * (2 * 8 * n + arithmetic.threads * 12 * tile)
     if problem.weighted:
@@ -111,14 +97,10 @@ def components_phase(problem: Problem, arithmetic: Arithmetic, cutting: Cutting,
     n, p = problem.n_samples, problem.n_features
     tile = _tile(problem, cutting)
     items = {f"{k} eigenvectors of {n} samples, as found and scaled": n * k * (24 if arithmetic.itemsize == 8 else 28)}
-    items |= (held_items(problem, cutting) if cutting.by_features else {}) | read_items(problem, cutting)
-    rows = n if cutting.by_features else cutting.block_rows
-    threads = arithmetic.threads if cutting.by_features else 1
+    items |= held_items(problem, cutting) | read_items(problem, cutting)
     # Components much smaller than the first are made in double precision, which the plan cannot know beforehand.
-    items["tile of it, centred, and of the components"] = threads * (rows + 2 * k + 2 * PROBES) * tile * 8
+    items["tile of it, centred, and of the components"] = arithmetic.threads * (n + 2 * k + 2 * PROBES) * tile * 8
     width = cutting.component_features
-    if not cutting.by_features:
-        items[f"sums for {width} features of components"] = 8 * (k + 2 * PROBES) * width
     if cutting.stored:
         items[f"{width} features of components being written"] = 8 * k * width + WRITE_COPIES * _tile_bytes(problem, k)
     else:
@@ -172,9 +154,7 @@ def _tile_bytes(problem: Problem, k: int) -> int:
 def _solve_phases(problem: Problem, arithmetic: Arithmetic, cutting: Cutting, k: int) -> list[Phase]:
     """By the solver, and by a dense one where it may take over; beside what is kept of the data."""
     n, p = problem.n_samples, problem.n_features
-    beside = {"mean": 16 * p}
-    if cutting.by_features:
-        beside |= held_items(problem, cutting)
+    beside = {"mean": 16 * p, **held_items(problem, cutting)}
     solvers = [arithmetic.solver, *(["dense"] if arithmetic.dense and arithmetic.solver != "dense" else [])]
     phases = [solve_memory("Gram matrix", n, arithmetic.wanted, solver, k) for solver in solvers]
     return [Phase(phase.name, phase.items + tuple(beside.items())) for phase in phases]
@@ -183,7 +163,7 @@ def _solve_phases(problem: Problem, arithmetic: Arithmetic, cutting: Cutting, k:
 def copy_phase(problem: Problem, cutting: Cutting) -> Phase:
     """Memory while a scratch copy is written."""
     items = {
-        **read_items(problem, cutting, whole=True),
+        **read_items(problem, cutting, wide=True),
         "the same, turned to be written": cutting.block_rows * problem.n_features * problem.itemsize,
         "BLAS and Python": RUNTIME_BYTES,
     }
@@ -192,19 +172,14 @@ def copy_phase(problem: Problem, cutting: Cutting) -> Phase:
 
 def held_items(problem: Problem, cutting: Cutting) -> dict[str, int]:
     """What stays while it is multiplied, as stored."""
-    n, p, item = problem.n_samples, problem.n_features, problem.itemsize
-    if cutting.by_features:
-        width = min(cutting.block_features, p)
-        name = "all samples as stored" if width == p else f"{width} features of all samples, as stored"
-        return {name: n * width * item}
-    row = problem.row_bytes + problem.prepared_bytes if problem.is_prepared else p * item  # a panel is read at once
-    return {f"panel of {cutting.panel_rows} samples as stored": cutting.panel_rows * row}
+    width = min(cutting.block_features, problem.n_features)
+    name = "all samples as stored" if width == problem.n_features else f"{width} features of all samples, as stored"
+    return {name: problem.n_samples * width * problem.itemsize}
 
 
-def read_items(problem: Problem, cutting: Cutting, *, whole: bool = False) -> dict[str, int]:
+def read_items(problem: Problem, cutting: Cutting, *, wide: bool = False) -> dict[str, int]:
     """A block as it is read, and what decodes it; all samples of a range read at once are the range itself."""
     rows = cutting.block_rows
-    wide = whole or not cutting.by_features
     items = {}
     at_once = cutting.schedule == "scratch" or rows >= problem.n_samples
     if wide or not (at_once and _is_read_in_place(problem, cutting)):
@@ -238,16 +213,6 @@ def _is_read_in_place(problem: Problem, cutting: Cutting) -> bool:
 
 def _tile(problem: Problem, cutting: Cutting) -> int:
     return min(cutting.product_features, problem.n_features)
-
-
-def _product_bytes(n: int, arithmetic: Arithmetic, cutting: Cutting) -> int:
-    """A tile's products before they are added up; in double precision those of all samples are added at once."""
-    if cutting.by_features:
-        return 0 if arithmetic.precision == "double" else arithmetic.threads * 4 * n * n
-    panel, block = cutting.panel_rows, cutting.block_rows
-    if arithmetic.precision == "double":
-        return 8 * panel * max(panel, block)
-    return arithmetic.threads * 4 * panel * (panel + block)
 
 
 def pool_bytes(problem: Problem, arithmetic: Arithmetic, cutting: Cutting) -> int:

@@ -59,8 +59,7 @@ class Plan:
     spans : tuple of Span
         What each task folds.
     passes : float
-        Reads of all the data; what pairs of panels read is no whole number of them. Of method 'randomized' a
-        prediction, which leaves out the sample that it starts from.
+        Reads of all the data. Of method 'randomized' a prediction, which leaves out the sample that it starts from.
     bytes_read : int
         Decoded bytes over all passes, of the collection and of its scratch copy, and of a sample to start from; chunks
         decoded more than once are counted so.
@@ -74,17 +73,14 @@ class Plan:
         Where the budget comes from.
     cores : int
         Cores used.
-    schedule : {"samples", "sweep", "pairs", "scratch", "lanczos"}
-        How the data are walked: blocks of samples; ranges of features; pairs of panels of samples; ranges of features
-        of a scratch copy; or blocks of samples again, pass after pass, for products with a block of vectors.
+    schedule : {"samples", "sweep", "scratch", "lanczos"}
+        How the data are walked: blocks of samples; ranges of features; ranges of features of a scratch copy; or blocks
+        of samples again, pass after pass, for products with a block of vectors.
     block_features, product_features : int
         Features to a range in memory at once (p where samples are held whole), and to a tile multiplied at a time
         (0 where rows are multiplied whole).
-    panel_rows : int
-        Samples to a panel, 0 without panels.
     component_features : int
-        Features of the components made in one read, where samples are held whole (p makes all in one); or gathered
-        before they are written, where `stored`; 0 elsewhere.
+        Features of the components gathered before they are written, where `stored`; 0 elsewhere.
     stored : bool
         Whether components are written to the output as they are made, being larger than the memory for them.
     threads : int
@@ -127,7 +123,6 @@ class Plan:
     schedule: str = "samples"
     block_features: int = 0
     product_features: int = 0
-    panel_rows: int = 0
     component_features: int = 0
     stored: bool = False
     threads: int = 1
@@ -231,11 +226,6 @@ class Plan:
         p = self.problem.n_features
         if self.schedule == "lanczos":
             return f"{self._products()}, pass after pass; a basis of at most {self.columns}"
-        if self.schedule == "pairs":
-            panels = -(-self.problem.n_samples // self.panel_rows)
-            ranges = -(-p // self.component_features)
-            made = "in one more read" if ranges == 1 else f"{self.component_features} features a read"
-            return f"{_count(panels, 'panel')} of {self.panel_rows} samples that all later ones pass; components {made}"
         where = "the collection, copied in that order" if self.schedule == "scratch" else "the collection"
         if self.block_features >= p:
             read = f"all samples of {where}, in memory together and kept"

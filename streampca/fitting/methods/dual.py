@@ -1,8 +1,8 @@
 """The exact method when features outnumber samples: the n x n Gram matrix, then components by a last read.
 
 G = X X^T of centred samples has the nonzero eigenvalues of S = X^T X; where G u = mu u the component is
-X^T u / sqrt(mu). Data are read by ranges of features with all samples in memory (*sweep*), by panels of samples that
-meet one another (*pairs*), or written once to a copy that is quick to read by features (*scratch*); the plan says how.
+X^T u / sqrt(mu). Data are read by ranges of features with all samples in memory (*sweep*), or written once to a copy
+that is quick to read by features (*scratch*); the plan says how.
 
 Cost: n^2 p flops for the Gram matrix, 8/3 n^3 for a dense solve, 2 n p k for the components.
 """
@@ -20,15 +20,15 @@ from ...accumulators import Gram
 from ...events import PassStarted, silent
 from ...execution import Checkpointer, SerialExecutor
 from ...machine import hand_back
-from ...planning.blocks import Span, blocks_of, panel_steps
+from ...planning.blocks import Span, blocks_of
 from ...planning.sizes import gram_threads
 from ...readers import Collection
 from ...storage.components import UnfinishedComponents
 from .data_checks import warn_of_wrong_products
 from .decomposition import Decomposition, one_span
 from .dual_components import Factors, Kept
-from .dual_passes import Features, PairsTask, Products, SweepTask, spread_mean
-from .dual_projection import ColumnsTask, RangesTask, part_of_state
+from .dual_passes import Features, Products, SweepTask
+from .dual_projection import RangesTask, part_of_state
 from .gram_pairs import Pairs, orthonormal, polished, solved
 from .job import Job, Restarting
 from .leading_pairs import next_value
@@ -92,7 +92,7 @@ def _kept_pairs(job: Job) -> tuple[Pairs | None, UnfinishedComponents | None]:
 
 
 class Reads:
-    """A collection as a plan reads it: by ranges of features, or by panels of samples about a provisional mean.
+    """A collection as a plan reads it, by ranges of features.
 
     Attributes
     ----------
@@ -111,23 +111,16 @@ class Reads:
         rows = self._n if plan.schedule == "scratch" else plan.block_rows
         self.features = Features(source, rows, plan.block_features)
         self.done = 1
-        self._centre = spread_mean(source) if plan.schedule == "pairs" else None
         self.threads = gram_threads(self._n, plan.precision, plan.cores)
         self._before, passes = int(plan.schedule == "scratch"), 2 - plan.reads_once + (plan.schedule == "scratch")
         self._passes = None if plan.width else passes  # how many a solver takes that asks for products nobody knows
 
     def gram(self) -> Gram:
         """Read and multiply: the Gram matrix, not centred yet."""
-        plan, samples = self._plan, self._n
+        plan = self._plan
         products = Products(self._n, plan.precision, plan.product_features, self.threads, plan.request.seed)
-        task: SweepTask[Gram] | PairsTask
-        if self._centre is None:
-            task = SweepTask(self.features, plan.block_features, products)
-        else:
-            steps = panel_steps(self._n, plan.panel_rows, plan.block_rows)
-            task = PairsTask(self._source, steps, self._centre, products)
-            samples = steps.samples
-        with self.told("Gram matrix", 1, samples):
+        task = SweepTask(self.features, plan.block_features, products)
+        with self.told("Gram matrix", 1):
             how: dict[str, Any] = {"listener": self._job.listener, "checkpoint": self._job.checkpoint("gram")}
             return self._job.executor.fold(task, plan.spans, Gram.absorb, **how)
 
@@ -145,32 +138,22 @@ class Reads:
             if checkpoint is not None and unfinished is not None and not out.resumed:
                 job.warn(GONE)
                 checkpoint = Restarting(checkpoint)
-        task, count = self._making(factors, basis, pairs)
-        run = partial(SerialExecutor().fold, task, (Span(0, count),), one_span, checkpoint=checkpoint)
-        if plan.reads_once:
-            run(listener=silent)
-            return basis
-        passes = 1 if self._centre is None else -(-self._p // plan.component_features)
-        with self.told("components", self.done + 1, self._n * passes):
-            run(listener=job.listener)
-        return basis
-
-    def _making(self, factors: Factors, basis: Kept | Written, pairs: Pairs) -> tuple[RangesTask | ColumnsTask, int]:
-        """The task that makes components, and its number of blocks."""
-        plan = self._plan
-        if self._centre is not None:
-            rows, width = plan.block_rows, plan.component_features
-            columns = ColumnsTask(self._source, rows, width, self._centre, factors, basis, pairs)
-            return columns, columns.steps
         order = list(blocks_of(Span(0, self._p), plan.block_features))
         if not plan.stored:  # what is written as it is made is written in order
             order = [order[-1], *order[:-1]]  # the range read last is there still
-        return RangesTask(self.features, tuple(order), factors, self.threads, basis, pairs), len(order)
+        task = RangesTask(self.features, tuple(order), factors, self.threads, basis, pairs)
+        run = partial(SerialExecutor().fold, task, (Span(0, len(order)),), one_span, checkpoint=checkpoint)
+        if plan.reads_once:
+            run(listener=silent)
+            return basis
+        with self.told("components", self.done + 1):
+            run(listener=job.listener)
+        return basis
 
-    def told(self, label: str, number: int, samples: int) -> AbstractContextManager[None]:
+    def told(self, label: str, number: int) -> AbstractContextManager[None]:
         """Tell the listener of a pass."""
-        count = samples * self._source.row_bytes
-        started = PassStarted(label, self._before + number, self._passes, samples, count)
+        count = self._n * self._source.row_bytes
+        started = PassStarted(label, self._before + number, self._passes, self._n, count)
         return self._job.told(started, reads=self._source is self._job.collection)
 
 

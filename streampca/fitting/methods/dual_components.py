@@ -18,7 +18,7 @@ from scipy.linalg import blas
 
 from ...accumulators import Directions
 from ...accumulators.blas import times
-from ...accumulators.centering import split, subtract, subtract_mean, weighted_sum
+from ...accumulators.centering import subtract_mean, weighted_sum
 from ...accumulators.probes import CHECK_EVERY
 from ...eigensolvers import Certificate, Sketch
 from ...planning.blocks import Span, blocks_of
@@ -29,7 +29,6 @@ Float64 = npt.NDArray[np.float64]
 
 PART_BYTES = 4 * 2**20  # of kept components worked on at a time ...
 LEAST_PART = 64  # ... or so many features of them
-_RANGE = ("values", "products", "rounding", "mean")  # what a range adds up
 
 
 @dataclass(frozen=True)
@@ -64,11 +63,9 @@ class Factors:
         """Of products."""
         return np.dtype(np.float64 if self.precision == "double" else np.float32)
 
-    def mean_of(self, rows: Span, values: Array) -> Float64:
-        """What some samples, (rows, width), add to the mean of all."""
-        if self.share is None:
-            return weighted_sum(values, None) / len(self.vectors)
-        return weighted_sum(values, self.share[slice(*rows)])
+    def mean_of(self, values: Array) -> Float64:
+        """Mean of samples, (n, width)."""
+        return weighted_sum(values, self.share) / (len(self.vectors) if self.share is None else 1.0)
 
     @cached_property
     def working(self) -> Array:
@@ -76,89 +73,48 @@ class Factors:
         return np.concatenate([self.vectors, self.along], axis=1, dtype=self.dtype).T
 
 
+@dataclass(frozen=True)
 class Range:
-    """What a range of features adds up to as samples pass by.
-
-    Parameters
-    ----------
-    factors : Factors
-        What samples are multiplied with.
-    features : Span
-        Which features.
-    centre : ndarray of shape (width,) or None
-        Subtracted from samples first; None for the mean of what is added, which is then every sample at once.
+    """A tile of features projected on the vectors.
 
     Attributes
     ----------
+    features : Span
+        The features.
     values : ndarray of shape (k, width)
-        Components so far: in the precision of products where all samples come at once, else float64.
+        Components, in the precision of products.
     products, rounding : ndarray of shape (width, 8)
-        S W so far, and the error of that on some of the features; 0 on the others.
-    seen, checked : int
-        Values added; those that went into `rounding`.
+        S W, and its rounding error on the features where it was measured; 0 on the others.
     mean : ndarray of shape (width,)
-        Of the samples, once all were added.
+        Mean of the samples, float64.
+    seen, checked : int
+        Values multiplied, and those of them that `rounding` was measured with.
     """
 
-    def __init__(self, factors: Factors, features: Span, centre: Float64 | None) -> None:
-        self.features, self.seen, self.checked = features, 0, 0
-        self._factors, self._centre = factors, centre
-        dtype = factors.dtype if centre is None else np.dtype(np.float64)
-        self.values = np.zeros((factors.vectors.shape[1], features.size), dtype)
-        self.products: Float64 = np.zeros((features.size, PROBES))
-        self.rounding: Float64 = np.zeros((features.size, PROBES))
-        self.mean: Float64 = np.zeros(features.size) if centre is None else centre.copy()
+    features: Span
+    values: Array
+    products: Float64
+    rounding: Float64
+    mean: Float64
+    seen: int
+    checked: int
 
-    def add(self, rows: Span, block: Array, bench: Array | None = None) -> None:
-        """Add samples, (rows, width), as stored; perhaps on a bench of the precision of products, a tile at least."""
-        self.seen += block.size
-        tile_features = self._factors.tile
-        if bench is None:
-            bench = np.empty(len(block) * min(tile_features, block.shape[1]), self._factors.dtype)
-        for start in range(0, block.shape[1], tile_features):
-            part = slice(start, min(start + tile_features, block.shape[1]))
-            tile = bench[: len(block) * (part.stop - start)].reshape(len(block), -1)
-            self._add_tile(rows, block[:, part], tile, part)
 
-    def state(self) -> dict[str, Array]:
-        """What was added so far, as plain arrays; the arrays themselves."""
-        counts = np.array([self.features.start, self.features.stop, self.seen, self.checked])
-        return {name: getattr(self, name) for name in _RANGE} | {"counts": counts}
-
-    @classmethod
-    def restored(cls, factors: Factors, centre: Float64, state: dict[str, Array]) -> Range:
-        """Inverse of `state`, of a range about a centre of all features."""
-        start, stop, seen, checked = state["counts"].tolist()
-        new = cls(factors, Span(start, stop), centre[start:stop])
-        new.seen, new.checked = seen, checked
-        for name in _RANGE:
-            setattr(new, name, state[name])
-        return new
-
-    def _add_tile(self, rows: Span, stored: Array, tile: Array, part: slice) -> None:
-        factors = self._factors
-        if self._centre is None:
-            self.mean[part] = subtract_mean(stored, tile)
-        else:
-            subtract(stored, split(self._centre[part], tile.dtype), tile)
-        self.mean[part] += factors.mean_of(rows, tile)
-        product = times(factors.working[:, slice(*rows)], tile, one_thread=factors.one_thread)
-        self.values[:, part] += product[:-PROBES]
-        self.products[part] += product[-PROBES:].T
-        position = self.features.start + part.start
-        if tile.dtype == np.float32 and position // factors.tile % CHECK_EVERY == 0:
-            self._check(rows, stored, product[-PROBES:, :CHECK_FEATURES].T, part)
-
-    def _check(self, rows: Span, stored: Array, rounded: Array, part: slice) -> None:
-        """Measure the rounding of the probes' products in float64, on a few features that stand for many.
-
-        Of all samples X^T (X W) is the same about any centre, as the rows of X W add up to zero.
-        """
+def project(factors: Factors, features: Span, stored: Array, workspace: Array) -> Range:
+    """Project features of all samples, (n, width) as stored; the workspace holds them centred."""
+    centred = workspace[: stored.size].reshape(stored.shape)
+    mean = subtract_mean(stored, centred) + factors.mean_of(centred)
+    product = times(factors.working, centred, one_thread=factors.one_thread)
+    values, products = product[:-PROBES], product[-PROBES:].T
+    rounding: Float64 = np.zeros(products.shape)
+    checked = 0
+    if centred.dtype == np.float32 and features.start // factors.tile % CHECK_EVERY == 0:
         few = stored[:, :CHECK_FEATURES].astype(np.float64)
-        few -= few[0] if self._centre is None else self._centre[part][:CHECK_FEATURES]
-        exact = times(few.T, self._factors.along[slice(*rows)], one_thread=self._factors.one_thread)
-        self.rounding[part][:CHECK_FEATURES] += rounded - exact
-        self.checked += few.size
+        few -= few[0]  # X^T (X W) is the same about any centre, as the rows of X W add up to zero
+        exact = times(few.T, factors.along, one_thread=factors.one_thread)
+        rounding[:CHECK_FEATURES] = products[:CHECK_FEATURES] - exact
+        checked = few.size
+    return Range(features, values, products.astype(np.float64), rounding, mean, stored.size, checked)
 
 
 class Basis(abc.ABC):

@@ -1,9 +1,9 @@
-"""How the dual method reads: ranges of features with all samples, or panels of samples that meet one another."""
+"""Read ranges of features with all samples, and fold them into what is accumulated along features."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -11,11 +11,10 @@ import numpy as np
 from ...accumulators import Accumulator, Gram, NotFiniteError, not_finite
 from ...errors import DataError
 from ...events import BlockDone
-from ...planning import spread
-from ...planning.blocks import PanelSteps, Span, blocks_of
+from ...planning.blocks import Span, blocks_of
 from ...readers import Collection
 from .data_checks import bad_sample
-from .decomposition import Array, Float64
+from .decomposition import Array
 from .scratch_copy import ScratchCopy
 
 A = TypeVar("A", bound=Accumulator)
@@ -152,77 +151,3 @@ class SweepTask(Generic[A]):
             collection = collection.copied
         row = collection.read(slice(number, number + 1))
         return bad_sample(not_finite(row, number, self.products.precision), collection)
-
-
-@dataclass(frozen=True)
-class PairsTask:
-    """Fold spans of panel steps into a `Gram`: a panel of samples that stays, and the blocks that pass it by."""
-
-    collection: Collection
-    steps: PanelSteps
-    centre: Float64
-    products: Products
-    _panel: dict[Span, Array] = field(default_factory=dict, repr=False)
-
-    def __getstate__(self) -> dict[str, Any]:  # what was read stays here
-        return {**vars(self), "_panel": {}}
-
-    def start(self) -> Gram:
-        """Return an empty Gram matrix."""
-        return self.products.start()
-
-    def restore(self, state: dict[str, Array]) -> Gram:
-        """Return the matrix whose state this is."""
-        return self.products.restore(state)
-
-    def blocks(self, span: Span) -> Iterable[Span]:
-        """One step at a time."""
-        return blocks_of(span, 1)
-
-    def counts(self, block: Span) -> BlockDone:
-        """Samples read for a step, if the panel is there from the step before, and their bytes."""
-        samples = self.steps[block.start][1].size
-        return BlockDone(samples, samples * self.collection.row_bytes)
-
-    def fetch(self, block: Span) -> tuple[Array, Array]:
-        """The panel of a step, read where it is not there, and the block that passes it by."""
-        panel, other = self.steps[block.start]
-        if panel not in self._panel:
-            self._panel.clear()
-            self._panel[panel] = self.collection.read(slice(*panel))
-        held = self._panel[panel]
-        return held, held if panel == other else self.collection.read(slice(*other))
-
-    def feed(self, accumulator: Gram, block: Span, fetched: tuple[Array, Array]) -> None:
-        """Absorb the products of a step."""
-        panel, other = self.steps[block.start]
-        try:
-            if panel == other:
-                accumulator.update_panel(panel, fetched[0], self.centre)
-            else:
-                accumulator.update_pair(panel, fetched[0], other, fetched[1], self.centre)
-        except NotFiniteError as error:
-            raise bad_sample(error, self.collection) from None
-        if block.stop == len(self.steps):
-            self._panel.clear()
-
-
-def spread_mean(collection: Collection) -> Float64:
-    """Mean of a few samples spread over a collection, (p,); a whole number for whole numbers.
-
-    Within a standard deviation of the mean of all, whether the samples drift or not.
-
-    Raises
-    ------
-    DataError
-        If one of them holds NaN or infinity.
-    """
-    total: Float64 = np.zeros(collection.n_features)
-    positions = spread(collection.n_samples)
-    for at in positions:
-        row = collection.read(slice(at, at + 1))
-        total += row[0]
-        if not np.isfinite(row.sum(dtype=np.float64)):
-            raise bad_sample(not_finite(row, at, "double"), collection)
-    mean = total / len(positions)
-    return np.rint(mean) if collection.dtype.kind in "biu" else mean

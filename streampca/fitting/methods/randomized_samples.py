@@ -164,7 +164,7 @@ def _pass(iteration: AlongSamples, reads: Reads, job: Job) -> GramBlock:
     task = SweepTask(reads.features, plan.block_features, crossings)
     how: dict[str, Any] = {"ahead": plan.ahead, "listener": job.listener, "checkpoint": iteration.checkpoint(job)}
     label = f"products with {crossings.vectors.shape[1]} vectors"
-    with reads.told(label, iteration.passes + 1, plan.problem.n_samples):
+    with reads.told(label, iteration.passes + 1):
         crossed = job.executor.fold(task, plan.spans, GramBlock.absorb, **how)
         crossed.release()
         hand_back()
