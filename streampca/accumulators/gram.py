@@ -1,10 +1,9 @@
 """The Gram matrix of samples, G = sum over features of x x^T, n x n, for p much larger than n, with its probes.
 
-Cut along features: what is absorbed is every sample of some features, or two panels of samples at a time. Each range
-of features is centred on its own mean, or on one provisional mean that panels share, before it is multiplied; what is
-left of the mean is taken off in float64 at the end, on both sides and at no cost (`centred`). In single precision the
-products of a tile are float32 and are added up in float64; tiles of whole numbers are kept so narrow that their
-products are exact, where the range of the data allows.
+Cut along features: a block is every sample of some features. Each tile of features is centred on its own mean before it
+is multiplied; what is left of the mean is taken off in float64 at the end, on both sides and at no cost (`centred`). In
+single precision the products of a tile are float32 and are added up in float64; tiles of whole numbers are kept so
+narrow that their products are exact, where the range of the data allows.
 """
 
 from __future__ import annotations
@@ -18,11 +17,10 @@ import numpy.typing as npt
 from scipy.linalg import blas
 
 from ..execution.threads import map_in_threads
-from ..planning.blocks import Span
 from ..planning.sizes import CHECK_FEATURES, PROBES
 from .moments import EXACT_SUMS_BELOW
 from .probes import CHECK_EVERY
-from .protocol import NotFiniteError, check_finite, not_finite
+from .protocol import check_finite, not_finite
 from .tile_product import Multiplied, Tile, Workspace
 
 Array = npt.NDArray[Any]
@@ -86,7 +84,7 @@ class Gram:
     Attributes
     ----------
     n_features : int
-        Features absorbed; with panels, those of the panels that met themselves.
+        Features absorbed.
     exact : bool
         Whether every product so far was exact (whole numbers within range); see `sums_exactly` for their sums.
 
@@ -137,58 +135,35 @@ class Gram:
         NotFiniteError
             If a sample holds NaN or infinity, or products overflow. The accumulator is then of no more use.
         """
-        every = Span(0, self.n_samples)
-        self._absorb(every, block, every, block, None, at)
+        total = self._gram if self.precision == "double" else None
+        threads = 1 if self.precision == "double" else self.threads
+        while len(self._benches) < threads:
+            self._benches.append(Workspace(self._dtype, self.product_features, seed=self.seed, one_thread=threads > 1))
+        for bench in self._benches:
+            bench.make_ready(*block.shape)
+
+        def multiplied(tile: Tile) -> tuple[Workspace, Multiplied]:
+            bench = self._benches.pop()
+            return bench, bench.multiply(tile, total)
+
+        for bench, found in map_in_threads(multiplied, self._tiles(block, at), threads):
+            self._add(found, bench)
+            self._benches.append(bench)
+        self.exact = self.exact and (block.dtype.kind in "biu" or block.shape[1] == 0)
         self.n_features += block.shape[1]
-
-    def update_panel(self, rows: Span, panel: Array, centre: Array) -> None:
-        """Absorb the products of a panel of samples, shape (rows, p), among themselves, about a centre (p,)."""
-        self._absorb(rows, panel, rows, panel, centre, 0)
-        if rows.start == 0:
-            self.n_features += panel.shape[1]
-
-    def update_pair(self, rows: Span, panel: Array, others: Span, block: Array, centre: Array) -> None:
-        """Absorb the products of a panel with a block of later samples, both (some, p), about a centre (p,)."""
-        self._absorb(rows, panel, others, block, centre, 0)
 
     @property
     def sums_exactly(self) -> bool:
         """Whether products were exact, and their sums too: none is larger than the largest on the diagonal."""
         return self.exact and bool(self._gram.diagonal().max(initial=0.0) < EXACT_SUMS_BELOW)
 
-    def _absorb(self, rows: Span, values: Array, others: Span, beside: Array, centre: Array | None, at: int) -> None:
-        """Multiply tile by tile, a few at a time, and add up in order."""
-        double = self.precision == "double"
-        total = self._gram[slice(*rows), slice(*rows)] if double and rows == others else None
-        threads = 1 if double else self.threads
-        while len(self._benches) < threads:
-            self._benches.append(Workspace(self._dtype, self.product_features, seed=self.seed, one_thread=threads > 1))
-        for bench in self._benches:
-            bench.make_ready(rows.size, others.size, values.shape[1], among=rows == others)
-
-        def multiplied(tile: Tile) -> tuple[Workspace, Multiplied]:
-            bench = self._benches.pop()
-            return bench, bench.multiply(tile, total)
-
-        tiles = self._tiles(rows, values, others, beside, centre, at)
-        for bench, found in map_in_threads(multiplied, tiles, threads):
-            self._add(found, bench)
-            self._benches.append(bench)
-        self.exact = self.exact and (values.dtype.kind in "biu" or values.shape[1] == 0)
-
-    def _tiles(
-        self, rows: Span, values: Array, others: Span, beside: Array, centre: Array | None, at: int
-    ) -> Iterator[Tile]:
+    def _tiles(self, block: Array, at: int) -> Iterator[Tile]:
         """Cut features into tiles, each as wide as is right when its turn comes."""
         start = 0
-        while start < values.shape[1]:
-            stop = min(start + self._tile_features(values.dtype), values.shape[1])
-            part = slice(start, stop)
-            probed = at + start if rows == others else None
-            checked = probed is not None and self._probed % CHECK_EVERY == 0
-            self._probed += probed is not None
-            own = None if centre is None else centre[part]
-            yield Tile(rows, values[:, part], others, beside[:, part], own, probed, checked)
+        while start < block.shape[1]:
+            stop = min(start + self._tile_features(block.dtype), block.shape[1])
+            yield Tile(block[:, start:stop], at + start, checked=self._probed % CHECK_EVERY == 0)
+            self._probed += 1
             start = stop
 
     def _tile_features(self, dtype: np.dtype[Any]) -> int:
@@ -207,18 +182,17 @@ class Gram:
         """Add a tile's products; those that are not exact and could be are made again in halves."""
         tile = found.tile
         if not np.isfinite(found.largest):
-            raise self._no_number(tile)
+            raise not_finite(tile.values, 0, self.precision)
         whole = tile.values.dtype.kind in "biu"
         if self.precision == "single" and whole and self.exact and self._too_steep(found.largest, tile):
             for half in tile.halves():
                 self._add(bench.multiply(half), bench)
             return
         if found.product is not None:
-            self._gram[slice(*tile.rows), slice(*tile.others)] += found.product
-        if found.along is not None:
-            self._along[slice(*tile.rows)] += found.along
+            self._gram += found.product
+        self._along += found.along
         if found.rounding is not None:
-            self._rounding[slice(*tile.rows)] += found.rounding
+            self._rounding += found.rounding
             self._checked += len(found.rounding) * min(tile.width, CHECK_FEATURES)
 
     def _too_steep(self, largest: float, tile: Tile) -> bool:
@@ -230,11 +204,6 @@ class Gram:
             return True
         self.exact = False
         return False
-
-    def _no_number(self, tile: Tile) -> NotFiniteError:
-        """Name the first sample to blame."""
-        own = tile.values if tile.values.dtype.kind != "f" or not np.isfinite(tile.values).all() else tile.beside
-        return not_finite(own, (tile.rows if own is tile.values else tile.others).start, self.precision)
 
     # -- as a value
 
