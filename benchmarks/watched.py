@@ -78,7 +78,7 @@ class Notes:
 def main() -> None:
     """Put the notes in place, and hand over to the command line."""
     from streampca.cli.terminal import Progress
-    from streampca.fitting.checkpoints import FitCheckpoint
+    from streampca.execution.checkpoint import CheckpointFolder
     from streampca.models.transform.resume import Recorder
     from streampca.planning import search as choose
 
@@ -86,7 +86,7 @@ def main() -> None:
     notes = Notes(path)
     changes: list[tuple[Any, str, Any]] = [
         (Progress, "__call__", notes.listening(Progress.__call__)),
-        (FitCheckpoint, "save", notes.timed(FitCheckpoint.save)),
+        (CheckpointFolder, "save", notes.timed(CheckpointFolder.save)),
         (Recorder, "done", notes.timed(Recorder.done)),
     ]
     if schedule:

@@ -20,7 +20,7 @@ from streampca.cli.config import make_run
 from streampca.cli.pipeline import execute
 from streampca.errors import ChangedError, OutputError, SourceError
 from streampca.events import BlockDone, PassStarted
-from streampca.fitting.checkpoints import Checkpointing
+from streampca.execution.checkpoint import Checkpointing
 from streampca.fitting.fit import Place, fit_collection
 from streampca.fitting.plan import prepared
 from streampca.planning.request import Request

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from streampca.errors import OutputError
-from streampca.execution import checkpoint
-from streampca.execution.checkpoint import LAST, Slots
+from streampca.execution import slots as slot_files
+from streampca.execution.slots import LAST, Slots
 from streampca.machine import PeakMeter
 from streampca.units import MIB
 
@@ -70,7 +70,7 @@ def test_loading_undoes_saving(about, saved):
 def test_any_pieces_give_the_same_file(array, piece):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         Slots(folder, "whole").save({}, {"x": array})
-        patch.setattr(checkpoint, "PIECE", piece)
+        patch.setattr(slot_files, "PIECE", piece)
         Slots(folder, "pieces").save({}, {"x": array})
         assert Path(folder, "whole.a").read_bytes() == Path(folder, "pieces.a").read_bytes()
         assert same(Slots(folder, "whole").load()[1]["x"], array)
@@ -211,11 +211,11 @@ def test_a_newer_format_is_refused_by_name_and_left_alone(tmp_path):
 BIG = """
 import os, signal, sys
 import numpy as np
-from streampca.execution import checkpoint
+from streampca.execution import slots as slot_files
 
-slots = checkpoint.Slots(sys.argv[1], "state")
+slots = slot_files.Slots(sys.argv[1], "state")
 slots.load()
-pieces = checkpoint._pieces
+pieces = slot_files._pieces
 
 def killed(array, order):
     for number, piece in enumerate(pieces(array, order)):
@@ -223,7 +223,7 @@ def killed(array, order):
             os.kill(os.getpid(), signal.SIGKILL)
         yield piece
 
-checkpoint.PIECE, checkpoint._pieces = 1000, killed
+slot_files.PIECE, slot_files._pieces = 1000, killed
 slots.save({"number": 2}, {"x": np.arange(10_000.0)})
 """
 

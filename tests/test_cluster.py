@@ -26,9 +26,9 @@ from streampca.cli.pipeline import execute
 from streampca.errors import ClusterError, ConfigError, DataError, RequestError, Stopped
 from streampca.events import BlockDone, PassStarted, Resumed, Warned, silent
 from streampca.execution import ClusterOptions, LocalExecutor, SerialExecutor
+from streampca.execution.checkpoint import Checkpointing
 from streampca.execution.signals import Switch
 from streampca.execution.workers import budget_within, limit_around
-from streampca.fitting.checkpoints import Checkpointing
 from streampca.fitting.executor import executing
 from streampca.fitting.fit import fit_collection
 from streampca.fitting.methods.covariance import ScatterTask

@@ -19,7 +19,7 @@ from shell import fresh, refused, succeeded
 
 import streampca
 from streampca.errors import ModelError, SourceError, StreampcaError
-from streampca.execution.checkpoint import LAST, Slots
+from streampca.execution.slots import LAST, Slots
 from streampca.models.pca import load_model
 from streampca.models.store import PER_COMPONENT
 from streampca.planning import component_chunks

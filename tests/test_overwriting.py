@@ -26,7 +26,7 @@ import streampca
 from streampca.cli.demo import guided_tour
 from streampca.cli.demo_data import make_digits
 from streampca.errors import OutputError, RequestError
-from streampca.execution.checkpoint import Slots
+from streampca.execution.slots import Slots
 from streampca.models.export import export_components
 from streampca.preprocessing.copy import copy_collection
 from streampca.readers import paths_of

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streampca.errors import BudgetError, RequestError
-from streampca.fitting.checkpoints import CUTTING
+from streampca.fitting.identity import DECISIVE
 from streampca.fitting.methods.start_block import sample_runs
 from streampca.planning import least_memory, make_plan, part_plan, sample_rows
 from streampca.planning import randomized_features as randomized
@@ -240,7 +240,7 @@ def test_plans_are_plain_data_and_the_same_again(name):
     plan = make_plan(PROBLEMS[name], request)
     assert plan == make_plan(replace(PROBLEMS[name]), request)
     assert json.loads(json.dumps(plan.to_json())) == plan.to_json()
-    assert {"width", "columns"} <= set(CUTTING) <= plan.to_json().keys()
+    assert {"width", "columns"} <= set(DECISIVE) <= plan.to_json().keys()
 
 
 # -- what it takes

@@ -23,9 +23,9 @@ from streampca.cli.config import make_run
 from streampca.cli.pipeline import execute
 from streampca.errors import DataError, OutputError, RequestError, Stopped
 from streampca.events import BlockDone, Checkpoint, PassFinished, PassStarted, Resumed, Warned
+from streampca.execution import checkpoint
+from streampca.execution.checkpoint import Checkpointing
 from streampca.execution.signals import Switch
-from streampca.fitting import checkpoints as saving
-from streampca.fitting.checkpoints import Checkpointing
 from streampca.fitting.fit import Place, fit_collection
 from streampca.fitting.plan import prepared
 from streampca.models.pca import load_model
@@ -128,8 +128,8 @@ def listen(event):
         die()
 
 if moment == "writing":
-    from streampca.execution import checkpoint
-    whole = checkpoint._write_array
+    from streampca.execution import slots
+    whole = slots._write_array
 
     def half(file, name, array):
         seen["save"] += 1
@@ -139,7 +139,7 @@ if moment == "writing":
             die()
         return whole(file, name, array)
 
-    checkpoint._write_array = half
+    slots._write_array = half
 tests.run(path, kind, folder, listen)
 """
 
@@ -182,7 +182,7 @@ def test_told_to_stop_without_time_to_save(files, tmp_path, monkeypatch):
     with pytest.raises(Died):
         run(source_of(files, "sweep"), "sweep", tmp_path / "kept", dying(2))
     kept = {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()}
-    monkeypatch.setattr(saving, "PATIENCE", 0.0)
+    monkeypatch.setattr(checkpoint, "PATIENCE", 0.0)
     switch = Switch()
     switch.asked = "SIGINT"
     with pytest.raises(Stopped, match=r"stopped by SIGINT; saving would take too long: the last .* done again\.$"):
@@ -266,7 +266,7 @@ def test_what_a_finished_run_could_not_remove_is_in_nobodys_way(files, tmp_path,
         data |= {"fit": {"n_components": k, "memory": "48MiB"}, "output": {"model": str(output), **more}}
         return execute(make_run(data, "test"))
 
-    monkeypatch.setattr(saving.FitCheckpoint, "clear", lambda saver: None)
+    monkeypatch.setattr(checkpoint.CheckpointFolder, "clear", lambda saver: None)
     command(3)
     monkeypatch.undo()
     assert len(os.listdir(tmp_path)) == 2
@@ -366,7 +366,7 @@ def test_a_replacement_that_was_killed_goes_on(files, tmp_path):
     folder = tmp_path / "m.zarr.streampca-checkpoint"
     with pytest.raises(Died):
         run(source_of(files, "sweep"), "sweep", folder, dying(2), k=4)
-    saving.clear_finished(str(tmp_path / "m.zarr"))
+    checkpoint.clear_finished(str(tmp_path / "m.zarr"))
     assert len(list(folder.iterdir())) > 1
 
 
@@ -381,14 +381,16 @@ def test_saving_takes_less_than_three_hundredths(block, cost, growth):
             return {"sum": np.zeros(1)}
 
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        patch.setattr(saving.time, "monotonic", lambda: now)
-        stage = saving.FitCheckpoint(saving.Checkpointing(folder), {}, listener=lambda event: None).stage("scatter")
+        patch.setattr(checkpoint.time, "monotonic", lambda: now)
+        stage = checkpoint.CheckpointFolder(checkpoint.Checkpointing(folder), {}, listener=lambda event: None).stage(
+            "scatter"
+        )
 
         def save(self, at, state):
             nonlocal now, spent, cost
             now, spent, cost = now + cost, spent + cost, cost * growth
 
-        patch.setattr(saving.FitCheckpoint, "_save", lambda self, slots, at, state: save(slots, at, state))
+        patch.setattr(checkpoint.CheckpointFolder, "_save", lambda self, slots, at, state: save(slots, at, state))
         while now < 300 * max(cost, 10):
             now += block
             stage.save_if_due(0, 0, int(now), State())
@@ -400,16 +402,16 @@ def test_the_estimator_goes_on(files, tmp_path, monkeypatch):
     path, folder = source_of(files, "covariance"), tmp_path / "kept"
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")
-    monkeypatch.setattr(saving, "EVERY", 0.0)
-    whole = saving.FitCheckpoint.save
+    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
+    whole = checkpoint.CheckpointFolder.save
     pca = streampca.StreamingPCA(5, memory="40MiB", precision="single", checkpoint=folder)
 
     def last(*words):
         whole(*words)
         raise Died
 
-    monkeypatch.setattr(saving.FitCheckpoint, "save", last)
-    monkeypatch.setattr(saving.FitCheckpoint, "is_due", lambda *words: True)
+    monkeypatch.setattr(checkpoint.CheckpointFolder, "save", last)
+    monkeypatch.setattr(checkpoint.CheckpointFolder, "is_due", lambda *words: True)
     with pytest.raises(Died):
         pca.fit(path)
     assert len(list(folder.iterdir())) > 1

@@ -21,8 +21,8 @@ import pytest
 import streampca
 from streampca.errors import BudgetError, DataError, OutputError, Stopped
 from streampca.events import BlockDone, Checkpoint, PassFinished, Resumed, Warned
-from streampca.execution import checkpoint
-from streampca.execution.checkpoint import Slots
+from streampca.execution import slots
+from streampca.execution.slots import Slots
 from streampca.models.pca import load_model
 from streampca.models.transform import by_features as pieces
 from streampca.models.transform import resume as resuming
@@ -118,9 +118,9 @@ def _plant(killed, at, count):
         for sink in (writers.ZarrWriter, writers._NpyWriter, writers._CsvWriter):
             sink.write = _half(sink.write, at, count)
     elif killed == "record":
-        last = checkpoint.LAST
+        last = slots.LAST
         pack = lambda *args: die() if next(count) == at else last.pack(*args)  # noqa: E731 - as short as it is simple
-        checkpoint.LAST = SimpleNamespace(size=last.size, unpack=last.unpack, pack=pack)
+        slots.LAST = SimpleNamespace(size=last.size, unpack=last.unpack, pack=pack)
     elif killed == "rename":
         outputs._take_place = lambda *args: die()
     elif killed == "close":

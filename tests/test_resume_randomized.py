@@ -19,8 +19,8 @@ import streampca
 import streampca.planning.randomized_features as planning
 from streampca.errors import DataError, OutputError, Stopped
 from streampca.events import BlockDone, Checkpoint, Converging, PassFinished, PassStarted, Resumed
+from streampca.execution.checkpoint import Checkpointing
 from streampca.execution.signals import Switch
-from streampca.fitting.checkpoints import Checkpointing
 from streampca.fitting.fit import fit_collection
 from streampca.fitting.methods.start_block import sample_runs
 from streampca.fitting.plan import prepared
@@ -203,11 +203,11 @@ CHILD = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 import test_resume_randomized as tests
-from streampca.execution import checkpoint
+from streampca.execution import slots
 from threadpoolctl import threadpool_limits
 
 _, _, path, kind, folder, moment = sys.argv
-count, whole = 0, checkpoint._write_array
+count, whole = 0, slots._write_array
 
 def half(file, name, array):
     global count
@@ -218,7 +218,7 @@ def half(file, name, array):
         os.kill(os.getpid(), signal.SIGKILL)
     return whole(file, name, array)
 
-checkpoint._write_array = half
+slots._write_array = half
 with threadpool_limits(1):
     tests.run(path, kind, folder)
 """

@@ -14,8 +14,8 @@ import streampca
 import streampca.planning.randomized_samples as planning
 from streampca.errors import OutputError, Stopped
 from streampca.events import BlockDone, Checkpoint, Converging, PassFinished, PassStarted, Planned, Resumed
+from streampca.execution.checkpoint import Checkpointing
 from streampca.execution.signals import Switch
-from streampca.fitting.checkpoints import Checkpointing
 from streampca.fitting.fit import Place, fit_collection
 from streampca.fitting.plan import prepared
 from streampca.planning import randomized as sides

@@ -20,9 +20,9 @@ import streampca.models.store
 import streampca.planning.component_chunks as component_chunks
 from streampca.errors import ModelError, OutputError, Stopped
 from streampca.events import BlockDone, PassFinished, PassStarted, Resumed, Warned
-from streampca.execution.checkpoint import Slots
+from streampca.execution.checkpoint import Checkpointing
 from streampca.execution.signals import Switch
-from streampca.fitting.checkpoints import Checkpointing
+from streampca.execution.slots import Slots
 from streampca.fitting.fit import Place, fit_collection
 from streampca.fitting.methods.dual import GONE
 from streampca.fitting.plan import prepared

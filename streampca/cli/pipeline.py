@@ -15,8 +15,8 @@ import numpy as np
 
 from ..errors import ModelError, OutputError, RequestError
 from ..events import Event, FileSkipped, Listener, Planned, Warned, silent
+from ..execution.checkpoint import FOLDER, Checkpointing, clear_finished
 from ..execution.signals import Switch
-from ..fitting.checkpoints import FOLDER, Checkpointing, clear_finished
 from ..fitting.executor import executing
 from ..fitting.fit import Place, fit_collection
 from ..fitting.plan import narrowed, plan_collection, prepared

@@ -1,277 +1,299 @@
-r"""`Slots`, where a run keeps how far it is: two files taking turns, so that one is whole whenever the run dies.
+"""`CheckpointFolder`, where a run saves how far it is: at an interval, and when it is told to stop.
 
-A slot is plain data and plain arrays, nothing pickled::
-
-    8 bytes      b"\x93SPCSLOT"
-    the arrays   their bytes one after the other, in C or in Fortran order, as they are in memory
-    the index    JSON: format, sequence, about, and of every array name, dtype, shape, order and CRC-32
-    20 bytes     length of the index and its CRC-32, little-endian, and b"SPCEND\r\n"
-
-What makes a slot valid comes last, and every byte is covered by a checksum or compared: one that was cut short, or
-damaged anywhere, is not taken. No file is renamed, so that places without renaming would do as well.
+A folder holds one run: a record of which work it is and with which plan, and the partial results of its stages. Each
+is a pair of `Slots`, so that one is whole whenever the process dies.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import struct
-import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from math import prod
-from typing import IO, Any
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 
-from ..errors import OutputError
-from ..storage.disk import sync_folder
-from ..storage.outputs import discard, writing
-from ..units import MIB
+from ..errors import ChangedError, ClusterLostError, DataError, OutputError, Stopped
+from ..events import Checkpoint, Listener, Warned
+from ..storage.disk import expanded
+from ..storage.locks import alone_in
+from ..storage.outputs import check_place, discard
+from ..units import MIB, format_seconds
+from .fingerprint import Difference, first_difference
+from .signals import Switch
+from .slots import Slots, is_slot
+from .task import SavedPartial, Stateful
 
 Array = npt.NDArray[Any]
 
-FORMAT = 1
-START, END = b"\x93SPCSLOT", b"SPCEND\r\n"
-LAST = struct.Struct("<QI8s")  # length of the index, its checksum, END
-PIECE = 4 * MIB  # checked and written, or read and checked, at a time: stays in the cache in between
-PLAIN = "biufcSUmM"  # kinds of dtype whose bytes are their values
+RECORD = "fit"  # name of the slots that say which work the folder holds
+SLOT = re.compile(r"[a-z]+(-\d+)?\.[ab]")  # names of slots, in a folder that may hold other files
+FOLDER = ".streampca-checkpoint"  # ending of the name of a folder that lies beside an output
+EVERY = 30.0  # seconds between saves, or more ...
+SHARE = 0.025  # ... so that they take no more of the time than this
+PATIENCE = 20.0  # seconds that a save may take when the run is told to stop
+UNMEASURED = 100 * MIB  # bytes a second, until a save has been measured
 
 
-class Slots:
-    """Two files ``<name>.a`` and ``<name>.b`` in a folder that take turns.
+@dataclass(frozen=True)
+class Checkpointing:
+    """Where and how often a run is saved.
+
+    Attributes
+    ----------
+    folder : str
+        Made when something is saved, removed when the run is complete.
+    every : float
+        Least seconds between saves; 0 saves after every block.
+    switch : Switch
+        When it is turned, all is saved and the run ends.
+    """
+
+    folder: str
+    every: float = EVERY
+    switch: Switch = field(default_factory=Switch)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", expanded(self.folder))
+
+
+class _Save(NamedTuple):
+    """Slots, the position that is saved in them, and the state there."""
+
+    slots: Slots
+    position: Mapping[str, int]
+    stateful: Stateful
+
+
+class CheckpointFolder:
+    """The progress of one run, in a folder.
 
     Parameters
     ----------
-    folder : str
-        Made when something is saved.
-    name : str
-        Of what is kept there.
-    """
+    how : Checkpointing
+        Where, how often, and when to end.
+    identity : mapping
+        Plain data that tell this work from other work.
+    explain : callable, optional
+        Words a `Difference` of identities, to follow "the beginning of a fit".
+    overwrite : bool, default=False
+        Whether the checkpoint of other work is removed, with a warning, instead of refused.
+    listener : callable
+        Told of every save.
 
-    def __init__(self, folder: str, name: str) -> None:
-        self.folder, self.name = folder, name
-        self._places = [os.path.join(folder, f"{name}.{letter}") for letter in "ab"]
-        self._newest: str | None = None
-        self._sequence: int | None = None  # of the last slot, valid or not; None: nobody has looked
-
-    def save(self, about: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-        """Save plain data and arrays in the place of the older slot, on disk when the call returns.
-
-        Parameters
-        ----------
-        about : mapping
-            What JSON can hold.
-        arrays : mapping of str to ndarray
-            Of numbers, text of fixed width or times. Those contiguous in C or Fortran order are not copied.
-
-        Raises
-        ------
-        OutputError
-            If it cannot be written; what was saved last is still there.
-        """
-        for name, array in arrays.items():
-            if array.dtype.kind not in PLAIN:
-                raise TypeError(f"array {name!r} has dtype {array.dtype}, which no checkpoint holds")
-        if self._sequence is None:
-            self._look(keep=False)
-        sequence = (self._sequence or 0) + 1
-        place = next(place for place in self._places if place != self._newest)
-        with writing(place):
-            os.makedirs(self.folder, exist_ok=True)
-            try:
-                _write(place, {"format": FORMAT, "sequence": sequence, "about": dict(about)}, arrays)
-            except BaseException:
-                with suppress(OSError):
-                    discard(place)  # gives room back; it is not valid
-                raise
-            sync_folder(self.folder)
-        self._newest, self._sequence = place, sequence
-
-    def load(self) -> tuple[dict[str, Any], dict[str, Array]] | None:
-        """Return what was saved last and is whole, plain data and arrays; None if there is nothing.
-
-        Raises
-        ------
-        OutputError
-            If a newer version wrote it.
-        """
-        return self._look(keep=True)
-
-    def discard(self) -> None:
-        """Remove both slots, and their folder if nothing else is in it."""
-        with writing(self.folder):
-            for place in self._places:
-                discard(place)
-        with suppress(OSError):
-            os.rmdir(self.folder)
-        self._newest, self._sequence = None, 0
-
-    def _look(self, *, keep: bool) -> tuple[dict[str, Any], dict[str, Array]] | None:
-        """Find the newest slot that is whole; return what it holds, without the arrays if they are not to be kept."""
-        found = [slot for slot in map(_open, self._places) if slot is not None]
-        found.sort(key=lambda slot: slot.sequence, reverse=True)
-        self._newest, self._sequence = None, found[0].sequence if found else 0
-        for slot in found:
-            arrays = slot.arrays(keep=keep)
-            if arrays is not None:
-                self._newest = slot.path
-                return slot.about, arrays
-        return None
-
-
-def is_slot(path: str) -> bool:
-    """Whether a file is a slot, or the beginning of one."""
-    with open(path, "rb") as file:
-        return START.startswith(file.read(len(START)))
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """One array in a slot: what it is, its checksum, and where its bytes are."""
-
-    name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    order: str
-    checksum: int
-    offset: int
-
-    @property
-    def nbytes(self) -> int:
-        return self.dtype.itemsize * prod(self.shape)
-
-    def read(self, file: IO[bytes]) -> Array | None:
-        """The array, or None where its bytes are not those that were written."""
-        array = np.empty(self.shape, self.dtype, order="F" if self.order == "F" else "C")
-        checksum = 0
-        file.seek(self.offset)
-        for piece in _pieces(array, self.order):
-            if file.readinto(piece) != len(piece):  # type: ignore[attr-defined]
-                return None
-            checksum = zlib.crc32(piece, checksum)
-        return array if checksum == self.checksum else None
-
-    def is_whole(self, file: IO[bytes]) -> bool:
-        """Whether the bytes are those that were written; holds one piece of them at a time."""
-        checksum, left = 0, self.nbytes
-        file.seek(self.offset)
-        while left > 0:
-            piece = file.read(min(PIECE, left))
-            if not piece:
-                return False
-            checksum, left = zlib.crc32(piece, checksum), left - len(piece)
-        return checksum == self.checksum
-
-
-@dataclass(frozen=True)
-class _Slot:
-    """A slot whose index is whole."""
-
-    path: str
-    sequence: int
-    about: dict[str, Any]
-    entries: list[_Entry]
-
-    def arrays(self, *, keep: bool) -> dict[str, Array] | None:
-        """All arrays, or none of them if they are not to be kept; None where one is damaged."""
-        found: dict[str, Array] = {}
-        with suppress(OSError), open(self.path, "rb") as file:
-            for entry in self.entries:
-                if not keep:
-                    if not entry.is_whole(file):
-                        return None
-                    continue
-                array = entry.read(file)
-                if array is None:
-                    return None
-                found[entry.name] = array
-            return found
-        return None
-
-
-def _write(path: str, index: dict[str, Any], arrays: Mapping[str, Array]) -> None:
-    with open(path, "wb") as file:
-        file.write(START)
-        index["arrays"] = [_write_array(file, name, array) for name, array in arrays.items()]
-        text = json.dumps(index).encode()
-        file.write(text)
-        file.write(LAST.pack(len(text), zlib.crc32(text), END))
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _write_array(file: IO[bytes], name: str, array: Array) -> dict[str, Any]:
-    """Write the bytes of an array; return what the index says of it."""
-    order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
-    checksum = 0
-    for piece in _pieces(array, order):
-        checksum = zlib.crc32(piece, checksum)
-        file.write(piece)
-    shape = [int(length) for length in array.shape]
-    return {"name": name, "dtype": array.dtype.str, "shape": shape, "order": order, "crc32": checksum}
-
-
-def _pieces(array: Array, order: str) -> Iterator[memoryview]:
-    """The bytes of an array in an order, some at a time; its own memory where it is contiguous in that order."""
-    array = array.T if order == "F" else array
-    if array.nbytes == 0:
-        return
-    if array.flags.c_contiguous:
-        flat = array.reshape(-1).view(np.uint8)
-        for start in range(0, len(flat), PIECE):
-            yield flat[start : start + PIECE].data
-        return
-    some = max(1, PIECE // array.dtype.itemsize)
-    with np.nditer(array, ["external_loop", "buffered"], order="C", buffersize=some) as parts:
-        for part in parts:
-            yield np.ascontiguousarray(part).view(np.uint8).data
-
-
-def _open(path: str) -> _Slot | None:
-    """The slot at a path by its index, or None where there is none that is whole.
+    Attributes
+    ----------
+    record : mapping
+        What `begin` noted of the run that is resumed: ``plan``, ``scratch`` and its details; empty for a new one.
 
     Raises
     ------
     OutputError
-        If a newer version wrote it.
+        If the folder holds other work, naming the first difference; or is not a folder.
     """
-    try:
-        with open(path, "rb") as file:
-            text, offset = _index(file)
-    except OSError:
-        return None
-    if text is None:
-        return None
-    index = json.loads(text)
-    if index["format"] > FORMAT:
-        raise OutputError(
-            f"{path} is a checkpoint of format {index['format']} and this version reads up to {FORMAT}; upgrade "
-            f"streampca, or delete {os.path.dirname(path)} to start again."
-        )
-    entries, at = [], len(START)
-    for one in index["arrays"]:
-        entry = _Entry(one["name"], np.dtype(one["dtype"]), tuple(one["shape"]), one["order"], one["crc32"], offset=at)
-        if entry.dtype.kind not in PLAIN:
+
+    def __init__(
+        self,
+        how: Checkpointing,
+        identity: Mapping[str, Any],
+        *,
+        explain: Callable[[Difference], str] = "with {}".format,
+        overwrite: bool = False,
+        listener: Listener,
+    ) -> None:
+        if os.path.lexists(how.folder) and not os.path.isdir(how.folder):
+            raise OutputError(f"checkpoint {how.folder} is no folder; choose another.")
+        check_place(how.folder)
+        self._how, self._listener, self.folder = how, listener, how.folder
+        self._identity = json.loads(json.dumps(identity, default=lambda value: value.item()))
+        self._slots = Slots(how.folder, RECORD)
+        self._stages: dict[str, StageCheckpoint] = {}
+        self._lock, self._rate, self.last = threading.Lock(), float(UNMEASURED), time.monotonic()
+        found = self._slots.load()
+        self.record: Mapping[str, Any] = {} if found is None else found[0]
+        self._replaced: Mapping[str, Any] = {}
+        self._is_recorded = found is not None
+        if found is not None and (difference := first_difference(self.record["identity"], self._identity)):
+            differs = f"{self.folder} holds the beginning of a fit {explain(difference)}"
+            if not overwrite:
+                raise OutputError(
+                    f"{differs}; give what that one had to resume it, or remove the folder to start again."
+                )
+            listener(Warned(f"{differs}; this one begins anew."))
+            self._replaced, self.record = self.record, {}  # removed once this run has a plan
+
+    def begin(self, plan: Mapping[str, Any], *, scratch: str | None = None, **details: Any) -> None:
+        """Note the plan that is carried out; of a run that is resumed, check that it is still the same.
+
+        Parameters
+        ----------
+        plan : mapping
+            Plain data that decide the bits of the answer, and where blocks begin.
+        scratch : str, optional
+            File or folder that is removed with the checkpoint.
+        **details
+            Plain data to find in `record` when the run is resumed.
+
+        Raises
+        ------
+        OutputError
+            If the plan is another, as on a machine of more cores.
+        """
+        if not self.record:
+            self.clear()  # partial results of unknown work
+            self.record = {"identity": self._identity, "plan": dict(plan), "scratch": scratch, **details}
+            if scratch is not None:
+                self._save_record()  # before the copy is there: else nobody would know whose it is
+        elif difference := first_difference(self.record["plan"], plan):
+            name, before, now = difference
+            raise OutputError(
+                f"{self.folder} holds the beginning of a fit planned with {name} {before}, and on this machine it "
+                f"is {now}; resume it where it was begun, or remove the folder to start again."
+            )
+
+    def _save_record(self) -> None:
+        self._slots.save(self.record, {})
+        self._is_recorded = True
+
+    def stage(self, name: str) -> StageCheckpoint:
+        """Return the checkpoint of one fold."""
+        self._how.switch.has_checkpoint = True
+        return self._stages.setdefault(name, StageCheckpoint(self, name))
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Remove what was saved when the run is complete, or cannot be because of its data."""
+        try:
+            yield
+        except (DataError, ChangedError):
+            self.clear()
+            raise
+        except ClusterLostError as error:
+            error.exit_code = Stopped.exit_code
+            raise
+        finally:
+            self._how.switch.has_checkpoint = False
+        self.clear()
+
+    def clear(self) -> None:
+        """Remove everything that was saved, and the folder if it holds nothing else."""
+        for record in (self._replaced, self.record):
+            if record.get("scratch"):
+                discard(record["scratch"])
+        _clear(self.folder)
+        self._is_recorded = False
+
+    def save(self, saves: list[_Save], since: float) -> float:
+        """Save states in order, and return the seconds it took; a save that fails is a warning, not an error.
+
+        Raises
+        ------
+        Stopped
+            If the run was told to stop.
+        """
+        signal, began = self._how.switch.asked, time.monotonic()
+        states = [(each, each.stateful.state(copy=False)) for each in saves]
+        count = sum(array.nbytes for _, state in states for array in state.values())
+        if signal and count / self._rate > PATIENCE:
+            again = format_seconds(began - since)
+            raise Stopped(f"stopped by {signal}; saving would take too long: the last {again} will be done again.")
+        try:
+            for each, state in states:
+                self._save(each.slots, each.position, state)
+        except OutputError as error:
+            if signal:
+                raise Stopped(f"stopped by {signal}; what was done since the last save is lost: {error}") from None
+            self._listener(
+                Warned(f"{error} The fit goes on; were it stopped now, it would begin from an earlier state.")
+            )
+        self.last = time.monotonic()
+        if count > MIB:
+            self._rate = count / max(self.last - began, 1e-3)
+        if signal:
+            raise Stopped(f"stopped by {signal}; what was done is kept in {self.folder}.")
+        return self.last - began
+
+    def _save(self, slots: Slots, position: Mapping[str, int], state: Mapping[str, Array]) -> None:
+        with self._lock:
+            if not self._is_recorded:
+                self._save_record()
+            slots.save(position, state)
+            self._listener(Checkpoint(self.folder, position["at"]))
+
+    def is_due(self, since: float, cost: float) -> bool:
+        """Whether to save: told to stop, or so long since the last save that its cost does not matter."""
+        waited, every = time.monotonic() - since, self._how.every
+        return bool(self._how.switch.asked) or every == 0 or waited >= max(every, cost / SHARE)
+
+
+class StageCheckpoint:
+    """The partial results of one fold of a run; a `streampca.execution.Checkpointer`.
+
+    Attributes
+    ----------
+    number : int
+        Of the pass, where a stage is folded several times: partial results of another pass are ignored.
+    """
+
+    def __init__(self, folder: CheckpointFolder, name: str) -> None:
+        self._folder, self._name, self._is_ignored, self.number = folder, name, False, 0
+        self._slots: dict[int, Slots] = {}
+        self._since: dict[int, float] = {}
+        self._cost: dict[int, float] = {}
+        self._first: list[_Save] = []
+
+    def restart(self) -> StageCheckpoint:
+        """Ignore what was saved of this fold: something it needs is gone."""
+        self._is_ignored = True
+        return self
+
+    def save_first(self, stage: str, at: int, stateful: Stateful) -> None:
+        """Save the state of another stage, without which this one makes no sense, before the next save of this one."""
+        self._first = [_Save(self._folder.stage(stage)._of(0), {"first": 0, "last": 0, "at": at}, stateful)]
+
+    def load(self, first: int) -> SavedPartial | None:
+        """Return what was saved of the spans from `first` on."""
+        found = None if self._is_ignored else self._of(first).load()
+        if found is None or found[0].get("number", 0) != self.number:
             return None
-        entries.append(entry)
-        at += entry.nbytes
-    return _Slot(path, index["sequence"], index["about"], entries) if at == offset else None
+        return SavedPartial(found[0]["last"], found[0]["at"], found[1])
+
+    def save_if_due(self, first: int, last: int, at: int, accumulator: Stateful, *, now: bool = False) -> None:
+        """Save an accumulator if it is time to, or `now`."""
+        since, cost = self._since.get(first, self._folder.last), self._cost.get(first, 0.0)
+        if not (now or self._folder.is_due(since, cost)):
+            return
+        save = _Save(self._of(first), {"first": first, "last": last, "at": at, "number": self.number}, accumulator)
+        self._cost[first] = self._folder.save([*self._first, save], since)
+        self._since[first], self._first = self._folder.last, []
+
+    def _of(self, first: int) -> Slots:
+        if first not in self._slots:
+            self._slots[first] = Slots(self._folder.folder, f"{self._name}-{first}")
+        return self._slots[first]
 
 
-def _index(file: IO[bytes]) -> tuple[bytes | None, int]:
-    """The text of the index and where it begins; None where start, end or checksum are not as written."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(0)
-    if size < len(START) + LAST.size or file.read(len(START)) != START:
-        return None, 0
-    file.seek(size - LAST.size)
-    length, checksum, end = LAST.unpack(file.read(LAST.size))
-    offset = size - LAST.size - length
-    if end != END or offset < len(START):
-        return None, 0
-    file.seek(offset)
-    text = file.read(length)
-    return (text, offset) if zlib.crc32(text) == checksum else (None, 0)
+def clear_finished(output: str) -> None:
+    """Remove the checkpoint beside an output that was completed later: its run died before it could."""
+    folder, path = output.rstrip("/") + FOLDER, output.rstrip("/")
+    with suppress(FileNotFoundError, NotADirectoryError):
+        made = os.stat(os.path.join(path, "zarr.json") if os.path.isdir(path) else path).st_mtime_ns
+        if all(os.stat(os.path.join(folder, name)).st_mtime_ns <= made for name in os.listdir(folder)):
+            with suppress(OutputError), alone_in(folder):  # else whoever is at work there removes it
+                _clear(folder)
+
+
+def _clear(folder: str) -> None:
+    """Remove slots, nothing else, and the folder if it is empty then."""
+    with suppress(FileNotFoundError):
+        for name in os.listdir(folder):
+            path = os.path.join(folder, name)
+            if SLOT.fullmatch(name) and os.path.isfile(path) and is_slot(path):
+                os.remove(path)
+    with suppress(OSError):
+        os.rmdir(folder)

@@ -1,4 +1,4 @@
-"""Stopping a run when it is asked to: at the end of a block, where what was done can be kept."""
+"""Stopping a run when it is asked to: at the end of a block, where a checkpoint can be saved."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ class Switch:
     ----------
     asked : str or None
         Who asked, e.g. ``"SIGTERM"``.
-    is_kept : bool
-        Whether the pass that goes on has a checkpoint, which ends it once it has saved what was done.
+    has_checkpoint : bool
+        Whether the running pass has a checkpoint, which ends it once it has saved what was done.
     """
 
     def __init__(self) -> None:
         self.asked: str | None = None
-        self.is_kept = False
+        self.has_checkpoint = False
         self._passing = False
 
     def watched(self, listener: Listener) -> Listener:
-        """A listener that ends the work at the next block, where nobody keeps it who would."""
+        """Return a listener that ends a pass without a checkpoint at its next block."""
 
         def told(event: Event) -> None:
             listener(event)
             if isinstance(event, PassStarted | PassFinished):
                 self._passing = isinstance(event, PassStarted)
-                self.is_kept = self.is_kept and self._passing
-            if isinstance(event, BlockDone | PassFinished) and self.asked and not self.is_kept:
+                self.has_checkpoint = self.has_checkpoint and self._passing
+            if isinstance(event, BlockDone | PassFinished) and self.asked and not self.has_checkpoint:
                 raise Stopped(f"stopped by {self.asked}.")
 
         return told

@@ -1,5 +1,5 @@
 """How a model comes about: open a collection, plan, run a method, build the model; and merging models of parts.
 
 `fit` tells the story in a page; `plan` settles everything that is known before data are read; `methods` holds one
-module per method; `checkpoints` saves a fit as it goes and decides whether a saved one is the same work.
+module per method; `identity` decides whether an unfinished fit is the same work.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 from ..errors import ClusterError, OutputError, RequestError
 from ..events import Listener, silent
 from ..execution import ClusterOptions, Executor, LocalExecutor
+from ..execution.checkpoint import CheckpointFolder
 from ..machine import keeping_to
 from ..planning.request import Request
 from ..storage.outputs import SCRATCH
@@ -62,12 +64,13 @@ def _wanted(cluster: Any) -> ClusterOptions:
     )
 
 
-def suited(request: Request, executor: Executor, *, memory: int | None = None, workers: int | None = None) -> Request:
-    """What is asked of the planner, for those who run it; or as a fit was begun, with its memory and workers."""
+def suited(request: Request, executor: Executor, checkpoint: CheckpointFolder | None) -> Request:
+    """Return the request with the memory and workers of the fit that is resumed, or else of the executor."""
+    before = {} if checkpoint is None else checkpoint.record
     return replace(
         request,
-        memory=memory or request.memory or executor.memory,
-        workers=workers or max(request.workers, executor.workers),
+        memory=before.get("memory") or request.memory or executor.memory,
+        workers=before.get("workers") or max(request.workers, executor.workers),
     )
 
 
@@ -91,3 +94,8 @@ def scratch_name(request: Request, place: str | None) -> str | None:
             f"scratch {request.scratch!r} is not a folder; make it, or give another by --scratch (scratch=)."
         )
     return os.path.join(request.scratch, f"streampca{SCRATCH}")
+
+
+def resumable_scratch_name(request: Request, checkpoint: CheckpointFolder) -> str:
+    """Return a name that no other fit has, of a scratch copy that outlives the process."""
+    return os.path.join(request.scratch or checkpoint.folder, f"{uuid.uuid4().hex[:12]}{SCRATCH}")

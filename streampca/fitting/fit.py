@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from ..events import Finished, Listener, Planned, check_listener, logged, one_at_a_time, silent
 from ..execution import Executor, LocalExecutor
+from ..execution.checkpoint import CheckpointFolder, Checkpointing
 from ..machine import PeakMeter, hand_back
 from ..models.compression import original_bytes
 from ..models.pca import PCAModel
@@ -31,8 +32,8 @@ from ..storage.locks import alone_in
 from ..storage.outputs import check_place
 from ..units import parse_bytes
 from .build_model import numbers_of, provenance_of
-from .checkpoints import Checkpointing, FitCheckpoint, check_beside, identity_of
-from .executor import as_of, executing, scratch_name, suited
+from .executor import as_of, executing, resumable_scratch_name, scratch_name, suited
+from .identity import check_beside, decisive_fields, explain, identity_of
 from .methods import METHODS, Decomposition, Job
 from .plan import check_options, narrowed, plan_collection, prepared
 
@@ -220,23 +221,22 @@ def _fitted(
 ) -> PCAModel:
     """See `fit_collection`."""
     began, states = time.perf_counter(), collection.states()
-    saver = None
+    saved = None
     if checkpoint is not None:
         identity = identity_of(collection, request, weights_digest(weights), part, states)
-        saver = FitCheckpoint(checkpoint, identity, anew=place is not None and place.overwrite, listener=listener)
-    before = {} if saver is None else {"memory": saver.memory, "workers": saver.workers}
+        overwrite = place is not None and place.overwrite
+        saved = CheckpointFolder(checkpoint, identity, explain=explain, overwrite=overwrite, listener=listener)
     with as_of(runner):
-        chosen = plan_collection(
-            collection, suited(request, runner, **before), total_weight=total_of(weights), part=part
-        )
+        chosen = plan_collection(collection, suited(request, runner, saved), total_weight=total_of(weights), part=part)
     runner.check(partial(collection.read, slice(0, 1)), chosen.memory_estimate.total, listener)
     scratch = scratch_name(request, None if place is None else place.path)
     listener(Planned(chosen))
-    if saver is not None:
-        saver.begin(chosen, request.scratch)
-        scratch = saver.scratch
+    if saved is not None:
+        copy = resumable_scratch_name(request, saved) if chosen.schedule == "scratch" else None
+        saved.begin(decisive_fields(chosen), scratch=copy, memory=chosen.memory, workers=chosen.workers)
+        scratch = saved.record["scratch"]
     meter = PeakMeter()
-    stage = None if saver is None else saver.stage
+    stage = None if saved is None else saved.stage
     how: dict[str, Any] = {"weights": weights, "listener": listener, "stage": stage, "scratch": scratch}
     job = Job(collection, chosen, runner, states=states, **how)
 
@@ -246,7 +246,7 @@ def _fitted(
             _data(collection, states, weights, part), chosen, found, seconds=seconds, peak=meter.peak()
         )
 
-    with nullcontext() if saver is None else saver.running():
+    with nullcontext() if saved is None else saved.running():
         if chosen.stored and place is not None:
             model = _written(collection, job, place, about)
         else:

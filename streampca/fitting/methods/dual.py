@@ -18,7 +18,7 @@ import numpy as np
 
 from ...accumulators import Gram
 from ...events import PassStarted, silent
-from ...execution import Checkpointer, SerialExecutor
+from ...execution import SerialExecutor
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
 from ...planning.sizes import gram_threads
@@ -30,7 +30,7 @@ from .dual_components import Factors, Kept
 from .dual_passes import Features, Products, SweepTask
 from .dual_projection import RangesTask, part_of_state
 from .gram_pairs import Pairs, orthonormal, polished, solved
-from .job import Job, Restarting
+from .job import Job
 from .leading_pairs import next_value
 from .scratch_copy import scratch_copy
 from .written_components import Written, unfinished_components
@@ -127,7 +127,7 @@ class Reads:
     def basis(self, factors: Factors, pairs: Pairs, unfinished: UnfinishedComponents | None) -> Kept | Written:
         """Read again, unless everything is in memory still: components and mean."""
         plan, job, count = self._plan, self._job, factors.vectors.shape[1]
-        checkpoint: Checkpointer | None = job.checkpoint(COMPONENTS)
+        checkpoint = job.checkpoint(COMPONENTS)
         basis: Kept | Written
         if job.sink is None or not plan.stored:
             basis = Kept((count, self._p), pairs.dtype, plan.request.seed)
@@ -137,7 +137,7 @@ class Reads:
             basis = Written((count, self._p), pairs.dtype, plan.request.seed, out, most)
             if checkpoint is not None and unfinished is not None and not out.resumed:
                 job.warn(GONE)
-                checkpoint = Restarting(checkpoint)
+                checkpoint.restart()
         order = list(blocks_of(Span(0, self._p), plan.block_features))
         if not plan.stored:  # what is written as it is made is written in order
             order = [order[-1], *order[:-1]]  # the range read last is there still

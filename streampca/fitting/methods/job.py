@@ -1,4 +1,4 @@
-"""What every method is given: a collection, the plan for it, who carries that out, and whom it tells."""
+"""`Job`, which every method is given: a collection, its plan, an executor, and what else the fit provides."""
 
 from __future__ import annotations
 
@@ -6,29 +6,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ...events import Listener, PassFinished, PassStarted, Warned, silent
-from ...execution import Checkpointer, Executor, SavedPartial
-from ...execution.task import Stateful
+from ...execution import Executor
+from ...execution.checkpoint import StageCheckpoint
 from ...planning import Plan
 from ...readers import Collection
 from ...readers.collection import State, unchanged
-from ...storage.components import UnfinishedComponents
+from ...storage.components import ComponentWriter, UnfinishedComponents
 from .decomposition import Array, Float64
-from .written_components import Sink
 
-
-class StageCheckpointer(Checkpointer, Protocol):
-    """Keeps a stage of a method."""
-
-    def rest_on(self, stage: str, at: int, needed: Stateful) -> None:
-        """Have something else kept, in a stage of its own, before any of this one, which makes no sense alone."""
-
-
-OpenSink = Callable[[int, np.dtype[Any], UnfinishedComponents | None], Sink]
+OpenSink = Callable[[int, np.dtype[Any], UnfinishedComponents | None], ComponentWriter]
 
 
 @dataclass(frozen=True)
@@ -63,7 +54,7 @@ class Job:
     executor: Executor
     weights: Float64 | None = None
     listener: Listener = silent
-    stage: Callable[[str], StageCheckpointer] | None = None
+    stage: Callable[[str], StageCheckpoint] | None = None
     scratch: str | None = None
     sink: OpenSink | None = None
     states: Sequence[State] | None = None
@@ -73,7 +64,7 @@ class Job:
         """Sum of the weights; None where there are none."""
         return None if self.weights is None else float(self.weights.sum())
 
-    def checkpoint(self, stage: str) -> StageCheckpointer | None:
+    def checkpoint(self, stage: str) -> StageCheckpoint | None:
         """Return the checkpoint of a stage; None without checkpoints."""
         return None if self.stage is None else self.stage(stage)
 
@@ -108,24 +99,3 @@ class Job:
         with unchanged(self.collection, self.states) if reads and self.states is not None else nullcontext():
             yield
         self.listener(PassFinished(time.perf_counter() - began))
-
-
-@dataclass(frozen=True)
-class Restarting:
-    """Keeps what a fold does, for one that begins anew whatever was kept before.
-
-    Attributes
-    ----------
-    checkpoint : Checkpointer
-        Keeps it.
-    """
-
-    checkpoint: Checkpointer
-
-    def load(self, first: int) -> SavedPartial | None:
-        """Nothing."""
-        return None
-
-    def save_if_due(self, first: int, last: int, at: int, accumulator: Stateful, *, now: bool = False) -> None:
-        """See `streampca.execution.Checkpointer`."""
-        self.checkpoint.save_if_due(first, last, at, accumulator, now=now)

@@ -10,13 +10,13 @@ import numpy as np
 
 from ...eigensolvers import Lanczos, Solution, outside_bound_of_basis, product_bounds, resume_lanczos, ritz_pairs
 from ...events import Converging, Listener, Solving
+from ...execution.checkpoint import StageCheckpoint
 from ...machine import hand_back
 from ...planning import Plan
 from .decomposition import Array, Float64
 from .gram_pairs import RANKS
 from .job import Job
 from .leading_pairs import chosen_of, scale_of, wanted_of
-from .randomized_pass import OfPass
 
 MOST_PASSES = 30  # where nobody says; spectra that need more are as good as flat
 TRACE = {"single": 1e-6, "double": 1e-12}  # rounding of the trace, of itself
@@ -83,13 +83,13 @@ class LanczosIteration:
         """Share of the first eigenvalue below which a pair has no direction, by precision."""
         return RANKS
 
-    def checkpoint(self, job: Job) -> OfPass | None:
-        """Who checkpoint the next pass, which makes no sense without what came before it."""
+    def checkpoint(self, job: Job) -> StageCheckpoint | None:
+        """Return the checkpoint of the next pass, which is saved with the iteration it belongs to."""
         checkpoint = job.checkpoint("product")
-        if checkpoint is None:
-            return None
-        checkpoint.rest_on(STAGE, self.passes, self)
-        return OfPass(checkpoint, self.passes + 1)
+        if checkpoint is not None:
+            checkpoint.number = self.passes + 1
+            checkpoint.save_first(STAGE, self.passes, self)
+        return checkpoint
 
     def iterate(self, job: Job, most: int, go: Callable[[bool], None]) -> Solution:
         """Make passes until the solver has what is wanted, at most so many; what was found by then.

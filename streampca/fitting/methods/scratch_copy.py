@@ -18,14 +18,15 @@ import numpy as np
 
 from ...errors import OutputError, SourceError
 from ...events import BlockDone, PassStarted
-from ...execution import Checkpointer, SerialExecutor
+from ...execution import SerialExecutor
+from ...execution.checkpoint import StageCheckpoint
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
 from ...readers.collection import Array, Chunks, Collection
 from ...storage.outputs import writing
 from ...units import format_bytes
 from .decomposition import one_span
-from .job import Job, Restarting
+from .job import Job
 
 STAGE = "scratch"  # of copying
 
@@ -143,9 +144,9 @@ def scratch_copy(job: Job) -> Iterator[ScratchCopy]:
             f"a scratch copy of {source} takes {format_bytes(needed)} and {folder} has {format_bytes(free)} "
             "left; free some space, or choose another folder by --scratch (scratch=)."
         )
-    checkpoint: Checkpointer | None = job.checkpoint(STAGE)
+    checkpoint = job.checkpoint(STAGE)
     if checkpoint is not None and not os.path.exists(path):
-        checkpoint = Restarting(checkpoint)  # what was written is gone
+        checkpoint.restart()
     with _file(path, checkpoint is None) as file:
         copy = ScratchCopy(file, job.collection, plan.block_features)
         _write(copy, path, job, checkpoint)
@@ -199,7 +200,7 @@ class CopyTask:
         accumulator.write(block.start, fetched)
 
 
-def _write(copy: ScratchCopy, path: str, job: Job, checkpoint: Checkpointer | None) -> None:
+def _write(copy: ScratchCopy, path: str, job: Job, checkpoint: StageCheckpoint | None) -> None:
     plan, collection = job.plan, job.collection
     passes = None if plan.width else 2 if plan.block_features >= collection.n_features else 3
     spans = (Span(0, collection.n_samples),)

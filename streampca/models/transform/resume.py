@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from ...errors import ChangedError, DataError, OutputError
 from ...events import BlockDone, Checkpoint, Listener, Resumed, Warned
-from ...execution.checkpoint import Slots
+from ...execution.slots import Slots
 from ...preprocessing import Frame, Prepared
 from ...readers import Collection
 from ...readers.collection import encoded_states, first_change, unchanged

@@ -1,0 +1,28 @@
+"""Is this the same work? The one comparison that decides whether something unfinished is resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Difference(NamedTuple):
+    """The first entry in which two descriptions of work differ, with both its values."""
+
+    name: str
+    before: Any
+    now: Any
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.before!r}, and this one has {self.now!r}"
+
+
+def first_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> Difference | None:
+    """Compare two descriptions, plain data as JSON returns them, in the order of the second; None where they agree.
+
+    An entry that only one of them has is None in the other.
+    """
+    for name in {**now, **before}:
+        if before.get(name) != now.get(name):
+            return Difference(name, before.get(name), now.get(name))
+    return None

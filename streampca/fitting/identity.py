@@ -1,0 +1,76 @@
+"""The identity of a fit: what must be the same for an unfinished one to be resumed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import __version__
+from ..errors import RequestError
+from ..execution.fingerprint import Difference
+from ..planning import Plan
+from ..planning.blocks import Part
+from ..planning.request import HOW, Request
+from ..preprocessing import Prepared
+from ..readers.collection import State, digest, first_change
+
+STATES = "states of the source"  # entry of an identity
+
+# Fields of a plan that decide the bits of the answer, and where its blocks begin.
+DECISIVE = (
+    "method", "precision", "solver", "schedule", "block_rows", "product_rows", "spans", "block_features",
+    "product_features", "component_features", "stored", "threads", "ahead", "width", "columns",
+)  # fmt: skip
+
+
+def identity_of(
+    collection: Prepared,
+    request: Request,
+    digest_of_weights: str | None,
+    part: Part | None,
+    states: Sequence[State],
+) -> dict[str, Any]:
+    """Return the identity of a fit as plain data: the request, and the data by their states."""
+    preparation, scale = collection.preparation, collection.preparation.scale
+    requested = {name: value for name, value in vars(request).items() if name not in HOW or name == "memory"}
+    return {
+        "source": collection.source,
+        **requested,
+        **preparation.to_json(),
+        "mask": None if collection.mask is None else digest(collection.mask.tobytes()),
+        "scale": digest(scale.tobytes()) if isinstance(scale, np.ndarray) else scale,
+        "part": part and list(part),
+        "sample_weight": digest_of_weights,
+        "version of streampca": __version__,
+        "number of samples": collection.n_samples,
+        STATES: [list(state) for state in states],
+    }
+
+
+def explain(difference: Difference) -> str:
+    """Word the difference of two identities; of the data, name the file that changed."""
+    if difference.name != STATES:
+        return f"with {difference}"
+    before, now = ([State(*state) for state in states or []] for states in (difference.before, difference.now))
+    return f"of other data: {first_change(before, now)} has changed"
+
+
+def decisive_fields(plan: Plan) -> dict[str, Any]:
+    """Return those fields of a plan that must be the same for a fit to be resumed."""
+    return {name: value for name, value in plan.to_json().items() if name in DECISIVE}
+
+
+def check_beside(folder: str, output: str | None) -> None:
+    """Refuse a checkpoint in the output's place, or inside it.
+
+    Raises
+    ------
+    RequestError
+        If it is there.
+    """
+    if output is not None and Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(output)):
+        raise RequestError(f"checkpoint {folder} is the output {output} or lies in it; choose a folder beside it.")
