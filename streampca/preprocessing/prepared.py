@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from .. import machine
 from ..errors import ModelError, RequestError, SourceError
 from ..readers.collection import Array, Chunks, Collection, State, digest
+from ..readers.views.view import View
 from ..storage.coordinate import Coordinate
 from ..units import format_shape
 from .coordinates import prepared_coordinates
@@ -18,7 +20,7 @@ from .frame import Frame
 from .preparation import Preparation
 
 
-class Prepared(Collection):
+class Prepared(View):
     """A collection seen through a preparation: its rows are the features the analysis sees.
 
     Where images are resized and storage keeps them one by one, each is resized as soon as it is decoded, so that no
@@ -52,17 +54,16 @@ class Prepared(Collection):
         if raw.mixed and preparation.resize is None and not (preparation.grey and raw.one_size):
             raw.read(slice(0, 0))  # refused by the reader, which can name two of them
             raise SourceError(mixed_sizes(raw.source, raw.sample_shape))
-        self.raw, self.preparation, self.source = raw, preparation, raw.source
+        super().__init__(raw)
+        self.raw, self.preparation = raw, preparation
         self.frame = Frame.of(preparation, raw.sample_shape)
         self.shape = (raw.n_samples, *self.frame.sample_shape)
         self.mask, self._n_features = self.frame.mask, self.frame.n_features
         self.dtype = preparation.dtype_of(raw.dtype)
-        self.skipped, self.kept, self.labels, self.reading = raw.skipped, raw.kept, raw.labels, raw.reading
-        self.compares_coordinates = raw.compares_coordinates
         one_by_one = raw.mixed or (raw.chunks.samples == 1 and raw.chunks.features == raw.n_features)
         self._by_image = (preparation.resize is not None or raw.mixed) and one_by_one
-        if raw.axes is not None and len(raw.axes) >= len(self.sample_shape):
-            self.axes = raw.axes[: len(self.sample_shape)]
+        sides = len(self.sample_shape)
+        self.axes = raw.axes[:sides] if raw.axes is not None and len(raw.axes) >= sides else None
 
     @property
     def n_features(self) -> int:
@@ -99,24 +100,15 @@ class Prepared(Collection):
         return self.raw.chunks if self.preparation.is_identity else Chunks(self.raw.chunks.samples, self.n_features)
 
     @property
-    def encoded(self) -> bool:
-        """Whether reading the raw collection decodes."""
-        return self.raw.encoded
+    def attributes(self) -> Mapping[str, Any]:
+        """None: those of the raw collection are of other values."""
+        return {}
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
         """Of the prepared sample's axes: cut, resampled or averaged as the pixels are."""
         raw = self.raw
         return prepared_coordinates(self.preparation, raw.coordinates, raw.axes or (), raw.sample_shape)
-
-    @property
-    def sample_axis(self) -> str | None:
-        """As the raw collection says."""
-        return self.raw.sample_axis
-
-    def sample_coordinates(self) -> Mapping[str, Coordinate]:
-        """As the raw collection says."""
-        return self.raw.sample_coordinates()
 
     def read(self, rows: slice, features: slice | None = None) -> Array:
         """Read raw samples and prepare them; see `Collection.read`."""
@@ -174,18 +166,6 @@ class Prepared(Collection):
                 f"{self.named(index)} is {format_shape(shape)} and others are {format_shape(self.raw.sample_shape)}; "
                 f"{remedy}, or leave it out."
             )
-
-    def where(self, index: int) -> str:
-        """As the raw collection says."""
-        return self.raw.where(index)
-
-    def paths(self) -> list[str]:
-        """Those of the raw collection."""
-        return [*self.beside, *self.raw.paths()]
-
-    def sample_names(self) -> Sequence[str] | None:
-        """As the raw collection says."""
-        return self.raw.sample_names()
 
     def states(self, *, now: bool = False) -> list[State]:
         """Return those of the raw collection, with the preparation."""

@@ -11,10 +11,10 @@ import gzip
 import math
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, NamedTuple, Unpack, cast
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from .stored.boxes import Box, largest_piece, lengths, pieces_of
 from .stored.cf import Packing, Unpacked
 from .stored.files import ByteSource, FileStates, PlainFile, Reopening, StreamFile
 from .stored.flat import FlatArray
-from .stored.layout import Axis, Selection
+from .stored.layout import SampleAxes
 from .stored.select_array import chosen
 
 _DTYPES = {8: "u1", 16: ">i2", 32: ">i4", 64: ">i8", -32: ">f4", -64: ">f8"}
@@ -49,17 +49,11 @@ class ImageHDU(NamedTuple):
     header: Mapping[str, Any]
 
 
-def open_fits(
-    source: str,
-    *,
-    key: str | None = None,
-    sample_axes: Sequence[Axis] | None = None,
-    select: Selection | None = None,
-) -> Collection:
+def open_fits(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes]) -> Collection:
     """Open an image HDU of a FITS file: the one with number or name `key`, or the only one."""
     image, label = _chosen_image(source, key)
     array = _array(source, image, label)
-    return ArrayCollection(array, source=label, dims=_axis_names(image), sample_axes=sample_axes, select=select)
+    return ArrayCollection(array, source=label, dims=_axis_names(image), **axes)
 
 
 def open_fits_image(path: str) -> OpenedImage:

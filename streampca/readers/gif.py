@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Sequence
-from typing import IO, Any
+from typing import IO, Any, Unpack
 
 import numpy as np
 from PIL import GifImagePlugin
@@ -17,18 +16,12 @@ from .image_files.opened_image import check_size, decoding
 from .stored.array import ArrayCollection, StoredArray
 from .stored.boxes import Box
 from .stored.files import FileStates, Reopening, opened
-from .stored.layout import Axis, Selection
+from .stored.layout import SampleAxes
 
 _TAIL = 1024  # bytes, among which the last but padding must be the one that ends a GIF
 
 
-def open_frames(
-    source: str,
-    *,
-    key: str | None = None,
-    sample_axes: Sequence[Axis] | None = None,
-    select: Selection | None = None,
-) -> Collection:
+def open_frames(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes]) -> Collection:
     """Open the frames of an animated GIF, in colour, as they are shown; axes are ``frame, y, x, channel``."""
     refuse_key(key, source)
     with decoding(source), opened(source) as file:
@@ -38,7 +31,7 @@ def open_frames(
         check_size(source, shape, np.dtype("u1"))
         array = GifFrames(source, (image.n_frames, *shape))
     dims = ("frame", "y", "x", "channel")
-    return ArrayCollection(array, source=source, dims=dims, sample_axes=sample_axes, select=select)
+    return ArrayCollection(array, source=source, dims=dims, **axes)
 
 
 def _check_whole(file: IO[bytes], source: str) -> None:

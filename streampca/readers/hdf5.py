@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Unpack
 
 import h5py
 import numpy as np
@@ -43,7 +43,7 @@ from .stored.axis_coordinates import MOST_TEXTS, MOST_VALUES
 from .stored.boxes import Box, largest_piece, lengths, pieces_of
 from .stored.files import FileStates, PlainFile, Reopening
 from .stored.flat import FlatArray
-from .stored.layout import Axis, Selection
+from .stored.layout import SampleAxes
 from .stored.value_digests import sampled_states
 from .threads import for_each
 
@@ -60,22 +60,14 @@ _CACHE = MIB
 _COPIES = 3
 
 
-def open_hdf5(
-    source: str,
-    *,
-    key: str | None = None,
-    sample_axes: Sequence[Axis] | None = None,
-    select: Selection | None = None,
-) -> Collection:
+def open_hdf5(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes]) -> Collection:
     """Open a dataset of an HDF5 or NetCDF-4 file: the one at path `key`, or the only one that can hold images."""
     with opened(source) as file:
         dataset = chosen_dataset(file, key, source)
         label = f"{source}, dataset {dataset.name.strip('/')!r}"
         array = Hdf5Array(dataset, label)
         attributes = attributes_of(dataset)
-    return ArrayCollection(
-        cf.unpacked(array, attributes, label), source=label, dims=array.dims, sample_axes=sample_axes, select=select
-    )
+    return ArrayCollection(cf.unpacked(array, attributes, label), source=label, dims=array.dims, **axes)
 
 
 class Hdf5Array(Reopening, StoredArray):

@@ -6,9 +6,8 @@ import gzip
 import math
 import os
 import zlib
-from collections.abc import Sequence
 from functools import partial
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, NamedTuple, Unpack, cast
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from .collection import Array, Collection, refuse_key
 from .stored.array import ArrayCollection
 from .stored.files import ByteSource, StreamFile, opened, positioned, size_of
 from .stored.flat import FlatArray
-from .stored.layout import Axis, Selection
+from .stored.layout import SampleAxes
 
 _TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 # Deflate packs at most 1032 bytes into one (https://zlib.net/zlib_tech.html); a header asking for more is wrong.
@@ -39,13 +38,7 @@ class IdxHeader(NamedTuple):
         return self.offset + math.prod(self.shape) * self.dtype.itemsize
 
 
-def open_idx(
-    source: str,
-    *,
-    key: str | None = None,
-    sample_axes: Sequence[Axis] | None = None,
-    select: Selection | None = None,
-) -> Collection:
+def open_idx(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes]) -> Collection:
     """Open an IDX file of images."""
     refuse_key(key, source)
     array = _array(source)
@@ -54,7 +47,7 @@ def open_idx(
             f"{source} holds {array.shape[0]} labels, one number each, not images; give the images file as the source "
             "and this one as labels."
         )
-    return ArrayCollection(array, source=source, sample_axes=sample_axes, select=select)
+    return ArrayCollection(array, source=source, **axes)
 
 
 def read_idx(path: str) -> Array:

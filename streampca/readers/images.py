@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 
@@ -26,25 +26,22 @@ from .quiet import quiet
 from .remote import is_url
 from .stored.array import ArrayCollection, StoredArray
 from .stored.boxes import Box
-from .stored.layout import Axis, Selection
+from .stored.layout import SampleAxes
 from .tags import TagRules
 from .threads import for_each
 from .views.joined import joined
-
-_ON_BAD_FILE = ("error", "skip")
 
 
 def open_images(
     source: str | Sequence[str],
     *,
     key: str | None = None,
-    sample_axes: Sequence[Axis] | None = None,
-    select: Selection | None = None,
     on_bad_file: str = "error",
     listing: str | None = None,
     listener: Listener = silent,
     opened: Callable[..., Collection] | None = None,
     reading: TagRules = TagRules(),  # noqa: B008 - frozen
+    **axes: Unpack[SampleAxes],
 ) -> Collection:
     """Open image files of one dtype; axes are ``sample, y, x`` and, in colour, ``channel``.
 
@@ -55,7 +52,7 @@ def open_images(
     ----------
     source : path, glob or list of paths
         A folder is searched to the bottom.
-    key, sample_axes, select : optional
+    key, axes : optional
         As for `open_collection`.
     on_bad_file : {"error", "skip"}
         What a file does that cannot be decoded, or holds another dtype: end the run, or be left out. To skip, every
@@ -80,10 +77,8 @@ def open_images(
     SourceError
         If there are no images, or one is broken or unlike the others; the message names it.
     RequestError
-        If `on_bad_file` is neither, or there is something else at `listing`.
+        If there is something else at `listing`.
     """
-    if on_bad_file not in _ON_BAD_FILE:
-        raise RequestError(f"on_bad_file {on_bad_file!r} is not known; give 'error' or 'skip'.")
     table = read_table(listing) if listing else None
     known = listing_in(table, source) if table and isinstance(source, str) and os.path.isdir(source) else None
     files = known or find_images(source, skip=on_bad_file == "skip")
@@ -91,7 +86,7 @@ def open_images(
     files.reading = reading
     label = source if isinstance(source, str) else f"a list of {len(files)} image files"
     if opened is not None and mostly_stacks(files):
-        options = {"key": key, "sample_axes": sample_axes, "select": select}
+        options = {"key": key, **axes}
         return joined(files, label, options, opened, reading, skip=on_bad_file == "skip")
     refuse_key(key, label)
     skipped: tuple[Skipped, ...] = ()
@@ -110,7 +105,6 @@ def open_images(
             write_table(listing, files)
     if listing:
         files.names = KeptNames(files.names, listing, on_bad_file == "skip")
-    axes: dict[str, Any] = {"sample_axes": sample_axes, "select": select}
     collection: Collection
     if len(sorts) == 1:
         collection = _alike(files, label, sorts[0].kind, **axes)
@@ -132,7 +126,7 @@ def open_images(
     return collection
 
 
-def _alike(files: Listing, label: str, kind: Kind, **axes: Any) -> ImageCollection:
+def _alike(files: Listing, label: str, kind: Kind, **axes: Unpack[SampleAxes]) -> ImageCollection:
     """Files of one kind as a collection."""
     array = ImageFiles(files, label, kind)
     dims = ("sample", "y", "x", "channel")[: len(array.shape)]

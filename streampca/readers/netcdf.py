@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, Unpack
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from .stored.array import PAGE, ArrayCollection
 from .stored.axis_coordinates import MOST_TEXTS, MOST_VALUES
 from .stored.files import ByteSource, PlainFile
 from .stored.flat import FlatArray
-from .stored.layout import Axis, Selection
+from .stored.layout import SampleAxes
 from .stored.select_array import chosen
 
 _TYPES = {1: "i1", 2: "S1", 3: ">i2", 4: ">i4", 5: ">f4", 6: ">f8", 7: "u1", 8: ">u2", 9: ">u4", 10: ">i8", 11: ">u8"}
@@ -55,13 +55,7 @@ class ClassicHeader(NamedTuple):
     record_stride: int
 
 
-def open_netcdf(
-    source: str,
-    *,
-    key: str | None = None,
-    sample_axes: Sequence[Axis] | None = None,
-    select: Selection | None = None,
-) -> Collection:
+def open_netcdf(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes]) -> Collection:
     """Open a variable of a NetCDF file of a classic format: the one called `key`, or the only one of images."""
     remote.refuse(source, "a NetCDF file")
     header = read_header(source)
@@ -78,7 +72,7 @@ def open_netcdf(
     check_shape(header.variables[name].shape, label)
     array = ClassicVariable(source, name, header, label)
     values = cf.unpacked(array, attributes[name], label)
-    return ArrayCollection(values, source=label, dims=array.dims, sample_axes=sample_axes, select=select)
+    return ArrayCollection(values, source=label, dims=array.dims, **axes)
 
 
 class ClassicVariable(FlatArray):

@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 import struct
 import zipfile
-from collections.abc import Sequence
 from functools import partial
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -22,7 +21,7 @@ from .collection import Collection, check_dtype, refuse_key
 from .stored.array import ArrayCollection
 from .stored.files import ByteSource, StreamFile, opened, positioned, size_of
 from .stored.flat import FlatArray
-from .stored.layout import Axis, Selection
+from .stored.layout import SampleAxes
 from .stored.select_array import chosen
 
 # A zip entry's local header: 26 bytes, then the lengths of the name and of the extra field (APPNOTE.TXT, 4.3.7).
@@ -46,29 +45,17 @@ class NpyHeader(NamedTuple):
         return f"{format_shape(self.shape) or 'one value'} {self.dtype}"
 
 
-def open_npy(
-    source: str,
-    *,
-    key: str | None = None,
-    sample_axes: Sequence[Axis] | None = None,
-    select: Selection | None = None,
-) -> Collection:
+def open_npy(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes]) -> Collection:
     """Open a `.npy` file of any version, byte order and axis order."""
     refuse_key(key, source)
     with opened(source) as file:
         header = read_header(file, source)
     _check_length(header, size_of(source), source)
     array = _flat(header, positioned(source))
-    return ArrayCollection(array, source=source, sample_axes=sample_axes, select=select)
+    return ArrayCollection(array, source=source, **axes)
 
 
-def open_npz(
-    source: str,
-    *,
-    key: str | None = None,
-    sample_axes: Sequence[Axis] | None = None,
-    select: Selection | None = None,
-) -> Collection:
+def open_npz(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes]) -> Collection:
     """Open one array of a `.npz` archive: the one called `key`, or the only one of two axes or more."""
     try:
         with opened(source) as file, zipfile.ZipFile(file) as archive:
@@ -83,7 +70,7 @@ def open_npz(
         ) from error
     _check_length(header, member.file_size, label)
     array = _flat(header, _member_bytes(source, member, label))
-    return ArrayCollection(array, source=label, sample_axes=sample_axes, select=select)
+    return ArrayCollection(array, source=label, **axes)
 
 
 def read_header(file: IO[bytes], subject: str) -> NpyHeader:

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from ..errors import SourceError
 from .collection import Array, Collection, State, check_dtype, digest, refuse_key, with_nan
 from .detect import is_array
-from .stored.array import PAGE, ArrayCollection, StoredArray, dims_of
+from .stored.array import PAGE, ArrayCollection, StoredArray, dims_of, page_shape
 from .stored.boxes import Box
-from .stored.layout import Axis, Selection
+from .stored.layout import SampleAxes
 from .stored.select_array import chosen
 from .stored.value_digests import sampled_states
 
 
-def open_array(
-    source: Any,
-    *,
-    key: str | None = None,
-    sample_axes: Sequence[Axis] | None = None,
-    select: Selection | None = None,
-) -> Collection:
+def open_array(source: Any, *, key: str | None = None, **axes: Unpack[SampleAxes]) -> Collection:
     """Open an object with shape, dtype and slicing; entries that a masked array masks are NaN."""
     name = f"{type(source).__module__.partition('.')[0]} array"
     refuse_key(key, f"a {name}")
@@ -47,7 +40,7 @@ def open_array(
         from .dask import LazyArray, is_lazy
 
         source = LazyArray(source, name) if is_lazy(source) else source
-    return ArrayCollection(source, source=name, dims=dims, sample_axes=sample_axes, select=select, **how)
+    return ArrayCollection(source, source=name, dims=dims, **axes, **how)
 
 
 def _check_object(source: Any, name: str) -> None:
@@ -78,11 +71,7 @@ class MaskedEntries(StoredArray):
     def __init__(self, array: Any, source: str) -> None:
         self._array, self._source, self.shape = array, source, array.shape
         self.dtype = with_nan(array.dtype).newbyteorder("=")
-        left, sizes = max(1, PAGE // array.dtype.itemsize), []  # a page, as of any array in memory
-        for length in reversed(self.shape[1:]):
-            sizes.append(min(length, left))
-            left = max(1, left // max(1, length))
-        self.chunk_shape = (1, *reversed(sizes))
+        self.chunk_shape = page_shape(self.shape, PAGE // array.dtype.itemsize)  # as of any array in memory
 
     def read_into(self, box: Box, out: Array) -> None:
         """Copy the box, then write NaN where it is masked."""
@@ -96,13 +85,7 @@ class MaskedEntries(StoredArray):
         return [one._replace(state=digest(one.state, other.state)) for one, other in zip(*pairs, strict=True)]
 
 
-def open_held(
-    source: Any,
-    *,
-    key: str | None = None,
-    sample_axes: Sequence[Axis] | None = None,
-    select: Selection | None = None,
-) -> Collection:
+def open_held(source: Any, *, key: str | None = None, **axes: Unpack[SampleAxes]) -> Collection:
     """Open the array that `key` names in an object that holds several, else the only one that can hold images.
 
     Raises
@@ -121,8 +104,8 @@ def open_held(
         path = source.zip.filename
         if path is None or not os.path.isfile(path):
             raise SourceError(f"{name} is not of a file; give the path of its file, or one of its arrays.")
-        return open_npz(path, key=key, sample_axes=sample_axes, select=select)
-    return open_array(_array(source, package, key, name), sample_axes=sample_axes, select=select)
+        return open_npz(path, key=key, **axes)
+    return open_array(_array(source, package, key, name), **axes)
 
 
 def _array(source: Any, package: str, key: str | None, name: str) -> Any:

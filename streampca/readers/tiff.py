@@ -9,10 +9,10 @@ import math
 import re
 import struct
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import tifffile
@@ -29,7 +29,7 @@ from .stored.boxes import Box
 from .stored.cf import Packing, Unpacked, packing_of
 from .stored.files import FileStates, Reopening, positioned, size_of
 from .stored.flat import FlatArray
-from .stored.layout import Axis, Selection
+from .stored.layout import SampleAxes
 from .tags import TagRules
 from .threads import for_each
 
@@ -52,9 +52,8 @@ def open_tiff(
     source: str,
     *,
     key: str | None = None,
-    sample_axes: Sequence[Axis] | None = None,
-    select: Selection | None = None,
     reading: TagRules = TagRules(),  # noqa: B008 - frozen
+    **axes: Unpack[SampleAxes],
 ) -> Collection:
     """Open the pages of one TIFF file; ImageJ and OME files keep the names of their axes."""
     refuse_key(key, source)
@@ -73,7 +72,7 @@ def open_tiff(
         else:
             array = flat
     dims = (*names, "y", "x", "channel")[: len(names) + len(first.shape)]
-    collection = TiffCollection(array, source=source, dims=dims, sample_axes=sample_axes, select=select)
+    collection = TiffCollection(array, source=source, dims=dims, **axes)
     collection.reading = reading.record()
     return collection
 

@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, product
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import zarr
@@ -26,7 +26,7 @@ from .quiet import quiet
 from .stored import cf
 from .stored.array import ArrayCollection, StoredArray, dims_of
 from .stored.boxes import Box, largest_piece, pieces_of
-from .stored.layout import Axis, Selection
+from .stored.layout import SampleAxes
 from .stored.value_digests import sampled_states
 from .zarr_groups import ArrayPath, beside, broken, check_codecs, choose, is_model, member, text_array
 from .zarr_threads import OneChunkReader
@@ -49,13 +49,7 @@ _DAMAGE = (ValueError, LookupError, TypeError, RuntimeError)
 _log = logging.getLogger("streampca")
 
 
-def open_zarr(
-    source: str,
-    *,
-    key: str | None = None,
-    sample_axes: Sequence[Axis] | None = None,
-    select: Selection | None = None,
-) -> Collection:
+def open_zarr(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes]) -> Collection:
     """Open a Zarr array, or one array of a group: the one at path `key`, or the only one of two axes or more."""
     node = _open_node(source)
     choice = ArrayPath("")
@@ -71,7 +65,7 @@ def open_zarr(
         read_model(source).array(choice.name)  # refuses what is damaged, or not there
     array = ZarrArray(source, choice, label, handle)
     values = cf.unpacked(array, _packing(handle), label)
-    return ArrayCollection(values, source=label, dims=array.dims, sample_axes=sample_axes, select=select)
+    return ArrayCollection(values, source=label, dims=array.dims, **axes)
 
 
 class ZarrArray(StoredArray):

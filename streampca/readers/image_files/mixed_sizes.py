@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Unpack
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from ...errors import RequestError, SourceError, first_line, without_secrets
 from ...units import MIB, format_shape
 from ..collection import Array, Collection, Skipped, State, check_dtype, digest, with_ends
 from ..quiet import quiet
-from ..stored.layout import Axis, Selection, layout_of
+from ..stored.layout import SampleAxes, layout_of
 from ..threads import for_each
 from ..views.compose import choose
 from .census import Census, KindCount, kind_bytes, log_skipped, offering, sorts_kept, unlike
@@ -58,7 +59,7 @@ class MixedImages(Collection):
         Shapes and dtype of those looked at, the commonest first.
     complete : bool
         Whether these are all. If not, a file may turn out to have up to twice the pixels of the largest.
-    sample_axes, select : optional
+    axes : optional
         As for `open_collection`; here `select` narrows the samples only.
     sifted : Sifted, optional
         Of files that may be left out.
@@ -74,9 +75,8 @@ class MixedImages(Collection):
         sorts: Sequence[KindCount],
         *,
         complete: bool,
-        sample_axes: Sequence[Axis] | None = None,
-        select: Selection | None = None,
         sifted: Sifted | None = None,
+        **axes: Unpack[SampleAxes],
     ) -> None:
         largest = max((sort.kind for sort in sorts), key=lambda kind: (kind[0][0] * kind[0][1], kind_bytes(kind)))
         channels = max((sort.kind[0][2:] for sort in sorts), default=())
@@ -88,15 +88,19 @@ class MixedImages(Collection):
         self.one_size = len({sort.kind[0][:2] for sort in sorts}) == 1
         self._complete = complete
         self._most = max(kind_bytes(sort.kind) for sort in sorts) * (1 if complete else 2)
-        self._rows = self._selected((len(files), *largest[0][:2], *channels), sample_axes, select)
+        self._rows = self._selected((len(files), *largest[0][:2], *channels), axes)
         self.shape = (self._rows.stop - self._rows.start, *largest[0][:2], *channels)
         self.axes = ("y", "x", "channel")[: len(self.shape) - 1]
 
-    def _selected(self, shape: tuple[int, ...], sample_axes: Sequence[Axis] | None, select: Selection | None) -> slice:
+    def _selected(self, shape: tuple[int, ...], axes: SampleAxes) -> slice:
         dims = ("sample", "y", "x", "channel")[: len(shape)]
-        layout = layout_of(shape, source=self.source, dims=dims, sample_axes=None, select=select)
+        layout = layout_of(shape, source=self.source, dims=dims, sample_axes=None, select=axes.get("select"))
         rows, *others = layout.index
-        if sample_axes is not None or not isinstance(rows, slice) or others != [slice(0, size) for size in shape[1:]]:
+        if (
+            axes.get("sample_axes") is not None
+            or not isinstance(rows, slice)
+            or others != [slice(0, size) for size in shape[1:]]
+        ):
             raise RequestError(
                 f"{self.source} holds images of several sizes, of which sample_axes and select can take no axis but "
                 "the samples; leave them out, and crop after resizing."

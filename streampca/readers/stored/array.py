@@ -12,7 +12,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, Unpack
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from ...storage.coordinate import Coordinate
 from ..collection import Array, Chunks, Collection, State, check_dtype, check_shape, digest, with_ends
 from .axis_coordinates import inner_coordinates, object_attributes, object_coordinates, outer_coordinates
 from .boxes import Box, boxes_of, covering_box, lengths
-from .layout import Axis, Layout, Selection, layout_of
+from .layout import Layout, SampleAxes, layout_of
 from .value_digests import held_states
 
 # A partial read of a contiguous array fetches whole pages of this many bytes from the disk or memory behind it.
@@ -111,7 +111,7 @@ class ArrayCollection(Collection):
         What messages call it.
     dims : sequence of str, optional
         Names of all its axes, where it has names.
-    sample_axes, select : optional
+    axes : optional
         As for `open_collection`. A slice narrows an axis, inside or outside the sample; an integer drops it.
     states : callable
         ``states(array, source)`` gives the present states of an array-like, see `StoredArray.states`; it pickles.
@@ -130,9 +130,8 @@ class ArrayCollection(Collection):
         *,
         source: str,
         dims: Sequence[str] | None = None,
-        sample_axes: Sequence[Axis] | None = None,
-        select: Selection | None = None,
         states: Callable[[Any, str], list[State]] = held_states,
+        **axes: Unpack[SampleAxes],
     ) -> None:
         self.source = source
         self.dtype = check_dtype(np.dtype(array.dtype), source)
@@ -140,8 +139,7 @@ class ArrayCollection(Collection):
         self._array, self._held_states = array, states
         self._dims = tuple(dims or ())
         counting = str(self.attributes.get("sample_axis", "sample"))  # as outputs of ours say
-        asked: dict[str, Any] = {"sample_axes": sample_axes, "select": select, "counting": counting}
-        self._lay_out(layout_of(shape, source=source, dims=self._dims or None, **asked))
+        self._lay_out(layout_of(shape, source=source, dims=self._dims or None, counting=counting, **axes))
 
     def _lay_out(self, layout: Layout) -> None:
         self._layout = layout
@@ -318,6 +316,15 @@ class ArrayCollection(Collection):
             for state, end in with_ends(stored, max(int(array.shape[0]), stored[-1].first + 1))
             if end > first.start and (state.first < first.stop or first.stop == int(array.shape[0]))
         ]
+
+
+def page_shape(shape: tuple[int, ...], values: int) -> tuple[int, ...]:
+    """Return the box of about so many consecutive values of an array, within one entry of axis 0."""
+    left, sizes = max(1, values), []
+    for length in reversed(shape[1:]):
+        sizes.append(min(length, left))
+        left = max(1, left // max(1, length))
+    return (1, *reversed(sizes))
 
 
 def dims_of(array: Any) -> tuple[str, ...] | None:

@@ -12,8 +12,8 @@ import numpy as np
 from ... import machine
 from ..collection import Array, State
 from ..threads import for_each
-from .array import StoredArray
-from .boxes import Box, lengths
+from .array import StoredArray, page_shape
+from .boxes import Box, lengths, pieces_of
 from .files import ByteSource, PlainFile, StreamFile
 
 # Scratch for pieces whose bytes must be cut or transposed; fits the second-level cache of common processors.
@@ -63,12 +63,7 @@ class FlatArray(StoredArray):
             return (min(self.shape[0], max(1, self._source.page // self.dtype.itemsize)), *(1 for _ in self.shape[1:]))
         if isinstance(self._source, StreamFile):
             return (1, *self.shape[1:])
-        left = max(1, self._source.page // self.dtype.itemsize)
-        sizes = []
-        for length in reversed(self.shape):
-            sizes.append(min(length, left))
-            left = max(1, left // max(1, length))
-        return (1, *reversed(sizes[:-1]))
+        return page_shape(self.shape, self._source.page // self.dtype.itemsize)
 
     def read_into(self, box: Box, out: Array) -> None:
         """Read each contiguous run of the box at once, straight into `out` where its layout allows.
@@ -90,16 +85,16 @@ class FlatArray(StoredArray):
         for_each(part, parts, out.nbytes // parts)
 
     def _fill(self, shape: tuple[int, ...], box: Box, out: Array) -> None:
-        """Fill a target of any strides, through scratch in halves that fit it where it is not contiguous."""
+        """Fill a target of any strides, in pieces through scratch where it is not contiguous."""
         if out.flags.c_contiguous:
             self._fill_contiguous(shape, box, out)
-        elif out.nbytes <= _SCRATCH:
-            scratch = np.empty(out.shape, self.dtype)
-            self._fill_contiguous(shape, box, scratch)
-            out[...] = scratch
-        else:
-            for part, half in _halves(box):
-                self._fill(shape, part, out[half])
+            return
+        for piece, inside in pieces_of(box, (1,) * len(box), _SCRATCH // self.dtype.itemsize):
+            direct = out[inside].flags.c_contiguous
+            target = out[inside] if direct else np.empty(lengths(piece), self.dtype)
+            self._fill_contiguous(shape, piece, target)
+            if not direct:
+                out[inside] = target
 
     def _fill_contiguous(self, shape: tuple[int, ...], box: Box, out: Array) -> None:
         """Read run by run; runs of less than a page lying close together are read with their gaps, then cut."""
@@ -131,13 +126,3 @@ class FlatArray(StoredArray):
     def states(self, *, now: bool = False) -> list[State]:
         """Return the state of the file."""
         return self._source.files.states(now=now)
-
-
-def _halves(box: Box) -> Iterator[tuple[Box, tuple[slice, ...]]]:
-    """Cut a box in two across its first axis longer than 1, with where each half lies in it."""
-    axis = next(axis for axis, length in enumerate(lengths(box)) if length > 1)
-    start, stop = box[axis].start, box[axis].stop
-    middle = (start + stop) // 2
-    for first, last in ((start, middle), (middle, stop)):
-        inside = (*(slice(None) for _ in range(axis)), slice(first - start, last - start))
-        yield (*box[:axis], slice(first, last), *box[axis + 1 :]), inside

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import index as as_index
+from typing import TypedDict
 
 from ...errors import RequestError, nearest
 from ..collection import Chunks
@@ -13,6 +14,14 @@ from .boxes import Box
 
 Axis = int | str
 Selection = Mapping[Axis, int | slice]
+
+
+class SampleAxes(TypedDict, total=False):
+    """Options of every reader: the axes that make one sample, and the part taken of each; see `open_collection`."""
+
+    sample_axes: Sequence[Axis] | None
+    select: Selection | None
+
 
 # Names under which formats store the axes of a picture (tifffile, xarray, climate data), in lower case.
 _VERTICAL = {"y", "lat", "latitude", "row", "rows", "height"}
@@ -86,8 +95,8 @@ def layout_of(
     *,
     source: str,
     dims: Sequence[str] | None,
-    sample_axes: Sequence[Axis] | None,
-    select: Selection | None,
+    sample_axes: Sequence[Axis] | None = None,
+    select: Selection | None = None,
     counting: str = "sample",
 ) -> Layout:
     """Lay out an array of `shape`, whose axes are called `dims`, as the caller asked; see `open_collection`.

@@ -16,6 +16,7 @@ from ..collection import Array, Chunks, Collection, State, digest, with_ends
 from ..stored.array import ArrayCollection
 from ..stored.flat import FlatArray
 from .blocks import piece_bytes, piece_rows
+from .view import View
 
 Places = range | Array
 
@@ -23,7 +24,7 @@ Places = range | Array
 _CLOSE = 2**16
 
 
-class Chosen(Collection):
+class Chosen(View):
     """Samples of another collection, in its order.
 
     Parameters
@@ -35,15 +36,10 @@ class Chosen(Collection):
     """
 
     def __init__(self, base: Collection, places: Places) -> None:
-        self.labels = None if base.labels is None else base.labels[_key(places)]
-        self.base: Collection = base
-        self.places = places
-        if isinstance(base, Chosen):
-            self.base, self.places = base.base, _through(base.places, places)
-        self.source, self.dtype, self.axes = base.source, base.dtype, base.axes
-        self.mixed, self.skipped, self.reading = base.mixed, base.skipped, base.reading
-        self.compares_coordinates = base.compares_coordinates
-        self.shape = (len(places), *base.sample_shape)
+        super().__init__(base.base if isinstance(base, Chosen) else base)
+        self.places: Places = _through(base.places, places) if isinstance(base, Chosen) else places
+        self.labels, self.kept = None if base.labels is None else base.labels[_key(places)], None
+        self.mixed, self.shape = base.mixed, (len(places), *base.sample_shape)
 
     @property
     def chunks(self) -> Chunks:
@@ -56,26 +52,6 @@ class Chosen(Collection):
         """What the base holds, and where samples are left out between others, a piece of it."""
         apart = len(self.places) > 1 and self.places[-1] - self.places[0] >= len(self.places)
         return self.base.decode_bytes + (piece_bytes(self.base) if apart else 0)
-
-    @property
-    def encoded(self) -> bool:
-        """Whether reading the base decodes."""
-        return self.base.encoded
-
-    @property
-    def attributes(self) -> Mapping[str, Any]:
-        """Those of the base."""
-        return self.base.attributes
-
-    @property
-    def coordinates(self) -> Mapping[str, Coordinate]:
-        """Those of the base: a sample is one of its samples."""
-        return self.base.coordinates
-
-    @property
-    def sample_axis(self) -> str | None:
-        """As the base says."""
-        return self.base.sample_axis
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """Those of the samples chosen."""
@@ -115,10 +91,6 @@ class Chosen(Collection):
     def named(self, index: int) -> str:
         """Place of the sample in the base, and its number there."""
         return self.base.named(int(self.places[index]))
-
-    def paths(self) -> list[str]:
-        """Those of the base."""
-        return [*self.beside, *self.base.paths()]
 
     def sample_names(self) -> Sequence[str] | None:
         """Names of the samples chosen."""

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, Unpack
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from ..image_files.listing import Listing
 from ..image_files.names import FileNames
 from ..stored.axis_coordinates import MOST_VALUES
 from ..stored.files import Reopening, state_of
-from ..stored.layout import Axis, Selection
+from ..stored.layout import SampleAxes
 from ..tags import TagRules
 from .blocks import fill, piece_bytes
 from .reordered import Reordered
@@ -48,12 +48,11 @@ def open_joined(
     source: str | Sequence[str],
     *,
     key: str | None = None,
-    sample_axes: Sequence[Axis] | None = None,
-    select: Selection | None = None,
     on_bad_file: str = "error",
     coordinates: str = CHECK,
     opened: Callable[..., Collection],
     reading: TagRules = TagRules(),  # noqa: B008 - frozen
+    **axes: Unpack[SampleAxes],
 ) -> Collection:
     """Open every file of a list, glob or folder and put them one after another.
 
@@ -61,7 +60,7 @@ def open_joined(
     ----------
     source : str or list of str
         A glob or folder gives files in natural order, a list in its own.
-    key, sample_axes, select : optional
+    key, axes : optional
         As for `open_collection`, for each.
     on_bad_file : {"error", "skip"}
         What a file does that cannot be opened, or is unlike most: end the run, or be left out.
@@ -79,7 +78,7 @@ def open_joined(
     """
     files = _listing(source)
     label = source if isinstance(source, str) else f"a list of {len(files)} files"
-    options = {"key": key, "sample_axes": sample_axes, "select": select}
+    options = {"key": key, **axes}
     checked = is_checked(coordinates)
     return joined(files, label, options, opened, reading, skip=on_bad_file == "skip", checked=checked)
 

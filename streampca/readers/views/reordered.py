@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
 from ...planning.blocks import Span, blocks_of
 from ...storage.coordinate import Coordinate
-from ..collection import Array, Chunks, Collection, State, digest
+from ..collection import Array, Collection, State, digest
 from ..stored.boxes import covering_box
 from .blocks import piece_bytes, piece_rows
+from .view import View
 
 
-class Reordered(Collection):
+class Reordered(View):
     """The samples of another collection, with the entries of some of their axes in another order.
 
     Parameters
@@ -28,34 +28,13 @@ class Reordered(Collection):
     """
 
     def __init__(self, base: Collection, orders: Mapping[int, npt.NDArray[np.intp]]) -> None:
-        self.base, self.orders = base, dict(orders)
-        self.source, self.shape, self.dtype, self.axes = base.source, base.shape, base.dtype, base.axes
-        self.skipped, self.kept, self.labels, self.reading = base.skipped, base.kept, base.labels, base.reading
-        self.compares_coordinates = base.compares_coordinates
-
-    def paths(self) -> list[str]:
-        """Those of the base."""
-        return [*self.beside, *self.base.paths()]
-
-    @property
-    def chunks(self) -> Chunks:
-        """Those of the base."""
-        return self.base.chunks
+        super().__init__(base)
+        self.orders = dict(orders)
 
     @property
     def decode_bytes(self) -> int:
         """What the base holds, a piece of it, and that piece in its new order."""
         return self.base.decode_bytes + 2 * piece_bytes(self.base)
-
-    @property
-    def encoded(self) -> bool:
-        """Whether reading the base decodes."""
-        return self.base.encoded
-
-    @property
-    def attributes(self) -> Mapping[str, Any]:
-        """Those of the base."""
-        return self.base.attributes
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
@@ -65,15 +44,6 @@ class Reordered(Collection):
             name: each._replace(values=np.asarray(each.values)[places[name]]) if name in places else each
             for name, each in self.base.coordinates.items()
         }
-
-    @property
-    def sample_axis(self) -> str | None:
-        """As the base says."""
-        return self.base.sample_axis
-
-    def sample_coordinates(self) -> Mapping[str, Coordinate]:
-        """Those of the base."""
-        return self.base.sample_coordinates()
 
     def read(self, rows: slice, features: slice | None = None) -> Array:
         """Read pieces of the base and put each in order; see `Collection.read`."""
@@ -119,18 +89,6 @@ class Reordered(Collection):
             function(at, image)
 
         self.base.each(rows, ordered)
-
-    def where(self, index: int) -> str:
-        """As the base says."""
-        return self.base.where(index)
-
-    def named(self, index: int) -> str:
-        """As the base says."""
-        return self.base.named(index)
-
-    def sample_names(self) -> Sequence[str] | None:
-        """As the base says."""
-        return self.base.sample_names()
 
     def states(self, *, now: bool = False) -> list[State]:
         """Return those of the base, with the orders."""
