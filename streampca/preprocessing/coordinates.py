@@ -23,19 +23,7 @@ DEGREES_NORTH = ("degrees_north", "degree_north", "degrees_N", "degree_N", "degr
 def prepared_coordinates(
     preparation: Preparation, known: Mapping[str, Coordinate], axes: Sequence[str], raw_shape: tuple[int, ...]
 ) -> Mapping[str, Coordinate]:
-    """Coordinates of prepared samples, by axis name; text and dates are left out where pixels are merged.
-
-    Parameters
-    ----------
-    preparation : Preparation
-        Of the samples.
-    known : mapping of str to Coordinate
-        Of raw samples.
-    axes : sequence of str
-        Names of a raw sample's axes, the first of them.
-    raw_shape : tuple of int
-        Of a raw sample.
-    """
+    """Coordinates of prepared samples, by axis name; text and dates are left out where pixels are merged."""
     made = {}
     for axis, name in enumerate(axes[: len(preparation.of_images.shape_of(raw_shape))]):
         if name in known:
@@ -53,26 +41,10 @@ def raw_orders(
     Along an axis whose pixels are cut or merged, entries are taken as they are or from the last to the first: of
     others, it is not known which raw pixels a prepared one was made of.
 
-    Parameters
-    ----------
-    preparation : Preparation
-        Of the model.
-    raw, raw_shape : Grid, tuple of int
-        Of raw samples.
-    fitted : Grid
-        Of the model's prepared samples.
-    subject, model : str
-        What messages call the samples and the model.
-
     Returns
     -------
     dict of int to ndarray of int
         See `orders_between`.
-
-    Raises
-    ------
-    ModelError
-        If there is no such order.
     """
     known, dims = dict(raw.coordinates), raw.dims[: len(fitted.dims)]
     changed = [axis for axis in range(len(dims)) if _changes(preparation, axis, raw_shape)]
@@ -119,6 +91,6 @@ def _prepared(preparation: Preparation, axis: int, values: Array, raw_shape: tup
 
 
 def is_latitude(name: str, coordinate: Coordinate) -> bool:
-    """Whether a coordinate is a latitude in degrees, by its name or by what is said of it."""
+    """Return whether a coordinate is a latitude in degrees, by its name or by what is said of it."""
     about = coordinate.attributes
     return name.lower() in LATITUDES or about.get("standard_name") == "latitude" or about.get("units") in DEGREES_NORTH

@@ -36,20 +36,7 @@ class SampleError(DataError):
 
 
 def check_digits(rows: Array, raw: np.dtype[Any]) -> None:
-    """Refuse whole numbers of more digits than float64 has, which would be rounded before they are centred.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (m, p)
-        Features: raw values, or weighted means of them.
-    raw : dtype
-        Of the raw values. Only integers of 64 bits are looked at.
-
-    Raises
-    ------
-    SampleError
-        If one is beyond 2^53 - 1.
-    """
+    """Refuse whole numbers of more digits than float64 has, which would be rounded before they are centred."""
     if raw.kind not in "iu" or raw.itemsize < 8 or not rows.size:
         return
     if int(rows.min()) >= -MOST_DIGITS and int(rows.max()) <= MOST_DIGITS:

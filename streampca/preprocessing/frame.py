@@ -57,13 +57,7 @@ class Frame:
         return replace(self, preparation=self.preparation.unnormalized)
 
     def rows(self, raw: Array) -> Array:
-        """Raw rows, (m, prod(raw_shape)), as rows of features, (m, p).
-
-        Raises
-        ------
-        SampleError
-            If a sample has no mean or norm to divide by, or whole numbers that float64 does not hold.
-        """
+        """Raw rows, (m, prod(raw_shape)), as rows of features, (m, p)."""
         if self.preparation.is_identity:
             check_digits(raw, raw.dtype)
             return raw
@@ -113,7 +107,7 @@ class Frame:
         return unflatten(rows if factors is None else rows / factors, self.sample_shape, self.mask)
 
     def factors(self, dtype: npt.DTypeLike) -> Any:
-        """What features of a dtype are multiplied by: a row, a number, or None."""
+        """Return the factors of features of a dtype: a row, a number, or None."""
         scale, dtype = self.preparation.scale, float_of(dtype)
         full = self.preparation.full_scale(self.sample_shape)
         if full is None:

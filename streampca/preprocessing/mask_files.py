@@ -20,18 +20,7 @@ FITS = (".fits", ".fit", ".fts", ".fits.gz")
 
 
 def read_mask(path: str) -> npt.NDArray[np.bool_]:
-    """Read which pixels to keep: those that are not 0 (not black, in an image; alpha does not count).
-
-    Parameters
-    ----------
-    path : str
-        A ``.npy`` or FITS file of numbers, or an image.
-
-    Raises
-    ------
-    SourceError
-        If it cannot be read, or holds no numbers, or fractions; the message names the file.
-    """
+    """Read which pixels to keep: those that are not 0 (not black, in an image; alpha does not count)."""
     values = _values(path, "mask")
     if values.dtype.kind == "f" and not np.isin(values, (0, 1)).all():
         raise SourceError(

@@ -30,23 +30,11 @@ class NormalizeError(SampleError):
 def normalized(rows: Array, how: str) -> tuple[Array, Float64]:
     """Set each row against its own mean or norm.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (m, p)
-        Features.
-    how : {"mean", "norm", "ratio"}
-        Take the mean off; divide by the Euclidean norm; divide by the mean.
-
     Returns
     -------
     rows : ndarray of shape (m, p)
     numbers : ndarray of shape (m,)
         The means or norms, with which `denormalized` undoes it.
-
-    Raises
-    ------
-    NormalizeError
-        If there is nothing to divide by.
     """
     out, numbers = np.empty(rows.shape, float_of(rows.dtype)), np.empty(len(rows))
     step = max(1, _SUMMED // max(1, rows.shape[1]))

@@ -1,4 +1,4 @@
-"""`Preparation`, what is done to each raw sample: options, and the shapes they make of shapes."""
+"""`Preparation`, the steps from raw samples to features: their options, and the shapes they make of shapes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHANNELS = (3, 4)  # lengths of a last axis that `grey` takes for colours (red, 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Preparation:
-    """What is done to each raw sample before it becomes a row, in this order.
+    """Steps that make a row of features of each raw sample, in this order.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ class Preparation:
         return _over(self.scale, shape) if isinstance(self.scale, np.ndarray) else None
 
     def _weighs(self, shape: tuple[int, ...]) -> bool:
-        """Whether `grey` has colours to weigh in samples of a shape; refuse what is neither colour nor grey."""
+        """Return whether `grey` has colours to weigh in samples of a shape; refuse what is neither colour nor grey."""
         if not self.grey or (self.resize is not None and len(shape) == 2):
             return False
         if len(shape) < 2 or shape[-1] not in CHANNELS:
@@ -223,7 +223,7 @@ class Preparation:
         return True
 
     def ranges(self, raw_shape: tuple[int, ...]) -> list[tuple[int, int]]:
-        """What `crop` keeps of leading axes of these lengths."""
+        """Return the range that `crop` keeps of each leading axis of a raw sample."""
         crop = self.crop or ()
         if len(crop) > len(raw_shape):
             raise RequestError(

@@ -72,7 +72,7 @@ class Prepared(View):
 
     @property
     def row_bytes(self) -> int:
-        """Of one sample of a block as read: raw, or prepared where that is done as each is decoded."""
+        """Bytes of one sample of a block as read: raw, or prepared where each sample is prepared as it is decoded."""
         return self.n_features * self.dtype.itemsize if self._by_image else self.raw.row_bytes
 
     @property
@@ -96,17 +96,17 @@ class Prepared(View):
 
     @property
     def chunks(self) -> Chunks:
-        """As stored; a sample that anything is done to is always read whole."""
+        """Storage chunks; a sample that any step changes is always read whole."""
         return self.raw.chunks if self.preparation.is_identity else Chunks(self.raw.chunks.samples, self.n_features)
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """None: those of the raw collection are of other values."""
+        """No attributes: those of the raw collection describe other values."""
         return {}
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
-        """Of the prepared sample's axes: cut, resampled or averaged as the pixels are."""
+        """Coordinates of the prepared sample's axes: cut, resampled or averaged as the pixels are."""
         raw = self.raw
         return prepared_coordinates(self.preparation, raw.coordinates, raw.axes or (), raw.sample_shape)
 
@@ -122,11 +122,11 @@ class Prepared(View):
 
     @property
     def fills(self) -> bool:
-        """As the raw collection, where nothing is done to it."""
+        """Whether the raw collection does, and no step changes it."""
         return self.preparation.is_identity and self.raw.fills
 
     def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
-        """As the raw collection does, where nothing is done to it."""
+        """Read by the raw collection where no step changes it."""
         if self.preparation.is_identity:
             self.raw.read_into(rows, features, out)
             try:
@@ -184,14 +184,7 @@ def mixed_sizes(source: str, largest: tuple[int, ...]) -> str:
 
 
 def check_raw(raw: Collection, preparation: Preparation, shape: tuple[int, ...], kind: str, model: str) -> None:
-    """Refuse a collection that is not of the raw kind a model was fitted on.
-
-    Raises
-    ------
-    ModelError
-        If its sample shape differs (after resizing, where the model does), or one holds integers and the other
-        fractions.
-    """
+    """Refuse a collection that is not of the raw kind a model was fitted on."""
     if not _fits(preparation, raw.sample_shape, shape):
         if "whiten" in raw.attributes:
             raise ModelError(
@@ -211,7 +204,7 @@ def check_raw(raw: Collection, preparation: Preparation, shape: tuple[int, ...],
 
 
 def _fits(preparation: Preparation, shape: tuple[int, ...], fitted: tuple[int, ...], *, coloured: bool = True) -> bool:
-    """Whether raw samples of a shape are prepared to the shape of those of shape `fitted`, and may be."""
+    """Return whether raw samples of a shape are prepared to the shape of those of shape `fitted`, and may be."""
     if shape == fitted or not (preparation.resize is not None or (preparation.grey and shape[:2] == fitted[:2])):
         return shape == fitted
     try:
@@ -222,13 +215,7 @@ def _fits(preparation: Preparation, shape: tuple[int, ...], fitted: tuple[int, .
 
 
 def shape_like(preparation: Preparation, fitted: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return `fitted`, the raw shape a model was fitted on, for images of a shape that it takes; see `fitting`.
-
-    Raises
-    ------
-    RequestError
-        If it does not take them.
-    """
+    """Return `fitted`, the raw shape a model was fitted on, for images of a shape that it takes; see `fitting`."""
     coloured = not (preparation.grey and len(shape) == 2 < len(fitted))
     if not _fits(preparation, shape, fitted, coloured=coloured):
         raise RequestError(f"is {format_shape(shape)}, and the model was fitted on samples of {format_shape(fitted)}.")
@@ -238,13 +225,7 @@ def shape_like(preparation: Preparation, fitted: tuple[int, ...], shape: tuple[i
 def given_shape(
     shape: tuple[int, ...], preparation: Preparation, fitted: tuple[int, ...], model: str
 ) -> tuple[int, ...]:
-    r"""Return the shape of raw samples in an array of a shape, (n, \*fitted) or flattened, or as `resize` allows.
-
-    Raises
-    ------
-    ModelError
-        If they are not what a model was fitted on.
-    """
+    r"""Return the shape of raw samples in an array of a shape, (n, \*fitted) or flattened, or as `resize` allows."""
     flat = math.prod(fitted)
     if tuple(shape[1:]) == (flat,):
         return fitted

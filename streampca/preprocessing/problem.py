@@ -1,4 +1,4 @@
-"""What planning needs to know of a collection."""
+"""Return the sizes of a collection that planning computes with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from . import Prepared
 
 
 def problem_of(collection: Collection) -> Problem:
-    """What planning needs to know of a collection."""
+    """Return the sizes of a collection that planning computes with."""
     own = (collection.prepared_bytes, collection.scratch_bytes) if isinstance(collection, Prepared) else (0, 0)
     return Problem(
         n_samples=collection.n_samples,

@@ -1,4 +1,4 @@
-"""What a preparation leaves to the data, read off a collection once: pixels that are always there, areas of pixels."""
+"""Masks and scales read off a collection once: pixels that are finite in every sample, areas of pixels."""
 
 from __future__ import annotations
 
@@ -24,26 +24,7 @@ LOOKED_AT_BYTES = 64 * MIB  # most that it reads, chunks decoded for a sample co
 def resolved(
     preparation: Preparation, raw: Collection, listener: Listener = silent, *, memory: int = 24 * MIB
 ) -> Preparation:
-    """Replace ``mask="valid"`` and ``scale="area"`` by the arrays they stand for in a collection.
-
-    Parameters
-    ----------
-    preparation : Preparation
-        Returned as it is when nothing is left open.
-    raw : Collection
-        What it is applied to; read once for ``mask="valid"`` if it holds fractions.
-    listener : callable
-        Told of the pass.
-    memory : int
-        Bytes of a block, beside what reading takes.
-
-    Raises
-    ------
-    DataError
-        If no pixel is finite in all samples.
-    RequestError
-        If no axis of the samples has latitudes.
-    """
+    """Replace ``mask="valid"`` and ``scale="area"`` by the arrays they stand for in a collection."""
     if isinstance(preparation.mask, str):
         mask = valid_mask(Prepared(raw, preparation.of_images), listener, memory=memory)
         preparation = replace(preparation, mask=None if mask.all() else mask)
@@ -55,23 +36,9 @@ def resolved(
 def valid_mask(collection: Collection, listener: Listener = silent, *, memory: int = 24 * MIB) -> npt.NDArray[np.bool_]:
     r"""Find the features that are finite in every sample, in one pass.
 
-    Parameters
-    ----------
-    collection : Collection
-        Read block by block; not at all where it holds whole numbers.
-    listener : callable
-        Told of the pass.
-    memory : int
-        Bytes of a block, beside what reading takes.
-
     Returns
     -------
     ndarray of bool, shape (\*sample_shape)
-
-    Raises
-    ------
-    DataError
-        If there is none.
     """
     valid = np.ones(collection.n_features, dtype=bool)
     if collection.dtype.kind == "f":
@@ -96,13 +63,7 @@ def _look(collection: Collection, valid: npt.NDArray[np.bool_], listener: Listen
 
 
 def area_scale(collection: Collection) -> npt.NDArray[np.float64]:
-    r"""Square roots of the areas of pixels on a sphere, but for a factor: sqrt(cos(latitude)), shape (\*sample_shape).
-
-    Raises
-    ------
-    RequestError
-        If no axis of the samples has latitudes.
-    """
+    r"""Return sqrt(cos(latitude)), the root of the area of each pixel but for a factor, shape (\*sample_shape)."""
     known = collection.coordinates
     for axis, name in enumerate(collection.axes or ()):
         if name in known and is_latitude(name, known[name]):

@@ -1,4 +1,4 @@
-"""Where samples come from: `open_collection`, and one file per format.
+"""Readers of collections: `open_collection`, and one file per format.
 
 `registry.py` lists the formats: each row holds a question that recognizes a source (`detect.py`) and the function that
 opens it; the first row that says yes does. Third parties add rows by the entry-point group ``streampca.readers``.

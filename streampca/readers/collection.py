@@ -28,7 +28,7 @@ MOST_STATES = 256  # groups of samples of which a state is kept: some 6 kB of te
 
 
 class Chunks(NamedTuple):
-    """How storage cuts a collection: samples and features to a chunk. A read touching a chunk decodes all of it."""
+    """Samples and features of a storage chunk. A read that touches a chunk decodes all of it."""
 
     samples: int
     features: int
@@ -178,7 +178,7 @@ class Collection(abc.ABC):
 
     @property
     def chunks(self) -> Chunks:
-        """How storage cuts samples and features; one sample and all features unless the format says otherwise."""
+        """Storage chunks; one sample and all features unless the format says otherwise."""
         return Chunks(1, self.n_features)
 
     @property
@@ -381,21 +381,7 @@ def with_ends(states: Sequence[State], n: int) -> Iterator[tuple[State, int]]:
 
 @contextmanager
 def unchanged(collection: Collection, states: Sequence[State] | None = None) -> Iterator[None]:
-    """Refuse what was read of a source that changed meanwhile.
-
-    Parameters
-    ----------
-    collection : Collection
-        Read inside the block.
-    states : sequence of State, optional
-        What its states must be when the block ends; those of when it was opened by default. For an array in memory
-        that is when the block begins.
-
-    Raises
-    ------
-    ChangedError
-        If they differ at the end of the block, whether it ended well or because samples could not be read or used.
-    """
+    """Refuse what was read of a source that changed meanwhile."""
     before = collection.states() if states is None else states
     try:
         yield
@@ -438,7 +424,7 @@ def refuse_key(key: str | None, subject: str) -> None:
 
 
 def by_key(name: str) -> str:
-    """How to say which array is meant, on the command line and in Python."""
+    """Write the option that names an array, for the command line and for Python."""
     return f"--key {shlex.quote(name)} (key={name!r})"
 
 

@@ -76,24 +76,10 @@ def orders_between(
 ) -> dict[int, Order]:
     """Find the order of entries along each axis of one grid that makes it the other grid.
 
-    Parameters
-    ----------
-    given, wanted : Grid
-        Axes correspond by their places. An axis that has no coordinates in one of the two is not compared.
-    subject, other : str
-        What messages call them.
-    error : type
-        Class of the error raised.
-
     Returns
     -------
     dict of int to ndarray of int
         By the number of an axis, places in `given` in the order of `wanted`; axes that agree as they are, are absent.
-
-    Raises
-    ------
-    StreampcaError
-        If the axes have the same names in another order, or the coordinates of one are not those of the other.
     """
     common = CommonGrid(error)
     common.add(wanted, other)
@@ -101,17 +87,7 @@ def orders_between(
 
 
 class CommonGrid:
-    """The grid that several sources of samples share: the first one's, as far as they have coordinates.
-
-    Parameters
-    ----------
-    error : type
-        Class of the error raised.
-    checked : bool
-        Whether sources on another grid are refused; otherwise their axes are common to all without coordinates.
-    fixed : container of int
-        Axes along which entries cannot be put in another order, so that another order is refused too.
-    """
+    """The grid that several sources of samples share: the first one's, as far as they have coordinates."""
 
     def __init__(self, error: type[StreampcaError], *, checked: bool = True, fixed: Container[int] = ()) -> None:
         self._error, self._checked, self._fixed = error, checked, fixed
@@ -274,17 +250,7 @@ def _is_longitude(name: str, coordinate: Coordinate) -> bool:
 
 
 def plain(values: Any, attributes: Mapping[str, Any], axis: str = "") -> Coordinate | None:
-    """Return a coordinate of numbers or text: times become numbers with CF units; None for other objects.
-
-    Parameters
-    ----------
-    values : ndarray
-        Numbers, text, `datetime64` or `timedelta64`, or objects: text or cftime's dates.
-    attributes : mapping
-        What is known of them.
-    axis : str
-        See `Coordinate`.
-    """
+    """Return a coordinate of numbers or text: times become numbers with CF units; None for other objects."""
     values = np.asarray(values)
     if values.dtype.kind in "biuf":
         return Coordinate(values, attributes, axis)

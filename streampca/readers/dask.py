@@ -26,15 +26,7 @@ _PIECE = 16 * MIB
 
 
 class LazyArray(StoredArray):
-    """A dask array, or an `xarray.DataArray` over one.
-
-    Parameters
-    ----------
-    array : object
-        With shape, dtype, chunks as dask has them, and slicing.
-    source : str
-        What messages call it.
-    """
+    """A dask array, or an `xarray.DataArray` over one."""
 
     encoded = True
 
@@ -52,7 +44,7 @@ class LazyArray(StoredArray):
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
-        """Those an `xarray.DataArray` has."""
+        """Coordinates of an `xarray.DataArray`."""
         return object_coordinates(self._array)
 
     def read_into(self, box: Box, out: Array) -> None:
@@ -105,6 +97,6 @@ def _computable(array: Any) -> Any:
 
 
 def is_lazy(source: Any) -> bool:
-    """Whether an object is computed when it is converted to numpy."""
+    """Return whether an object is computed when it is converted to numpy."""
     graph = getattr(source, "__dask_graph__", None)
     return callable(graph) and graph() is not None and bool(getattr(source, "chunks", None))

@@ -1,4 +1,4 @@
-"""What a source is, told from its first bytes and its surroundings: cheap questions for the table of formats."""
+"""Questions that recognize the format of a source, by its first bytes, its name and its surroundings: all cheap."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
 
 def is_array(source: Any) -> bool:
-    """Whether an object can be sliced as an array."""
+    """Return whether an object can be sliced as an array."""
     return all(hasattr(source, name) for name in ("shape", "dtype", "__getitem__"))
 
 
 def is_held(source: Any) -> bool:
-    """Whether an object holds arrays by name."""
+    """Return whether an object holds arrays by name."""
     return all(hasattr(source, name) for name in ("keys", "__getitem__", "__iter__")) and not hasattr(source, "shape")
 
 
 def is_npy(source: Any) -> bool:
-    """Whether it is a `.npy` file."""
+    """Return whether a source is a `.npy` file."""
     return starts(source, b"\x93NUMPY") or _called(source, ".npy")
 
 
 def is_npz(source: Any) -> bool:
-    """Whether it is a `.npz` archive."""
+    """Return whether a source is a `.npz` archive."""
     return _called(source, ".npz")
 
 
 def is_idx(source: Any) -> bool:
-    """Whether it is an IDX file, plain or gzipped."""
+    """Return whether a source is an IDX file, plain or gzipped."""
     if remote.is_url(source):
         if not starts(source, b"\0\0", b"\x1f\x8b"):
             return False
@@ -55,7 +55,7 @@ def is_idx(source: Any) -> bool:
 
 
 def is_hdf5(source: Any) -> bool:
-    """Whether it is an HDF5 file, NetCDF-4 among them; it may begin with a block of the user's, as MATLAB's do."""
+    """Return whether a source is an HDF5 file or NetCDF-4; a user block may come first, as MATLAB writes it."""
     if starts(source, _HDF5) or any(_called(source, suffix) for suffix in (".h5", ".hdf5", ".he5", ".nc4")):
         return True
     if not isinstance(source, str) or not os.path.isfile(source):
@@ -66,12 +66,12 @@ def is_hdf5(source: Any) -> bool:
 
 
 def is_netcdf3(source: Any) -> bool:
-    """Whether it is a NetCDF file of the classic formats, with offsets of 32 or 64 bits or lengths of 64."""
+    """Return whether a source is a classic NetCDF file: CDF-1, CDF-2 or CDF-5."""
     return starts(source, b"CDF\x01", b"CDF\x02", b"CDF\x05") or (_called(source, ".nc") and not is_hdf5(source))
 
 
 def is_fits(source: Any) -> bool:
-    """Whether it is a FITS file, plain or gzipped."""
+    """Return whether a source is a FITS file, plain or gzipped."""
     if starts(source, b"SIMPLE  ="):
         return True
     if not starts(source, b"\x1f\x8b"):
@@ -84,7 +84,7 @@ def is_fits(source: Any) -> bool:
 
 
 def is_zarr(source: Any) -> bool:
-    """Whether it is a Zarr array or group: a folder or URL with Zarr's metadata below it."""
+    """Return whether a source is a Zarr array or group: a folder or URL with Zarr's metadata below it."""
     if not isinstance(source, str):
         return False
     metadata = ("zarr.json", ".zarray", ".zgroup")
@@ -94,12 +94,12 @@ def is_zarr(source: Any) -> bool:
 
 
 def is_tiff(source: Any) -> bool:
-    """Whether it is one TIFF file."""
+    """Return whether a source is one TIFF file."""
     return starts(source, *_TIFF)
 
 
 def is_frames(source: Any) -> bool:
-    """Whether it is one GIF file of several frames, as far as it can be decoded."""
+    """Return whether a source is one GIF file of several frames, as far as it can be decoded."""
     if remote.is_url(source) or not starts(source, b"GIF8"):
         return False
     from PIL import GifImagePlugin
@@ -112,7 +112,7 @@ def is_frames(source: Any) -> bool:
 
 
 def is_several(source: Any) -> bool:
-    """Whether it is a list, glob or folder of files of arrays, without an image among them or in their folders."""
+    """Return whether a source is a list, glob or folder of files of arrays, with no image file among them."""
     if isinstance(source, str) and os.path.isdir(source):
         return bool(those_of(source)) and not has_images(source)
     unknown: list[str] = []
@@ -142,7 +142,7 @@ def those_of(source: str) -> list[str]:
 
 
 def _is_made(path: str) -> bool:
-    """Whether a store is a model, or scores or images made by one; a copy of a collection is a collection."""
+    """Return whether a store is a model, or scores or images made by one; a copy of a collection is a collection."""
     kind = _attributes(path).get("streampca", {}).get("kind")
     return kind is not None and (kind not in ("scores", "images") or "model" in _attributes(os.path.join(path, kind)))
 
@@ -157,18 +157,18 @@ def _attributes(path: str) -> dict[str, Any]:
 
 
 def is_arrays(path: str) -> bool:
-    """Whether a file or store begins as one of arrays does, however it is called."""
+    """Return whether a file or store begins as one of arrays does, however it is called."""
     here = not remote.is_url(path)
     return is_zarr(path) or is_idx(path) or (here and (is_hdf5(path) or is_npy(path) or is_netcdf3(path)))
 
 
 def is_files(source: Any) -> bool:
-    """Whether it is a path, or a list of paths."""
+    """Return whether a source is a path, or a list of paths."""
     return isinstance(source, str) or (isinstance(source, list) and all(isinstance(item, str) for item in source))
 
 
 def starts(source: Any, *magic: bytes) -> bool:
-    """Whether `source` is a file beginning with one of these bytes."""
+    """Return whether `source` is a file beginning with one of these bytes."""
     if remote.is_url(source):
         return not remote.is_pattern(source) and remote.first_bytes(source, max(map(len, magic))).startswith(magic)
     if not isinstance(source, str) or not os.path.isfile(source):

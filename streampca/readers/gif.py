@@ -46,13 +46,6 @@ class GifFrames(Reopening, StoredArray):
     """Frames of a GIF file as an array of shape (frames, height, width, 3), uint8.
 
     A frame is drawn over the one before it, so reading goes forward; reading back begins again at the first.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    shape : tuple of int
-        Of all its frames.
     """
 
     _left_behind = ("_image", "_lock")

@@ -71,19 +71,7 @@ def open_hdf5(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes]
 
 
 class Hdf5Array(Reopening, StoredArray):
-    """A dataset, known by the path of its file and its name there.
-
-    Parameters
-    ----------
-    dataset : h5py.Dataset
-        Opened.
-    label : str
-        What messages call it.
-    held : bool
-        Whether to read from `dataset` itself in this process: its file is the caller's, and may have values that are
-        not on disk yet.
-
-    """
+    """A dataset, known by the path of its file and its name there."""
 
     _left_behind = ("_dataset", "_file", "_process", "_lock")
 
@@ -261,7 +249,7 @@ def _flat(dataset: Any, shape: tuple[int, ...], dtype: np.dtype[Any], label: str
 
 
 def _within(part: Box, box: Box) -> Box:
-    """Where in a box a part of it lies."""
+    """Return where in a box a part of it lies."""
     return tuple(
         slice(inner.start - outer.start, inner.stop - outer.start) for inner, outer in zip(part, box, strict=True)
     )
@@ -278,6 +266,6 @@ def _coordinate(dataset: Any, axis: str, label: str) -> Coordinate | None:
 
 
 def _is_bare(scale: Any) -> bool:
-    """Whether a dimension scale only gives a dimension's length, as NetCDF-4 writes dimensions without a variable."""
+    """Return whether a scale only gives a dimension's length, as NetCDF-4 writes dimensions without a variable."""
     name = cf.plain_value(scale.attrs.get("NAME", b""))
     return isinstance(name, str) and name.startswith("This is a netCDF dimension but not a netCDF variable")

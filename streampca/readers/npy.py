@@ -29,7 +29,7 @@ _LOCAL_HEADER = struct.Struct("<4s22xHH")
 
 
 class NpyHeader(NamedTuple):
-    """What a `.npy` header says: `offset` is where its values begin."""
+    """Header of a `.npy` file; `offset` is the byte of its first value."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -74,13 +74,7 @@ def open_npz(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes])
 
 
 def read_header(file: IO[bytes], subject: str) -> NpyHeader:
-    """Read the header at the start of a `.npy` stream.
-
-    Raises
-    ------
-    SourceError
-        If it is not one, or announces values that are not real numbers.
-    """
+    """Read the header at the start of a `.npy` stream."""
     try:
         version = npy_format.read_magic(file)
         # Version 3 differs from 2 in the encoding of field names only, and arrays with fields are refused below.

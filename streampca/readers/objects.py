@@ -58,15 +58,7 @@ def _check_object(source: Any, name: str) -> None:
 
 
 class MaskedEntries(StoredArray):
-    """A masked array in memory, read with NaN for its masked entries.
-
-    Parameters
-    ----------
-    array : numpy.ma.MaskedArray
-        Of real numbers, some masked.
-    source : str
-        What messages call it.
-    """
+    """A masked array in memory, read with NaN for its masked entries."""
 
     def __init__(self, array: Any, source: str) -> None:
         self._array, self._source, self.shape = array, source, array.shape
@@ -86,15 +78,7 @@ class MaskedEntries(StoredArray):
 
 
 def open_held(source: Any, *, key: str | None = None, **axes: Unpack[SampleAxes]) -> Collection:
-    """Open the array that `key` names in an object that holds several, else the only one that can hold images.
-
-    Raises
-    ------
-    RequestError
-        If there is no array called `key`.
-    SourceError
-        If it is not clear which is meant, or there is none; the message lists them.
-    """
+    """Open the array that `key` names in an object that holds several, else the only one that can hold images."""
     package = type(source).__module__.partition(".")[0]
     name = f"{package} {type(source).__name__}" if package != "builtins" else f"a {type(source).__name__}"
     if package == "numpy" and hasattr(source, "zip"):

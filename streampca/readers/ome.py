@@ -22,7 +22,7 @@ _FIVE_AXES = ("t", "c", "z", "y", "x")
 
 @dataclass(frozen=True)
 class AxisScaling:
-    """Where entry i of an axis lies: ``scale * i + offset``, in `unit`."""
+    """Positions along an axis: entry i lies at ``scale * i + offset``, in `unit`."""
 
     scale: float = 1.0
     offset: float = 0.0
@@ -71,13 +71,7 @@ class Multiscale:
 
 
 def multiscale_of(attributes: Mapping[str, Any], subject: str) -> Multiscale | None:
-    """Return the picture that a group's attributes describe, None where they describe none.
-
-    Raises
-    ------
-    SourceError
-        If they try to and cannot be understood; `subject` is what the message calls the group.
-    """
+    """Return the picture that a group's attributes describe, None where they describe none."""
     multiscales = _metadata(attributes).get("multiscales")
     if not multiscales:
         return None
@@ -104,7 +98,7 @@ def parts_of(attributes: Mapping[str, Any]) -> list[str]:
 
 
 def is_numbered(attributes: Mapping[str, Any]) -> bool:
-    """Whether a group is laid out as bioformats2raw does: pictures in groups 0, 1, ..., and notes in a group OME."""
+    """Return whether a group has the layout of bioformats2raw: images in groups 0, 1, ..., and notes in a group OME."""
     return "bioformats2raw.layout" in _metadata(attributes)
 
 

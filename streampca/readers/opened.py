@@ -1,4 +1,4 @@
-"""How a collection was opened, as plain data that a model keeps: so that the same samples can be opened again."""
+"""Record of how a collection was opened: plain data, stored in a model to open the same samples again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMPOSED = frozenset({"patches", "samples", "labels", "where"})  # done one afte
 
 @dataclass(frozen=True)
 class Opened:
-    """How a collection was opened.
+    """Record of how a collection was opened.
 
     Attributes
     ----------

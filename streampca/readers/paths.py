@@ -75,22 +75,7 @@ def fitted_on(provenance: Mapping[str, Any]) -> list[str]:
 
 
 def check_apart(files: Sequence[str], sources: Sequence[str], reader: str = "the run reads") -> None:
-    """Refuse outputs that would replace what is read, or become part of it.
-
-    Parameters
-    ----------
-    files : sequence of str
-        The outputs: files and folders, which may be there already.
-    sources : sequence of str
-        What is read: files, folders and globs, see `paths_of`. Each is looked at once, however many they are.
-    reader : str
-        Who reads that, for the message.
-
-    Raises
-    ------
-    RequestError
-        Names the output.
-    """
+    """Refuse outputs that would replace what is read, or become part of it."""
     there = {known[:2]: path for path in files if (known := _known(path))}
     places = {path: os.path.realpath(path) for path in files}
     folders = {os.path.join(place, ""): path for path, place in places.items() if os.path.isdir(path)}
@@ -123,7 +108,7 @@ def _known(path: str) -> tuple[int, int, int] | None:
 
 
 def _finds(source: str, path: str) -> bool:
-    """Whether a glob finds an output or a folder it is in; or a folder of images, or of arrays, what is inside."""
+    """Return whether a source, a glob or a folder, would find an output that is written there."""
     output, place = Path(os.path.realpath(path)), os.path.realpath(source)
     if not os.path.exists(source):
         return glob.has_magic(source) and any(_matches(place, str(each)) for each in (output, *output.parents))
@@ -134,7 +119,7 @@ def _finds(source: str, path: str) -> bool:
 
 
 def _matches(pattern: str, path: str) -> bool:
-    """Whether a glob would give a path that is not there yet."""
+    """Return whether a glob would give a path that is not there yet."""
     if "**" in pattern:  # which may stand for no folder at all
         return fnmatch(path, pattern.replace(os.path.join("**", ""), "*"))
     return Path(path).match(pattern)

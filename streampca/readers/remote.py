@@ -40,7 +40,7 @@ _STATES = ("etag", "last-modified", "lastmodified", "mtime", "updated", "generat
 
 
 def is_url(source: Any) -> bool:
-    """Whether it is text that begins with a scheme."""
+    """Return whether it is text that begins with a scheme."""
     return isinstance(source, str) and _URL.match(source) is not None
 
 
@@ -56,7 +56,7 @@ def refuse(source: str, kind: str) -> None:
 
 
 def is_pattern(url: str) -> bool:
-    """Whether it stands for what it matches; a question mark does not: it begins the query of a web address."""
+    """Return whether it stands for what it matches; a question mark does not: it begins the query of a web address."""
     return "*" in url or "[" in url
 
 
@@ -66,13 +66,7 @@ def local_path(url: str) -> str:
 
 
 def filesystem(url: str) -> tuple[Any, str]:
-    """Return the fsspec file system a URL belongs to and its path there.
-
-    Raises
-    ------
-    SourceError
-        If fsspec, or what it needs for this scheme, is not installed.
-    """
+    """Return the fsspec file system a URL belongs to and its path there."""
     try:
         from fsspec.core import url_to_fs
     except ImportError as error:
@@ -119,7 +113,7 @@ def first_bytes(url: str, count: int) -> bytes:
 
 
 def exists(url: str) -> bool:
-    """Whether there is a file, as far as its server says."""
+    """Return whether there is a file, as far as its server says."""
     return _info_if_any(url) is not None
 
 
@@ -137,13 +131,7 @@ def _info_if_any(url: str) -> dict[str, Any] | None:
 
 
 def file_state(url: str) -> tuple[int, str]:
-    """Size in bytes, and entity tag or time of last change: what tells one state of a file from another, cheaply.
-
-    Raises
-    ------
-    SourceError
-        If there is no such file, or its server does not say how long it is.
-    """
+    """Size in bytes, and entity tag or time of last change: what tells one state of a file from another, cheaply."""
     state = state_if_any(url)
     if state is None:
         raise _missing(url)
@@ -184,18 +172,12 @@ def _state_of(info: Mapping[str, Any], url: str) -> tuple[int, str]:
 
 
 def is_listed(source: str) -> bool:
-    """Whether what lies below a path or URL can be relied on to be listed: plain web servers show what they like."""
+    """Return whether listings below a path or URL are complete: those of plain web servers need not be."""
     return not is_url(source) or not _speaks_http(filesystem(source)[0])
 
 
 def read_into(url: str, start: int, view: memoryview) -> None:
-    """Fill `view` with the bytes that begin at `start`, in pieces of at most `PIECE`.
-
-    Raises
-    ------
-    SourceError
-        If they cannot be read, or the file ends before.
-    """
+    """Fill `view` with the bytes that begin at `start`, in pieces of at most `PIECE`."""
     fs, path = filesystem(url)
     while view:
         count = min(PIECE, len(view))
@@ -231,13 +213,7 @@ def check_ranges(url: str, size: int) -> None:
 
 
 def fetch(url: str, most: int = _MOST_FETCHED) -> bytes:
-    """Return a whole file of at most `most` bytes.
-
-    Raises
-    ------
-    SourceError
-        If it is longer, or cannot be read.
-    """
+    """Return a whole file of at most `most` bytes."""
     size = file_state(url)[0]
     if size > most:
         raise SourceError(
@@ -341,7 +317,7 @@ class _Blocks(io.RawIOBase):
 
 
 def is_missing(error: BaseException) -> bool:
-    """Whether an error means that there is nothing at a URL, rather than that its server cannot be asked."""
+    """Return whether an error means that there is nothing at a URL, rather than that its server cannot be asked."""
     root = _root(error)
     if hasattr(root, "status"):  # aiohttp's, which fsspec hides behind a FileNotFoundError whatever it says
         return root.status in (404, 410)
@@ -376,7 +352,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _is_bucket(fs: Any, path: str) -> bool:
-    """Whether a path is all of a bucket: asked for its bytes, an object store does not say that it is no file."""
+    """Return whether a path is a whole bucket, for whose bytes an object store does not answer that it is no file."""
     return "/" not in path and not _STORES.isdisjoint(_protocols(fs))
 
 

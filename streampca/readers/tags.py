@@ -1,4 +1,4 @@
-"""How the tags of image files are followed, and what a model says of it.
+"""Rules by which the tags of image files are followed, and their record in a model.
 
 Models fitted by versions that followed fewer tags are applied to files as these were read then.
 """
@@ -13,7 +13,7 @@ from .collection import Collection
 
 
 class TagRules(NamedTuple):
-    """How the tags of image files are followed.
+    """Which tags of image files are followed.
 
     Attributes
     ----------
@@ -49,13 +49,7 @@ BEFORE = TagRules(orientation=False, values=False)
 
 
 def check_reading(collection: Collection, provenance: Mapping[str, Any], model: str) -> None:
-    """Refuse a collection of image files that was opened to be read otherwise than those a model was fitted on.
-
-    Raises
-    ------
-    ModelError
-        If it was.
-    """
+    """Refuse a collection of image files that was opened to be read otherwise than those a model was fitted on."""
     fitted = fitted_reading(provenance)
     if fitted is None or collection.reading is None or (found := TagRules.of(collection.reading)) == fitted:
         return

@@ -93,25 +93,7 @@ class TiffCollection(ArrayCollection):
 
 
 class TiffPages(Reopening, StoredArray):
-    r"""The pages of a TIFF file, decoded on demand, as an array of shape (\*leading, height, width[, channels]).
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    leading : tuple of int
-        Lengths of the axes that count pages.
-    page : OpenedImage
-        What every page is like.
-    pages : int
-        How many the file has.
-    order : ndarray of int, optional
-        Number of the page at each place of the leading axes, in C order; that of the file if not given.
-    reading : TagRules
-        Which tags are followed.
-    no_data : str, optional
-        NODATA tag of pages that have none of their own: that of the first, for some writers tag no other.
-    """
+    r"""The pages of a TIFF file, decoded on demand, as an array of shape (\*leading, height, width[, channels])."""
 
     _left_behind = ("_tiff", "_lock")
 
@@ -199,7 +181,7 @@ def opened_page(path: str, reading: TagRules) -> Iterator[OpenedImage]:
 
 
 def has_pages(path: str) -> bool:
-    """Whether a TIFF file holds several images; one that cannot be read will say so when it is."""
+    """Return whether a TIFF file holds several images; one that cannot be read will say so when it is."""
     try:
         with _opened(path) as tiff:
             return _images(tiff, path) > 1
@@ -350,7 +332,7 @@ def _flat(tiff: Any, first: OpenedImage, leading: tuple[int, ...], path: str, re
 
 
 class _Shown(NamedTuple):
-    """How the stored values of a page become those of its image: their shape and dtype, and the conversion."""
+    """Conversion of the stored values of a page to those of its image, with their shape and dtype."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]

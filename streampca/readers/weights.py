@@ -1,4 +1,4 @@
-"""How often each sample counts: read from a column, checked, and told apart."""
+"""Sample weights: how often each sample counts, read from a column and checked."""
 
 from __future__ import annotations
 
@@ -15,13 +15,7 @@ Float64 = npt.NDArray[np.float64]
 
 
 def weights_of(column: Any, collection: Collection) -> Float64 | None:
-    """How often each sample counts, shape (n,); None for once each.
-
-    Raises
-    ------
-    RequestError
-        If the column is not n numbers of at least 0 that add up to more than 1.
-    """
+    """Return the weight of each sample, shape (n,); None if all are 1."""
     if column is None:
         return None
     found = open_column(column, collection)
@@ -44,10 +38,10 @@ def weights_of(column: Any, collection: Collection) -> Float64 | None:
 
 
 def total_of(weights: Float64 | None) -> float | None:
-    """Sum of the weights; None where there are none."""
+    """Return the sum of the weights, None where there are none."""
     return None if weights is None else float(weights.sum())
 
 
 def weights_digest(weights: Float64 | None) -> str | None:
-    """A short text that tells one run's weights from another's."""
+    """Return a short digest of the weights, None where there are none."""
     return None if weights is None else digest(weights.tobytes())

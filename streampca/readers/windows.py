@@ -46,7 +46,7 @@ class Windows:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of a window."""
+        """Shape of a window."""
         return (*self.size, *self.image[len(self.size) :])
 
     @cached_property
@@ -88,13 +88,7 @@ class Windows:
 
 
 def size_and_step(patches: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Sides of a window and steps between windows, as `open_collection` takes them.
-
-    Raises
-    ------
-    RequestError
-        If they are not whole numbers above 0.
-    """
+    """Sides of a window and steps between windows, as `open_collection` takes them."""
     given = patches if isinstance(patches, Mapping) else {"size": patches}
     if not {"size"} <= set(given) <= {"size", "step"}:
         raise RequestError(f"patches {patches!r} must have a size and may have a step; give such as 16 or (16, 16).")
@@ -124,15 +118,7 @@ class Lines(NamedTuple):
 
 
 class Mosaic:
-    """Puts windows back into their images as they come, in order.
-
-    Parameters
-    ----------
-    windows : Windows
-        Where they lie.
-    state : mapping of str to ndarray, optional
-        Of one that was broken off, as `state` gives it.
-    """
+    """Puts windows back into their images as they come, in order."""
 
     def __init__(self, windows: Windows, state: Mapping[str, Array] | None = None) -> None:
         self._windows = windows
@@ -141,19 +127,11 @@ class Mosaic:
         self._count = np.zeros(shape, np.int32) if state is None else np.array(state["count"])
 
     def state(self) -> dict[str, Array]:
-        """What is open: means and counts of the windows so far."""
+        """Return the means and counts of the lines that later windows may still reach."""
         return {"mean": self._mean, "count": self._count}
 
     def add(self, start: int, values: Array) -> Iterator[Lines]:
-        """Put windows back, from the number `start` on, counted through all images; gives lines as they are done.
-
-        Parameters
-        ----------
-        start : int
-            The first window's number, that after the last one's before.
-        values : ndarray of shape (m, *window) or (m, features)
-            NaN in a window leaves a pixel to the others.
-        """
+        """Put windows back, from the number `start` on, counted through all images; gives lines as they are done."""
         windows = self._windows
         inner = windows.per_image // windows.grid[0]
         values = values.reshape(len(values), *windows.shape)

@@ -69,19 +69,7 @@ def open_zarr(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes]
 
 
 class ZarrArray(StoredArray):
-    """A stored Zarr array, known by the path or URL of its store and its name there.
-
-    Parameters
-    ----------
-    path : str
-        The store.
-    choice : ArrayPath
-        The array's name in it (empty for the root), and what OME says of it.
-    label : str
-        What messages call it.
-    handle : zarr.Array
-        The array, opened.
-    """
+    """A stored Zarr array, known by the path or URL of its store and its name there."""
 
     _states: list[State] | None
 
@@ -121,7 +109,7 @@ class ZarrArray(StoredArray):
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
-        """Where OME-Zarr says that pixels lie, else the arrays beside this one that are called as its axes."""
+        """Positions of pixels by OME-Zarr metadata, else the arrays beside this one that are named as its axes."""
         if self._choice.picture:
             return self._choice.picture.coordinates(self._choice.level, self.shape)
         if not self._choice.name or not self.dims:
@@ -202,17 +190,7 @@ def _copies(handle: Any) -> int:
 
 
 def chunk_states(handle: Any, place: str, label: str, *, of: int) -> list[State]:
-    """Return states of runs along axis 0 of an array's chunks, or where these lie in shards, of its shards.
-
-    Parameters
-    ----------
-    handle : zarr.Array
-        The array.
-    place, label : str
-        Path or URL of the array, and what messages call it.
-    of : int
-        Entries along axis 0 by which runs are cut: those of the array when it was opened.
-    """
+    """Return states of runs along axis 0 of an array's chunks, or where these lie in shards, of its shards."""
     sides = handle.shards or handle.chunks
     grid = tuple(-(-length // side) for length, side in zip(handle.shape, sides, strict=True))
     size, encode, step = group_size(-(-of // sides[0])), handle.metadata.encode_chunk_key, 1

@@ -40,24 +40,7 @@ class ArrayPath(NamedTuple):
 
 
 def choose(group: zarr.Group, key: str | None, source: str) -> ArrayPath:
-    """Choose the array to read of a group.
-
-    Parameters
-    ----------
-    group : zarr.Group
-        Opened.
-    key : str or None
-        Path of an array, of a group with one array or picture in it, or path or number of a picture's level.
-    source : str
-        What messages call the group.
-
-    Raises
-    ------
-    RequestError
-        If there is nothing called `key`.
-    SourceError
-        If it says nothing and there are several, or none.
-    """
+    """Choose the array to read of a group."""
     wanted = (key or "").strip("/")
     picture = multiscale_of(dict(group.attrs), source)
     if picture is not None:
@@ -119,15 +102,7 @@ def _along(root: zarr.Group, path: str, axes: Mapping[str, int]) -> Coordinate |
 
 
 class TextArray(Sequence[str]):
-    """Texts in a stored array, a chunk of which is in memory at a time.
-
-    Parameters
-    ----------
-    array : zarr.Array
-        One-dimensional, of strings.
-    subject : str
-        What messages call it.
-    """
+    """Texts in a stored array, a chunk of which is in memory at a time."""
 
     def __init__(self, array: Any, subject: str) -> None:
         self._array, self._subject = array, subject
@@ -173,13 +148,7 @@ def _decoded(array: Any, key: slice, subject: str) -> Any:
 
 
 def check_codecs(array: Any, subject: str) -> None:
-    """Refuse an array that is encoded by what is never decoded; see `streampca.storage.integrity`.
-
-    Raises
-    ------
-    SourceError
-        Before anything of the array is decoded.
-    """
+    """Refuse an array that is encoded by what is never decoded; see `streampca.storage.integrity`."""
     codec = refused_codec(array)
     if codec is not None:
         raise SourceError(
@@ -237,7 +206,7 @@ def _only(group: zarr.Group, source: str) -> ArrayPath:
 
 
 def is_model(group: zarr.Group) -> bool:
-    """Whether it is a model of ours, whose arrays only look like images."""
+    """Return whether it is a model of ours, whose arrays only look like images."""
     about = dict(group.attrs).get("streampca")
     return isinstance(about, dict) and about.get("kind") == "pca"
 

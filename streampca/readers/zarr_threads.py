@@ -24,11 +24,6 @@ class OneChunkReader:
     """A Zarr array whose chunks are fetched and decoded in one thread, which ends when this is dropped.
 
     A chunk's bytes as stored and as decoded are in memory together, nothing else; of a shard, also a piece of it.
-
-    Parameters
-    ----------
-    handle : zarr.Array
-        Opened.
     """
 
     def __init__(self, handle: Any) -> None:

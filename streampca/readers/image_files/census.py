@@ -1,4 +1,4 @@
-"""What kinds of image a collection's files hold: from some headers, or from a census that decodes every file once."""
+"""Kinds of image in a collection's files, by some headers, or by a census that decodes every file once."""
 
 from __future__ import annotations
 
@@ -75,11 +75,6 @@ def look_at(files: Listing, label: str) -> tuple[list[KindCount], bool]:
         The commonest first.
     bool
         Whether these are all the kinds there can be.
-
-    Raises
-    ------
-    SourceError
-        If a header cannot be read, or says another dtype than most; the message names the file.
     """
     looked_at = _spread(len(files))
     sorts = _sorted_by_header(files, looked_at)
@@ -145,7 +140,7 @@ def _sorted_by_header(files: Listing, looked_at: Sequence[int]) -> list[KindCoun
 
 @dataclass
 class Census:
-    """What decoding every file found.
+    """Result of decoding every file.
 
     Attributes
     ----------
@@ -221,11 +216,6 @@ def sift(census: Census, files: Listing, label: str) -> tuple[Array, tuple[Skipp
         Files that are kept.
     tuple of Skipped
         The others, in order; each is logged.
-
-    Raises
-    ------
-    SourceError
-        If no file can be decoded.
     """
     good = census.numbers >= 0
     sorts = sorts_kept(census, good)

@@ -40,23 +40,7 @@ def read_picture(
     check: Callable[[Kind], None] | None = None,
     reading: TagRules = TagRules(),  # noqa: B008 - frozen
 ) -> Array:
-    """Decode an image file, shape (height, width) or (height, width, channels).
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    check : callable, optional
-        Given what the header says before memory is taken for the pixels; raises what it will not have.
-    reading : TagRules
-        Which tags are followed.
-
-    Raises
-    ------
-    SourceError
-        If it is broken, cut short, claims to be larger than it can be, has several frames or colours that are neither
-        grey nor RGB; the message names the file.
-    """
+    """Decode an image, shape (height, width[, channels]); `check` sees shape and dtype before memory is allocated."""
     with _opened(path, reading) as picture:
         if check is not None:
             check((picture.shape, picture.dtype))

@@ -47,11 +47,6 @@ def find_images(source: str | Sequence[str], *, skip: bool = False) -> Listing:
     A folder is searched to the bottom, and so are the folders that a glob matches; both give files in natural order
     (s2 before s10). A list keeps its own order; folders in it are searched. With `skip`, files of a list that do not
     exist are listed too, to be left out when they are opened.
-
-    Raises
-    ------
-    SourceError
-        If there are none, or, without `skip`, one of a list does not exist.
     """
     if isinstance(source, str):
         if remote.is_url(source):
@@ -183,7 +178,7 @@ class _Search:
         self._walk()
 
     def listing(self, skip: bool) -> Listing:
-        """What was found, refused if it is nothing, or not all of one collection."""
+        """Return the files found; refuse none, or files that do not make one collection."""
         _check_kinds(self.top, self.kinds, skip)
         return self._found()
 

@@ -40,7 +40,7 @@ class Folders(NamedTuple):
     times: Array
 
     def unchanged(self) -> bool:
-        """Whether each is there and has not changed."""
+        """Return whether each is there and has not changed."""
         try:
             return all(
                 os.stat(os.path.join(self.top, name)).st_mtime_ns == time
@@ -52,18 +52,6 @@ class Folders(NamedTuple):
 
 class Listing:
     """Files in order.
-
-    Parameters
-    ----------
-    root : str
-        The folder they lie under.
-    names : FileNames
-        Their paths from there.
-    states : ndarray of int64, shape (2, n), optional
-        Sizes in bytes and times of last change in nanoseconds, of this moment, -1 for a file that is not there; asked
-        of the system when needed, once, where not given.
-    folders : Folders, optional
-        Where they were found, if they are all there is.
 
     Attributes
     ----------
@@ -159,17 +147,7 @@ def settled(time_ns: int) -> int:
 
 
 class KeptNames(FileNames):
-    """Names that stand in a table, read from it on first use after pickling.
-
-    Parameters
-    ----------
-    names : FileNames
-        What they are.
-    table : str
-        Path of the table that holds them.
-    kept : bool
-        Whether they are those the table's census kept, rather than all.
-    """
+    """Names that stand in a table, read from it on first use after pickling."""
 
     def __init__(self, names: FileNames, table: str, kept: bool) -> None:
         self._held = names.held
@@ -216,13 +194,7 @@ def listing_in(table: Mapping[str, Array], folder: str) -> Listing | None:
 
 
 def read_table(path: str) -> dict[str, Array] | None:
-    """Read a table; None where there is none.
-
-    Raises
-    ------
-    RequestError
-        If what is there is no table: it will not be written over.
-    """
+    """Read a table; None where there is none."""
     if not os.path.lexists(path):
         return None
     try:
@@ -251,15 +223,7 @@ def _are_cuts(ends: Array, text: Array) -> bool:
 
 
 def write_table(path: str, listing: Listing, **more: Array) -> None:
-    """Write a listing and more arrays about its files to a table: whole, or not at all.
-
-    Raises
-    ------
-    RequestError
-        If the table would lie in a folder it lists: writing it would change that folder.
-    OutputError
-        If it cannot be written.
-    """
+    """Write a listing and more arrays about its files to a table: whole, or not at all."""
     folders = listing.folders or Folders("", FileNames(()), np.empty(0, np.int64))
     _check_outside(path, listing)
     text, ends = listing.names.held

@@ -47,23 +47,7 @@ class Sifted:
 
 
 class MixedImages(Collection):
-    """Image files of several sizes or numbers of channels, and one dtype.
-
-    Parameters
-    ----------
-    files : Listing
-        They.
-    label : str
-        What messages call them all.
-    sorts : list of KindCount
-        Shapes and dtype of those looked at, the commonest first.
-    complete : bool
-        Whether these are all. If not, a file may turn out to have up to twice the pixels of the largest.
-    axes : optional
-        As for `open_collection`; here `select` narrows the samples only.
-    sifted : Sifted, optional
-        Of files that may be left out.
-    """
+    """Image files of several sizes or numbers of channels, and one dtype."""
 
     mixed = True
     _told = 0  # files whose leaving out was logged last: a collection is made to fit again whenever it is prepared
@@ -119,7 +103,7 @@ class MixedImages(Collection):
 
     @property
     def encoded(self) -> bool:
-        """They are."""
+        """Image files are compressed."""
         return True
 
     def read(self, rows: slice, features: slice | None = None) -> Array:

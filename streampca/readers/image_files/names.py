@@ -17,13 +17,7 @@ _DIGITS = re.compile(rb"([0-9]+)")
 
 
 class FileNames(Sequence[str]):
-    """File names as one run of bytes and its cuts: about their own length each, where a list of str takes 60 more.
-
-    Parameters
-    ----------
-    names : iterable of str
-        In order.
-    """
+    """File names as one run of bytes and its cuts: about their own length each, where a list of str takes 60 more."""
 
     _held: tuple[Array, Array]
 

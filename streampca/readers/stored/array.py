@@ -29,7 +29,7 @@ PAGE = 4096
 
 
 class ArrayLike(Protocol):
-    """What an object must offer to be read."""
+    """An object that can be read: shape, dtype and slicing."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -55,7 +55,7 @@ class StoredArray(abc.ABC):
     dtype : numpy.dtype
         As stored.
     chunk_shape : tuple of int
-        What one access decodes at least.
+        Box that one access decodes.
     decode_bytes : int
         Most bytes `read_into` holds beside its target.
     encoded : bool
@@ -101,28 +101,7 @@ class StoredArray(abc.ABC):
 
 
 class ArrayCollection(Collection):
-    """An N-d array seen as samples.
-
-    Parameters
-    ----------
-    array : array-like or StoredArray
-        An array-like has `shape`, `dtype` and basic slicing.
-    source : str
-        What messages call it.
-    dims : sequence of str, optional
-        Names of all its axes, where it has names.
-    axes : optional
-        As for `open_collection`. A slice narrows an axis, inside or outside the sample; an integer drops it.
-    states : callable
-        ``states(array, source)`` gives the present states of an array-like, see `StoredArray.states`; it pickles.
-
-    Raises
-    ------
-    RequestError
-        If an axis is unknown, out of range, or dropped and part of the sample.
-    SourceError
-        If the array has no samples or its values are not real numbers.
-    """
+    """An N-d array seen as samples."""
 
     def __init__(
         self,
@@ -164,7 +143,7 @@ class ArrayCollection(Collection):
 
     @property
     def layout(self) -> Layout:
-        """How the array's axes make samples and features."""
+        """Layout of the array's axes as samples and features."""
         return self._layout
 
     @property
@@ -178,12 +157,12 @@ class ArrayCollection(Collection):
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """What the format keeps with a stored array."""
+        """Attributes that the format keeps with a stored array."""
         return self._array.attributes if isinstance(self._array, StoredArray) else object_attributes(self._array)
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
-        """Those of the array along the axes of a sample."""
+        """Coordinates of the array along the axes of a sample."""
         return inner_coordinates(self._all_coordinates(), self._layout, self._dims)
 
     @property
@@ -194,7 +173,7 @@ class ArrayCollection(Collection):
         return None if name == f"axis_{outer[0] if outer else 0}" else name
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
-        """Those of the array along the axes flattened into samples, repeated over the others."""
+        """Return the coordinates along the axes flattened into samples, repeated over the others."""
         return outer_coordinates(self._all_coordinates(), self._layout, self._dims)
 
     def sample_names(self) -> Sequence[str] | None:
@@ -218,7 +197,7 @@ class ArrayCollection(Collection):
 
     @property
     def encoded(self) -> bool:
-        """As the stored array says; of an object, whether it is cut into chunks, which its library decodes."""
+        """Whether reads decode: by the stored array, or for an object, whether its library cuts it into chunks."""
         array = self._array
         return array.encoded if isinstance(array, StoredArray) else _chunk_shape(array) is not None
 
@@ -238,7 +217,7 @@ class ArrayCollection(Collection):
 
     @property
     def fills(self) -> bool:
-        """Files are read into buffers; an object gives arrays of its own."""
+        """Whether the array is in files, which are read into buffers; an object returns arrays of its own."""
         return isinstance(self._array, StoredArray)
 
     def read_into(self, rows: slice, features: slice | None, out: Array) -> None:

@@ -56,7 +56,7 @@ def object_coordinates(array: Any) -> dict[str, Coordinate]:
 
 
 def object_attributes(array: Any) -> Mapping[str, Any]:
-    """What an `xarray.DataArray` says of its values; nothing for other objects."""
+    """Return the attributes of an `xarray.DataArray`; none for other objects."""
     known = getattr(array, "attrs", {}) if hasattr(array, "coords") else {}
     return dict(known) if isinstance(known, Mapping) else {}
 

@@ -53,15 +53,6 @@ def lengths(box: Box) -> tuple[int, ...]:
 def pieces_of(box: Box, chunks: Sequence[int], most: int) -> Iterator[tuple[Box, Box]]:
     """Halve a box until none of its pieces touches more than `most` values of whole chunks, or all lie in one chunk.
 
-    Parameters
-    ----------
-    box : tuple of slice
-        Where it lies in the array.
-    chunks : sequence of int
-        Lengths of a chunk's sides.
-    most : int
-        Values, counted over whole chunks.
-
     Yields
     ------
     piece, inside : tuple of slice

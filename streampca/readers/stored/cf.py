@@ -39,7 +39,7 @@ _PIECE = MIB
 
 @dataclass(frozen=True)
 class Packing:
-    """How stored numbers stand for values: ``value = stored * scale + offset``, or NaN.
+    """Packing of values as stored numbers: ``value = stored * scale + offset``, or NaN.
 
     Attributes
     ----------
@@ -90,15 +90,7 @@ class Packing:
 
 
 class Unpacked(StoredArray):
-    """A stored array of packed numbers, read as values.
-
-    Parameters
-    ----------
-    stored : StoredArray
-        Of the packed numbers.
-    packing : Packing
-        What they stand for.
-    """
+    """A stored array of packed numbers, read as values."""
 
     def __init__(self, stored: StoredArray, packing: Packing) -> None:
         self._stored, self._packing = stored, packing
@@ -111,11 +103,11 @@ class Unpacked(StoredArray):
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
-        """Those of the stored array."""
+        """Return those of the stored array."""
         return self._stored.coordinates
 
     def names(self, axis: str) -> Sequence[str] | None:
-        """Those of the stored array."""
+        """Return those of the stored array."""
         return self._stored.names(axis)
 
     @property
@@ -136,28 +128,13 @@ class Unpacked(StoredArray):
 
 
 def unpacked(stored: StoredArray, attributes: Mapping[str, Any], label: str = "the array") -> StoredArray:
-    """Return the array as its attributes say it is to be read: itself where nothing is packed or missing.
-
-    Parameters
-    ----------
-    stored : StoredArray
-        As stored.
-    attributes : mapping
-        Of the array as its format has them: numpy scalars where they have a type, which decides the result's dtype.
-    label : str
-        What messages call it.
-
-    Raises
-    ------
-    SourceError
-        If one of the packing attributes is not a number.
-    """
+    """Return the array as its attributes say it is to be read: itself where nothing is packed or missing."""
     packing = packing_of(attributes, stored.dtype, label)
     return stored if packing is None else Unpacked(stored, packing)
 
 
 def packing_of(attributes: Mapping[str, Any], stored: np.dtype[Any], label: str) -> Packing | None:
-    """What attributes say of stored numbers; None where these are the values already."""
+    """Return the packing that attributes describe; None where stored numbers are the values."""
     if stored.kind not in "iuf" or not PACKING & attributes.keys():
         return None
     taken = _taken_for(stored, attributes, label)
@@ -189,13 +166,7 @@ def decoded(values: Array, attributes: Mapping[str, Any], label: str) -> Coordin
 
 
 def auxiliary(attributes: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """Names of variables that only describe others: bounds of their cells, coordinates in two dimensions.
-
-    Parameters
-    ----------
-    attributes : mapping
-        Of every variable, by its path; those that an attribute names lie in the same group.
-    """
+    """Names of variables that only describe others: bounds of their cells, coordinates in two dimensions."""
     found = set()
     for path, own in attributes.items():
         folder = path.rpartition("/")[0]
@@ -245,7 +216,7 @@ def _factor(attributes: Mapping[str, Any], name: str, label: str) -> Any:
 def _missing(
     attributes: Mapping[str, Any], stored: np.dtype[Any], taken: np.dtype[Any], label: str
 ) -> tuple[bool, tuple[Any, ...]]:
-    """Whether any fill value is declared that the dtype can have, and those other than NaN, as stored numbers."""
+    """Return whether a fill value is declared that the dtype can have, and those other than NaN, as stored numbers."""
     declared, found = False, []
     for name in ("_FillValue", "missing_value"):
         if name in attributes:

@@ -49,13 +49,7 @@ class Reopening:
 
 
 class FileStates:
-    """Files that every sample of an array may be read from, and their states when it was opened.
-
-    Parameters
-    ----------
-    paths : sequence of str
-        Paths or URLs.
-    """
+    """Files that every sample of an array may be read from, and their states when it was opened."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self.paths = tuple(paths)
@@ -95,27 +89,11 @@ class ByteSource(abc.ABC):
 
     @abc.abstractmethod
     def pread(self, offset: int, buffer: Array) -> None:
-        """Fill `buffer` (C-contiguous) with the bytes that begin at `offset`.
-
-        Raises
-        ------
-        SourceError
-            If the source ends before the buffer is full or cannot be decoded.
-        """
+        """Fill `buffer` (C-contiguous) with the bytes that begin at `offset`."""
 
 
 class PlainFile(Reopening, ByteSource):
-    """A file from byte `offset` on.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    offset : int
-        Where position 0 lies in it.
-    label : str, optional
-        What messages call it, if not by its path.
-    """
+    """A file from byte `offset` on."""
 
     _left_behind = ("_descriptor", "_lock")
 
@@ -171,17 +149,7 @@ class PlainFile(Reopening, ByteSource):
 
 
 class RemoteFile(ByteSource):
-    """A file behind a URL from byte `offset` on, read by ranges.
-
-    Parameters
-    ----------
-    url : str
-        The file.
-    offset : int
-        Where position 0 lies in it.
-    label : str, optional
-        What messages call it, if not by its URL.
-    """
+    """A file behind a URL from byte `offset` on, read by ranges."""
 
     # What a server sends within the time it takes to answer, at 10 MB/s and 6 ms; 16 of these are still one scratch.
     page = 2**16
@@ -203,13 +171,7 @@ def positioned(path: str, offset: int = 0, label: str | None = None) -> ByteSour
 
 
 def opened(path: str) -> IO[bytes]:
-    """Open a file, or what lies behind a URL, for reading here and there.
-
-    Raises
-    ------
-    SourceError
-        If it cannot be opened.
-    """
+    """Open a file, or what lies behind a URL, for reading here and there."""
     if remote.is_url(path):
         return remote.open_file(path)
     try:
@@ -233,17 +195,6 @@ class StreamFile(Reopening, ByteSource):
 
     Reading on decodes every byte once; reading back begins again at the start. A few places are kept at a time, so
     that tasks that each walk through their own part do not throw each other back.
-
-    Parameters
-    ----------
-    path : str
-        The file.
-    opener : callable
-        ``opener() -> binary file at position 0``; picklable.
-    size : int
-        Bytes of decoded data; a read that gets there goes on to the end, where checksums are compared.
-    label : str, optional
-        What messages call it, if not by its path.
     """
 
     _left_behind = ("_cursors", "_lock")

@@ -25,21 +25,7 @@ _GAP = 16
 
 
 class FlatArray(StoredArray):
-    """An N-d array stored in order at the start of a byte source.
-
-    Parameters
-    ----------
-    source : ByteSource
-        Where its first byte is byte `offset`.
-    shape : tuple of int
-        Lengths of the axes.
-    dtype : numpy.dtype
-        As stored, byte order included.
-    offset : int
-        Bytes before the first value.
-    fortran : bool
-        Whether the first axis is the fastest.
-    """
+    """An N-d array stored in order at the start of a byte source."""
 
     def __init__(
         self,
@@ -115,7 +101,7 @@ class FlatArray(StoredArray):
                 target[part] = scratch[(slice(None), *box[axis + 1 :])]
 
     def _pieces(self, part: slice, start: int, stride: int, shape: tuple[int, ...]) -> Iterator[tuple[slice, Array]]:
-        """Whole rows of an axis, as many at a time as scratch holds, and which of the asked-for rows they are."""
+        """Yield whole rows of an axis, as many as scratch holds at a time, and which of the requested rows they are."""
         step = max(1, _SCRATCH // stride)
         scratch = np.empty((min(step, part.stop - part.start), *shape), self.dtype)
         for first in range(part.start, part.stop, step):

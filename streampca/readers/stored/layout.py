@@ -63,7 +63,7 @@ class Layout:
         return sorted((*self.outer, *self.inner))
 
     def key(self, box: Box) -> tuple[int | slice, ...]:
-        """Where in the array a box over (outer, inner) axes lies."""
+        """Return the index into the array of a box over (outer, inner) axes."""
         key = list(self.index)
         for axis, part in zip((*self.outer, *self.inner), box, strict=True):
             start = self._taken(axis).start
@@ -102,11 +102,6 @@ def layout_of(
     """Lay out an array of `shape`, whose axes are called `dims`, as the caller asked; see `open_collection`.
 
     An axis called `counting` counts samples, where the caller says nothing else.
-
-    Raises
-    ------
-    RequestError
-        If an axis is unknown, named twice, out of range, or dropped by `select` and part of the sample.
     """
     index = _selection(shape, dims, select or {}, source)
     kept = [axis for axis, item in enumerate(index) if isinstance(item, slice)]
@@ -131,7 +126,7 @@ def image_layout(layout: Layout, dims: Sequence[str], sides: int) -> Layout:
 
 
 def is_colour(name: str) -> bool:
-    """Whether formats call an axis of colours so."""
+    """Return whether formats call an axis of colours so."""
     return name.lower() in _COLOUR
 
 

@@ -1,4 +1,4 @@
-"""Which of several arrays in one source is meant: the one a key names, else the only one that can hold images."""
+"""The array of a source with several: the one that a key names, else the only one that can hold images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LISTED = 12
 
 
 class ArrayInfo(Protocol):
-    """What is known of an array before it is read."""
+    """Shape and dtype of an array that has not been read."""
 
     @property
     def shape(self) -> Any:
@@ -22,32 +22,13 @@ class ArrayInfo(Protocol):
 
     @property
     def dtype(self) -> Any:
-        """Of its values."""
+        """Dtype of the values."""
 
 
 def chosen(
     arrays: Mapping[str, ArrayInfo], key: str | None, source: str, *, images: Iterable[str] | None = None
 ) -> str:
-    """Name the array to read.
-
-    Parameters
-    ----------
-    arrays : mapping
-        All arrays of the source, by name or path.
-    key : str or None
-        Name of one, or of a group that holds only one that can be meant.
-    source : str
-        What messages call the source.
-    images : iterable of str, optional
-        Those that can be meant without naming them, all by default; of these, the ones of two axes or more count.
-
-    Raises
-    ------
-    RequestError
-        If there is no array called `key`.
-    SourceError
-        If it is not clear which is meant, or there is none.
-    """
+    """Name the array to read; `images` are those that may be meant without a key, and have two axes or more."""
     named = (key or "").strip("/")
     if named in arrays:
         return named

@@ -26,16 +26,6 @@ def sampled_states(array: Any, source: str, *, chunk_rows: int = 0) -> list[Stat
     """Return states of an array's rows, its entries along axis 0, that are digests of some values of some rows.
 
     Which ones depends on the shape alone.
-
-    Parameters
-    ----------
-    array : array-like
-        With `shape`, `dtype` and basic slicing.
-    source : str
-        What messages call it.
-    chunk_rows : int, optional
-        Rows that reading one of them costs, where slicing is not as cheap as that of a numpy array: much fewer rows
-        are chosen then, and small changes may be missed.
     """
     n = int(array.shape[0])
     rows = _chosen(n, max(16, n // chunk_rows // _CHUNKS) if chunk_rows else _ROWS)
@@ -52,13 +42,7 @@ def sampled_states(array: Any, source: str, *, chunk_rows: int = 0) -> list[Stat
 
 
 def held_states(array: Any, source: str) -> list[State]:
-    """Return states of an object the caller holds: by its values where they are in memory, else as far as it says.
-
-    Raises
-    ------
-    SourceError
-        If its values cannot be read.
-    """
+    """Return states of an object the caller holds: by its values where they are in memory, else as far as it says."""
     if isinstance(array, np.ndarray):
         return sampled_states(array, source)
     if hasattr(array, "variable") and hasattr(array, "encoding"):  # an xarray.DataArray

@@ -25,15 +25,7 @@ _CLOSE = 2**16
 
 
 class Chosen(View):
-    """Samples of another collection, in its order.
-
-    Parameters
-    ----------
-    base : Collection
-        They are its samples.
-    places : range or ndarray of int
-        Which, ascending and each once; see `places_of`.
-    """
+    """Samples of another collection, in its order."""
 
     def __init__(self, base: Collection, places: Places) -> None:
         super().__init__(base.base if isinstance(base, Chosen) else base)
@@ -43,18 +35,18 @@ class Chosen(View):
 
     @property
     def chunks(self) -> Chunks:
-        """Those of the base, as many of the chosen as lie in one on average."""
+        """Chunks of the base, counted in chosen samples: the mean number of them in a chunk."""
         samples, features = self.base.chunks
         return Chunks(max(1, min(self.n_samples, samples * self.n_samples // self.base.n_samples)), features)
 
     @property
     def decode_bytes(self) -> int:
-        """What the base holds, and where samples are left out between others, a piece of it."""
+        """Bytes that the base holds, and a piece of it if samples between others are left out."""
         apart = len(self.places) > 1 and self.places[-1] - self.places[0] >= len(self.places)
         return self.base.decode_bytes + (piece_bytes(self.base) if apart else 0)
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
-        """Those of the samples chosen."""
+        """Return the coordinates of the chosen samples."""
         key = _key(self.places)
         return {name: each._replace(values=each.values[key]) for name, each in self.base.sample_coordinates().items()}
 
@@ -130,21 +122,10 @@ class _Names(Sequence[str]):
 def places_of(samples: Any, n: int, source: str) -> Places:
     """Read a choice among n samples.
 
-    Parameters
-    ----------
-    samples : slice, tuple (start, stop[, step]) or sequence of int or bool
-        Ends may be None, or negative and count from the end; a sequence names each sample once, in any order, or
-        holds n bools.
-
     Returns
     -------
     range or ndarray of int
         Ascending.
-
-    Raises
-    ------
-    RequestError
-        If it lies outside the n samples, holds none, or one twice.
     """
     if isinstance(samples, tuple):
         samples = slice(*samples) if len(samples) in (2, 3) else samples

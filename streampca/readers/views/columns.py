@@ -74,21 +74,7 @@ def open_column(source: Any, collection: Collection) -> Array:
 
 
 def matching(condition: str, collection: Collection) -> Array:
-    """Places of the samples whose labels meet a condition, ascending.
-
-    Parameters
-    ----------
-    condition : str
-        ``"label=3"``, with ``=``, ``!=``, ``<``, ``<=``, ``>`` or ``>=``; the first two take several values,
-        ``"label=3,5"``.
-    collection : Collection
-        With labels.
-
-    Raises
-    ------
-    RequestError
-        If there are no labels, the condition makes no sense, or no sample meets it.
-    """
+    """Places of the samples whose labels meet a condition, ascending."""
     parts = _CONDITION.fullmatch(condition)
     if parts is None:
         raise RequestError(
@@ -113,15 +99,7 @@ def matching(condition: str, collection: Collection) -> Array:
 
 
 def csv_column(source: str) -> tuple[str, Iterator[str]] | None:
-    """Path of a table and an iterator over the texts of one column, where `source` is ``table.csv:column``.
-
-    Raises
-    ------
-    SourceError
-        On reading the column, if the table cannot be read or a row is short.
-    RequestError
-        On reading it, if there is no such column.
-    """
+    """Path of a table and an iterator over the texts of one column, where `source` is ``table.csv:column``."""
     path, _, column = source.rpartition(":")
     if not path.lower().endswith(_TABLES) or os.path.exists(source):
         return None

@@ -27,15 +27,7 @@ def composed(
     labels: Any,
     where: str | None,
 ) -> Collection:
-    """Cut a collection's images into windows, then take samples by their places, then by their labels.
-
-    Raises
-    ------
-    RequestError
-        If it is a single image and not to be cut, or an option makes no sense for it.
-    SourceError
-        If labels cannot be read.
-    """
+    """Cut a collection's images into windows, then take samples by their places, then by their labels."""
     if patches is None:
         _refuse_single_image(collection, sample_axes)
     else:

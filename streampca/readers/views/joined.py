@@ -54,28 +54,7 @@ def open_joined(
     reading: TagRules = TagRules(),  # noqa: B008 - frozen
     **axes: Unpack[SampleAxes],
 ) -> Collection:
-    """Open every file of a list, glob or folder and put them one after another.
-
-    Parameters
-    ----------
-    source : str or list of str
-        A glob or folder gives files in natural order, a list in its own.
-    key, axes : optional
-        As for `open_collection`, for each.
-    on_bad_file : {"error", "skip"}
-        What a file does that cannot be opened, or is unlike most: end the run, or be left out.
-    coordinates : {"check", "ignore"}
-        Whether the coordinates of files must be the same, in any order, or pixels are taken by place.
-    opened : callable
-        ``opened(path, options=..., further=...) -> Collection`` opens one of them; it pickles.
-    reading : TagRules
-        Which tags of image files are followed.
-
-    Raises
-    ------
-    SourceError
-        If one cannot be opened or is unlike the first, or all are left out; the message names it.
-    """
+    """Open every file of a list, glob or folder and put them one after another."""
     files = _listing(source)
     label = source if isinstance(source, str) else f"a list of {len(files)} files"
     options = {"key": key, **axes}
@@ -108,7 +87,7 @@ _Kind = tuple[tuple[int, ...], "np.dtype[Any]", tuple[str, ...] | None]
 
 
 class _Part(NamedTuple):
-    """What is known of a file from its header: `states` is a digest of its states, `alone` of the one file it is."""
+    """Header of a file; `states` digests its states, `alone` the state of the one file it is, 0 if it is several."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -128,22 +107,7 @@ class _Part(NamedTuple):
 
 
 class Joined(Reopening, Collection):
-    """Collections in files, one after another; each is opened again when it is read, some are kept open.
-
-    Parameters
-    ----------
-    files : Listing
-        In order.
-    opener : callable
-        ``opener(path) -> Collection``; it pickles.
-    source : str
-        What messages call them all.
-    skip : bool
-        Whether to leave out what cannot be opened or is unlike most.
-    checked : bool
-        Whether samples whose coordinates have another order than the first file's are put in that order, and files on
-        another grid are unlike; else coordinates that are not the same in all files are left out.
-    """
+    """Collections in files, one after another; each is opened again when it is read, some are kept open."""
 
     _left_behind = ("_open", "_lock")
 
@@ -230,12 +194,12 @@ class Joined(Reopening, Collection):
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """Those of the first part."""
+        """Attributes of the first part."""
         return self.part(0).attributes
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
-        """Those of the first part that all parts have."""
+        """Coordinates of the first part that all parts share."""
         return self._coordinates
 
     @property
@@ -244,7 +208,7 @@ class Joined(Reopening, Collection):
         return self._sample_axis
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
-        """Those that all parts have, one part's after another's, in the units of the first."""
+        """Return the coordinates that all parts have, concatenated, in the units of the first part."""
         if self.n_samples > MOST_VALUES:
             return {}
         found: dict[str, list[Coordinate]] | None = None
@@ -464,7 +428,7 @@ def _number(state: object) -> int:
 
 
 def _each(count: int, function: Callable[[int], T]) -> Iterator[T]:
-    """What `function` gives for every number up to `count`, in order, several called at a time."""
+    """Yield ``function(0)`` to ``function(count - 1)`` in order; several run at a time."""
     with ThreadPoolExecutor(max(1, min(count, max(_AT_ONCE, machine.cores())))) as pool:
         # By and by: a task waiting for each of a million files would be a million Python objects.
         for start in range(0, count, 64 * _AT_ONCE):

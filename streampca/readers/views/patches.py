@@ -33,19 +33,6 @@ class Patches(Collection):
     """Windows of every image of a collection, image by image and row by row.
 
     What is left at the far edges, where no whole window fits, is in no window.
-
-    Parameters
-    ----------
-    base : Collection
-        The images, of one shape.
-    patches : int, sequence of int or mapping
-        Side of a square window, its sides, or ``{"size": sides, "step": steps}``; the step is the size by default, so
-        that windows tile the image. A colour axis after the others stays inside.
-
-    Raises
-    ------
-    RequestError
-        If the images have other axes than that, or are smaller than a window.
     """
 
     def __init__(self, base: Collection, patches: Any) -> None:
@@ -72,13 +59,13 @@ class Patches(Collection):
 
     @property
     def chunks(self) -> Chunks:
-        """As many windows as are cut from one read of the base."""
+        """Number of windows cut from one read of the base, and all features."""
         images, bands = self._at_once()
         return Chunks(images * bands * math.prod(self.grid[1:]), self.n_features)
 
     @property
     def decode_bytes(self) -> int:
-        """What the base holds, and a band of its rows."""
+        """Bytes that the base holds, and a band of its rows."""
         images, bands = self._at_once()
         return self.base.decode_bytes + images * self._band_rows(bands) * self._line_bytes()
 
@@ -151,7 +138,7 @@ class Patches(Collection):
         return self.base.row_bytes // self.base.sample_shape[0]
 
     def paths(self) -> list[str]:
-        """Those of the base."""
+        """Return the paths of the base."""
         return [*self.beside, *self.base.paths()]
 
     def where(self, index: int) -> str:
@@ -169,12 +156,12 @@ class Patches(Collection):
         return f"{self.where(index)} (sample {index})"
 
     def _window(self, window: int) -> Box:
-        """Where in its image a window lies."""
+        """Return the box of an image that a window is."""
         starts = (int(place) * step for place, step in zip(np.unravel_index(window, self.grid), self.step, strict=True))
         return tuple(slice(start, start + side) for start, side in zip(starts, self.size, strict=True))
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
-        """Where each window begins: ``image`` where there are several, and a place along every axis that is cut."""
+        """Return where each window begins: its ``image``, of several, and its start along every axis that is cut."""
         if self.n_samples > MOST_VALUES:
             return {}
         counted = {"image": (self.base.n_samples, 1)} if self.base.n_samples > 1 else {}

@@ -17,15 +17,7 @@ from .view import View
 
 
 class Reordered(View):
-    """The samples of another collection, with the entries of some of their axes in another order.
-
-    Parameters
-    ----------
-    base : Collection
-        What is read.
-    orders : mapping of int to ndarray of int
-        By the number of an axis of a sample, the places in `base` of its entries.
-    """
+    """The samples of another collection, with the entries of some of their axes in another order."""
 
     def __init__(self, base: Collection, orders: Mapping[int, npt.NDArray[np.intp]]) -> None:
         super().__init__(base)
@@ -33,12 +25,12 @@ class Reordered(View):
 
     @property
     def decode_bytes(self) -> int:
-        """What the base holds, a piece of it, and that piece in its new order."""
+        """Bytes that the base holds, a piece of it, and that piece in its new order."""
         return self.base.decode_bytes + 2 * piece_bytes(self.base)
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
-        """Those of the base, in the new order."""
+        """Coordinates of the base, in the new order."""
         places = {(self.base.axes or ())[axis]: order for axis, order in self.orders.items() if self.base.axes}
         return {
             name: each._replace(values=np.asarray(each.values)[places[name]]) if name in places else each
