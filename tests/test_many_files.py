@@ -20,6 +20,7 @@ import streampca
 from streampca.errors import OutputError, RequestError, SourceError
 from streampca.events import BlockDone, PassFinished, PassStarted
 from streampca.preprocessing import Preparation, Prepared
+from streampca.readers import open_collection
 from streampca.readers.collection import Skipped
 from streampca.readers.image_files import census, mixed_sizes
 from streampca.readers.image_files.find import find_images
@@ -461,7 +462,7 @@ def test_without_the_request_the_first_bad_file_ends_it_and_the_remedy_works(spo
         open_images(str(spoiled / "s0" / "2b.png"))
     assert "on-bad-file" not in str(caught.value)
     with pytest.raises(RequestError, match="on_bad_file 'ignore' is not known; give 'error' or 'skip'"):
-        open_images(str(spoiled), on_bad_file="ignore")
+        open_collection(str(spoiled), on_bad_file="ignore")
     check_spoiled(open_images(str(spoiled), on_bad_file="skip"), spoiled)
 
 
