@@ -29,6 +29,11 @@ from ..units import parse_bytes
 Array = npt.NDArray[Any]
 
 
+def _of_model(name: str, meaning: str) -> Any:
+    """Return a property that reads an attribute of the fitted model."""
+    return property(lambda estimator: getattr(estimator._fitted(f"{name}_"), name), doc=meaning)
+
+
 class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Principal component analysis of collections that need not fit in memory, with scikit-learn's names.
 
@@ -41,15 +46,15 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Divide scores by the standard deviation along each component; those along components whose variance is no more
         than rounding become 0.
     method : {"auto", "covariance", "dual", "randomized"}, default="auto"
-        How; "auto" lets the plan choose.
+        Algorithm; "auto" lets the plan choose.
     memory : int or str, optional
         Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
     precision : {"auto", "single", "double"}, default="auto"
         Of products; sums are always double.
     preparation : Preparation, optional
-        Done to every sample first.
+        Applied to every sample first.
     checkpoint : path, optional
-        Folder to save a fit in as it goes, so that the same fit goes on when it was killed.
+        Folder for checkpoints of a fit, so that the same fit resumes after it was killed.
     random_state : int, RandomState or None, default=0
         Seeds the probes that bound the error, and what method "randomized" starts from; components of the exact
         methods do not depend on it.
@@ -124,14 +129,23 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             How often each sample counts: weight 2 is the sample given twice.
         """
         collection = prepared(self._opened(X), self.preparation)
-        memory = parse_bytes(self.memory)
         state = self.random_state
-        seed = int(state) if isinstance(state, Integral) else int(check_random_state(state).randint(2**31 - 1))
-        stops: dict[str, Any] = {"tol": self.tol, "max_passes": self.max_passes}
-        request = Request(self.n_components, self.method, memory, self.precision, seed, **stops)
-        weights = weights_of(sample_weight, collection.raw)
-        kept = None if self.checkpoint is None else Checkpointing(os.fspath(self.checkpoint))
-        self.model_: PCAModel = fit_collection(collection, request, weights=weights, checkpoint=kept, listener=logged)
+        request = Request(
+            n_components=self.n_components,
+            method=self.method,
+            memory=parse_bytes(self.memory),
+            precision=self.precision,
+            seed=int(state) if isinstance(state, Integral) else int(check_random_state(state).randint(2**31 - 1)),
+            tol=self.tol,
+            max_passes=self.max_passes,
+        )
+        self.model_: PCAModel = fit_collection(
+            collection,
+            request,
+            weights=weights_of(sample_weight, collection.raw),
+            checkpoint=None if self.checkpoint is None else Checkpointing(os.fspath(self.checkpoint)),
+            listener=logged,
+        )
         self.n_features_in_ = collection.raw.n_features
         return self
 
@@ -150,7 +164,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return self.model_.inverse_transform(X if hasattr(X, "shape") else np.asarray(X), whiten=self.whiten)
 
     def _values(self, X: Any) -> Any:
-        """What the model's `transform` takes: tables validated as scikit-learn does, everything else as it is.
+        """Return what the model's `transform` takes: tables validated as scikit-learn does, everything else as it is.
 
         NaN is left to the model, which knows what its mask leaves out and names the sample.
         """
@@ -181,40 +195,13 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """Mean as a row of features."""
         return self._fitted("mean_").subspace.mean
 
-    @property
-    def explained_variance_(self) -> Array:
-        """Variance along each component."""
-        return self._fitted("explained_variance_").explained_variance
-
-    @property
-    def explained_variance_ratio_(self) -> Array:
-        """Share of the total variance along each component."""
-        return self._fitted("explained_variance_ratio_").explained_variance_ratio
-
-    @property
-    def singular_values_(self) -> Array:
-        """Singular values of the centred data."""
-        return self._fitted("singular_values_").singular_values
-
-    @property
-    def error_bound_(self) -> Array:
-        """Bound on each pair's relative residual."""
-        return self._fitted("error_bound_").error_bound
-
-    @property
-    def angle_bound_(self) -> Array:
-        """Bound on each direction's angle, radians."""
-        return self._fitted("angle_bound_").angle_bound
-
-    @property
-    def n_components_(self) -> int:
-        """Number of components found."""
-        return self._fitted("n_components_").n_components
-
-    @property
-    def n_samples_(self) -> int:
-        """Number of samples fitted."""
-        return self._fitted("n_samples_").n_samples
+    explained_variance_ = _of_model("explained_variance", "Variance along each component.")
+    explained_variance_ratio_ = _of_model("explained_variance_ratio", "Share of the total variance of each component.")
+    singular_values_ = _of_model("singular_values", "Singular values of the centred data.")
+    error_bound_ = _of_model("error_bound", "Bound on each pair's relative residual.")
+    angle_bound_ = _of_model("angle_bound", "Bound on each direction's angle, radians.")
+    n_components_ = _of_model("n_components", "Number of components found.")
+    n_samples_ = _of_model("n_samples", "Number of samples fitted.")
 
     @property
     def noise_variance_(self) -> float:
@@ -230,9 +217,9 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
 
 def _is_table(X: Any) -> bool:
-    """Whether `X` is what scikit-learn takes: a two-dimensional array or data frame in memory, a list, a sparse matrix.
+    """Return whether scikit-learn takes `X`: a two-dimensional array or data frame in memory, or a list.
 
-    Sparse ones are then refused in scikit-learn's own words.
+    Sparse matrices count as tables, too, so that they are refused in scikit-learn's own words.
     """
     if isinstance(X, (str, os.PathLike, Collection)) or getattr(X, "ndim", 2) > 2:
         return False
