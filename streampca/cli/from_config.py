@@ -1,9 +1,9 @@
-"""What a run's config asks for, as the engine's own values: a collection, a preparation, a request, a plan."""
+"""From the sections of a run to the engine's own values: a collection, a preparation, a request, a cluster, a plan."""
 
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, cast
 
 from ..errors import ConfigError
 from ..events import Listener, silent
@@ -22,80 +22,53 @@ from .options import CollectionConfig, FitConfig, PrepareConfig, Run
 def open_run(
     config: CollectionConfig, *, listing: str | None = None, like: Any = None, listener: Listener = silent
 ) -> Collection:
-    """Open the collection a run names.
-
-    Parameters
-    ----------
-    config : CollectionConfig
-        What to open, and how.
-    listing : str, optional
-        Where the table of a folder's files is kept.
-    like : PCAModel, optional
-        That is to be applied: tags of image files are followed as for those it was fitted on.
-    listener : callable
-        Told of a pass over the files, where those that are bad are to be left out.
-    """
-    given = opening_of(config)
-    given["listing"] = listing
-    return open_collection(config.source, **given, like=like, listener=listener)
+    """Open the collection of a run; `listing` and `like` are as for `open_collection`."""
+    options: Opening = {**opening_of(config), "listing": listing}
+    return open_collection(config.source, **options, like=like, listener=listener)
 
 
 def opening_of(config: CollectionConfig) -> Opening:
-    """How a run opens its collection, as options of `open_collection`."""
+    """Return the options of `open_collection` that a run gives."""
     select = {axis: slice(*item) if isinstance(item, tuple) else item for axis, item in (config.select or {}).items()}
-    return {
-        "key": config.key,
-        "sample_axes": config.sample_axes,
+    options = {
+        **{name: value for name, value in config if name != "source"},
         "select": select or None,
         "patches": None if config.patches is None else config.patches.model_dump(exclude_none=True),
         "samples": None if config.samples is None else slice(*config.samples),
-        "labels": config.labels,
-        "where": config.where,
-        "on_bad_file": config.on_bad_file,
-        "keep_orientation": config.keep_orientation,
-        "coordinates": config.coordinates,
     }
+    return cast("Opening", options)
 
 
 def preparation_of(config: PrepareConfig) -> Preparation:
-    """Build a run's preparation; reads the files of mask and scale."""
-    return Preparation(
-        crop=None if config.crop is None else tuple(config.crop),
-        grey=config.grey,
-        resize=config.resize,
-        bin=config.bin,
-        mask=config.mask if config.mask in (None, "valid") else read_mask(config.mask),
-        scale=read_scale(config.scale) if isinstance(config.scale, str) and config.scale != "area" else config.scale,
-        normalize=config.normalize,
-    )
+    """Return a run's preparation; reads the files of mask and scale."""
+    mask, scale = config.mask, config.scale
+    arrays = {
+        "mask": mask if mask in (None, "valid") else read_mask(mask),
+        "scale": read_scale(scale) if isinstance(scale, str) and scale != "area" else scale,
+    }
+    return Preparation(**dict(config) | arrays)
 
 
 def request_of(run: Run) -> Request:
-    """Build what is asked of the planner."""
+    """Return a run's request: the options of its fit that concern planning."""
     own = {field.name for field in fields(Request)} & set(FitConfig.model_fields)
     given = run.fit.model_dump(include=own) | {"memory": parse_bytes(run.fit.memory)}
     return Request(**given, output=bool(run.output.model or run.output.directory))
 
 
 def cluster_of(run: Run) -> ClusterOptions | None:
-    """The cluster a run asks for, if it does.
-
-    Raises
-    ------
-    ConfigError
-        If what it says of one does not go together.
-    """
-    asked = run.execution
-    given = {name: value for name, value in asked if name != "kind" and value is not None}
-    if problem := _what_is_odd(asked.kind, set(given)):
+    """Return the cluster of a run, if it has one, or refuse settings that do not go together."""
+    config = run.execution
+    given = {name for name, value in config if name != "kind" and value is not None}
+    if problem := _conflict(config.kind, given):
         raise ConfigError(f"execution: {problem}.")
-    if asked.kind == "local":
+    if config.kind == "local":
         return None
-    memory = parse_bytes(asked.memory)
-    return ClusterOptions(asked.address, asked.cluster, asked.options or {}, asked.workers, memory, asked.wait)
+    memory = parse_bytes(config.memory)
+    return ClusterOptions(config.address, config.cluster, config.options or {}, config.workers, memory, config.wait)
 
 
-def _what_is_odd(kind: str, given: set[str]) -> str:
+def _conflict(kind: str, given: set[str]) -> str:
     if kind == "local" and given:
         return f"{min(given)} is of a cluster; give kind: dask with it, or leave it out"
     if kind == "dask" and not given & {"address", "cluster", "workers"}:
@@ -110,17 +83,7 @@ def _what_is_odd(kind: str, given: set[str]) -> str:
 
 
 def plan_run(run: Run, *, shape: str | None = None, dtype: str = "uint8", workers: int = 1) -> Plan:
-    """Say what a run's fit would do, reading no more than headers, and a few samples to predict its time.
-
-    Parameters
-    ----------
-    run : Run
-        Its collection, preparation and fit count.
-    shape, dtype : str, optional
-        Of data that are not here yet, e.g. ``"60000x28x28"``; taken instead of the run's collection.
-    workers : int
-        Processes that would share the work; the budget is that of each.
-    """
+    """Plan a run's fit, or that of data of a declared shape, reading headers and a few samples to predict its time."""
     raw = (
         open_run(run.collection)
         if shape is None

@@ -1,7 +1,7 @@
 """Every option of a run, declared once: its name, type, range, default and meaning.
 
 A field here is a key of run files and of their JSON schema, and an option of the commands that use it: `command_line`
-makes those. `CommandLine` beside a field's type says what differs there. The parameters of `streampca.fit`,
+makes those, and `CommandLine` says what differs there. The parameters of `streampca.fit`,
 `open_collection`, `Preparation` and others are written out where they are used; ``tests/test_options.py`` proves names
 and defaults equal to these.
 """
@@ -22,18 +22,18 @@ from . import notation
 
 @dataclass(frozen=True)
 class CommandLine:
-    """What an option's field does not say about it on the command line.
+    """How an option stands on the command line, where its field does not say it.
 
     Attributes
     ----------
     metavar : str, optional
         Placeholder for the value in the help.
     names : tuple of str
-        By default the field's name, with dashes.
+        Names; by default the field's, with dashes.
     help : str, optional
-        Where a value is written in another way than in a run file; by default the field's description.
+        Meaning, where a value is written in another way than in a run file; by default the field's description.
     read : callable, optional
-        Makes a run file's value of the text.
+        Returns a run file's value of the text.
     flag : str, optional
         Value that the option stands for by being there.
     multiple : bool
@@ -46,6 +46,21 @@ class CommandLine:
     read: Callable[[Any], Any] | None = None
     flag: str | None = None
     multiple: bool = False
+
+
+def option(
+    default: Any,
+    description: str,
+    command_line: str | CommandLine = CommandLine(),
+    *,
+    ge: float | None = None,
+    gt: float | None = None,
+    lt: float | None = None,
+) -> Any:
+    """Declare an option: its default, its meaning, its placeholder on the command line or more of it, and its range."""
+    field: Any = Field(default, description=description, ge=ge, gt=gt, lt=lt)
+    field.metadata.append(command_line if isinstance(command_line, CommandLine) else CommandLine(command_line))
+    return field
 
 
 class Section(BaseModel):
@@ -92,183 +107,169 @@ _Int = Annotated[int, BeforeValidator(_number)]  # inside lists, which `Section`
 class PatchesConfig(Section):
     """Sliding windows of an image."""
 
-    size: tuple[_Int, _Int] = Field(description="[height, width] of a window")
-    step: tuple[_Int, _Int] | None = Field(None, description="[rows, columns] between windows; by default the size")
+    size: tuple[_Int, _Int] = option(..., "[height, width] of a window")
+    step: tuple[_Int, _Int] | None = option(None, "[rows, columns] between windows; by default the size")
 
 
 class CollectionConfig(Section):
     """Where samples come from; see `streampca.open_collection`."""
 
-    source: Annotated[str | list[str], CommandLine(read=notation.one_or_list)] = Field(
-        description="path, glob, URL, @list.txt, table.csv:column, or list of paths"
+    source: str | list[str] = option(
+        ..., "path, glob, URL, @list.txt, table.csv:column, or list of paths", CommandLine(read=notation.one_or_list)
     )
-    key: Annotated[str | None, CommandLine("NAME")] = Field(
-        None, description="which array, where the source holds several"
+    key: str | None = option(None, "which array, where the source holds several", "NAME")
+    sample_axes: list[int | str] | None = option(
+        None,
+        "axes of one image, such as 1,2 or y,x; all but the first by default",
+        CommandLine("AXES", read=notation.read_axes),
     )
-    sample_axes: Annotated[
-        list[int | str] | None,
-        CommandLine(
-            "AXES", help="axes of one image, e.g. 1,2 or y,x; all but the first by default", read=notation.read_axes
-        ),
-    ] = Field(None, description="axes that make one image; all but the first by default")
-    select: Annotated[
-        dict[int | str, _Int | tuple[_Int, _Int]] | None,
+    select: dict[int | str, _Int | tuple[_Int, _Int]] | None = option(
+        None,
+        "what to take on other axes: an entry, or [start, stop]",
         CommandLine(
             "AXIS=ENTRY",
             help="entry (c=0) or range (z=10:20) of another axis",
             read=notation.read_selections,
             multiple=True,
         ),
-    ] = Field(None, description="what to take on other axes: an entry, or [start, stop]")
-    patches: Annotated[
-        PatchesConfig | None,
+    )
+    patches: PatchesConfig | None = option(
+        None,
+        "windows of the image as samples",
         CommandLine(
             "SIZE", help="windows of the image as samples: 16x16, or 16x16/8x8 with a step", read=notation.read_patches
         ),
-    ] = Field(None, description="windows of the image as samples")
-    samples: Annotated[
-        list[_Int | None] | None,
-        Field(min_length=2, max_length=3),
+    )
+    samples: Annotated[list[_Int | None] | None, Field(min_length=2, max_length=3)] = option(
+        None,
+        "some samples only: [start, stop] or [start, stop, step]",
         CommandLine("RANGE", help="some samples only: START:STOP or START:STOP:STEP", read=notation.read_samples),
-    ] = Field(None, description="some samples only: [start, stop] or [start, stop, step]")
-    labels: Annotated[str | None, CommandLine("COLUMN")] = Field(
-        None, description="a label a sample: .npy, IDX, table.csv:column, or folder"
     )
-    where: Annotated[str | None, CommandLine("CONDITION")] = Field(
-        None, description="samples by label only, e.g. label=3 or label!=0"
+    labels: str | None = option(None, "a label a sample: .npy, IDX, table.csv:column, or folder", "COLUMN")
+    where: str | None = option(None, "samples by label only, e.g. label=3 or label!=0", "CONDITION")
+    on_bad_file: Literal["error", "skip"] = option(
+        "error", "stop at a file that cannot be read, or leave such files out"
     )
-    on_bad_file: Literal["error", "skip"] = Field(
-        "error", description="stop at a file that cannot be read, or leave such files out"
-    )
-    keep_orientation: bool = Field(False, description="leave images as stored, whatever their orientation tags say")
-    coordinates: Annotated[
-        Literal["check", "ignore"],
+    keep_orientation: bool = option(False, "leave images as stored, whatever their orientation tags say")
+    coordinates: Literal["check", "ignore"] = option(
+        "check",
+        "compare latitudes and the like with other files' and the model's, or take pixels by place",
         CommandLine(
             names=("--ignore-coordinates",),
             help="take pixels by place, whatever latitudes and the like say",
             flag="ignore",
         ),
-    ] = Field(
-        "check", description="compare latitudes and the like with other files' and the model's, or take pixels by place"
     )
 
 
 class PrepareConfig(Section):
     """What is done to every sample first; see `streampca.Preparation`."""
 
-    crop: Annotated[
-        list[tuple[_Int | None, _Int | None]] | None,
+    crop: list[tuple[_Int | None, _Int | None]] | None = option(
+        None,
+        "[start, stop] kept of each axis; negative ends count from its end, null is the edge",
         CommandLine("RANGES", help="keep these pixels, e.g. 10:100,20:200 or 5:-5", read=notation.read_crop),
-    ] = Field(None, description="[start, stop] kept of each axis; negative ends count from its end, null is the edge")
-    grey: bool = Field(False, description="turn colours into grey")
-    resize: Annotated[
-        tuple[_Int, _Int] | None,
+    )
+    grey: bool = option(False, "turn colours into grey")
+    resize: tuple[_Int, _Int] | None = option(
+        None,
+        "[height, width] every image is brought to",
         CommandLine("HxW", help="bring every image to this size, e.g. 64x64", read=notation.read_size),
-    ] = Field(None, description="[height, width] every image is brought to")
-    bin: Annotated[int, CommandLine("Q")] = Field(1, ge=1, description="average squares of Q x Q pixels")
-    mask: Annotated[str | None, CommandLine("FILE")] = Field(
-        None, description="image or .npy of the pixels to keep, or valid: those never missing"
     )
-    scale: Annotated[float | str | None, CommandLine("FACTOR", read=notation.read_scale)] = Field(
-        None, description="number, .npy of one a pixel, or area (by latitude); undone by reconstruct"
+    bin: int = option(1, "average squares of Q x Q pixels", "Q", ge=1)
+    mask: str | None = option(None, "image or .npy of the pixels to keep, or valid: those never missing", "FILE")
+    scale: float | str | None = option(
+        None,
+        "number, .npy of one a pixel, or area (by latitude); undone by reconstruct",
+        CommandLine("FACTOR", read=notation.read_scale),
     )
-    normalize: Literal["mean", "norm", "ratio"] | None = Field(
-        None, description="each image alone: less its mean, over its norm, or over its mean"
+    normalize: Literal["mean", "norm", "ratio"] | None = option(
+        None, "each image alone: less its mean, over its norm, or over its mean"
     )
 
 
 class FitConfig(Section):
     """What is asked of the fit; see `streampca.fit`."""
 
-    n_components: Annotated[
-        int | float | RuleName | None,
-        BeforeValidator(_count_or_rule),
+    n_components: Annotated[int | float | RuleName | None, BeforeValidator(_count_or_rule)] = option(
+        0.95,
+        "a number, a fraction of the variance, elbow, mp, mle, or null for all",
         CommandLine(
             "K",
             names=("-k", "--n-components"),
             help="count (50), share of the variance (0.95), elbow, mp, mle or all",
             read=notation.read_components,
         ),
-    ] = Field(0.95, description="a number, a fraction of the variance, elbow, mp, mle, or null for all")
-    method: Annotated[str, CommandLine("METHOD")] = Field(
-        "auto", description="how: auto, covariance, dual or randomized"
     )
-    memory: Annotated[int | str | None, CommandLine("SIZE")] = Field(
-        None, description="budget, e.g. 512MiB or 2GiB; half of the machine's by default"
+    method: str = option("auto", "how: auto, covariance, dual or randomized", "METHOD")
+    memory: int | str | None = option(None, "budget, e.g. 512MiB or 2GiB; half of the machine's by default", "SIZE")
+    precision: str = option("auto", "of products: auto, single or double", "PRECISION")
+    tol: float = option(
+        1e-4, "residual of a component, relative to its variance, at which method randomized stops", "TOL", gt=0, lt=1
     )
-    precision: Annotated[str, CommandLine("PRECISION")] = Field(
-        "auto", description="of products: auto, single or double"
+    max_passes: int | None = option(
+        None, "most passes of method randomized; 1 makes a sketch; by default as many as tol takes", "N", ge=1
     )
-    tol: Annotated[float, CommandLine("TOL")] = Field(
-        1e-4,
-        gt=0,
-        lt=1,
-        description="residual of a component, relative to its variance, at which method randomized stops",
-    )
-    max_passes: Annotated[int | None, CommandLine("N")] = Field(
-        None, ge=1, description="most passes of method randomized; 1 makes a sketch; by default as many as tol takes"
-    )
-    sample_weight: Annotated[str | None, CommandLine("COLUMN")] = Field(
-        None, description="how often each sample counts: a column, as for labels"
-    )
-    scratch: Annotated[str | None, CommandLine("FOLDER")] = Field(
-        None, description="folder for a scratch copy; beside the output by default"
-    )
-    part: Annotated[
-        str | None,
-        AfterValidator(_part),
+    sample_weight: str | None = option(None, "how often each sample counts: a column, as for labels", "COLUMN")
+    scratch: str | None = option(None, "folder for a scratch copy; beside the output by default", "FOLDER")
+    part: Annotated[str, AfterValidator(_part)] | None = option(
+        None,
+        "samples of part I of N only, such as 3/16; streampca merge makes one model of all",
         CommandLine("I/N", read=notation.read_part),
-    ] = Field(None, description="samples of part I of N only, such as 3/16; streampca merge makes one model of all")
-    seed: Annotated[int, CommandLine("N")] = Field(0, ge=0, description="of everything random")
+    )
+    seed: int = option(0, "of everything random", "N", ge=0)
 
 
 class OutputConfig(Section):
     """What is written, and where."""
 
-    directory: str | None = Field(None, description="a run directory: model, scores, config, log, report")
-    model: str | None = Field(None, description="where the model goes; DIRECTORY/model.zarr in a run directory")
-    scores: str | None = Field(None, description="where scores go (.zarr, .npy, .csv)")
-    images: str | None = Field(None, description="where reconstructed images go (.zarr, .npy)")
-    collection: str | None = Field(None, description="where a copy of the prepared collection goes (.zarr)")
-    transform: bool = Field(False, description="write DIRECTORY/scores.zarr")
-    report: bool = Field(False, description="write DIRECTORY/report.html and DIRECTORY/pictures")
-    whiten: bool = Field(False, description="divide scores by the deviation along each component")
-    n_components: Annotated[int | None, CommandLine("K", names=("-k", "--n-components"))] = Field(
-        None, ge=1, description="components used in reconstruction; all by default"
+    directory: str | None = option(None, "a run directory: model, scores, config, log, report")
+    model: str | None = option(None, "where the model goes; DIRECTORY/model.zarr in a run directory")
+    scores: str | None = option(None, "where scores go (.zarr, .npy, .csv)")
+    images: str | None = option(None, "where reconstructed images go (.zarr, .npy)")
+    collection: str | None = option(None, "where a copy of the prepared collection goes (.zarr)")
+    transform: bool = option(False, "write DIRECTORY/scores.zarr")
+    report: bool = option(False, "write DIRECTORY/report.html and DIRECTORY/pictures")
+    whiten: bool = option(False, "divide scores by the deviation along each component")
+    n_components: int | None = option(
+        None, "components used in reconstruction; all by default", CommandLine("K", ("-k", "--n-components")), ge=1
     )
-    residual: bool = Field(
-        False, description="write what reconstruction leaves of each image, in place of the reconstruction"
-    )
-    whole: bool = Field(False, description="put pictures back from their patches, the mean where these overlap")
-    overwrite: bool = Field(False, description="replace outputs that exist")
+    residual: bool = option(False, "write what reconstruction leaves of each image, in place of the reconstruction")
+    whole: bool = option(False, "put pictures back from their patches, the mean where these overlap")
+    overwrite: bool = option(False, "replace outputs that exist")
 
 
 class ExecutionConfig(Section):
     """Who runs the tasks."""
 
-    kind: Literal["local", "dask"] = Field("local", description="this process, or a dask cluster")
-    address: Annotated[str | None, CommandLine("URL")] = Field(
-        None, description="scheduler of a dask cluster whose workers share the work, such as tcp://10.0.0.1:8786"
+    kind: Literal["local", "dask"] = option("local", "this process, or a dask cluster")
+    address: str | None = option(
+        None, "scheduler of a dask cluster whose workers share the work, such as tcp://10.0.0.1:8786", "URL"
     )
-    cluster: str | None = Field(None, description="class that makes a cluster, such as dask_jobqueue.SLURMCluster")
-    options: dict[str, Any] | None = Field(None, description="what that class is called with")
-    workers: Annotated[int | None, CommandLine("N")] = Field(
-        None, ge=1, description="share the work among so many processes, or among so many workers of the cluster"
+    cluster: str | None = option(None, "class that makes a cluster, such as dask_jobqueue.SLURMCluster")
+    options: dict[str, Any] | None = option(None, "what that class is called with")
+    workers: int | None = option(
+        None, "share the work among so many processes, or among so many workers of the cluster", "N", ge=1
     )
-    memory: Annotated[int | str | None, CommandLine("SIZE", names=("--worker-memory",))] = Field(
-        None, description="memory of each process of this machine, such as 4GiB; as the budget needs by default"
+    memory: int | str | None = option(
+        None,
+        "memory of each process of this machine, such as 4GiB; as the budget needs by default",
+        CommandLine("SIZE", ("--worker-memory",)),
     )
-    wait: float | None = Field(None, gt=0, description="seconds to wait for the first worker")
+    wait: float | None = option(None, "seconds to wait for the first worker", gt=0)
 
 
 class CheckpointConfig(Section):
     """How a run is saved as it goes, beside its outputs, so that the same run resumes when it was stopped."""
 
-    enabled: Annotated[bool, CommandLine(names=("--checkpoint/--no-checkpoint",))] = Field(
-        True, description="save as it goes, to resume from; the default"
+    enabled: bool = option(
+        True, "save as it goes, to resume from; the default", CommandLine(names=("--checkpoint/--no-checkpoint",))
     )
-    every: Annotated[float, CommandLine("SECONDS", names=("--checkpoint-every",))] = Field(
-        30.0, ge=0, description="least seconds between saves, which never take 3 % of the time"
+    every: float = option(
+        30.0,
+        "least seconds between saves, which never take 3 % of the time",
+        CommandLine("SECONDS", ("--checkpoint-every",)),
+        ge=0,
     )
 
 
@@ -276,7 +277,7 @@ class Run(Section):
     """One run: a collection, and either a fit or a model to apply."""
 
     collection: CollectionConfig
-    model: str | None = Field(None, description="a fitted model to apply; none means fit")
+    model: str | None = option(None, "a fitted model to apply; none means fit")
     prepare: PrepareConfig = PrepareConfig()
     fit: FitConfig = FitConfig()
     output: OutputConfig = OutputConfig()

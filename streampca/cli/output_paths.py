@@ -1,0 +1,136 @@
+"""Where the outputs of a run go, and which runs are refused for it before anything is computed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Set
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..errors import RequestError
+from ..models.store import check_model_output
+from ..planning.blocks import part_of
+from ..plot.report import ReportFiles, picture_files
+from ..preprocessing.copy import check_copy
+from ..readers import check_apart, column_paths, paths_of
+from ..storage.disk import expanded
+from ..storage.outputs import check_output, check_place
+from .options import Run
+from .run_record import LISTING, PICTURES, RECORDS, REPORT, check_directory
+
+
+@dataclass(frozen=True)
+class OutputPaths:
+    """Paths of a run's outputs; None for those that it does not write."""
+
+    directory: str | None
+    model: str | None
+    scores: str | None
+    images: str | None
+    report: str | None
+    pictures: str | None
+    collection: str | None
+
+    @classmethod
+    def of(cls, run: Run) -> OutputPaths:
+        """Return the paths of a run's outputs; refuse a run without any, or that would replace its input."""
+        paths = _paths(run)
+        if not paths.files and not paths.report:
+            raise RequestError(
+                "the run writes nothing; give output.directory, output.model, output.scores, output.images or "
+                "output.collection."
+            )
+        if (run.output.transform or run.output.report) and not paths.directory:
+            raise RequestError(
+                "output.transform and output.report need output.directory; add it, or give output.scores."
+            )
+        if part_of(run.fit.part) is not None and any((paths.scores, paths.images, paths.report)):
+            raise RequestError(
+                f"fit.part {run.fit.part} makes the model of a part only; leave out scores, images and report, and "
+                "give them with the model that streampca merge makes."
+            )
+        paths._check_apart(run)
+        return paths
+
+    @property
+    def files(self) -> list[str]:
+        """Outputs written in one piece each, in the order in which they are written."""
+        return [path for path in (self.model, self.collection, self.scores, self.images) if path]
+
+    @property
+    def recorded(self) -> dict[str, str]:
+        """Outputs that a later run uses again if its model is the same, by name."""
+        named = {"collection": self.collection, "scores": self.scores, "images": self.images}
+        return {name: path for name, path in named.items() if path}
+
+    @property
+    def need_model(self) -> bool:
+        """Whether any output takes a model."""
+        return any((self.model, self.scores, self.images, self.report))
+
+    def without(self, reused: Set[str]) -> OutputPaths:
+        """Return the outputs less those that an earlier run has written."""
+        return replace(self, **{name: None for name, path in self.recorded.items() if path in reused})
+
+    def listing(self, run: Run) -> str | None:
+        """Return where the table of a folder's files is stored for the next run: in a run directory, or not at all.
+
+        Beside a lone output it is worth a file of its own only where every file was decoded for it.
+        """
+        source, skips = run.collection.source, run.collection.on_bad_file == "skip"
+        path = os.path.join(self.directory, LISTING) if self.directory else f"{self.files[0]}.{LISTING}"
+        if not isinstance(source, str) or not os.path.isdir(expanded(source)) or not (self.directory or skips):
+            return None
+        inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(expanded(source)))
+        return None if inside else path
+
+    def check(self, *, overwrite: bool, model: bool) -> None:
+        """Refuse outputs that exist or cannot be written; the model's only if it is to be written."""
+        for path, kind in ((self.scores, "scores"), (self.images, "images")):
+            if path:
+                check_output(path, kind, overwrite=overwrite)
+        if self.collection:
+            check_copy(self.collection, overwrite=overwrite)
+        if self.model and model:
+            check_model_output(self.model, overwrite=overwrite)
+            check_place(self.model)
+        if self.report:
+            ReportFiles(self.report, self.pictures, "png", overwrite=True).check()
+        if self.directory:
+            check_directory(self.directory)
+
+    def _check_apart(self, run: Run) -> None:
+        """Refuse outputs that would replace the input or one another, lie in it, or become part of it."""
+        drawn = picture_files(self.pictures) if self.pictures else []
+        files = [*self.files, *filter(None, [self.report]), *drawn]
+        records = [os.path.join(self.directory, name) for name in RECORDS] if self.directory else []
+        prepare, collection = run.prepare, run.collection
+        columns = column_paths(collection.labels, run.fit.sample_weight, prepare.mask, prepare.scale)
+        model = [expanded(run.model)] if run.model else []
+        check_apart([*files, *records], [*paths_of(collection.source), *model, *columns])
+        places = [os.path.realpath(path) for path in files]
+        for number, path in enumerate(places):
+            for other in places[:number]:
+                if f"{path}/".startswith(f"{other}/") or other.startswith(f"{path}/"):
+                    raise RequestError(
+                        f"output {path} and output {other} are one, or lie in one another; choose others."
+                    )
+
+
+def _paths(run: Run) -> OutputPaths:
+    output = run.output
+    folder = expanded(output.directory) if output.directory else None
+
+    def place(path: str | None, name: str = "", wanted: bool = False) -> str | None:
+        """Return a path that was given, or that of a name in the run directory."""
+        return expanded(path) if path else os.path.join(folder, name) if folder and wanted else None
+
+    return OutputPaths(
+        directory=folder,
+        model=None if run.model else place(output.model, "model.zarr", wanted=True),
+        scores=place(output.scores, "scores.zarr", output.transform),
+        images=place(output.images),
+        report=place(None, REPORT, output.report),
+        pictures=place(None, PICTURES, output.report),
+        collection=place(output.collection),
+    )
