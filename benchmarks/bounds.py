@@ -22,7 +22,7 @@ from fresh import machine, print_table, tell
 from synthetic import textures
 
 import streampca
-from streampca.fitting.methods.start_block import sample_runs
+from streampca.fitting.methods.randomized_start import sample_runs
 from streampca.planning import sample_rows
 
 Floats = npt.NDArray[np.floating[Any]]

@@ -33,7 +33,7 @@ from streampca.fitting.executor import executing
 from streampca.fitting.fit import fit_collection
 from streampca.fitting.methods.covariance import ScatterTask
 from streampca.fitting.methods.dual_passes import Features, Products, SweepTask
-from streampca.fitting.methods.randomized_pass import ScatterBlockTask
+from streampca.fitting.methods.randomized_features import ScatterBlockTask
 from streampca.fitting.methods.randomized_samples import GramBlockProducts
 from streampca.fitting.plan import prepared
 from streampca.planning.blocks import spans_of

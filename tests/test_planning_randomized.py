@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from streampca.errors import BudgetError, RequestError
 from streampca.fitting.identity import DECISIVE
-from streampca.fitting.methods.start_block import sample_runs
+from streampca.fitting.methods.randomized_start import sample_runs
 from streampca.planning import least_memory, make_plan, part_plan, sample_rows
 from streampca.planning import randomized_features as randomized
 from streampca.planning import search as choose

@@ -22,7 +22,7 @@ from streampca.events import BlockDone, Converging, PassStarted
 from streampca.execution import SerialExecutor
 from streampca.fitting.methods import Job
 from streampca.fitting.methods.randomized_features import fit_randomized
-from streampca.fitting.methods.start_block import sample_runs
+from streampca.fitting.methods.randomized_start import sample_runs
 from streampca.fitting.plan import plan_collection, prepared
 from streampca.models.accuracy import sentences
 from streampca.planning import sample_rows

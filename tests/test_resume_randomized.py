@@ -22,7 +22,7 @@ from streampca.events import BlockDone, Checkpoint, Converging, PassFinished, Pa
 from streampca.execution.checkpoint import Checkpointing
 from streampca.execution.signals import Switch
 from streampca.fitting.fit import fit_collection
-from streampca.fitting.methods.start_block import sample_runs
+from streampca.fitting.methods.randomized_start import sample_runs
 from streampca.fitting.plan import prepared
 from streampca.planning import sample_rows
 from streampca.planning.blocks import spans_of

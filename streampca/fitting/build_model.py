@@ -1,9 +1,9 @@
-"""What a fit and a merge make of a decomposition: the numbers of a model, and the note of how they came about."""
+"""Builds models of decompositions: their numbers, and the provenance that says where they come from."""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
@@ -14,9 +14,16 @@ import numpy.typing as npt
 
 from .. import __version__
 from ..eigensolvers import FAILURE
+from ..models.compression import original_bytes
+from ..models.pca import PCAModel
 from ..planning import Plan
-from ..preprocessing import unflatten
+from ..planning.blocks import Part
+from ..preprocessing import Prepared, unflatten
+from ..readers.collection import State, encoded_states, fingerprint_of, sample_dims
+from ..readers.weights import weights_digest
 from .methods import Decomposition
+
+Float64 = npt.NDArray[np.float64]
 
 VERSIONS = ("numpy", "scipy", "dask", "zarr")
 
@@ -24,7 +31,7 @@ VERSIONS = ("numpy", "scipy", "dask", "zarr")
 def numbers_of(
     found: Decomposition, shape: tuple[int, ...], mask: npt.NDArray[np.bool_] | None, components: Any
 ) -> dict[str, Any]:
-    """The fields of a `PCAModel` that follow from a decomposition; the others are the collection's.
+    """Return the fields of a `PCAModel` that follow from a decomposition; the others are the collection's.
 
     Parameters
     ----------
@@ -60,7 +67,7 @@ def versions() -> Mapping[str, str]:
 def provenance_of(
     data: Mapping[str, Any], chosen: Plan, found: Decomposition, *, seconds: float, peak: int | None
 ) -> dict[str, Any]:
-    """Where a model comes from, as plain data.
+    """Return the provenance of a model as plain data.
 
     Parameters
     ----------
@@ -85,3 +92,38 @@ def provenance_of(
         "peak_bytes": peak,
         "versions": dict(versions()),
     }
+
+
+def data_of(
+    collection: Prepared, states: Sequence[State], weights: Float64 | None, part: Part | None
+) -> dict[str, Any]:
+    """Return what the provenance of a model says of the data."""
+    units = collection.raw.attributes.get("units")
+    data = {
+        "source": collection.source,
+        "fingerprint": fingerprint_of(collection, states),
+        "states": encoded_states(states),
+        "dtype": collection.raw.dtype.str,
+        "nbytes": original_bytes(collection.raw),
+        "units": units if isinstance(units, str) else None,
+        "opened": None if collection.raw.opened is None else collection.raw.opened.to_json(),
+        "skipped": [list(item) for item in collection.skipped],
+        "reading": collection.raw.reading,
+        "sample_weight": weights_digest(weights),
+    }
+    return data if part is None else {**data, "part": list(part), "n_samples": collection.n_samples}
+
+
+def model_of(collection: Prepared, found: Decomposition, provenance: dict[str, Any], components: Any) -> PCAModel:
+    """Return the model of a decomposition of a collection, whose components are `components`."""
+    dims = sample_dims(collection)
+    return PCAModel(
+        **numbers_of(found, collection.sample_shape, collection.mask, components),
+        sample_dims=dims,
+        coordinates={name: values for name, values in collection.coordinates.items() if name in dims},
+        raw_shape=collection.raw.sample_shape,
+        raw_kind=collection.raw.dtype.kind,
+        mask=collection.mask,
+        preparation=collection.preparation,
+        provenance=provenance,
+    )

@@ -1,10 +1,10 @@
-"""The engine's story: open, plan, pick the method, run it, make the model."""
+"""`fit`, the engine's story: open the collection, plan, run the method, build the model."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,21 +17,20 @@ from ..events import Finished, Listener, Planned, check_listener, logged, one_at
 from ..execution import Executor, LocalExecutor
 from ..execution.checkpoint import CheckpointFolder, Checkpointing
 from ..machine import PeakMeter, hand_back
-from ..models.compression import original_bytes
 from ..models.pca import PCAModel
 from ..models.store import ModelWriter, check_model_output, pca_arrays, pca_attributes
 from ..planning.blocks import Part, part_of
 from ..planning.request import Request
 from ..preprocessing import Preparation, Prepared
 from ..readers import Opening, check_apart, column_paths, open_collection, paths_of
-from ..readers.collection import State, encoded_states, fingerprint_of, sample_dims
+from ..readers.collection import sample_dims
 from ..readers.weights import total_of, weights_digest, weights_of
 from ..storage.components import ComponentWriter, UnfinishedComponents
 from ..storage.disk import expanded
 from ..storage.locks import alone_in
 from ..storage.outputs import check_place
 from ..units import parse_bytes
-from .build_model import numbers_of, provenance_of
+from .build_model import data_of, model_of, provenance_of
 from .executor import as_of, executing, resumable_scratch_name, scratch_name, suited
 from .identity import check_beside, decisive_fields, explain, identity_of
 from .methods import METHODS, Decomposition, Job
@@ -219,7 +218,7 @@ def _fitted(
     checkpoint: Checkpointing | None,
     listener: Listener,
 ) -> PCAModel:
-    """See `fit_collection`."""
+    """See `fit_collection`; no other process works in the folder of the checkpoint."""
     began, states = time.perf_counter(), collection.states()
     saved = None
     if checkpoint is not None:
@@ -243,7 +242,7 @@ def _fitted(
     def about(found: Decomposition) -> dict[str, Any]:
         seconds = time.perf_counter() - began
         return provenance_of(
-            _data(collection, states, weights, part), chosen, found, seconds=seconds, peak=meter.peak()
+            data_of(collection, states, weights, part), chosen, found, seconds=seconds, peak=meter.peak()
         )
 
     with nullcontext() if saved is None else saved.running():
@@ -251,7 +250,7 @@ def _fitted(
             model = _written(collection, job, place, about)
         else:
             found = METHODS[chosen.method](job)
-            model = _model(collection, found, about(found), found.components)
+            model = model_of(collection, found, about(found), found.components)
             if place is not None:
                 # Of what the passes freed 27 MiB of 80 were kept by the C library, beside the buffers of writing.
                 hand_back()
@@ -263,7 +262,7 @@ def _fitted(
 def _written(
     collection: Prepared, job: Job, place: Place, about: Callable[[Decomposition], dict[str, Any]]
 ) -> PCAModel:
-    """A model whose components are written as they are made, and stay on disk; perhaps when the fit breaks off, too."""
+    """Return a model whose components are written as they are computed, and stay on disk."""
     with ModelWriter(place.path, overwrite=place.overwrite, keeps=job.stage is not None) as writer:
         like: dict[str, Any] = {"dims": sample_dims(collection), "mask": collection.mask}
 
@@ -271,38 +270,6 @@ def _written(
             return writer.components((count, *collection.sample_shape), dtype=dtype, resume=unfinished, **like)
 
         found = METHODS[job.plan.method](replace(job, sink=sink))
-        model = _model(collection, found, about(found), writer.stored())
+        model = model_of(collection, found, about(found), writer.stored())
         writer.finish(pca_arrays(model), pca_attributes(model))
     return model
-
-
-def _model(collection: Prepared, found: Decomposition, provenance: dict[str, Any], components: Any) -> PCAModel:
-    dims = sample_dims(collection)
-    return PCAModel(
-        **numbers_of(found, collection.sample_shape, collection.mask, components),
-        sample_dims=dims,
-        coordinates={name: values for name, values in collection.coordinates.items() if name in dims},
-        raw_shape=collection.raw.sample_shape,
-        raw_kind=collection.raw.dtype.kind,
-        mask=collection.mask,
-        preparation=collection.preparation,
-        provenance=provenance,
-    )
-
-
-def _data(collection: Prepared, states: Sequence[State], weights: Float64 | None, part: Part | None) -> dict[str, Any]:
-    """What a model's provenance says of the data."""
-    units = collection.raw.attributes.get("units")
-    data = {
-        "source": collection.source,
-        "fingerprint": fingerprint_of(collection, states),
-        "states": encoded_states(states),
-        "dtype": collection.raw.dtype.str,
-        "nbytes": original_bytes(collection.raw),
-        "units": units if isinstance(units, str) else None,
-        "opened": None if collection.raw.opened is None else collection.raw.opened.to_json(),
-        "skipped": [list(item) for item in collection.skipped],
-        "reading": collection.raw.reading,
-        "sample_weight": weights_digest(weights),
-    }
-    return data if part is None else {**data, "part": list(part), "n_samples": collection.n_samples}

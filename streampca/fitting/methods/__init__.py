@@ -8,9 +8,8 @@ from collections.abc import Callable
 
 from .covariance import decompose, fit_covariance
 from .data_checks import check_variance
-from .decomposition import Decomposition
 from .dual import fit_dual
-from .job import Job
+from .job import Decomposition, Job
 from .randomized_features import fit_randomized
 
 __all__ = ["METHODS", "Decomposition", "Job", "check_variance", "decompose"]

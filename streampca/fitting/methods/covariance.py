@@ -16,8 +16,7 @@ from ...events import Listener, PassStarted
 from ...machine import hand_back
 from ...planning import Plan
 from .data_checks import check_variance, warn_of_wrong_products
-from .decomposition import Array, Decomposition, stored_dtype
-from .job import Job
+from .job import Array, Decomposition, Job, stored_dtype
 from .leading_pairs import leading_pairs, next_value
 from .samples_task import SamplesTask, of_samples
 

@@ -25,12 +25,11 @@ from ...planning.sizes import gram_threads
 from ...readers import Collection
 from ...storage.components import UnfinishedComponents
 from .data_checks import warn_of_wrong_products
-from .decomposition import Decomposition, one_span
 from .dual_components import Factors, Kept
 from .dual_passes import Features, Products, SweepTask
 from .dual_projection import RangesTask, part_of_state
 from .gram_pairs import Pairs, orthonormal, polished, solved
-from .job import Job
+from .job import Decomposition, Job, one_span
 from .leading_pairs import next_value
 from .scratch_copy import scratch_copy
 from .written_components import Written, unfinished_components

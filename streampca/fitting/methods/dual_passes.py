@@ -14,7 +14,7 @@ from ...events import BlockDone
 from ...planning.blocks import Span, blocks_of
 from ...readers import Collection
 from .data_checks import bad_sample
-from .decomposition import Array
+from .job import Array
 from .scratch_copy import ScratchCopy
 
 A = TypeVar("A", bound=Accumulator)

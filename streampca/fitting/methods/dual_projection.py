@@ -11,10 +11,10 @@ import numpy as np
 from ...events import BlockDone
 from ...execution.threads import map_in_threads
 from ...planning.blocks import Span, blocks_of
-from .decomposition import Array
 from .dual_components import Basis, Factors, Range, project
 from .dual_passes import Features
 from .gram_pairs import Pairs
+from .job import Array
 
 
 class Making:

@@ -12,9 +12,8 @@ from ...accumulators import Gram
 from ...eigensolvers import Solution
 from ...machine import hand_back
 from .data_checks import check_variance
-from .decomposition import Array, Float64, stored_dtype
 from .dual_components import Factors, Kept
-from .job import Job
+from .job import Array, Float64, Job, stored_dtype
 from .leading_pairs import leading_pairs
 
 RANK = 1e-12  # of the largest variance: below lies rounding, and no direction

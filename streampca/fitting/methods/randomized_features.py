@@ -24,15 +24,42 @@ from ...machine import hand_back
 from ...planning import Plan
 from ...planning.sizes import PROBES_OF_PASS
 from .data_checks import check_products, check_variance, warn_of_wrong_products
-from .decomposition import Decomposition, Float64, stored_dtype
-from .job import Job
-from .lanczos_passes import MOST_PASSES, STAGE, LanczosIteration, beginning
-from .randomized_pass import ScatterBlockTask
+from .job import Array, Decomposition, Float64, Job, stored_dtype
+from .lanczos_iteration import MOST_PASSES, STAGE, LanczosIteration, beginning
 from .randomized_samples import fit_along_samples
-from .samples_task import of_samples
-from .start_block import started
+from .randomized_start import started
+from .samples_task import SamplesTask, of_samples
 
 OFF_CENTRE = {"single": 6e-9, "double": 1e-15}  # rounding of products, of the variance about the centre
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScatterBlockTask(SamplesTask[ScatterBlock]):
+    """Fold spans of a collection into an `ScatterBlock`; its parameters, beside those of every `SamplesTask`."""
+
+    vectors: Array
+    centre: Float64
+    offset: Float64 | None = None
+    precision: str
+    product_rows: int
+    seed: int
+
+    def start(self) -> ScatterBlock:
+        """Return what has absorbed nothing."""
+        self.make_rooms()
+        return ScatterBlock(
+            self.vectors,
+            self.centre,
+            offset=self.offset,
+            precision=self.precision,
+            product_rows=self.product_rows,
+            seed=self.seed,
+        )
+
+    def restore(self, state: dict[str, Array]) -> ScatterBlock:
+        """Return what was absorbed before."""
+        self.make_rooms()
+        return ScatterBlock.from_state(state, copy=False)
 
 
 @dataclass(kw_only=True)

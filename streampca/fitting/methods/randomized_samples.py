@@ -30,12 +30,11 @@ from ...machine import hand_back
 from ...planning import passes_beside
 from ...planning.sizes import in_double, thread_count
 from .data_checks import check_products, check_variance
-from .decomposition import Array, Decomposition, Float64, stored_dtype
 from .dual import Reads, decomposed, with_components
 from .dual_passes import SweepTask
 from .gram_pairs import RANKS, STORED_RANKS, Pairs
-from .job import Job
-from .lanczos_passes import MOST_PASSES, STAGE, LanczosIteration, beginning
+from .job import Array, Decomposition, Float64, Job, stored_dtype
+from .lanczos_iteration import MOST_PASSES, STAGE, LanczosIteration, beginning
 
 _STREAM = 3  # apart from the start blocks of solvers, and from those along features
 

@@ -14,8 +14,7 @@ from ...events import BlockDone
 from ...planning.blocks import Span, blocks_of
 from ...readers import Collection
 from .data_checks import bad_sample
-from .decomposition import Array, Float64
-from .job import Job
+from .job import Array, Float64, Job
 
 A = TypeVar("A", bound=Accumulator)
 

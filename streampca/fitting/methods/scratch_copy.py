@@ -25,8 +25,7 @@ from ...planning.blocks import Span, blocks_of
 from ...readers.collection import Array, Chunks, Collection
 from ...storage.outputs import writing
 from ...units import format_bytes
-from .decomposition import one_span
-from .job import Job
+from .job import Job, one_span
 
 STAGE = "scratch"  # of copying
 

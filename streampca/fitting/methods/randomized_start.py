@@ -16,8 +16,7 @@ from ...planning import SAMPLE_RUNS, sample_rows
 from ...planning.blocks import Span
 from ...readers import Collection
 from .data_checks import bad_sample
-from .decomposition import Array, Float64
-from .job import Job
+from .job import Array, Float64, Job
 
 RANDOM = 10  # columns that are random, or half of a narrow block
 NEGLIGIBLE = 1e-10  # of the sample's first variance: directions below are left to chance

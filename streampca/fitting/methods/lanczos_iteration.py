@@ -13,9 +13,8 @@ from ...events import Converging, Listener, Solving
 from ...execution.checkpoint import StageCheckpoint
 from ...machine import hand_back
 from ...planning import Plan
-from .decomposition import Array, Float64
 from .gram_pairs import RANKS
-from .job import Job
+from .job import Array, Float64, Job
 from .leading_pairs import chosen_of, scale_of, wanted_of
 
 MOST_PASSES = 30  # where nobody says; spectra that need more are as good as flat
