@@ -13,9 +13,10 @@ from hypothesis import settings
 from shell import pictures, succeeded
 from threadpoolctl import threadpool_limits
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # tests run side by side: threads of BLAS would wait for each other's cores
-    threadpool_limits(1, user_api="blas")
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # in processes that tests start too, whose bits are compared with ours
+# Tests run side by side: threads of BLAS would wait for each other's cores. In processes that tests start too, whose
+# bits are compared with ours, and which are forked: by a process without threads, therefore.
+threadpool_limits(1, user_api="blas")
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 settings.register_profile("house", deadline=None, derandomize=True)
 settings.load_profile("house")

@@ -12,14 +12,13 @@ import os
 import resource
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tifffile
 import zarr
-from shell import Said, fresh, pictures, refused, succeeded
+from shell import fresh, pictures, python, refused, said_by, succeeded
 
 import streampca
 from streampca.errors import ModelError
@@ -139,14 +138,10 @@ def test_folder_without_permission(source, model):
 # -- every command, in processes of their own
 
 
-def limited(*words, limit=LIMIT):
-    """Run a command in a fresh process whose files may not grow beyond so many bytes."""
-    done = subprocess.run(
-        [sys.executable, "-B", "-m", "streampca", *map(str, words)],
-        capture_output=True, text=True, timeout=120, check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY)),
-    )  # fmt: skip
-    return Said(done.returncode, done.stdout, done.stderr)
+def limited(*words, limit):
+    """Run a command in a process of its own whose files may not grow beyond so many bytes."""
+    script = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, resource.RLIM_INFINITY)); "
+    return said_by(python(f"{script}from streampca.cli.commands import main; main()", *words))
 
 
 def state(*paths):
@@ -196,7 +191,7 @@ def test_every_command(fitted, here, undrawn, name, room, request):
     words, made = COMMANDS[name]
     words = [word.format("disk") for word in words]
     before = state("images.npy", "model.zarr", "disk/precious.txt")
-    said = (fresh if room == "disk" else limited)(*words)
+    said = limited(*words, limit=LIMIT if room == "limit" else resource.RLIM_INFINITY)
     assert said.code == 1
     assert f"disk/{made} could not be written: {NO_ROOM[room]}" in said.complaint
     assert "run the same command again" in said.complaint

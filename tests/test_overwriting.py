@@ -10,8 +10,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import h5py
@@ -20,7 +18,7 @@ import pytest
 import tifffile
 import xarray
 import zarr
-from shell import pictures, refused, succeeded, typed
+from shell import pictures, python, refused, succeeded, typed
 
 import streampca
 from streampca.cli.demo import guided_tour
@@ -159,8 +157,8 @@ def test_a_kill_leaves_what_was_there(there, undrawn, name):
     before = state(*outputs_of(name))
     words = words_of(name, "--overwrite")
     for moment in ("begun", "whole", "between"):
-        done = subprocess.run([sys.executable, "-c", _KILLED, moment, *map(str, words)], timeout=200, check=False)
-        assert done.returncode == -signal.SIGKILL
+        done = python(_KILLED, moment, *words)
+        assert done.returncode == -signal.SIGKILL, done.stderr
         if moment == "between" and name in ("fit", "merge"):
             line = refused("inspect", COMMANDS[name][1][0])
             assert "does not exist: a run that was to replace it was killed" in line

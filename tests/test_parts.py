@@ -16,7 +16,7 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shell import refused, succeeded
+from shell import python, refused, succeeded
 
 import streampca
 from streampca import Preparation
@@ -463,9 +463,7 @@ else:
 
 
 def killed(*words):
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, *words], capture_output=True, text=True, timeout=100, check=False
-    )
+    done = python(KILLED, *words)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 

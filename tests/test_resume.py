@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from resumed import Died, bits, dying, number, undisturbed
-from shell import typed
+from shell import python, typed
 
 import streampca
 import streampca.planning.search as choose
@@ -150,9 +150,7 @@ def test_killed(files, tmp_path, unbroken, kind, moment):
     """By the system: at the first block, in a pass, between two, and while a state is written."""
     path, folder = source_of(files, kind), tmp_path / "kept"
     words = [str(Path(__file__).parent), str(path), kind, str(folder), moment]
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, *words], check=False, capture_output=True, text=True, timeout=100
-    )
+    done = python(CHILD, *words)
     assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
     after = []
     assert bits(run(path, kind, folder, after.append)) == unbroken(kind)[0]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import numpy as np
 import pytest
 from judged import of, warnings
 from resumed import Died, bits, dying, number, undisturbed
+from shell import python
 from threadpoolctl import threadpool_limits
 
 import streampca
@@ -229,9 +228,7 @@ def test_killed_while_a_state_is_written(files, tmp_path, unbroken, moment):
     """Of the solver, or of a pass, the first or later."""
     path, folder = source_of(files, "fixed"), tmp_path / "kept"
     words = [str(Path(__file__).parent), str(path), "fixed", str(folder), str(moment)]
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, *words], check=False, capture_output=True, text=True, timeout=100
-    )
+    done = python(CHILD, *words)
     assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
     assert bits(run(path, "fixed", folder)) == unbroken("fixed")[0]
     assert not folder.exists()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ import numpy as np
 import pytest
 import zarr
 from resumed import Died, bits, number
+from shell import python
 
 import streampca
 import streampca.models.store
@@ -179,9 +178,7 @@ def test_killed(path, tmp_path, unbroken):
     output = tmp_path / "m.zarr"
     for count in ("7", "4"):
         words = [str(Path(__file__).parent), str(path), "scratch", str(output), count]
-        done = subprocess.run(
-            [sys.executable, "-c", CHILD, *words], check=False, capture_output=True, text=True, timeout=100
-        )
+        done = python(CHILD, *words)
         assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
         last = max((partial_of(output) / "components").rglob("c/*/*/*"), key=os.path.getmtime)
         last.write_bytes(last.read_bytes()[:10])
