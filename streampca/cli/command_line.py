@@ -1,4 +1,4 @@
-"""Click options made from the declarations in `options`, and the run that a command's words stand for."""
+"""Click options built from the declarations in `options`, and the `Run` built from a command's words."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Decorator(Protocol):
 def options(*keys: str, omit: tuple[str, ...] = ()) -> Decorator:
     """Add the options of dotted keys to a command, in this order; a section adds all that it declares but `omit`."""
     single = [key for name in keys for key in ([name] if "." in name else _keys(name)) if key not in omit]
-    return together(*(option(key) for key in single))
+    return combined(*(option(key) for key in single))
 
 
 def option(key: str, *names: str, **changes: Any) -> Decorator:
@@ -47,8 +47,8 @@ def argument(key: str, metavar: str, **settings: Any) -> Decorator:
     return click.argument(_parameter(key), metavar=metavar, **settings)
 
 
-def together(*decorators: Decorator) -> Decorator:
-    """Return one decorator of several, in the order `--help` shows them."""
+def combined(*decorators: Decorator) -> Decorator:
+    """Combine decorators into one; `--help` shows the options in this order."""
 
     def add(command: Command) -> Command:
         for decorator in reversed(decorators):

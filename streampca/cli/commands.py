@@ -1,4 +1,4 @@
-"""The commands: each builds a `Run` and hands it to `pipeline`; draws progress; prints, nothing else."""
+"""The commands: each gets a `Run` built from its options, hands it to `pipeline` and prints the outcome."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import click
 from .. import __version__
 from ..errors import ConfigError, Stopped, StreampcaError, first_line, without_secrets
 from ..execution.signals import Switch, stopping_on_signals
-from .command_line import Decorator, argument, option, options, takes_run, together, words_of
+from .command_line import Decorator, argument, combined, option, options, takes_run, words_of
 from .notation import read_count
 from .options import Run
 
@@ -57,7 +57,7 @@ def cli(context: click.Context) -> None:
 
 
 def main() -> NoReturn:
-    """Run the command line; errors made on purpose are one line, with the exit code of their kind."""
+    """Run the command line; errors of `streampca.errors` are one line, with the exit code of their kind."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names may be any bytes
     with stopping_on_signals(_SWITCH):
@@ -110,7 +110,7 @@ _saving = options("checkpoint")
 _quiet = click.option("-q", "--quiet", is_flag=True, help="No progress.")
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _print_config = click.option("--print-config", is_flag=True, help="Print the run as a run file and stop.")
-_writing = together(options("output.overwrite"), _quiet, _print_config)
+_writing = combined(options("output.overwrite"), _quiet, _print_config)
 
 
 def _carry_out(run: Run, *, quiet: bool, print_config: bool) -> Result | None:

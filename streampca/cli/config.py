@@ -22,7 +22,7 @@ MERGE_TAG = "tag:yaml.org,2002:merge"  # of the key <<, which may stand in a map
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON schema of run files."""
+    """Return the JSON schema of run files."""
     about = "https://json-schema.org/draft/2020-12/schema"
     return {"$schema": about, **Run.model_json_schema(), "title": "streampca run file"}
 
@@ -145,7 +145,7 @@ def _explain(error: ValidationError, subject: str) -> str:
 
 
 def _place(loc: tuple[int | str, ...]) -> list[str]:
-    """The part of pydantic's location that people typed: sections and a key, without the branches of a union."""
+    """Return the part of pydantic's location that people typed: sections and a key, without branches of a union."""
     place: list[str] = []
     for part in loc:
         place.append(str(part))

@@ -1,4 +1,4 @@
-"""The demo, told step by step: two real collections, a tiny budget, and what comes out."""
+"""The demo, step by step: two real collections, a tiny budget, and the components found."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 COMPONENTS = 16
-DRAWN = 7  # components drawn beside the mean: two rows of four on 80 columns
+DRAWN = 7  # components drawn after the mean: two rows of four on 80 columns
 LISTED = 6
 EXAMINED = 20_000  # samples whose scores are drawn
 
@@ -39,7 +39,7 @@ def guided_tour(console: Console, folder: str, memory: str) -> None:
     console : rich.console.Console
         Where to print.
     folder : str
-        For data, models and pictures; data made before are used again.
+        Folder for data, models and pictures; data of an earlier demo are used again.
     memory : str
         Budget of each fit.
     """
@@ -60,7 +60,7 @@ def guided_tour(console: Console, folder: str, memory: str) -> None:
 
 
 def _check_folder(folder: str) -> None:
-    """Refuse to replace models and pictures that lie beside no demonstration.
+    """Refuse to replace models and pictures that no demo wrote.
 
     Raises
     ------
@@ -90,8 +90,7 @@ def _show(console: Console, title: str, source: str, memory: str) -> None:
     _draw(console, model)
     stem = source.removesuffix(".zarr")
     model.save(f"{stem}-model.zarr", overwrite=True)
-    seen = survey(model, collection.raw, examine=EXAMINED)
-    plot.save(overview(seen), f"{stem}.png")
+    plot.save(overview(survey(model, collection.raw, examine=EXAMINED)), f"{stem}.png")
     console.print(f"wrote {stem}-model.zarr and {stem}.png", soft_wrap=True, markup=False)
 
 

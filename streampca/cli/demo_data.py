@@ -36,7 +36,7 @@ def make_digits(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0) ->
     ----------
     path : path-like
         The Zarr array to make, uint8 of shape (n, 32, 32) with dimensions (sample, y, x). The digits shown go beside
-        it, to `labels_path(path)`, uint8 of shape (n,). Both are kept as they are if already made.
+        it, to `labels_path(path)`, uint8 of shape (n,). Both are left as they are if they exist.
     n : int, default=60000
         Number of samples.
     seed : int, default=0
@@ -81,7 +81,7 @@ def make_patches(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0) -
     Parameters
     ----------
     path : path-like
-        The Zarr array to make, uint8 of shape (n, 32, 32) with dimensions (sample, y, x); kept if already made.
+        The Zarr array to make, uint8 of shape (n, 32, 32) with dimensions (sample, y, x); left as it is if it exists.
     n : int, default=60000
         Number of samples.
     seed : int, default=0
@@ -230,6 +230,6 @@ def _check_made(path: Path, recipe: dict[str, Any]) -> None:
     except (OSError, ValueError):
         made = None
     if made is None:
-        raise OutputError(f"{path} exists and is no demonstration collection; remove it or give another path.")
+        raise OutputError(f"{path} exists and is not a collection of the demo; remove it or give another path.")
     if made != recipe:
         raise OutputError(f"{path} was made as {made} and {recipe} is asked for; remove it or give another path.")

@@ -1,4 +1,4 @@
-"""How options with a structure are written on the command line: each function reads one kind of text."""
+"""Readers of the command line's notation for structured options, such as ``--crop 10:100,20:200``."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from . import notation
 
 @dataclass(frozen=True)
 class CommandLine:
-    """How an option stands on the command line, where its field does not say it.
+    """An option's form on the command line, as far as its field does not say it.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ class PatchesConfig(Section):
 
 
 class CollectionConfig(Section):
-    """Where samples come from; see `streampca.open_collection`."""
+    """The samples; see `streampca.open_collection`."""
 
     source: str | list[str] = option(
         ..., "path, glob, URL, @list.txt, table.csv:column, or list of paths", CommandLine(read=notation.one_or_list)
@@ -163,7 +163,7 @@ class CollectionConfig(Section):
 
 
 class PrepareConfig(Section):
-    """What is done to every sample first; see `streampca.Preparation`."""
+    """Preparation of every sample; see `streampca.Preparation`."""
 
     crop: list[tuple[_Int | None, _Int | None]] | None = option(
         None,
@@ -189,7 +189,7 @@ class PrepareConfig(Section):
 
 
 class FitConfig(Section):
-    """What is asked of the fit; see `streampca.fit`."""
+    """Options of the fit; see `streampca.fit`."""
 
     n_components: Annotated[int | float | RuleName | None, BeforeValidator(_count_or_rule)] = option(
         0.95,
@@ -221,7 +221,7 @@ class FitConfig(Section):
 
 
 class OutputConfig(Section):
-    """What is written, and where."""
+    """Outputs and where they go."""
 
     directory: str | None = option(None, "a run directory: model, scores, config, log, report")
     model: str | None = option(None, "where the model goes; DIRECTORY/model.zarr in a run directory")
@@ -240,7 +240,7 @@ class OutputConfig(Section):
 
 
 class ExecutionConfig(Section):
-    """Who runs the tasks."""
+    """Where the tasks run: in this process or on a dask cluster."""
 
     kind: Literal["local", "dask"] = option("local", "this process, or a dask cluster")
     address: str | None = option(
@@ -260,7 +260,7 @@ class ExecutionConfig(Section):
 
 
 class CheckpointConfig(Section):
-    """How a run is saved as it goes, beside its outputs, so that the same run resumes when it was stopped."""
+    """Checkpoints, next to the outputs, from which the same run resumes after it was stopped."""
 
     enabled: bool = option(
         True, "save as it goes, to resume from; the default", CommandLine(names=("--checkpoint/--no-checkpoint",))

@@ -65,7 +65,7 @@ class OutputPaths:
 
     @property
     def need_model(self) -> bool:
-        """Whether any output takes a model."""
+        """Return whether any output takes a model."""
         return any((self.model, self.scores, self.images, self.report))
 
     def without(self, reused: Set[str]) -> OutputPaths:

@@ -71,7 +71,7 @@ def execute(run: Run, listener: Listener = silent, switch: Switch | None = None)
         The run; outputs that exist are refused before anything is computed, but for those that the same run left in
         its directory: they are used again.
     listener : callable
-        Told what happens.
+        Called with each event.
     switch : Switch, optional
         Ends the run when it is turned, at the end of a block; the same run then resumes.
 
@@ -96,17 +96,17 @@ def execute(run: Run, listener: Listener = silent, switch: Switch | None = None)
     earlier = _earlier(job)
     if earlier is not None:
         job.model = earlier
-        outputs = job.outputs = outputs.without(record.made_before(earlier.provenance))
+        outputs = job.outputs = outputs.without(record.reusable(earlier.provenance))
     outputs.check(overwrite=run.output.overwrite, model=earlier is None)
-    with recorded(outputs.directory, listener) if outputs.directory else nullcontext(listener) as told:
-        job.listener = told
+    with recorded(outputs.directory, listener) if outputs.directory else nullcontext(listener) as events:
+        job.listener = events
         if earlier is not None:
-            told(Warned(f"{outputs.model} is there from an earlier run of the same request; it is used again."))
+            events(Warned(f"{outputs.model} is there from an earlier run of the same request; it is used again."))
         for item in job.raw.skipped:
-            told(FileSkipped(*item))
+            events(FileSkipped(*item))
         _check_feasible(job)
         if earlier is not None or not any(map(os.path.lexists, outputs.files)):
-            record.begin()  # else what is recorded is of what lies there, until the first of that is replaced
+            record.start()  # else the record is of the outputs there, until the first of them is replaced
         result = _fitted(job) if job.model is None and outputs.need_model else Result(job.model)
         provenance = None if result.model is None else result.model.provenance
 
@@ -122,7 +122,7 @@ def execute(run: Run, listener: Listener = silent, switch: Switch | None = None)
                 outputs.collection,
                 memory=run.fit.memory,
                 overwrite=run.output.overwrite,
-                listener=told,
+                listener=events,
             )
             note(outputs.collection)
         if result.model is not None:
@@ -261,13 +261,13 @@ def _fitted(job: _Job) -> Result:
     run, path = job.run, job.outputs.model
     plans: list[Plan] = []
 
-    def told(event: Event) -> None:
+    def listen(event: Event) -> None:
         if isinstance(event, Planned):
             plans.append(event.plan)
         job.listener(event)
 
     request, folder = request_of(run), job.checkpoint(path)
-    with executing(cluster_of(run), request.memory, listener=told) as executor:
+    with executing(cluster_of(run), request.memory, listener=listen) as executor:
         model = fit_collection(
             job.collection,
             request,
@@ -276,7 +276,7 @@ def _fitted(job: _Job) -> Result:
             part=part_of(run.fit.part),
             executor=executor,
             checkpoint=Checkpointing(folder, run.checkpoint.every, job.switch) if folder else None,
-            listener=told,
+            listener=listen,
         )
     budget, _ = budget_of(parse_bytes(run.fit.memory))
     if path and not are_held(model.components.nbytes, budget):

@@ -1,4 +1,4 @@
-"""A run directory's record: the run as asked (``config.yaml``), its log, and what it was (``run.json``)."""
+"""Record of a run in its directory: its run file (``config.yaml``), its log, and its provenance (``run.json``)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .options import Run
 CONFIG, LOG, SUMMARY, LISTING = "config.yaml", "run.log", "run.json", "files.npz"
 RECORDS = (CONFIG, LOG, SUMMARY, LISTING)
 REPORT, PICTURES = "report.html", "pictures"
-OUTPUTS = "outputs"  # in the summary: what a run has made of its model
+OUTPUTS = "outputs"  # key of the summary: the outputs that depend on the model
 
 
 def check_directory(folder: str) -> None:
@@ -51,82 +51,80 @@ def _is_record(folder: str) -> bool:
 
 
 class Record:
-    """What a run directory says of its outputs; where there is no directory, nothing is written down.
+    """Record of a run's outputs in its directory; without a directory, nothing is written.
 
     Parameters
     ----------
     folder : str or None
         The directory.
     run : Run
-        What is asked.
+        The run.
     outputs : mapping of str to str
-        Paths of what is made of a model or beside it, by a name.
+        Paths of the outputs that a later run may use again, by name.
     """
 
     def __init__(self, folder: str | None, run: Run, outputs: Mapping[str, str]) -> None:
         self._folder, self._run, self._outputs = folder, run, outputs
-        self._asked = run.output.model_dump(mode="json", exclude={"overwrite"})
-        self._made: dict[str, list[int]] = {}
-        self._begun = False
+        self._options = run.output.model_dump(mode="json", exclude={"overwrite"})
+        self._states: dict[str, list[int]] = {}
+        self._started = False
 
-    def made_before(self, provenance: Mapping[str, Any]) -> set[str]:
-        """Return the paths of outputs that the same run made with the model of this provenance, and left as they are.
-
-        Each is whole, or would not have its name.
-        """
+    def reusable(self, provenance: Mapping[str, Any]) -> set[str]:
+        """Return the paths of complete outputs that the same run wrote with the model of this provenance."""
         try:
             text = Path(self._folder or "", SUMMARY).read_text(encoding="utf-8")
             noted = json.loads(text).pop(OUTPUTS)
-            if noted["asked"] != self._asked or noted["model"] != _identity(provenance):
+            if noted["asked"] != self._options or noted["model"] != _identity(provenance):
                 return set()
-            self._made = {name: noted["made"][name] for name in self._outputs if self._is_same(name, noted["made"])}
+            states = noted["made"]
+            self._states = {name: states[name] for name in self._outputs if self._is_unchanged(name, states)}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return set()
-        return {self._outputs[name] for name in self._made}
+        return {self._outputs[name] for name in self._states}
 
-    def _is_same(self, name: str, made: Mapping[str, Any]) -> bool:
+    def _is_unchanged(self, name: str, states: Mapping[str, Any]) -> bool:
         path = self._outputs[name]
-        return name in made and os.path.exists(path) and made[name] == _state(path)
+        return name in states and os.path.exists(path) and states[name] == _state(path)
 
-    def begin(self) -> None:
-        """Write down what is asked, if that is not done."""
-        if self._folder and not self._begun:
+    def start(self) -> None:
+        """Write the run file, unless that is done."""
+        if self._folder and not self._started:
             _write(self._folder, CONFIG, self._run.to_yaml())
-            self._begun = True
+            self._started = True
 
     def note(self, path: str | None, provenance: Mapping[str, Any] | None) -> str | None:
-        """Write down that an output is complete, and where its model comes from; return the path of that file."""
-        self.begin()
+        """Record that an output is complete, and the provenance of its model; return the path of the record."""
+        self.start()
         if not self._folder or provenance is None:
             return None
-        self._made |= {name: _state(place) for name, place in self._outputs.items() if place == path}
-        noted = {"model": _identity(provenance), "asked": self._asked, "made": self._made}
+        self._states |= {name: _state(place) for name, place in self._outputs.items() if place == path}
+        noted = {"model": _identity(provenance), "asked": self._options, "made": self._states}
         return _write(self._folder, SUMMARY, json.dumps({**provenance, OUTPUTS: noted}, indent=1) + "\n")
 
 
 def _identity(provenance: Mapping[str, Any]) -> str:
-    """A short text that tells a model from others: each fit has a provenance of its own."""
+    """Return a digest of a provenance, which no two fits share."""
     return digest(json.dumps(dict(provenance), sort_keys=True))
 
 
 def _state(path: str) -> list[int]:
-    """Size and time of an output that tell whether somebody has written it anew."""
+    """Return the size and time of an output, which change when it is written again."""
     return list(file_state(os.path.join(path, "zarr.json") if os.path.isdir(path) else path))
 
 
 @contextmanager
 def recorded(folder: str, listener: Listener) -> Iterator[Listener]:
-    """Write down what happens; gives the listener that does so and tells `listener` too."""
+    """Append events to the log of a directory; yields the listener that does so and passes them on to `listener`."""
     with writing(folder):
         os.makedirs(folder, exist_ok=True)
         file = open(os.path.join(folder, LOG), "ab", buffering=0)  # noqa: SIM115 - closed below
 
     def note(line: str) -> None:
         text = f"{datetime.now().isoformat(timespec='seconds')} {line}\n"
-        with suppress(OSError):  # a full disk is told by the outputs, which matter more
+        with suppress(OSError):  # a full disk is reported where the outputs are written
             file.write(text.encode("utf-8", "backslashreplace"))
 
-    def told(event: Event) -> None:
+    def record(event: Event) -> None:
         line = describe(event)
         if line:
             note(line)
@@ -134,7 +132,7 @@ def recorded(folder: str, listener: Listener) -> Iterator[Listener]:
 
     with file:
         try:
-            yield told
+            yield record
         except BaseException as error:
             note("stopped" if isinstance(error, KeyboardInterrupt) else f"failed: {first_line(error)}")
             raise
@@ -149,7 +147,7 @@ def _write(folder: str, name: str, text: str) -> str:
 
 
 def describe(event: Event) -> str | None:
-    """One line for a log, or None for events too frequent for one."""
+    """Return one line for a log, or None for events too frequent for one."""
     match event:
         case Planned(plan):
             memory = f"{format_bytes(plan.memory_estimate.total)} of {format_bytes(plan.memory)}"

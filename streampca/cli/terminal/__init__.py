@@ -1,4 +1,4 @@
-"""What a run looks like in a terminal: progress, small pictures and tables; in a log, the same facts as plain lines.
+"""Terminal output of a run: progress, small pictures and tables; in a log, the same facts as plain lines.
 
 Everything goes through `rich`, which knows what the terminal can show. `progress` listens to events; `pictures` and
 `tables` draw what they are given.

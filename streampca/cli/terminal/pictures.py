@@ -71,7 +71,7 @@ def draw_images(
 
 
 def _has_colour(console: Console) -> bool:
-    """Whether the console shows many colours and half blocks; sixteen colours are too few for a picture."""
+    """Return whether the console shows many colours and half blocks; sixteen colours are too few for a picture."""
     many = console.color_system in ("truecolor", "256")
     return many and not console.no_color and console.encoding.startswith("utf")
 

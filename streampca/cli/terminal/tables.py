@@ -1,4 +1,4 @@
-"""What was found, in lines and a table of components, and below it how far to trust them."""
+"""Tables of components with the accuracy of each, and the lines printed after a fit."""
 
 from __future__ import annotations
 
