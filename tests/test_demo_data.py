@@ -140,7 +140,7 @@ def test_an_interrupted_collection_is_made_again(make, tmp_path, monkeypatch):
 def test_what_is_no_collection_is_left_alone(kind, tmp_path):
     path = tmp_path / "mine"
     path.write_text("mine") if kind == "file" else path.mkdir()
-    with pytest.raises(OutputError, match="no demonstration collection; remove it or give another path"):
+    with pytest.raises(OutputError, match="not a collection of the demo; remove it or give another path"):
         demo.make_patches(path, 10)
     assert path.exists()
 
