@@ -18,13 +18,15 @@ from threadpoolctl import threadpool_limits
 threadpool_limits(1, user_api="blas")
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
-settings.register_profile("house", deadline=None, derandomize=True)
+settings.register_profile("house", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("campaign", deadline=None, max_examples=500)
 settings.load_profile("house")
 
 
 def pytest_collection_modifyitems(items):
-    """Slow tests come first: at the end there are small ones to share, and no worker waits long for another's last."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    """Files with slow tests come first, whole: what a module shares is made once, and small tests are left to share."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture(scope="module")
