@@ -12,6 +12,8 @@ import pytest
 
 from streampca.planning.rates import RATES, Rates
 
+pytestmark = pytest.mark.slow
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 

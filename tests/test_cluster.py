@@ -44,6 +44,8 @@ from streampca.units import MIB, parse_bytes
 distributed = pytest.importorskip("distributed")
 from streampca.execution.cluster import DaskExecutor, tasks_of  # noqa: E402 - needs distributed
 
+pytestmark = pytest.mark.slow
+
 N, P, SPANS, ROWS = 40000, 60, 8, 1000
 HERE = str(Path(__file__).parent)
 

@@ -1,4 +1,4 @@
-"""Damaged files, 2000 in a campaign: refused in one line that names the file, or read as what they say; never a crash or a hang."""
+"""Damaged files, 2000 in a campaign, are refused in one line that names the file, or read as what they say."""
 
 from __future__ import annotations
 

@@ -19,6 +19,8 @@ from streampca.readers.images import open_images
 from streampca.readers.tiff import open_tiff
 from streampca.testing import CollectionContract
 
+pytestmark = pytest.mark.slow
+
 ODD = DATA / "odd"
 needs_odd = pytest.mark.skipif(not ODD.is_dir(), reason=f"needs the odd images of {ODD}")
 
