@@ -9,7 +9,7 @@ from scipy.linalg import subspace_angles
 import streampca
 from streampca.eigensolvers import certify, count_components, resume_lanczos, solve_dense, start_lanczos
 from streampca.eigensolvers.error_bounds import angle_bounds
-from streampca.eigensolvers.solution import fix_signs
+from streampca.eigensolvers.signs import fix_signs
 from streampca.planning.sizes import block_width, dense_bytes, lanczos_bytes
 
 SPECTRA = {

@@ -9,7 +9,8 @@ import numpy.typing as npt
 from scipy.linalg import eigh
 
 from .n_components import Wanted, count_components
-from .solution import Solution, fix_signs
+from .signs import fix_signs
+from .solution import Solution
 
 Float64 = npt.NDArray[np.float64]
 

@@ -26,7 +26,8 @@ from scipy.linalg import blas, eigh, qr
 
 from ..planning.sizes import FRACTION_SHARE, block_width
 from .n_components import Rule, Wanted, count_components
-from .solution import Solution, fix_signs
+from .signs import fix_signs
+from .solution import Solution
 
 Float64 = npt.NDArray[np.float64]
 

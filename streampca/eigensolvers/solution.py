@@ -1,4 +1,4 @@
-"""What every solver returns, and the rule that fixes the signs."""
+"""The leading eigenpairs that every solver returns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Solution:
     values : ndarray of shape (k,)
         Eigenvalues, descending.
     vectors : ndarray of shape (p, k)
-        Orthonormal eigenvectors as columns; signs by `fix_signs`.
+        Orthonormal eigenvectors as columns; signs by `streampca.eigensolvers.signs`.
     residuals : ndarray of shape (k,)
         The solver's own estimate of |S v - value v|.
     spectrum : ndarray of shape (p,) or None
@@ -58,11 +58,3 @@ class Solution:
             residuals=self.residuals[:count],
             next_value=float(self.values[count] + self.residuals[count]),
         )
-
-
-def fix_signs(vectors: Float64) -> Float64:
-    """Turn columns, in place, so that the entry of largest magnitude is positive (scikit-learn's rule); return them."""
-    for column in vectors.T:  # a column at a time: no copy of what may be as large as the matrix
-        if column[np.argmax(np.abs(column))] < 0:
-            np.negative(column, out=column)
-    return vectors

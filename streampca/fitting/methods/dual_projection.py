@@ -40,9 +40,9 @@ def part_of_state(state: dict[str, Array], part: str) -> dict[str, Array]:
 
 @dataclass(frozen=True)
 class RangesTask:
-    """Make components of ranges with all samples, a tile of features at a time.
+    """Make components of ranges with all samples, a tile of features at a time, then fix signs in storage.
 
-    A block is a position in `order`, the ranges one after another.
+    A block is a position in `order`, the ranges one after another, and beyond it the number of a tile in storage.
     """
 
     source: Features
@@ -68,14 +68,17 @@ class RangesTask:
 
     def counts(self, block: Span) -> BlockDone:
         """The share of all samples that a range is."""
-        return self.source.done(self.order[block.start])
+        return self.source.done(self.order[block.start]) if block.start < len(self.order) else BlockDone(0, 0)
 
     def fetch(self, block: Span) -> Array:
-        """Read a range."""
-        return self.source.read(self.order[block.start])
+        """Read a range; nothing is read of the collection to fix signs."""
+        return self.source.read(self.order[block.start]) if block.start < len(self.order) else np.empty((0, 0))
 
     def feed(self, accumulator: Making, block: Span, fetched: Array) -> None:
-        """Make the components of a range."""
+        """Make the components of a range, or fix the signs of a tile."""
+        if block.start >= len(self.order):
+            accumulator.basis.fix_tile_signs(block.start - len(self.order))
+            return
         wide = self.order[block.start]
         tile = min(self.factors.tile, self.source.collection.n_features)
         while len(self._benches) < self.threads:
