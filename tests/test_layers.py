@@ -135,6 +135,13 @@ def test_imports_point_down():
     assert list(broken_rules()) == []
 
 
+def test_planning_imports_little():
+    """Numbers of cores and sizes arrive as integers."""
+    found = {target.split(".")[1] for name, _, targets in sources() if name == "planning"
+             for target in targets if target.startswith("streampca.")}  # fmt: skip
+    assert found <= {"planning", "errors", "units", "notebook"}
+
+
 def test_packages_are_known_where_they_belong():
     assert list(strangers()) == []
 

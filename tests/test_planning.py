@@ -19,21 +19,18 @@ from streampca.fitting.methods import Job
 from streampca.fitting.methods.covariance import fit_covariance
 from streampca.planning import DENSE_FEATURES, Plan, least_memory, make_plan, plan_application
 from streampca.planning.blocks import Span, blocks_of
-from streampca.planning.request import Problem, Request
+from streampca.planning.request import Machine, Problem, Request
 from streampca.preprocessing import Prepared
 from streampca.preprocessing.problem import problem_of
 from streampca.units import GIB, MIB, budget_size, parse_bytes
 
-
-@pytest.fixture(autouse=True)
-def one_machine(monkeypatch):
-    monkeypatch.setattr("streampca.machine.cores", lambda: 2)
+MACHINE = Machine(2, 16 * GIB)
 
 
 def problem(n, shape, dtype="u1", **storage):
     kind = np.dtype(dtype)
     p = int(np.prod(shape))
-    return Problem(n, p, shape, p * kind.itemsize, kind.itemsize, kind.kind, **storage)
+    return Problem(n, p, shape, p * kind.itemsize, kind.itemsize, kind.kind, **{"machine": MACHINE, **storage})
 
 
 LAYOUTS = {

@@ -24,21 +24,18 @@ from streampca.planning.blocks import Span, blocks_of
 from streampca.planning.decoding import decoded, read_boxes
 from streampca.planning.dual import SCHEDULES, WORTH_CHANGING, dual_plan
 from streampca.planning.rates import RATES, Rates
-from streampca.planning.request import Problem, Request
+from streampca.planning.request import Machine, Problem, Request
 from streampca.preprocessing import Prepared
 from streampca.preprocessing.problem import problem_of
 from streampca.units import GIB, MIB, format_seconds, parse_bytes
 
-
-@pytest.fixture(autouse=True)
-def one_machine(monkeypatch):
-    monkeypatch.setattr("streampca.machine.cores", lambda: 2)
+MACHINE = Machine(2, 16 * GIB)
 
 
 def problem(n, shape, dtype="u1", **storage):
     kind = np.dtype(dtype)
     p = int(np.prod(shape))
-    return Problem(n, p, shape, p * kind.itemsize, kind.itemsize, kind.kind, **storage)
+    return Problem(n, p, shape, p * kind.itemsize, kind.itemsize, kind.kind, **{"machine": MACHINE, **storage})
 
 
 def in_files(n, shape, dtype="u1"):

@@ -22,20 +22,17 @@ from streampca.planning.blocks import Part
 from streampca.planning.decoding import read_boxes, read_runs
 from streampca.planning.randomized_features import AT_ONCE, FEWER_PASSES, randomized_plan
 from streampca.planning.randomized_features_memory import SAMPLE_RUNS
-from streampca.planning.request import Problem, Request
+from streampca.planning.request import Machine, Problem, Request
 from streampca.planning.sizes import basis_bytes, scatter_block_bytes, step_bytes
 from streampca.units import GIB, MIB, parse_bytes
 
-
-@pytest.fixture(autouse=True)
-def one_machine(monkeypatch):
-    monkeypatch.setattr("streampca.machine.cores", lambda: 2)
+MACHINE = Machine(2, 16 * GIB)
 
 
 def problem(n, shape, dtype="u1", **storage):
     kind = np.dtype(dtype)
     p = int(np.prod(shape))
-    return Problem(n, p, shape, p * kind.itemsize, kind.itemsize, kind.kind, **storage)
+    return Problem(n, p, shape, p * kind.itemsize, kind.itemsize, kind.kind, **{"machine": MACHINE, **storage})
 
 
 PROBLEMS = {

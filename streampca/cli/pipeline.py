@@ -23,11 +23,12 @@ from ..models.compression import Compression
 from ..models.pca import PCAModel, load_model
 from ..models.store import are_held
 from ..models.transform import check_foreseen
-from ..planning import Plan, budget_of
+from ..planning import Plan
 from ..planning.blocks import part_of
 from ..plot.report import check_room, write_report
 from ..preprocessing import Preparation, Prepared
 from ..preprocessing.copy import copy_collection, foresee_copy
+from ..preprocessing.problem import this_machine
 from ..readers import Collection
 from ..readers.weights import total_of, weights_of
 from ..storage.components import StoredComponents
@@ -278,7 +279,7 @@ def _fitted(job: _Job) -> Result:
             checkpoint=Checkpointing(folder, run.checkpoint.every, job.switch) if folder else None,
             listener=listen,
         )
-    budget, _ = budget_of(parse_bytes(run.fit.memory))
+    budget, _ = this_machine().budget(parse_bytes(run.fit.memory))
     if path and not are_held(model.components.nbytes, budget):
         model = load_model(path, memory=run.fit.memory)  # leaves memory to what follows
     return Result(model.without_statistic(), plans[0])

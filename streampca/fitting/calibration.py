@@ -91,7 +91,7 @@ def _of_source(plan: Plan, collection: Collection, rates: Rates) -> Rates:
         times.append(time.perf_counter() - began)
     seconds = min(times)
     share = replace(problem, n_samples=rows)
-    expected = read_boxes(share, rows, problem.n_features).work(encoded=problem.encoded, cores=plan.cores)
+    expected = read_boxes(share, rows, problem.n_features).work(problem)
     if problem.is_prepared:
         expected += Work(centring=float(rows) * problem.n_features)
     factor = expected.seconds(plan.cores, rates=rates) / max(seconds, 1e-9)

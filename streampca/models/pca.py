@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ..accumulators import Accumulator
 from ..errors import RequestError
-from ..planning import budget_of
+from ..preprocessing.problem import this_machine
 from ..readers.coordinates import CHECK
 from ..storage.disk import expanded
 from ..units import GIB, format_shape, parse_bytes
@@ -240,6 +240,6 @@ def load_model(path: str | os.PathLike[str], *, statistic: bool = False, memory:
     ModelError
         If there is none, or it is incomplete, damaged, or of a newer format.
     """
-    budget, _ = budget_of(parse_bytes(memory))
+    budget, _ = this_machine().budget(parse_bytes(memory))
     path = expanded(path)
     return PCAModel(**read_pca(path, budget), statistic=read_statistic(path) if statistic else None)

@@ -11,7 +11,7 @@ One file a method: `covariance`, `dual` (with `dual_memory`, its memory, and `du
 `sides` (which of the two); and `parts`, for collections that several processes analyse part by part.
 """
 
-from .budget import DENSE_FEATURES, budget_of
+from .budget import DENSE_FEATURES
 from .parts import merge_plan, part_plan
 from .plan import Plan
 from .randomized_features import sample_rows
@@ -25,7 +25,6 @@ __all__ = [
     "SAMPLE_RUNS",
     "Application",
     "Plan",
-    "budget_of",
     "least_memory",
     "make_plan",
     "merge_plan",

@@ -1,10 +1,9 @@
-"""The budget: how much is allowed, how a block shares it, and the smallest that would do."""
+"""How a block shares the budget, and the smallest budget that would do."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from .. import machine
 from ..units import MIB
 from .request import Problem, Request
 
@@ -14,14 +13,6 @@ SPANS_A_WORKER = 4  # a task is then short enough for the last ones to end toget
 SMALL_PRODUCT = 2 * 10**9  # multiplications that double precision takes a few hundredths of a second for
 DENSE_FEATURES = 2048  # below, LAPACK's whole spectrum costs less than a second (benchmarks/choices.py)
 CHUNK_SHARE = 4  # ... or this one, when that saves decoding a storage chunk several times
-
-
-def budget_of(asked: int | None) -> tuple[int, str]:
-    """Bytes allowed, as asked or half of what the machine has, and where that comes from."""
-    if asked is not None:
-        return asked, "as asked"
-    limit, what = machine.memory_limit()
-    return limit // 2, f"half of {what}"
 
 
 def smallest(accepts: Callable[[int], bool], unit: int = MIB) -> int:

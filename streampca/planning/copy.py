@@ -10,7 +10,6 @@ from ..errors import BudgetError
 from ..units import KIB, MIB, budget_size, format_bytes
 from . import boxes
 from .boxes import Box, box_of
-from .budget import budget_of
 from .memory import RUNTIME_BYTES, Phase
 from .request import Problem
 
@@ -68,7 +67,7 @@ def plan_copy(problem: Problem, memory: int | None) -> CopyPlan:
     BudgetError
         If the smallest tile does not fit, naming the budget that would do.
     """
-    budget, origin = budget_of(memory)
+    budget, origin = problem.machine.budget(memory)
     fixed = RUNTIME_BYTES + WRITE_POOLS + problem.decode_bytes
     least = _bytes_in_memory(problem, 1, _least_width(problem))
     if fixed + least > budget:

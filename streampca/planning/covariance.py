@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import cast
 
-from .. import machine
 from ..units import MIB, format_shape
 from .blocks import block_rows, spans_of
 from .budget import BLOCK_SHARES, CHUNK_SHARE, MOST_BLOCK, precision_of, smallest, solver_of, span_count
@@ -43,7 +42,7 @@ def covariance_plan(problem: Problem, request: Request, memory: int, source: str
 
 def _ways(problem: Problem, request: Request) -> Iterator[tuple[int, int, int]]:
     """Threads, blocks read ahead, and the share of the budget that a block may take: what is faster, first."""
-    threads = thread_count(machine.cores())
+    threads = thread_count(problem.machine.cores)
     p, n = problem.n_features, problem.n_samples
     if precision_of(problem, request, n * p * p) == "single" and p <= THREAD_FEATURES and request.workers == 1:
         yield from ((threads, int(problem.fills), threads * share) for share in BLOCK_SHARES[:THREAD_SHARES])
@@ -88,13 +87,13 @@ def _covariance_plan(
         memory_estimate=MemoryEstimate(tuple(phases)),
         memory=memory,
         budget_source=source,
-        cores=machine.cores(),
+        cores=problem.machine.cores,
         block_features=p,
         threads=threads,
         ahead=ahead,
         workers=request.workers,
         work=work,
-        seconds=work.seconds(machine.cores(), request.workers),
+        seconds=work.seconds(problem.machine.cores, request.workers),
     )
 
 
@@ -107,7 +106,7 @@ def _work(problem: Problem, precision: str, solver: str, rows: int, product_rows
     """What there is to do, and the bytes that are read."""
     n, p = float(problem.n_samples), float(problem.n_features)
     read = read_boxes(problem, rows, problem.n_features)
-    work = read.work(encoded=problem.encoded, cores=machine.cores()) + products(n * p * p, precision)
+    work = read.work(problem) + products(n * p * p, precision)
     work += Work(centring=n * p) + solve_work(problem.n_features, solver)
     if precision == "single":
         work += Work(adding=n / product_rows * p * p)

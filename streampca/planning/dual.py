@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from .. import machine
 from ..units import format_shape
 from .blocks import spans_of
 from .budget import most_that_fits, precision_of, solver_of, span_count
@@ -95,7 +94,7 @@ def _attempt(problem: Problem, request: Request, schedule: str, k: int, stored: 
     if stored and request.precision == "auto":
         precision = "double"
     solver = solver_of(n, request, most)
-    threads = gram_threads(problem.n_samples, precision, machine.cores())
+    threads = gram_threads(problem.n_samples, precision, problem.machine.cores)
     arithmetic = Arithmetic(
         precision, solver, dense, request.counted_on(most), request.workers, threads, request.output
     )
@@ -103,11 +102,11 @@ def _attempt(problem: Problem, request: Request, schedule: str, k: int, stored: 
 
 
 def _fastest(attempt: Attempt, memory: int) -> Choice | None:
-    cores = machine.cores()
+    problem, arithmetic = attempt.problem, attempt.arithmetic
     found = []
     for cutting in cuttings_that_fit(attempt, memory):
-        cost = cost_of(attempt.problem, attempt.arithmetic, cutting, attempt.k, cores)
-        found.append(Choice(attempt, cutting, cost, cost.work.seconds(cores, attempt.arithmetic.workers)))
+        cost = cost_of(problem, arithmetic, cutting, attempt.k)
+        found.append(Choice(attempt, cutting, cost, cost.work.seconds(problem.machine.cores, arithmetic.workers)))
     return min(found, key=lambda choice: choice.seconds, default=None)
 
 
@@ -142,7 +141,7 @@ def _planned(request: Request, choice: Choice, memory: int, source: str) -> Plan
         memory_estimate=attempt.memory_estimate(cutting),
         memory=memory,
         budget_source=source,
-        cores=machine.cores(),
+        cores=problem.machine.cores,
         schedule=cutting.schedule,
         block_features=cutting.block_features,
         product_features=min(cutting.product_features, problem.n_features),

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 
-from .. import machine
 from ..units import MIB
 from .blocks import block_rows
 from .budget import MOST_BLOCK, most_that_fits
@@ -85,7 +84,7 @@ def _block_rules(problem: Problem) -> tuple[RowRule, ...]:
     """Samples to a block: all, storage chunks enough to keep cores busy, or as many as take so many bytes."""
     chunk = problem.chunk_samples
     within = tuple(partial(_rows_within, chunk, limit) for limit in READS)
-    return (lambda row_bytes: problem.n_samples, lambda row_bytes: chunk * machine.cores(), *within)
+    return (lambda row_bytes: problem.n_samples, lambda row_bytes: chunk * problem.machine.cores, *within)
 
 
 def _rows_within(chunk: int, limit: int, row_bytes: int) -> int:

@@ -22,13 +22,13 @@ class Cost(NamedTuple):
     work: Work
 
 
-def cost_of(problem: Problem, arithmetic: Arithmetic, cutting: Cutting, k: int, cores: int) -> Cost:
+def cost_of(problem: Problem, arithmetic: Arithmetic, cutting: Cutting, k: int) -> Cost:
     """Price a cutting for k components."""
     n, p = problem.n_samples, problem.n_features
     read, copied, again = read_by_features(problem, cutting, 1, alone=arithmetic.workers == 1)
     passes = round(1 + (cutting.schedule == "scratch") + again / p, 2)
     copy_bytes = n * p * problem.itemsize if cutting.schedule == "scratch" else 0
-    work = read.work(encoded=problem.encoded, cores=cores)
+    work = read.work(problem)
     work += Work(reading=copied, writing=copy_bytes, centring=2.0 * n * p)
     if copy_bytes:
         work += Work(accesses=float(-(-n // cutting.block_rows) * -(-p // cutting.block_features)))

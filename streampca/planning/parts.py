@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from ..errors import BudgetError, RequestError
 from ..units import MIB, budget_size, format_bytes, format_shape
 from .blocks import Part, spans_within
-from .budget import budget_of, smallest
+from .budget import smallest
 from .covariance import covariance_plan
 from .memory import RUNTIME_BYTES, MemoryEstimate, Phase
 from .plan import Plan
@@ -71,7 +71,7 @@ def merge_plan(problem: Problem, request: Request) -> Plan:
     BudgetError
         If it does not fit the budget.
     """
-    memory, source = budget_of(request.memory)
+    memory, source = problem.machine.budget(request.memory)
     plan = _merge_plan(problem, request, memory, source)
     if plan.memory_estimate.total <= memory:
         return plan

@@ -144,6 +144,7 @@ class Plan:
         """The plan as plain data, equal to itself when read back from JSON: lists, not tuples."""
         data = asdict(replace(self, slower=()))
         del data["slower"]
+        del data["problem"]["machine"]
         data["problem"]["sample_shape"] = list(self.problem.sample_shape)
         data["rejected"] = [list(pair) for pair in self.rejected]
         del data["memory_estimate"]  # models of format 1 store it under these names

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from .. import machine
 from ..units import MIB, format_shape
 from .blocks import block_rows, spans_of
 from .budget import MOST_BLOCK, most_that_fits, precision_of, span_count
@@ -160,7 +159,7 @@ def basis_of(problem: Problem, size: int, width: int, columns: int, passes: int)
 def _cuttings(problem: Problem, request: Request, basis: Basis, lengths: tuple[int, ...]) -> Iterator[Sizes]:
     """Blocks of each of some lengths, read ahead or not, in several threads or one."""
     narrow = precision_of_products(problem, request) == "single"
-    several = thread_count(machine.cores()) if narrow and request.workers == 1 else 1
+    several = thread_count(problem.machine.cores) if narrow and request.workers == 1 else 1
     for rows in lengths:
         for most in sorted({min(_product_rows(problem, size), rows) for size in PRODUCT_BYTES}, reverse=True):
             for ahead in (1, 0) if problem.fills else (0,):
@@ -232,9 +231,9 @@ def _price(problem: Problem, request: Request, basis: Basis, sizes: Sizes) -> _P
     sample = sample_rows(problem.n_samples, sizes.width)
     once = read_boxes(problem, sizes.block_rows, problem.n_features)
     read = once.times(passes).plus(read_runs(problem, sample, SAMPLE_RUNS))
-    work = read.work(encoded=problem.encoded, cores=machine.cores())
+    work = read.work(problem)
     work += _passing(problem, precision, sizes, passes) + _starting(problem, precision, sizes, sample)
-    return passes, basis.passes - passes, read, work, work.seconds(machine.cores(), request.workers)
+    return passes, basis.passes - passes, read, work, work.seconds(problem.machine.cores, request.workers)
 
 
 def _passing(problem: Problem, precision: str, sizes: Sizes, passes: int) -> Work:
@@ -295,7 +294,7 @@ def _planned(problem: Problem, request: Request, choice: Choice, memory: int, so
         memory_estimate=randomized_memory(problem, sizes, choice.k, workers=request.workers),
         memory=memory,
         budget_source=source,
-        cores=machine.cores(),
+        cores=problem.machine.cores,
         schedule="lanczos",
         block_features=problem.n_features,
         threads=sizes.threads,

@@ -14,7 +14,6 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
-from .. import machine
 from .blocks import spans_of
 from .budget import span_count
 from .decoding import Reading
@@ -146,7 +145,7 @@ def _attempt(problem: Problem, request: Request, k: int, basis: Basis, schedule:
     precision = precision_of_products(problem, request)
     if stored and request.precision == "auto":
         precision = "double"
-    threads = gram_threads(problem.n_samples, precision, machine.cores())
+    threads = gram_threads(problem.n_samples, precision, problem.machine.cores)
     wanted = request.counted_on(problem.most_components)
     arithmetic = Arithmetic(precision, "lanczos", False, wanted, request.workers, threads, request.output)
     return Crossing(problem, schedule, arithmetic, k, stored, basis)
@@ -166,9 +165,8 @@ def _choices(attempt: Crossing, request: Request, memory: int) -> Iterator[Choic
         return  # as what fits does not tell as soon
     for cutting in cuttings_that_fit(attempt, memory):
         read, copied, _ = read_by_features(attempt.problem, cutting, passes, alone=request.workers == 1)
-        work = read.work(encoded=attempt.problem.encoded, cores=machine.cores()) + _work(attempt, cutting, passes)
-        work += Work(reading=copied)
-        seconds = work.seconds(machine.cores(), request.workers)
+        work = read.work(attempt.problem) + _work(attempt, cutting, passes) + Work(reading=copied)
+        seconds = work.seconds(attempt.problem.machine.cores, request.workers)
         yield Choice(attempt, cutting, passes, basis.passes - passes, read, copied, work, seconds)
 
 
@@ -221,7 +219,7 @@ def _planned(request: Request, choice: Choice, memory: int, source: str) -> Plan
         memory_estimate=attempt.memory_estimate(cutting),
         memory=memory,
         budget_source=source,
-        cores=machine.cores(),
+        cores=problem.machine.cores,
         schedule=cutting.schedule,
         block_features=cutting.block_features,
         product_features=min(cutting.product_features, p),

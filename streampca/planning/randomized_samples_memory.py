@@ -6,7 +6,6 @@ is counted for a worker too: the process that has it may be one of them.
 
 from __future__ import annotations
 
-from .. import machine
 from ..units import format_shape
 from .dual_memory import (
     Arithmetic,
@@ -65,7 +64,7 @@ def _pass_phase(
     problem: Problem, arithmetic: Arithmetic, cutting: Cutting, width: int, beside: dict[str, int]
 ) -> Phase:
     """Memory while ranges of features are multiplied, also where products in single precision turn out not to do."""
-    n, threads = problem.n_samples, thread_count(machine.cores())
+    n, threads = problem.n_samples, thread_count(problem.machine.cores)
     tile = min(cutting.product_features, problem.n_features)
     items = beside | read_items(problem, cutting)
     planned = gram_block_bytes(n, width, tile, itemsize=arithmetic.itemsize, threads=threads)

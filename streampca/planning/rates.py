@@ -96,14 +96,3 @@ NOTHING = Work()
 def products(flops: float, precision: str) -> Work:
     """Matrix products of a precision."""
     return Work(double=flops) if precision == "double" else Work(single=flops)
-
-
-def reads(count: float, pieces: float, *, encoded: bool, together: float = 1.0, cores: int = 1) -> Work:
-    """Reading so many bytes, counted decoded, in so many pieces, of which each read touches `together`.
-
-    Cores that a read has no piece for are idle.
-    """
-    if not encoded:
-        return Work(reading=count, accesses=pieces)
-    idle = max(1.0, cores / max(1.0, together))
-    return Work(decoding=count * idle, chunks=pieces * idle)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
@@ -21,8 +21,31 @@ OPEN = 0.5  # any fraction: how many components come out is open
 
 
 @dataclass(frozen=True)
+class Machine:
+    """The machine that a plan is made for.
+
+    Attributes
+    ----------
+    cores : int
+        Cores that a process may use.
+    memory : int
+        Bytes that a process may have at most.
+    limit : str
+        What sets that limit.
+    """
+
+    cores: int = 1
+    memory: int = 0
+    limit: str = "physical memory"
+
+    def budget(self, given: int | None) -> tuple[int, str]:
+        """Return the bytes allowed, as given or half of the machine's, and where that comes from."""
+        return (self.memory // 2, f"half of {self.limit}") if given is None else (given, "as asked")
+
+
+@dataclass(frozen=True)
 class Problem:
-    """How large a collection is and how it is stored: all that planning needs to know.
+    """How large a collection is, how it is stored, and the machine: all that planning needs to know.
 
     Attributes
     ----------
@@ -50,6 +73,8 @@ class Problem:
         Whether reading decodes (compressed chunks, picture files), rather than copies bytes.
     fills : bool
         Whether reading fills memory that is there, and can go on in another thread without keeping any of its own.
+    machine : Machine
+        Where the work is done; two collections that differ in nothing else are equal.
     """
 
     n_samples: int
@@ -66,6 +91,7 @@ class Problem:
     chunk_features: int = 0
     encoded: bool = False
     fills: bool = True
+    machine: Machine = field(default=Machine(), compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "chunk_features", min(self.chunk_features or self.n_features, self.n_features))

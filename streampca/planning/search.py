@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from ..errors import BudgetError, RequestError
 from ..units import MIB, budget_size, format_bytes
-from .budget import budget_of
 from .covariance import covariance_plan, least_covariance
 from .dual import SCHEDULES, can_copy, dual_plan, least_dual
 from .memory import MemoryEstimate
@@ -48,7 +47,7 @@ def make_plan(problem: Problem, request: Request) -> Plan:
         If nothing fits the budget; the message says which memory would do.
     """
     _check_components(problem, request)
-    memory, source = budget_of(request.memory)
+    memory, source = problem.machine.budget(request.memory)
     found: dict[str, Plan] = {}
     lost: dict[str, str] = {}
     for name, plan, reason in _candidates(problem, request, memory, source):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..errors import BudgetError
 from ..units import MIB, budget_size, format_bytes
-from .budget import MOST_BLOCK, budget_of
+from .budget import MOST_BLOCK
 from .memory import RUNTIME_BYTES, Phase
 from .request import Problem
 
@@ -59,7 +59,7 @@ def plan_application(
     BudgetError
         If not even single samples fit.
     """
-    budget, source = budget_of(memory)
+    budget, source = problem.machine.budget(memory)
     p = n_features
     model = 3 * p * n_components * component_itemsize + 4 * 8 * p  # as loaded, as rows, and turned for the product
     row = 2 * (problem.row_bytes + problem.prepared_bytes) + 2 * p * max(4, component_itemsize) + 2 * out_bytes

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ..errors import BudgetError
 from ..units import MIB, budget_size, format_bytes
 from .blocks import block_rows
-from .budget import MOST_BLOCK, budget_of, smallest
+from .budget import MOST_BLOCK, smallest
 from .memory import RUNTIME_BYTES, MemoryEstimate, Phase
 from .request import Problem
 from .transform import LEAST_CHUNK
@@ -121,7 +121,7 @@ def plan_pieces(problem: Problem, parts: Parts, memory: int | None) -> Piecewise
     BudgetError
         If not even the smallest pieces fit, naming the budget that would do.
     """
-    budget, source = budget_of(memory)
+    budget, source = problem.machine.budget(memory)
     ways = list(_ways(problem, parts, budget))
     if not ways:
         least = smallest(lambda count: are_possible(problem, parts, count))

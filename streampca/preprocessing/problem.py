@@ -1,14 +1,20 @@
-"""Return the sizes of a collection that planning computes with."""
+"""The sizes of a collection and of this machine that planning computes with."""
 
 from __future__ import annotations
 
-from ..planning.request import Problem
+from .. import machine
+from ..planning.request import Machine, Problem
 from ..readers import Collection
 from . import Prepared
 
 
+def this_machine() -> Machine:
+    """Return the cores and the memory limit of this process."""
+    return Machine(machine.cores(), *machine.memory_limit())
+
+
 def problem_of(collection: Collection) -> Problem:
-    """Return the sizes of a collection that planning computes with."""
+    """Return the sizes of a collection, and of this machine, that planning computes with."""
     own = (collection.prepared_bytes, collection.scratch_bytes) if isinstance(collection, Prepared) else (0, 0)
     return Problem(
         n_samples=collection.n_samples,
@@ -24,4 +30,5 @@ def problem_of(collection: Collection) -> Problem:
         fills=collection.fills,
         decode_bytes=collection.decode_bytes,
         scratch_bytes=own[1],
+        machine=this_machine(),
     )

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import BudgetError
-from ...planning.budget import budget_of, smallest
+from ...planning.budget import smallest
 from ...preprocessing import Frame
+from ...preprocessing.problem import this_machine
 from ...readers import Collection
 from ...storage.components import RowsToCome
 from ...units import budget_size, format_bytes, parse_bytes
@@ -65,7 +66,7 @@ def check_foreseen(
     made: dict[str, Any] = {"makes_images": makes_images, "residual": residual, "windows": windows}
     kinds = (np.dtype(dtype), wide)
     works = [_foreseen(collection, frame, kind, n_components, stored=stored, **made) for kind in kinds]
-    budget, source = budget_of(parse_bytes(memory))
+    budget, source = this_machine().budget(parse_bytes(memory))
     if fits(works[0], budget):
         return
     least = smallest(lambda count: all(fits(work, count) for work in works))  # the fit says which of them it will be

@@ -10,11 +10,11 @@ import numpy as np
 
 from ...errors import BudgetError
 from ...planning import plan_application
-from ...planning.budget import MOST_BLOCK, budget_of, smallest
+from ...planning.budget import MOST_BLOCK, smallest
 from ...planning.memory import RUNTIME_BYTES
 from ...planning.request import Problem
 from ...preprocessing import Frame
-from ...preprocessing.problem import problem_of
+from ...preprocessing.problem import problem_of, this_machine
 from ...readers import Collection
 from ...units import budget_size, format_bytes, parse_bytes
 from ..subspace import Subspace, working_dtype
@@ -45,7 +45,7 @@ def rows_beside(subspace: Subspace, frame: Frame, collections: Sequence[Collecti
     BudgetError
         If not even single samples fit, naming the budget that would do.
     """
-    budget, source = budget_of(parse_bytes(memory))
+    budget, source = this_machine().budget(parse_bytes(memory))
     problem, (k, p) = _together(collections), subspace.components.shape
     dtype = subspace.components.dtype
     try:

@@ -11,11 +11,11 @@ from ...errors import BudgetError
 from ...machine import hand_back
 from ...models.pca import PCAModel
 from ...models.sample_images import FEW, sample_view
-from ...planning import Application, budget_of, plan_application
+from ...planning import Application, plan_application
 from ...planning.budget import most_that_fits, smallest
 from ...planning.memory import RUNTIME_BYTES
 from ...preprocessing import Prepared
-from ...preprocessing.problem import problem_of
+from ...preprocessing.problem import problem_of, this_machine
 from ...readers.collection import sample_dims
 from ...storage.components import StoredComponents
 from ...units import MIB, budget_size, format_bytes, parse_bytes
@@ -71,7 +71,7 @@ def share_of(memory: int | str | None, model: PCAModel, collection: Prepared) ->
     BudgetError
         If not even one component and one sample fit, naming the budget that would do.
     """
-    budget, _ = budget_of(parse_bytes(memory))
+    budget, _ = this_machine().budget(parse_bytes(memory))
     itemsize = model.components.dtype.itemsize
     check_room(memory, collection, itemsize)
     count = most_that_fits(lambda count: _fits(collection, count, itemsize, budget), model.n_components)
@@ -99,7 +99,7 @@ def check_room(memory: int | str | None, collection: Prepared, itemsize: int = 8
     BudgetError
         Names the budget that would do.
     """
-    budget, source = budget_of(parse_bytes(memory))
+    budget, source = this_machine().budget(parse_bytes(memory))
     if not _fits(collection, 1, itemsize, budget):
         least = smallest(lambda memory: _fits(collection, 1, itemsize, memory))
         raise BudgetError(
