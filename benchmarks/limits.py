@@ -121,14 +121,13 @@ def watch_parts(clock: Clock) -> None:
     from streampca.accumulators.scatter import Scatter
     from streampca.fitting.methods import covariance
     from streampca.planning import covariance as planning
-    from streampca.planning import search as choose
 
-    planned = choose.covariance_plan
+    planned = planning.covariance_plan
 
     def in_one_thread(problem: Any, *words: Any) -> Any:
         return replace(planned(replace(problem, fills=False), *words), ahead=0)
 
-    planning.THREAD_FEATURES, choose.covariance_plan = 0, in_one_thread
+    planning.THREAD_FEATURES, planning.covariance_plan = 0, in_one_thread
     clock.watch(covariance.ScatterTask, "fetch", "reading")
     clock.watch(Scatter, "_settle", "placing the centre")
     clock.watch(Scatter, "_centred", "centring, to float32")

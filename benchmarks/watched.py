@@ -80,7 +80,7 @@ def main() -> None:
     from streampca.cli.terminal import Progress
     from streampca.execution.checkpoint import CheckpointFolder
     from streampca.models.transform.resume import Recorder
-    from streampca.planning import search as choose
+    from streampca.planning import dual
 
     _, path, schedule, *words = sys.argv
     notes = Notes(path)
@@ -90,7 +90,7 @@ def main() -> None:
         (Recorder, "done", notes.timed(Recorder.done)),
     ]
     if schedule:
-        changes.append((choose, "SCHEDULES", (schedule,)))
+        changes.append((dual, "SCHEDULES", (schedule,)))
     for owner, name, value in changes:
         setattr(owner, name, value)
     sys.argv = ["streampca", *words]

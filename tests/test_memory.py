@@ -32,8 +32,8 @@ task, source, output, stored, options = sys.argv[1:]
 options = json.loads(options)
 schedule, written = options.pop("schedule", None), options.pop("written", None)
 if schedule:
-    from streampca.planning import search
-    search.SCHEDULES = (schedule,)
+    from streampca.planning import dual
+    dual.SCHEDULES = (schedule,)
     options["output"] = written
     from streampca.planning import randomized, randomized_samples  # which then goes along samples
     randomized_samples.SCHEDULES, randomized.WORTH_TURNING, randomized.WORTH_SECONDS = (schedule,), float("inf"), 0

@@ -20,8 +20,7 @@ from streampca.planning import randomized_features as randomized
 from streampca.planning import search as choose
 from streampca.planning.blocks import Part
 from streampca.planning.decoding import read_boxes, read_runs
-from streampca.planning.randomized_features import AT_ONCE, FEWER_PASSES, randomized_plan
-from streampca.planning.randomized_features_memory import SAMPLE_RUNS
+from streampca.planning.randomized_features import AT_ONCE, FEWER_PASSES, SAMPLE_RUNS, randomized_plan
 from streampca.planning.request import Machine, Problem, Request
 from streampca.planning.sizes import basis_bytes, scatter_block_bytes, step_bytes
 from streampca.units import GIB, MIB, parse_bytes

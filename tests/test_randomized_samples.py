@@ -271,7 +271,7 @@ def test_from_a_scratch_copy(monkeypatch, tmp_path):
 def test_components_may_be_written_as_they_are_made(monkeypatch, tmp_path, schedule):
     x = problem("1/f images", 1e4)
     monkeypatch.setattr("streampca.planning.randomized_samples.SCHEDULES", (schedule,))
-    monkeypatch.setattr("streampca.planning.randomized_samples._places", lambda request: (True,))
+    monkeypatch.setattr("streampca.planning.randomized_samples.places", lambda request: (True,))
     model, events = fit(x, 20, precision="auto", memory="40MiB", output=tmp_path / "m.zarr")
     assert model.provenance["plan"]["stored"]
     check(model, x)

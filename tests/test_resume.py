@@ -18,7 +18,6 @@ from resumed import Died, bits, dying, number, undisturbed
 from shell import python, typed
 
 import streampca
-import streampca.planning.search as choose
 from streampca.cli.config import make_run
 from streampca.cli.pipeline import execute
 from streampca.errors import DataError, OutputError, RequestError, Stopped
@@ -29,6 +28,7 @@ from streampca.execution.signals import Switch
 from streampca.fitting.fit import Place, fit_collection
 from streampca.fitting.plan import prepared
 from streampca.models.pca import load_model
+from streampca.planning import dual
 from streampca.planning.request import Request
 from streampca.units import parse_bytes
 
@@ -53,8 +53,8 @@ def source_of(files, kind):
 
 def run(path, kind, folder=None, listener=lambda event: None, switch=None, k=10, **stops):
     """A fit by one method and schedule, kept after every block."""
-    schedules = choose.SCHEDULES
-    choose.SCHEDULES = (kind,)
+    schedules = dual.SCHEDULES
+    dual.SCHEDULES = (kind,)
     try:
         method = "covariance" if kind == "covariance" else "dual"
         scratch = Path(path).parent if kind == "scratch" else None
@@ -64,7 +64,7 @@ def run(path, kind, folder=None, listener=lambda event: None, switch=None, k=10,
             prepared(streampca.open_collection(path), None), request, checkpoint=how, listener=listener
         )
     finally:
-        choose.SCHEDULES = schedules
+        dual.SCHEDULES = schedules
 
 
 @pytest.fixture(scope="module")

@@ -28,8 +28,7 @@ from streampca.fitting.methods.dual import GONE
 from streampca.fitting.plan import prepared
 from streampca.models.pca import load_model
 from streampca.models.store import ModelWriter
-from streampca.planning import dual, dual_memory
-from streampca.planning import search as choose
+from streampca.planning import dual
 from streampca.planning.request import Request
 from streampca.storage import disk
 from streampca.storage.outputs import PARTIAL
@@ -52,11 +51,11 @@ def path(tmp_path_factory):
 def planned(kind: str) -> Iterator[None]:
     """Components are stored as they are made, a few tiles at a time, by one schedule."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choose, "SCHEDULES", (kind,))
-        patch.setattr(dual, "_places", lambda request: (True,))
+        patch.setattr(dual, "SCHEDULES", (kind,))
+        patch.setattr(dual, "places", lambda request: (True,))
         patch.setattr(component_chunks, "TILE", TILE)
         patch.setattr(component_chunks, "LEAST_RUN", 512)
-        patch.setattr(dual_memory, "WRITTEN", 7 * TILE)
+        patch.setattr(dual, "WRITTEN", 7 * TILE)
         yield
 
 

@@ -24,6 +24,7 @@ from ..models.store import check_model_output, read_statistic
 from ..planning import Plan, merge_plan
 from ..planning.blocks import Part
 from ..planning.request import HOW, STOPPING, Problem, Request
+from ..preprocessing.problem import this_machine
 from ..readers import check_apart, fitted_reading
 from ..readers.collection import digest
 from ..readers.coordinates import CHECK, CommonGrid, Grid, is_checked
@@ -307,7 +308,7 @@ def _whole(pieces: list[_Piece]) -> tuple[dict[str, Any], Problem, Request]:
     first = pieces[0]
     plan = first.about["plan"]
     problem, request = _of_fields(Problem, plan["problem"]), _of_fields(Request, plan["request"])
-    problem = replace(problem, sample_shape=tuple(problem.sample_shape))
+    problem = replace(problem, sample_shape=tuple(problem.sample_shape), machine=this_machine())
     skipped = first.about.get("skipped") or []
     known = [found.record() for piece in pieces if (found := fitted_reading(piece.about))]
     reading = known[0] if known else None

@@ -6,16 +6,15 @@ priced by fixed rates (`streampca.planning.rates`), and the one that takes least
 other lost. What does not fit is refused here, before anything is read, naming the largest share and a remedy that
 works.
 
-One file a method: `covariance`, `dual` (with `dual_memory`, its memory, and `dual_cost`, its time), `randomized` (with
-`randomized_memory`, its memory), `along_samples` (the same method with vectors as long as there are samples) and
-`sides` (which of the two); and `parts`, for collections that several processes analyse part by part.
+One file a method, with its candidates, memory by name, work and passes: `covariance`, `dual` and `randomized` (along
+features or along samples); `search` takes the fastest that fits, and `parts` plans collections that several processes
+analyse part by part.
 """
 
 from .budget import DENSE_FEATURES
 from .parts import merge_plan, part_plan
 from .plan import Plan
-from .randomized_features import sample_rows
-from .randomized_features_memory import SAMPLE_RUNS
+from .randomized_features import SAMPLE_RUNS, sample_rows
 from .randomized_samples import passes_beside
 from .search import least_memory, make_plan
 from .transform import Application, plan_application

@@ -9,10 +9,9 @@ from ..units import MIB, format_shape
 from .blocks import block_rows, spans_of
 from .budget import BLOCK_SHARES, CHUNK_SHARE, MOST_BLOCK, precision_of, smallest, solver_of, span_count
 from .decoding import read_boxes
-from .dual_cost import solve_work
 from .memory import MemoryEstimate, component_room, pass_memory, scatter_solve_memory
-from .plan import Plan
-from .rates import Work, products
+from .plan import Candidate, Plan
+from .rates import Work, products, solve_work
 from .request import Problem, Request
 from .sizes import thread_count
 
@@ -25,6 +24,25 @@ THREAD_SHARES = 3  # of the shares below that are tried with threads: smaller bl
 THREAD_FEATURES = (
     2048  # beyond, adding p x p to the sum of each thread takes what BLAS's threads lose (benchmarks/choices.py)
 )
+
+
+def reason_against(problem: Problem) -> str:
+    """Return why "auto" leaves the method out; never."""
+    return ""
+
+
+def candidates(problem: Problem, request: Request, memory: int, source: str) -> Iterator[Candidate]:
+    """Yield the plan if it fits."""
+    plan = covariance_plan(problem, request, memory, source)
+    fits = plan.memory_estimate.total <= memory
+    yield Candidate("covariance", plan) if fits else Candidate("covariance", None, str(plan.memory_estimate))
+
+
+def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
+    """Return the smallest budget that would do, and the estimate for the budget that there is."""
+    memory, source = problem.machine.budget(request.memory)
+    budget = smallest(lambda memory: covariance_plan(problem, request, memory, "").memory_estimate.total <= memory)
+    return budget, covariance_plan(problem, request, memory, source).memory_estimate
 
 
 def covariance_plan(problem: Problem, request: Request, memory: int, source: str) -> Plan:
@@ -95,11 +113,6 @@ def _covariance_plan(
         work=work,
         seconds=work.seconds(problem.machine.cores, request.workers),
     )
-
-
-def least_covariance(problem: Problem, request: Request) -> int:
-    """Smallest budget, in whole MiB, that the method can do with."""
-    return smallest(lambda memory: covariance_plan(problem, request, memory, "").memory_estimate.total <= memory)
 
 
 def _work(problem: Problem, precision: str, solver: str, rows: int, product_rows: int) -> tuple[Work, int]:

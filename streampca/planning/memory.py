@@ -6,9 +6,10 @@ peaks of fresh processes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..units import MIB, format_shape
+from ..units import MIB, format_bytes, format_shape
 from .request import Problem, Request
 from .sizes import dense_bytes, lanczos_bytes, scatter_bytes
 
@@ -30,6 +31,12 @@ class Phase:
         """Bytes of all items."""
         return sum(count for _, count in self.items)
 
+    @property
+    def largest_share(self) -> str:
+        """The largest item in words."""
+        name, count = max(self.items, key=lambda item: item[1])
+        return f"{name} ({format_bytes(count)})"
+
 
 @dataclass(frozen=True)
 class MemoryEstimate:
@@ -46,6 +53,16 @@ class MemoryEstimate:
     def total(self) -> int:
         """Bytes of the largest phase."""
         return self.largest.total
+
+    def __str__(self) -> str:
+        name, count = max(self.largest.items, key=lambda item: item[1])
+        return f"needs {format_bytes(self.total)}, of which the {name} {format_bytes(count)}"
+
+
+def smallest_of(estimates: Iterable[MemoryEstimate]) -> tuple[int, MemoryEstimate]:
+    """Return the smallest estimate, and before it the budget in whole MiB that it takes."""
+    estimate = min(estimates, key=lambda estimate: estimate.total)
+    return -(-estimate.total // MIB) * MIB, estimate
 
 
 def pass_memory(

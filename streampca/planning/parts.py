@@ -75,12 +75,11 @@ def merge_plan(problem: Problem, request: Request) -> Plan:
     plan = _merge_plan(problem, request, memory, source)
     if plan.memory_estimate.total <= memory:
         return plan
-    name, share = max(plan.memory_estimate.largest.items, key=lambda item: item[1])
     least = smallest(lambda bytes_: _merge_plan(problem, request, bytes_, "").memory_estimate.total <= bytes_)
     needed = format_bytes(plan.memory_estimate.total)
     raise BudgetError(
         f"merging needs {needed} and memory allows {format_bytes(memory)} ({source}); the largest "
-        f"share is the {name} ({format_bytes(share)}). Set memory to at least {budget_size(least)}."
+        f"share is the {plan.memory_estimate.largest.largest_share}. Set memory to at least {budget_size(least)}."
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..notebook import facts, numbers, view
 from ..units import format_bytes, format_seconds, format_shape
@@ -12,6 +12,24 @@ from .blocks import Span
 from .memory import MemoryEstimate
 from .rates import NOTHING, RATES, Rates, Work
 from .request import Problem, Request
+
+
+class Candidate(NamedTuple):
+    """The fastest plan of a method, or of one of its schedules, that fits the budget.
+
+    Attributes
+    ----------
+    name : str
+        As in `Plan.rejected`.
+    plan : Plan or None
+        None where nothing fits.
+    reason : str
+        Why there is no plan; empty where there is one.
+    """
+
+    name: str
+    plan: Plan | None
+    reason: str = ""
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,10 @@ a sample; along samples it is a sweep of ranges of features, a pass or two more,
 
 from __future__ import annotations
 
-from .memory import MemoryEstimate
-from .plan import Plan
+from collections.abc import Iterator
+
+from .memory import MemoryEstimate, smallest_of
+from .plan import Candidate, Plan
 from .randomized_features import least_randomized, randomized_plan
 from .randomized_samples import along_samples_plan, least_along_samples
 from .request import Problem, Request
@@ -18,7 +20,24 @@ WORTH_TURNING = 0.5
 WORTH_SECONDS = 1.0  # along features, below which nobody waits
 
 
-def approximate_plan(problem: Problem, request: Request, memory: int, source: str) -> Plan | None:
+def reason_against(problem: Problem) -> str:
+    """Return why "auto" leaves the method out; never."""
+    return ""
+
+
+def candidates(problem: Problem, request: Request, memory: int, source: str) -> Iterator[Candidate]:
+    """Yield the plan along the better side."""
+    plan = _plan(problem, request, memory, source)
+    yield Candidate("randomized", plan, "" if plan else str(least(problem, request)[1]))
+
+
+def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
+    """Return the smallest budget that would do, and its memory estimate."""
+    along_samples = least_along_samples(problem, request) if _turns(problem) else []
+    return smallest_of([least_randomized(problem, request), *along_samples])
+
+
+def _plan(problem: Problem, request: Request, memory: int, source: str) -> Plan | None:
     """The plan along features, or along samples where that alone fits the budget or is much faster; None if none is."""
     plan = randomized_plan(problem, request, memory, source)
     if not _turns(problem):
@@ -28,14 +47,6 @@ def approximate_plan(problem: Problem, request: Request, memory: int, source: st
         return plan or turned
     is_faster = turned.seconds < WORTH_TURNING * plan.seconds
     return turned if is_faster and plan.seconds > WORTH_SECONDS else plan
-
-
-def least_approximate(problem: Problem, request: Request) -> MemoryEstimate:
-    """The least memory that the method can do with, item by item."""
-    estimates = [least_randomized(problem, request)]
-    if _turns(problem):
-        estimates += least_along_samples(problem, request)
-    return min(estimates, key=lambda estimate: estimate.total)
 
 
 def _turns(problem: Problem) -> bool:

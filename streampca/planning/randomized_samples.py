@@ -2,7 +2,7 @@
 
 Data are read as method 'dual' reads them, by ranges of features with all samples of each: sweeps of the collection,
 or of a scratch copy where storage is cut by samples; one for every product, and one for the components. The ways of
-cutting are those of `dual_sizes`, for the memory that this takes (`along_samples_memory`).
+cutting are those of `dual`, for the memory that this takes (`along_samples_memory`).
 """
 
 from __future__ import annotations
@@ -14,24 +14,60 @@ from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
 
+from ..units import format_shape
 from .blocks import spans_of
 from .budget import span_count
 from .decoding import Reading
-from .dual import WORTH_CHANGING, can_copy
-from .dual_candidates import Attempt, cuttings_that_fit, smallest_cuttings
-from .dual_cost import read_by_features
-from .dual_memory import Arithmetic, Cutting
-from .memory import MemoryEstimate
+from .dual import (
+    SCHEDULES,
+    WORTH_CHANGING,
+    Arithmetic,
+    Attempt,
+    Cutting,
+    can_copy,
+    components_phase,
+    copy_phase,
+    cuttings_that_fit,
+    held_items,
+    places,
+    polish_phase,
+    pool_bytes,
+    read_by_features,
+    read_items,
+    smallest_cuttings,
+    writing_phase,
+)
+from .memory import COMPONENT_COPIES, RUNTIME_BYTES, THREAD_BYTES, MemoryEstimate, Phase
 from .plan import Plan
-from .randomized_features import OPEN_SHARE, Basis, bases, basis_of, counted_on, is_open, precision_of_products, reason
-from .randomized_samples_memory import along_samples_memory
+from .randomized_features import (
+    OPEN_SHARE,
+    TWICE,
+    Basis,
+    bases,
+    basis_of,
+    counted_on,
+    is_open,
+    precision_of_products,
+    reason,
+)
 from .rates import Work, products
 from .request import Problem, Request
-from .sizes import gram_threads
+from .sizes import (
+    PROBES,
+    PROBES_OF_PASS,
+    basis_bytes,
+    gram_block_bytes,
+    gram_threads,
+    in_double,
+    step_bytes,
+    thread_count,
+)
 
-SCHEDULES = ("sweep", "scratch")
 LATER = 1  # passes that a block at random takes more than one made of a sample (30000 x 128 x 128; 1/f images)
 OPEN_PARTS = 4  # of the components there can be, where k is open: all, a fourth, and so on are tried
+START_COPIES = 4  # of the start block: as drawn, made orthogonal to the roots, and LAPACK's
+BOUND_COPIES = 8  # of products with probes, while bounds are made of them
+PROBE_BYTES = 8 * (2 * PROBES_OF_PASS + 2 * PROBES)  # a sample, kept to the end
 
 
 @dataclass(frozen=True)
@@ -132,12 +168,7 @@ def _ways(request: Request) -> Iterator[tuple[str, bool]]:
     """Every way of reading, with components in memory, or stored as they are made."""
     for schedule in SCHEDULES:
         if (schedule != "scratch" or can_copy(request)) and _allowed(request, schedule) != 0:
-            yield from ((schedule, stored) for stored in _places(request))
-
-
-def _places(request: Request) -> tuple[bool, ...]:
-    """Whether components are stored as they are made: never without an output."""
-    return (False, True) if request.output else (False,)
+            yield from ((schedule, stored) for stored in places(request))
 
 
 def _attempt(problem: Problem, request: Request, k: int, basis: Basis, schedule: str, stored: bool) -> Crossing:
@@ -232,3 +263,60 @@ def _planned(request: Request, choice: Choice, memory: int, source: str) -> Plan
         seconds=choice.seconds,
     )
     return replace(plan, passes=passes_beside(cutting.schedule)) if plan.reads_once else plan
+
+
+# -- memory
+
+
+def along_samples_memory(
+    problem: Problem, arithmetic: Arithmetic, cutting: Cutting, width: int, columns: int, k: int
+) -> MemoryEstimate:
+    """Memory of all phases, for k components, blocks of `width` vectors and a basis of `columns`."""
+    n = problem.n_samples
+    basis = {f"basis, {format_shape((n, columns))} float64": basis_bytes(n, columns)}
+    held = held_items(problem, cutting)
+    runtime = {"BLAS and Python": RUNTIME_BYTES + TWICE + pool_bytes(problem, arithmetic, cutting)}
+    start = {f"start block, {format_shape((n, width))} float64": START_COPIES * 8 * n * width}
+    step = {
+        f"product with {width} vectors, being projected, and small matrices": step_bytes(n, width, columns),
+        "probes": PROBE_BYTES * n,
+    }
+    bounds = {
+        f"{k} eigenvectors of {n} samples": COMPONENT_COPIES * 8 * n * k + 8 * 5 * columns**2,
+        "probes, and bounds of errors": (PROBE_BYTES + BOUND_COPIES * 8 * PROBES_OF_PASS) * n,
+    }
+    phases = [copy_phase(problem, cutting)] if cutting.schedule == "scratch" else []
+    phases += [Phase("start", tuple((basis | start | runtime).items()))]
+    phases += [_pass_phase(problem, arithmetic, cutting, width, basis | held)]
+    phases += [Phase("step", tuple((basis | held | step | runtime).items()))]
+    phases += [Phase("bounds", tuple((basis | held | bounds | runtime).items()))]
+    made = components_phase(problem, arithmetic, cutting, k)
+    beside = {"products of samples with probes": 4 * 8 * PROBES * n, "a second library of BLAS": TWICE}
+    phases += [Phase(made.name, tuple((dict(made.items) | beside).items()))]
+    if not cutting.stored:
+        phases.append(polish_phase(problem, k, arithmetic.precision))
+    if arithmetic.output and not cutting.stored:
+        phases.append(writing_phase(problem, k))
+    return MemoryEstimate(tuple(phases))
+
+
+def _pass_phase(
+    problem: Problem, arithmetic: Arithmetic, cutting: Cutting, width: int, beside: dict[str, int]
+) -> Phase:
+    """Memory while ranges of features are multiplied, also where products in single precision turn out not to do."""
+    n, threads = problem.n_samples, thread_count(problem.machine.cores)
+    tile = min(cutting.product_features, problem.n_features)
+    items = beside | read_items(problem, cutting)
+    planned = gram_block_bytes(n, width, tile, itemsize=arithmetic.itemsize, threads=threads)
+    fewer, less = in_double(tile, threads)
+    doubled = planned if arithmetic.itemsize == 8 else gram_block_bytes(n, width, fewer, itemsize=8, threads=less)
+    items |= {name: max(count, doubled[name]) for name, count in planned.items()}
+    items["the vectors, as handed to a task"] = 8 * n * width
+    items["probes"] = PROBE_BYTES * n
+    if arithmetic.workers > 1:
+        items["product of another worker, as sent and merged"] = 2 * 8 * n * (width + 2 * (PROBES_OF_PASS + PROBES))
+    if problem.weighted:
+        items["sample weights"] = 2 * 8 * n
+    runtime = RUNTIME_BYTES + TWICE + pool_bytes(problem, arithmetic, cutting)
+    items["BLAS and Python"] = runtime + (THREAD_BYTES * threads if threads > 1 else 0)
+    return Phase("pass", tuple(items.items()))

@@ -6,21 +6,36 @@ it is so much faster.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Protocol
 
 from ..errors import BudgetError, RequestError
-from ..units import MIB, budget_size, format_bytes
-from .covariance import covariance_plan, least_covariance
-from .dual import SCHEDULES, can_copy, dual_plan, least_dual
+from ..units import budget_size, format_bytes
+from . import covariance, dual, randomized
 from .memory import MemoryEstimate
-from .plan import Plan, Slower
-from .randomized import approximate_plan, least_approximate
+from .plan import Candidate, Plan, Slower
 from .randomized_features import is_open
 from .request import Problem, Request
 
 WORTH_APPROXIMATING = 20  # times longer that "auto" lets an exact method take than an approximate one
 FEW_COLUMNS = 4  # times that the columns of a basis go into the smaller side, or an exact method costs less
+
+
+class Method(Protocol):
+    """What a module offers that plans a method."""
+
+    def reason_against(self, problem: Problem) -> str:
+        """Return why "auto" leaves the method out; empty if it does not."""
+
+    def candidates(self, problem: Problem, request: Request, memory: int, source: str) -> Iterable[Candidate]:
+        """Return the fastest plan of each schedule, or why there is none within the budget."""
+
+    def least(self, problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
+        """Return the smallest budget that would do, in bytes, and a memory estimate to quote."""
+
+
+METHODS: Mapping[str, Method] = {"covariance": covariance, "dual": dual, "randomized": randomized}
 
 
 def make_plan(problem: Problem, request: Request) -> Plan:
@@ -48,23 +63,21 @@ def make_plan(problem: Problem, request: Request) -> Plan:
     """
     _check_components(problem, request)
     memory, source = problem.machine.budget(request.memory)
-    found: dict[str, Plan] = {}
-    lost: dict[str, str] = {}
-    for name, plan, reason in _candidates(problem, request, memory, source):
-        if plan is not None:
-            found[name] = plan
-        else:
-            lost[name] = reason
-    if not found:
+    candidates = [
+        candidate for name in _methods(request) for candidate in _candidates(name, problem, request, memory, source)
+    ]
+    plans = {name: plan for name, plan, _ in candidates if plan is not None}
+    if not plans:
         raise BudgetError(_refusal(problem, request, memory, source))
-    chosen = _cheapest(found)
-    plan = found.pop(chosen)
+    chosen = _cheapest(plans)
+    plan = plans.pop(chosen)
     slower = tuple(
-        Slower(name, other.work, _reads(other)) for name, other in found.items() if not _is_worse(other, plan)
+        Slower(name, other.work, _reads(other)) for name, other in plans.items() if not _is_worse(other, plan)
     )
-    reasons = {each.name: each.reason(plan.cores, plan.workers) for each in slower}
-    worse = {name: _worse(other, plan) for name, other in found.items() if _is_worse(other, plan)}
-    return replace(plan, rejected=_rejections({**reasons, **worse, **lost}, chosen), slower=slower)
+    reasons = {name: reason for name, _, reason in candidates if name != chosen}
+    reasons |= {name: _worse(other, plan) for name, other in plans.items()}
+    reasons |= {each.name: each.reason(plan.cores, plan.workers) for each in slower}
+    return replace(plan, rejected=tuple(reasons.items()), slower=slower)
 
 
 def _cheapest(found: dict[str, Plan]) -> str:
@@ -120,54 +133,22 @@ def _check_components(problem: Problem, request: Request) -> None:
         )
 
 
-# -- who comes into question
+# -- which methods are tried
 
 
-def _candidates(problem: Problem, request: Request, memory: int, source: str) -> Iterator[tuple[str, Plan | None, str]]:
-    """Every method and schedule: its name, and its plan if it fits, else the reason why not."""
-    if request.method in ("auto", "covariance"):
-        plan = covariance_plan(problem, request, memory, source)
-        fits = plan.memory_estimate.total <= memory
-        yield "covariance", plan if fits else None, "" if fits else _needs(plan.memory_estimate)
-    if request.method == "dual" or (request.method == "auto" and not _dual_reason(problem)):
-        for schedule in SCHEDULES:
-            yield _dual_candidate(problem, request, schedule, memory, source)
-    elif request.method == "auto":
-        yield "dual", None, _dual_reason(problem)
-    if _approximates(request):
-        approximate = approximate_plan(problem, request, memory, source)
-        yield "randomized", approximate, "" if approximate else _needs(least_approximate(problem, request))
+def _methods(request: Request) -> tuple[str, ...]:
+    """Methods to try; an approximate one not where every component, or every variance, is wanted."""
+    if request.method != "auto":
+        return (request.method,)
+    return tuple(name for name in METHODS if name != "randomized" or request.n_components not in ("mle", None))
 
 
-def _dual_reason(problem: Problem) -> str:
-    """Why "auto" does not look at method 'dual', if it does not."""
-    n, p = problem.n_samples, problem.n_features
-    return f"{n} samples are no fewer than {p} features, so n x n is no smaller a matrix" if n >= p else ""
-
-
-def _approximates(request: Request) -> bool:
-    """Whether method 'randomized' comes into question: not where every component, or every variance, is wanted."""
-    return request.method == "randomized" or (request.method == "auto" and request.n_components not in ("mle", None))
-
-
-def _dual_candidate(
-    problem: Problem, request: Request, schedule: str, memory: int, source: str
-) -> tuple[str, Plan | None, str]:
-    name = f"dual ({schedule})"
-    if schedule == "scratch" and not can_copy(request):
-        if request.workers > 1:
-            return name, None, "workers are not known to share a disk for a copy"
-        return name, None, "there is no place for a copy; name a folder by --scratch (scratch=), or an output"
-    plan = dual_plan(problem, request, schedule, memory, source)
-    return name, plan, "" if plan else _needs(least_dual(problem, request, schedule))
+def _candidates(name: str, problem: Problem, request: Request, memory: int, source: str) -> Iterable[Candidate]:
+    against = METHODS[name].reason_against(problem) if request.method == "auto" else ""
+    return [Candidate(name, None, against)] if against else METHODS[name].candidates(problem, request, memory, source)
 
 
 # -- why not the others, in words
-
-
-def _needs(estimate: MemoryEstimate) -> str:
-    name, share = max(estimate.largest.items, key=lambda item: item[1])
-    return f"needs {format_bytes(estimate.total)}, of which the {name} {format_bytes(share)}"
 
 
 def _is_worse(plan: Plan, chosen: Plan) -> bool:
@@ -188,41 +169,23 @@ def _passes(plan: Plan) -> str:
     return "pass is" if plan.passes == 1 else "passes are"
 
 
-def _rejections(reasons: dict[str, str], chosen: str) -> tuple[tuple[str, str], ...]:
-    """In the order of the methods."""
-    schedules = [f"dual ({schedule})" for schedule in SCHEDULES]
-    order = ["covariance", "dual", *schedules, "randomized"]
-    return tuple((name, reasons[name]) for name in order if name in reasons and name != chosen)
-
-
 # -- refusals
 
 
 def _least_needs(problem: Problem, request: Request) -> Iterator[tuple[str, int, MemoryEstimate]]:
-    """Methods that may be used: name, smallest budget in bytes, and the memory estimate then."""
-    if request.method in ("auto", "covariance"):
-        least = least_covariance(problem, request)
-        yield "covariance", least, covariance_plan(problem, request, least, "").memory_estimate
-    if request.method == "dual" or (request.method == "auto" and not _dual_reason(problem)):
-        schedules = [name for name in SCHEDULES if name != "scratch" or can_copy(request)]
-        estimates = [least_dual(problem, request, schedule) for schedule in schedules]
-        estimate = min(estimates, key=lambda estimate: estimate.total)
-        yield "dual", -(-estimate.total // MIB) * MIB, estimate
-    if _approximates(request):
-        estimate = least_approximate(problem, request)
-        yield "randomized", -(-estimate.total // MIB) * MIB, estimate
+    """Methods to try: name, smallest budget in bytes, and a memory estimate to quote."""
+    for name in _methods(request):
+        if request.method != "auto" or not METHODS[name].reason_against(problem):
+            yield name, *METHODS[name].least(problem, request)
 
 
 def _refusal(problem: Problem, request: Request, memory: int, source: str) -> str:
     """Name what does not fit, of the method that needs least, and the budget it would do with."""
     method, least, estimate = min(_least_needs(problem, request), key=lambda need: need[1])
-    if method == "covariance":
-        estimate = covariance_plan(problem, request, memory, source).memory_estimate
-    name, share = max(estimate.largest.items, key=lambda item: item[1])
     smaller = " or make p smaller (resize, bin, crop or mask)" if problem.n_features > 64 else ""
     return (
         f"method {method!r} needs {format_bytes(estimate.total)} and memory allows {format_bytes(memory)} "
-        f"({source}); the largest share is the {name} ({format_bytes(share)}). "
+        f"({source}); the largest share is the {estimate.largest.largest_share}. "
         f"Set memory to at least {budget_size(least)}{smaller}{_with_output(problem, request, memory, least)}."
     )
 
