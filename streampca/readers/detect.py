@@ -27,7 +27,7 @@ def is_array(source: Any) -> bool:
     return all(hasattr(source, name) for name in ("shape", "dtype", "__getitem__"))
 
 
-def is_held(source: Any) -> bool:
+def is_container(source: Any) -> bool:
     """Return whether an object holds arrays by name."""
     return all(hasattr(source, name) for name in ("keys", "__getitem__", "__iter__")) and not hasattr(source, "shape")
 
@@ -65,7 +65,7 @@ def is_hdf5(source: Any) -> bool:
         return any(_at(file, 512 * 2**power) == _HDF5 for power in range(40) if 512 * 2**power < size)
 
 
-def is_netcdf3(source: Any) -> bool:
+def is_classic_netcdf(source: Any) -> bool:
     """Return whether a source is a classic NetCDF file: CDF-1, CDF-2 or CDF-5."""
     return starts(source, b"CDF\x01", b"CDF\x02", b"CDF\x05") or (_called(source, ".nc") and not is_hdf5(source))
 
@@ -98,7 +98,7 @@ def is_tiff(source: Any) -> bool:
     return starts(source, *_TIFF)
 
 
-def is_frames(source: Any) -> bool:
+def is_animated_gif(source: Any) -> bool:
     """Return whether a source is one GIF file of several frames, as far as it can be decoded."""
     if remote.is_url(source) or not starts(source, b"GIF8"):
         return False
@@ -111,10 +111,10 @@ def is_frames(source: Any) -> bool:
         return False
 
 
-def is_several(source: Any) -> bool:
+def is_array_files(source: Any) -> bool:
     """Return whether a source is a list, glob or folder of files of arrays, with no image file among them."""
     if isinstance(source, str) and os.path.isdir(source):
-        return bool(those_of(source)) and not has_images(source)
+        return bool(array_files_in(source)) and not has_images(source)
     unknown: list[str] = []
     many = False
     for path in _files_of(source):
@@ -125,10 +125,10 @@ def is_several(source: Any) -> bool:
             return False
         if len(unknown) < _OPENED:
             unknown.append(path)
-    return many or any(map(is_arrays, unknown))
+    return many or any(map(holds_arrays, unknown))
 
 
-def those_of(source: str) -> list[str]:
+def array_files_in(source: str) -> list[str]:
     """Files and stores of arrays of a folder or glob, in natural order; of a folder not what was made of its others."""
     if os.path.isdir(source):
         # A folder goes by names alone: what lies in a folder may be a part of something that is not read.
@@ -137,7 +137,7 @@ def those_of(source: str) -> list[str]:
         paths = [path for path in paths if not _is_made(path)] or paths
     else:
         found = remote.matching(source) if remote.is_url(source) else glob.glob(source, recursive=True)
-        paths = [path for path in found if ending(path) in MANY or is_arrays(path)]
+        paths = [path for path in found if ending(path) in MANY or holds_arrays(path)]
     return sorted(paths, key=natural)
 
 
@@ -156,13 +156,13 @@ def _attributes(path: str) -> dict[str, Any]:
         return {}
 
 
-def is_arrays(path: str) -> bool:
+def holds_arrays(path: str) -> bool:
     """Return whether a file or store begins as one of arrays does, however it is called."""
     here = not remote.is_url(path)
-    return is_zarr(path) or is_idx(path) or (here and (is_hdf5(path) or is_npy(path) or is_netcdf3(path)))
+    return is_zarr(path) or is_idx(path) or (here and (is_hdf5(path) or is_npy(path) or is_classic_netcdf(path)))
 
 
-def is_files(source: Any) -> bool:
+def is_paths(source: Any) -> bool:
     """Return whether a source is a path, or a list of paths."""
     return isinstance(source, str) or (isinstance(source, list) and all(isinstance(item, str) for item in source))
 

@@ -29,7 +29,7 @@ from .stored.cf import Packing, Unpacked
 from .stored.files import ByteSource, FileStates, PlainFile, Reopening, StreamFile
 from .stored.flat import FlatArray
 from .stored.layout import SampleAxes
-from .stored.select_array import chosen
+from .stored.select_array import select_array
 
 # By astropy's `section`, plain values took 1.7 times as long and 1.4 to 1.9 times the memory (200 MiB, scaled int16).
 _DTYPES = {8: "u1", 16: ">i2", 32: ">i4", 64: ">i8", -32: ">f4", -64: ">f8"}
@@ -202,7 +202,7 @@ def _chosen_image(source: str, key: str | None) -> tuple[ImageHDU, str]:
     named = (key or "").strip()
     numbers = {str(image.number): name for name, image in images.items()}
     names = {name.upper(): name for name in images}
-    name = chosen(images, numbers.get(named) or names.get(named.upper(), named), source)
+    name = select_array(images, numbers.get(named) or names.get(named.upper(), named), source)
     return images[name], f"{source}, HDU {name}"
 
 

@@ -21,7 +21,7 @@ from .stored.layout import SampleAxes
 _TAIL = 1024  # bytes, among which the last but padding must be the one that ends a GIF
 
 
-def open_frames(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes]) -> Collection:
+def open_gif(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes]) -> Collection:
     """Open the frames of an animated GIF, in colour, as they are shown; axes are ``frame, y, x, channel``."""
     refuse_key(key, source)
     with decoding(source), opened(source) as file:

@@ -27,13 +27,13 @@ from .hdf5_content import (
     axis_names,
     check_filters,
     check_stored,
-    chosen_dataset,
     dtype_of,
     holds_plain_numbers,
     opened,
     opened_file,
     reading,
     scale_of,
+    select_dataset,
     source_chunk_bytes,
     sources_of,
 )
@@ -63,7 +63,7 @@ _COPIES = 3
 def open_hdf5(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes]) -> Collection:
     """Open a dataset of an HDF5 or NetCDF-4 file: the one at path `key`, or the only one that can hold images."""
     with opened(source) as file:
-        dataset = chosen_dataset(file, key, source)
+        dataset = select_dataset(file, key, source)
         label = f"{source}, dataset {dataset.name.strip('/')!r}"
         array = Hdf5Array(dataset, label)
         attributes = attributes_of(dataset)
@@ -223,7 +223,7 @@ class Hdf5Array(Reopening, StoredArray):
         self._dataset, self._file, self._process, self._lock = None, None, os.getpid(), threading.Lock()
 
 
-def held_dataset(dataset: Any, label: str) -> StoredArray:
+def dataset_of_object(dataset: Any, label: str) -> StoredArray:
     """An `h5py.Dataset` of the caller's: read through their file here, by path in a process it was sent to."""
     return cf.unpacked(Hdf5Array(dataset, label, held=True), attributes_of(dataset), label)
 

@@ -21,7 +21,7 @@ import numpy as np
 from ..errors import SourceError, StreampcaError, first_line
 from . import remote
 from .stored import cf
-from .stored.select_array import chosen
+from .stored.select_array import select_array
 
 # Datasets looked at to choose one; files with more hold one image a dataset, and are told by fewer.
 _MOST_DATASETS = 10_000
@@ -105,7 +105,7 @@ def holds_plain_numbers(dataset: Any, dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "iuf" and bool(dataset.id.get_type() == h5py.h5t.py_create(dtype))
 
 
-def chosen_dataset(file: Any, key: str | None, source: str) -> Any:
+def select_dataset(file: Any, key: str | None, source: str) -> Any:
     """Open the dataset that `key` names, else the only one that can hold images."""
     named = (key or "").strip("/")
     if named:
@@ -120,7 +120,7 @@ def chosen_dataset(file: Any, key: str | None, source: str) -> Any:
         raise SourceError(f"{source} holds no datasets; give an HDF5 file with a dataset of images in it.")
     names = cf.auxiliary({path: described.names for path, described in found.items()})
     numbers = [path for path, described in found.items() if described.dtype.kind in "biuf" and path not in names]
-    return file[chosen(found, key, source, images=numbers)]
+    return file[select_array(found, key, source, images=numbers)]
 
 
 def attributes_of(item: Any) -> dict[str, Any]:

@@ -17,11 +17,11 @@ from ..errors import RequestError, SourceError
 from ..events import Listener, silent
 from ..units import MIB
 from .collection import Array, Collection, Skipped, State, file_state, refuse_key
-from .image_files.census import look_at, mostly_stacks, offering, sift, sorts_kept, take_census, unlike
+from .image_files.census import kinds_of, look_at, mostly_stacks, take_census, unlike, usable_files, with_remedy
 from .image_files.decode import Kind, read_picture
 from .image_files.find import find_images
-from .image_files.listing import KeptNames, Listing, listing_in, read_table, write_table
-from .image_files.mixed_sizes import MixedImages, Sifted
+from .image_files.listing import Listing, TableNames, listing_in, read_table, write_table
+from .image_files.mixed_sizes import CheckedFiles, MixedImages
 from .quiet import quiet
 from .remote import is_url
 from .stored.array import ArrayCollection, StoredArray
@@ -65,25 +65,25 @@ def open_images(
     refuse_key(key, label)
     skipped: tuple[Skipped, ...] = ()
     kept: Array | None = None
-    sifted: Sifted | None = None
+    checked_files: CheckedFiles | None = None
     if on_bad_file == "skip":
         census = take_census(files, table, listener)
-        kept, skipped = sift(census, files, label)
+        kept, skipped = usable_files(census, files, label)
         if listing and (known is None or census.fresh):
             write_table(listing, files, **census.arrays(kept), reading=np.array(files.reading))
-        files, sorts, complete = files.taken(kept), sorts_kept(census, kept), True
-        sifted = Sifted(census, np.flatnonzero(kept), tuple(np.flatnonzero(~kept).tolist()), _alike)
+        files, sorts, complete = files.taken(kept), kinds_of(census, kept), True
+        checked_files = CheckedFiles(census, np.flatnonzero(kept), tuple(np.flatnonzero(~kept).tolist()), _alike)
     else:
         sorts, complete = look_at(files, label)
         if listing and known is None:
             write_table(listing, files)
     if listing:
-        files.names = KeptNames(files.names, listing, on_bad_file == "skip")
+        files.names = TableNames(files.names, listing, on_bad_file == "skip")
     collection: Collection
     if len(sorts) == 1:
         collection = _alike(files, label, sorts[0].kind, **axes)
     else:
-        mixed = partial(MixedImages, files, label, sorts, complete=complete, sifted=sifted)
+        mixed = partial(MixedImages, files, label, sorts, complete=complete, checked_files=checked_files)
         try:
             collection = mixed(**axes)
         except RequestError:
@@ -193,7 +193,7 @@ class ImageFiles(StoredArray):
         try:
             return read_picture(path, check, self.listing.reading)
         except SourceError as error:
-            raise offering(error, self.listing) from error
+            raise with_remedy(error, self.listing) from error
 
     def read_into(self, box: Box, out: Array) -> None:
         """Decode each file of the box, some at a time."""

@@ -24,7 +24,7 @@ from .stored.axis_coordinates import MOST_TEXTS, MOST_VALUES
 from .stored.files import ByteSource, PlainFile
 from .stored.flat import FlatArray
 from .stored.layout import SampleAxes
-from .stored.select_array import chosen
+from .stored.select_array import select_array
 
 # scipy's reader holds whole files (1.2 GiB for one of 400 MiB) or maps them, and lacks CDF-5. netCDF4 took 2 to 4 times
 # as long, reads what was cut off as zeros, and with 600 corrupt headers crashed twice and took up to 2 GiB.
@@ -68,7 +68,7 @@ def open_netcdf(source: str, *, key: str | None = None, **axes: Unpack[SampleAxe
     images = [
         name for name, variable in header.variables.items() if variable.dtype.kind in "iuf" and name not in describing
     ]
-    name = chosen(header.variables, key, source, images=images)
+    name = select_array(header.variables, key, source, images=images)
     label = f"{source}, variable {name!r}"
     check_dtype(header.variables[name].dtype, label)
     check_shape(header.variables[name].shape, label)

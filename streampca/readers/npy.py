@@ -22,7 +22,7 @@ from .stored.array import ArrayCollection
 from .stored.files import ByteSource, StreamFile, opened, positioned, size_of
 from .stored.flat import FlatArray
 from .stored.layout import SampleAxes
-from .stored.select_array import chosen
+from .stored.select_array import select_array
 
 # A zip entry's local header: 26 bytes, then the lengths of the name and of the extra field (APPNOTE.TXT, 4.3.7).
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
@@ -60,7 +60,7 @@ def open_npz(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes])
     try:
         with opened(source) as file, zipfile.ZipFile(file) as archive:
             headers = _headers(archive, source)
-            name = chosen(headers, key if key is None or key in headers else key.removesuffix(".npy"), source)
+            name = select_array(headers, key if key is None or key in headers else key.removesuffix(".npy"), source)
             member = archive.getinfo(f"{name}.npy")
             label = f"{source}, array {name!r}"
             header = _member_header(archive, member, label)

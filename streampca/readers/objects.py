@@ -13,7 +13,7 @@ from .detect import is_array
 from .stored.array import PAGE, ArrayCollection, StoredArray, dims_of, page_shape
 from .stored.boxes import Box
 from .stored.layout import SampleAxes
-from .stored.select_array import chosen
+from .stored.select_array import select_array
 from .stored.value_digests import sampled_states
 
 
@@ -23,19 +23,19 @@ def open_array(source: Any, *, key: str | None = None, **axes: Unpack[SampleAxes
     refuse_key(key, f"a {name}")
     _check_object(source, name)
     if type(source).__module__.startswith("h5py."):
-        from .hdf5 import held_dataset
+        from .hdf5 import dataset_of_object
 
-        source = held_dataset(source, name)
+        source = dataset_of_object(source, name)
     dims, how = dims_of(source), {}
     if isinstance(source, np.ma.MaskedArray):
         check_dtype(source.dtype, name)
         source = MaskedEntries(source, name) if np.ma.is_masked(source) else source.data
     if type(source).__module__.startswith("zarr."):
-        from .zarr import held_chunks
+        from .zarr import object_chunks
         from .zarr_groups import check_codecs
 
         check_codecs(source, name)
-        how["states"] = held_chunks
+        how["states"] = object_chunks
     if getattr(source, "__dask_graph__", None) is not None:
         from .dask import LazyArray, is_lazy
 
@@ -77,7 +77,7 @@ class MaskedEntries(StoredArray):
         return [one._replace(state=digest(one.state, other.state)) for one, other in zip(*pairs, strict=True)]
 
 
-def open_held(source: Any, *, key: str | None = None, **axes: Unpack[SampleAxes]) -> Collection:
+def open_container(source: Any, *, key: str | None = None, **axes: Unpack[SampleAxes]) -> Collection:
     """Open the array that `key` names in an object that holds several, else the only one that can hold images."""
     package = type(source).__module__.partition(".")[0]
     name = f"{package} {type(source).__name__}" if package != "builtins" else f"a {type(source).__name__}"
@@ -94,12 +94,12 @@ def open_held(source: Any, *, key: str | None = None, **axes: Unpack[SampleAxes]
 
 def _array(source: Any, package: str, key: str | None, name: str) -> Any:
     if package == "h5py":
-        from .hdf5_content import chosen_dataset
+        from .hdf5_content import select_dataset
 
-        return chosen_dataset(source, key, name)
+        return select_dataset(source, key, name)
     if package == "zarr":
         from .zarr_groups import choose
 
         return source[choose(source, key, name).name]
     arrays = {str(member): source[member] for member in source if is_array(source[member])}
-    return arrays[chosen(arrays, key, name)]
+    return arrays[select_array(arrays, key, name)]

@@ -17,7 +17,7 @@ from ..errors import RequestError, SourceError, first_line, nearest
 from ..storage.disk import expanded
 from . import remote
 from .collection import Collection, file_and_key
-from .detect import is_several, is_zarr
+from .detect import is_array_files, is_zarr
 from .image_files.find import EXTENSIONS, MANY
 from .views.columns import csv_column
 
@@ -115,7 +115,7 @@ def _finds(source: str, path: str) -> bool:
     kind = output.suffix.lower()
     if kind in EXTENSIONS:
         return output.is_relative_to(place)
-    return kind in MANY and str(output.parent) == place and is_several(source)
+    return kind in MANY and str(output.parent) == place and is_array_files(source)
 
 
 def _matches(pattern: str, path: str) -> bool:

@@ -211,7 +211,7 @@ def chunk_states(handle: Any, place: str, label: str, *, of: int) -> list[State]
     ]
 
 
-def held_chunks(array: Any, source: str) -> list[State]:
+def object_chunks(array: Any, source: str) -> list[State]:
     """Return states of a `zarr.Array` that the caller holds: of its chunks on this machine's disk, else of values."""
     if not isinstance(array.store, zarr.storage.LocalStore):
         return sampled_states(array, source, chunk_rows=array.chunks[0])

@@ -21,7 +21,7 @@ from .quiet import quiet
 from .stored import cf
 from .stored.array import dims_of
 from .stored.axis_coordinates import MOST_TEXTS, MOST_VALUES
-from .stored.select_array import chosen, listing
+from .stored.select_array import listing, select_array
 
 # Arrays an error names; finding more of a plate's thousands would only take time.
 _NAMED = 12
@@ -202,7 +202,9 @@ def _only(group: zarr.Group, source: str) -> ArrayPath:
             f"arrays: {by_key('components')}."
         )
     names = cf.auxiliary({name: dict(array.attrs) for name, array in arrays.items()})
-    return choose(group, chosen(arrays, None, source, images=[name for name in arrays if name not in names]), source)
+    return choose(
+        group, select_array(arrays, None, source, images=[name for name in arrays if name not in names]), source
+    )
 
 
 def is_model(group: zarr.Group) -> bool:

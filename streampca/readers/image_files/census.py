@@ -23,7 +23,7 @@ from ..collection import Array, Skipped
 from ..quiet import quiet
 from ..tags import BEFORE
 from ..threads import for_each
-from .decode import Kind, holds_several, read_kind, read_picture, say_kind
+from .decode import Kind, format_kind, holds_several, read_kind, read_picture
 from .listing import Listing
 from .names import FileNames
 
@@ -61,7 +61,7 @@ def kind_bytes(kind: Kind) -> int:
     return math.prod(kind[0]) * kind[1].itemsize
 
 
-def offering(error: SourceError, files: Listing) -> SourceError:
+def with_remedy(error: SourceError, files: Listing) -> SourceError:
     """Return the error with the offer to leave out bad files, where there are others."""
     return SourceError(f"{error} {OFFER}") if len(files) > 1 else error
 
@@ -71,7 +71,7 @@ def look_at(files: Listing, label: str) -> tuple[list[KindCount], bool]:
 
     Returns
     -------
-    list of Sort
+    list of KindCount
         The commonest first.
     bool
         Whether these are all the kinds there can be.
@@ -84,7 +84,7 @@ def look_at(files: Listing, label: str) -> tuple[list[KindCount], bool]:
     common = _commonest(sorts)
     for sort in sorts:
         if sort.kind[1] != common[1]:
-            raise offering(unlike(files.path(sort.first), sort.kind, common, label), files)
+            raise with_remedy(unlike(files.path(sort.first), sort.kind, common, label), files)
     return sorts, len(looked_at) == len(files)
 
 
@@ -104,7 +104,7 @@ def mostly_stacks(files: Listing) -> bool:
 def unlike(path: str, kind: Kind, common: Kind, label: str) -> SourceError:
     """Return the refusal of a file that is not like the others."""
     return SourceError(
-        f"{path} is {say_kind(kind)}, unlike most images of {label} ({say_kind(common)}); convert it to that, or "
+        f"{path} is {format_kind(kind)}, unlike most images of {label} ({format_kind(common)}); convert it to that, or "
         "leave it out."
     )
 
@@ -129,7 +129,7 @@ def _sorted_by_header(files: Listing, looked_at: Sequence[int]) -> list[KindCoun
         try:
             kinds[looked_at[at]] = read_kind(files.path(looked_at[at]), files.reading)
         except SourceError as error:
-            raise offering(error, files) from error
+            raise with_remedy(error, files) from error
 
     with quiet():
         for_each(read, len(looked_at), 2**16)  # headers wait for the disk rather than for the interpreter's lock
@@ -205,7 +205,7 @@ def take_census(files: Listing, table: Mapping[str, Array] | None, listener: Lis
     return census
 
 
-def sift(census: Census, files: Listing, label: str) -> tuple[Array, tuple[Skipped, ...]]:
+def usable_files(census: Census, files: Listing, label: str) -> tuple[Array, tuple[Skipped, ...]]:
     """Choose which files to keep: those that can be decoded, of the commonest dtype.
 
     Which shapes fit is for the preparation to say, see `MixedImages.fitting`.
@@ -218,7 +218,7 @@ def sift(census: Census, files: Listing, label: str) -> tuple[Array, tuple[Skipp
         The others, in order; each is logged.
     """
     good = census.numbers >= 0
-    sorts = sorts_kept(census, good)
+    sorts = kinds_of(census, good)
     if not sorts:
         raise SourceError(
             f"none of the {len(files)} files of {label} can be used; {files.path(0)} {census.reasons[0]}."
@@ -240,7 +240,7 @@ def log_skipped(skipped: Sequence[Skipped], count: int, label: str) -> None:
         _log.info("left out %s: %s", path, reason)
 
 
-def sorts_kept(census: Census, kept: Array) -> list[KindCount]:
+def kinds_of(census: Census, kept: Array) -> list[KindCount]:
     """Sort the files that are kept, by bools or places, into their kinds, the commonest first; places count those."""
     found, first, counts = np.unique(census.numbers[kept], return_index=True, return_counts=True)
     sorts = [
@@ -287,7 +287,7 @@ class _Check:
     def _checked(self, kind: Kind, path: str) -> Kind:
         if kind_bytes(kind) > self._most:
             raise SourceError(
-                f"{path} is {say_kind(kind)} ({format_bytes(kind_bytes(kind))}), more than twice the largest image "
+                f"{path} is {format_kind(kind)} ({format_bytes(kind_bytes(kind))}), more than twice the largest image "
                 f"looked at first ({format_bytes(self._most // 2)})."
             )
         return kind

@@ -64,7 +64,7 @@ def holds_several(path: str) -> bool:
         return False
 
 
-def say_kind(kind: Kind) -> str:
+def format_kind(kind: Kind) -> str:
     """Write a kind of image as people say it, e.g. ``"112 x 92 uint8"``."""
     return f"{format_shape(kind[0])} {kind[1]}"
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...errors import SourceError
 from .. import remote
-from .listing import Folders, Listing, settled
+from .listing import ListedFolders, Listing, settled
 from .names import FileNames, name_of, natural, natural_name
 
 EXTENSIONS = frozenset(
@@ -184,7 +184,7 @@ class _Search:
 
     def _found(self) -> Listing:
         names = FileNames.of(np.frombuffer(self._text, np.uint8), np.frombuffer(self._ends, np.int64))
-        folders = Folders(self.top, FileNames(self._folders), np.frombuffer(self._folder_times, np.int64))
+        folders = ListedFolders(self.top, FileNames(self._folders), np.frombuffer(self._folder_times, np.int64))
         return Listing(self.top, names, np.array([self._sizes, self._times]), folders)
 
     def paths(self) -> Iterator[str]:

@@ -32,7 +32,7 @@ _FORMAT = "streampca listing 1"
 _SETTLED_NS = 2 * 10**9
 
 
-class Folders(NamedTuple):
+class ListedFolders(NamedTuple):
     """Folders that were listed: the topmost, their names below it, and when each last changed (ns, 0: unknown)."""
 
     top: str
@@ -62,7 +62,7 @@ class Listing:
     """
 
     def __init__(
-        self, root: str, names: FileNames, states: Array | None = None, folders: Folders | None = None
+        self, root: str, names: FileNames, states: Array | None = None, folders: ListedFolders | None = None
     ) -> None:
         self.root, self.names, self.folders = root, names, folders
         self.again: Callable[[], Listing] | None = None
@@ -146,7 +146,7 @@ def settled(time_ns: int) -> int:
     return time_ns if time_ns < time.time_ns() - _SETTLED_NS else 0
 
 
-class KeptNames(FileNames):
+class TableNames(FileNames):
     """Names that stand in a table, read from it on first use after pickling."""
 
     def __init__(self, names: FileNames, table: str, kept: bool) -> None:
@@ -187,7 +187,7 @@ def listing_in(table: Mapping[str, Array], folder: str) -> Listing | None:
     Sizes and times are not those of the table: they change without the folder's changing.
     """
     names = FileNames.of(table["folder_text"], table["folder_ends"])
-    folders = Folders(folder, names, table["folder_times"])
+    folders = ListedFolders(folder, names, table["folder_times"])
     if str(table["root"]) != os.path.realpath(folder) or not len(names) or not folders.unchanged():
         return None
     return Listing(folder, FileNames.of(table["text"], table["ends"]), None, folders)
@@ -224,7 +224,7 @@ def _are_cuts(ends: Array, text: Array) -> bool:
 
 def write_table(path: str, listing: Listing, **more: Array) -> None:
     """Write a listing and more arrays about its files to a table: whole, or not at all."""
-    folders = listing.folders or Folders("", FileNames(()), np.empty(0, np.int64))
+    folders = listing.folders or ListedFolders("", FileNames(()), np.empty(0, np.int64))
     _check_outside(path, listing)
     text, ends = listing.names.held
     folder_text, folder_ends = folders.names.held

@@ -19,13 +19,13 @@ from ..quiet import quiet
 from ..stored.layout import SampleAxes, layout_of
 from ..threads import for_each
 from ..views.compose import choose
-from .census import Census, KindCount, kind_bytes, log_skipped, offering, sorts_kept, unlike
-from .decode import Kind, read_picture, say_kind
+from .census import Census, KindCount, kind_bytes, kinds_of, log_skipped, unlike, with_remedy
+from .decode import Kind, format_kind, read_picture
 from .listing import Listing
 
 
 @dataclass(frozen=True)
-class Sifted:
+class CheckedFiles:
     """The files of a collection that were all decoded once, and may be left out.
 
     Attributes
@@ -59,7 +59,7 @@ class MixedImages(Collection):
         sorts: Sequence[KindCount],
         *,
         complete: bool,
-        sifted: Sifted | None = None,
+        checked_files: CheckedFiles | None = None,
         **axes: Unpack[SampleAxes],
     ) -> None:
         largest = max((sort.kind for sort in sorts), key=lambda kind: (kind[0][0] * kind[0][1], kind_bytes(kind)))
@@ -67,8 +67,8 @@ class MixedImages(Collection):
         self.source, self.files = label, files
         self.dtype = check_dtype(largest[1], label)
         self._examples = tuple((files.path(sort.first), sort.kind[0]) for sort in sorts[:2])
-        self._offers = sifted is None and sorts[0].files * 2 > sum(sort.files for sort in sorts)
-        self._sifted = sifted
+        self._offers = checked_files is None and sorts[0].files * 2 > sum(sort.files for sort in sorts)
+        self._checked_files = checked_files
         self.one_size = len({sort.kind[0][:2] for sort in sorts}) == 1
         self._complete = complete
         self._most = max(kind_bytes(sort.kind) for sort in sorts) * (1 if complete else 2)
@@ -132,34 +132,34 @@ class MixedImages(Collection):
         def check(kind: Kind) -> None:
             if kind[1] != self.dtype:
                 raise SourceError(
-                    f"{path} is {say_kind(kind)}, and the other images of {self.source} are {self.dtype}; convert it, "
-                    "or leave it out."
+                    f"{path} is {format_kind(kind)}, and the other images of {self.source} are {self.dtype}; convert "
+                    "it, or leave it out."
                 )
             if math.prod(kind[0]) * self.dtype.itemsize > self._most:
                 known = "the largest" if self._complete else "twice the largest"
                 raise SourceError(
-                    f"{path} is {say_kind(kind)}, more than {known} image looked at on opening "
+                    f"{path} is {format_kind(kind)}, more than {known} image looked at on opening "
                     f"({format_shape(self.sample_shape)}); leave it out, or open the collection again."
                 )
 
         try:
             return read_picture(path, check, self.files.reading)
         except SourceError as error:
-            raise offering(error, self.files) from error
+            raise with_remedy(error, self.files) from error
 
     def taken(self, kept: Array) -> Collection:
         """Only the files of which `kept`, n bools, is True."""
         every = np.zeros(len(self.files), np.bool_)
         every[self._rows] = kept
         files = self.files.taken(every)
-        if self._sifted is not None and kept.any():
-            sifted = replace(self._sifted, places=self._sifted.places[every])
-            sorts = sorts_kept(sifted.census, sifted.places)
+        if self._checked_files is not None and kept.any():
+            checked_files = replace(self._checked_files, places=self._checked_files.places[every])
+            sorts = kinds_of(checked_files.census, checked_files.places)
             other: Collection
             if len(sorts) == 1:
-                other = sifted.alike(files, self.source, sorts[0].kind)
+                other = checked_files.alike(files, self.source, sorts[0].kind)
             else:
-                other = MixedImages(files, self.source, sorts, complete=True, sifted=sifted)
+                other = MixedImages(files, self.source, sorts, complete=True, checked_files=checked_files)
             other.skipped = self.skipped
             return other
         mixed = copy.copy(self)
@@ -173,10 +173,10 @@ class MixedImages(Collection):
         Images of no shape that most of those have which can be prepared are all kept: they are for the preparation to
         refuse by name.
         """
-        if self._sifted is None:
+        if self._checked_files is None:
             return self
-        kinds = self._sifted.census.kinds
-        numbers = self._sifted.census.numbers[self._sifted.places[self._rows]]
+        kinds = self._checked_files.census.kinds
+        numbers = self._checked_files.census.numbers[self._checked_files.places[self._rows]]
         counts: Counter[tuple[int, ...]] = Counter()
         shapes: dict[int, tuple[int, ...]] = {}
         reasons: dict[int, str] = {}
@@ -191,20 +191,22 @@ class MixedImages(Collection):
         if 2 * count <= counts.total() or kept.all():
             return self
         typical = Counter(numbers[kept].tolist()).most_common(1)[0][0]
-        left = dict(zip(self._sifted.skipped, self.skipped, strict=True))
+        left = dict(zip(self._checked_files.skipped, self.skipped, strict=True))
         places = np.arange(len(self.files))[self._rows][~kept]
         for at, number in zip(places.tolist(), numbers[~kept].tolist(), strict=True):
             path = self.files.path(at)
             reason = reasons.get(number) or first_line(unlike(path, kinds[number], kinds[typical], self.source))
             shown = without_secrets(path)
-            left[int(self._sifted.places[at])] = Skipped(shown, reason.removeprefix(f"{shown} "))
+            left[int(self._checked_files.places[at])] = Skipped(shown, reason.removeprefix(f"{shown} "))
         found = choose(self, np.flatnonzero(kept))
         found.skipped = tuple(left[at] for at in sorted(left))
-        if isinstance(found, MixedImages) and found._sifted is not None:
-            found._sifted = replace(found._sifted, skipped=tuple(sorted(left)))
+        if isinstance(found, MixedImages) and found._checked_files is not None:
+            found._checked_files = replace(found._checked_files, skipped=tuple(sorted(left)))
         if self._told != len(places):
             self._told = len(places)
-            log_skipped([left[int(self._sifted.places[at])] for at in places.tolist()], len(self.files), self.source)
+            log_skipped(
+                [left[int(self._checked_files.places[at])] for at in places.tolist()], len(self.files), self.source
+            )
         return found
 
     def paths(self) -> list[str]:

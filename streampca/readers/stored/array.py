@@ -22,7 +22,7 @@ from ..collection import Array, Chunks, Collection, State, check_dtype, check_sh
 from .axis_coordinates import inner_coordinates, object_attributes, object_coordinates, outer_coordinates
 from .boxes import Box, boxes_of, covering_box, lengths
 from .layout import Layout, SampleAxes, layout_of
-from .value_digests import held_states
+from .value_digests import object_states
 
 # A partial read of a contiguous array fetches whole pages of this many bytes from the disk or memory behind it.
 PAGE = 4096
@@ -109,13 +109,13 @@ class ArrayCollection(Collection):
         *,
         source: str,
         dims: Sequence[str] | None = None,
-        states: Callable[[Any, str], list[State]] = held_states,
+        states: Callable[[Any, str], list[State]] = object_states,
         **axes: Unpack[SampleAxes],
     ) -> None:
         self.source = source
         self.dtype = check_dtype(np.dtype(array.dtype), source)
         shape = check_shape(tuple(int(length) for length in array.shape), source)
-        self._array, self._held_states = array, states
+        self._array, self._object_states = array, states
         self._dims = tuple(dims or ())
         counting = str(self.attributes.get("sample_axis", "sample"))  # as outputs of ours say
         self._lay_out(layout_of(shape, source=source, dims=self._dims or None, counting=counting, **axes))
@@ -283,7 +283,7 @@ class ArrayCollection(Collection):
     def states(self, *, now: bool = False) -> list[State]:
         """Return the states of the array behind, of an object those of the time of the call, with the layout."""
         array, layout = self._array, self._layout
-        stored = array.states(now=now) if isinstance(array, StoredArray) else self._held_states(array, self.source)
+        stored = array.states(now=now) if isinstance(array, StoredArray) else self._object_states(array, self.source)
         first = layout.index[0]
         if layout.outer[:1] != (0,) or not isinstance(first, slice):  # every sample may have a part in every entry
             seen = repr((layout.index, layout.outer, layout.inner))

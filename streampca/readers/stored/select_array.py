@@ -25,7 +25,7 @@ class ArrayInfo(Protocol):
         """Dtype of the values."""
 
 
-def chosen(
+def select_array(
     arrays: Mapping[str, ArrayInfo], key: str | None, source: str, *, images: Iterable[str] | None = None
 ) -> str:
     """Name the array to read; `images` are those that may be meant without a key, and have two axes or more."""

@@ -41,7 +41,7 @@ def sampled_states(array: Any, source: str, *, chunk_rows: int = 0) -> list[Stat
     return found
 
 
-def held_states(array: Any, source: str) -> list[State]:
+def object_states(array: Any, source: str) -> list[State]:
     """Return states of an object the caller holds: by its values where they are in memory, else as far as it says."""
     if isinstance(array, np.ndarray):
         return sampled_states(array, source)

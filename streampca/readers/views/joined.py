@@ -23,8 +23,8 @@ from ...storage.coordinate import Coordinate
 from ...units import MIB, format_shape
 from ..collection import Array, Chunks, Collection, Skipped, State, digest, encoded_states, group_size, span_of
 from ..coordinates import CHECK, IGNORE, CommonGrid, Grid, Order, is_checked, one_after_another
-from ..detect import those_of
-from ..image_files.census import log_skipped, offering
+from ..detect import array_files_in
+from ..image_files.census import log_skipped, with_remedy
 from ..image_files.listing import Listing
 from ..image_files.names import FileNames
 from ..stored.axis_coordinates import MOST_VALUES
@@ -137,7 +137,7 @@ class Joined(Reopening, Collection):
             if len(kinds) > 1 and not skip:
                 if grid:
                     raise grids[found.kind].errors[grid]
-                raise offering(_unlike(files.path(at), found.kind, next(iter(kinds))[0], source), files)
+                raise with_remedy(_unlike(files.path(at), found.kind, next(iter(kinds))[0], source), files)
             if its_orders:
                 orders[at] = its_orders
             counts[at], states[at], alone[at] = found.shape[0], found.states, found.alone
@@ -458,7 +458,7 @@ def _say(value: Any, at: int) -> str:
 
 def _listing(source: str | Sequence[str]) -> Listing:
     """Paths of a source held as a common folder, where they have one, and names below it."""
-    paths = list(source) if not isinstance(source, str) else those_of(source)
+    paths = list(source) if not isinstance(source, str) else array_files_in(source)
     try:
         root = "" if any("://" in path for path in paths) else os.path.commonpath(map(os.path.dirname, paths))
     except ValueError:  # of no paths, or of some from the root and others from here
