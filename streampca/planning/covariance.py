@@ -116,7 +116,7 @@ def _covariance_plan(
 
 
 def _work(problem: Problem, precision: str, solver: str, rows: int, product_rows: int) -> tuple[Work, int]:
-    """What there is to do, and the bytes that are read."""
+    """Return the work, and the bytes that are read."""
     n, p = float(problem.n_samples), float(problem.n_features)
     read = read_boxes(problem, rows, problem.n_features)
     work = read.work(problem) + products(n * p * p, precision)

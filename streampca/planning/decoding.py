@@ -1,4 +1,4 @@
-"""How much is decoded when a collection is read piece by piece and its storage is cut elsewhere: exactly.
+"""Exact counts of what is decoded when a collection is read in boxes that its storage is not cut by.
 
 A read that touches a chunk decodes all of it, and nothing is kept from one read to the next.
 """
@@ -66,7 +66,7 @@ def decoded(length: int, step: int, cut: int, upto: int | None = None) -> tuple[
 
 
 def read_boxes(problem: Problem, rows: int, features: int, *, width: int | None = None) -> Reading:
-    """What reading a collection in boxes costs.
+    """Count what reading a collection in boxes decodes.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def read_boxes(problem: Problem, rows: int, features: int, *, width: int | None 
 
 
 def read_runs(problem: Problem, count: int, runs: int) -> Reading:
-    """What reading `count` samples costs in so many runs, or more where chunks are shorter, each within a chunk."""
+    """Count what `count` samples decode, in `runs` runs, each within a chunk, or more where chunks are short."""
     n, chunk = problem.n_samples, min(problem.chunk_samples, problem.n_samples)
     runs = min(max(runs, -(-count // chunk)), count)
     cuts = -(-problem.n_features // problem.chunk_features) if problem.encoded else 1

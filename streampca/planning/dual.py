@@ -105,7 +105,7 @@ def dual_plan(problem: Problem, request: Request, schedule: str, memory: int, so
 
 
 def can_copy(request: Request) -> bool:
-    """Whether there is a place for a scratch copy: none that the workers of a cluster are known to share."""
+    """Tell whether there is a place for a scratch copy; the workers of a cluster may share no disk."""
     return (request.scratch is not None or request.output) and request.workers == 1
 
 
@@ -119,18 +119,18 @@ def _components_counted_on(problem: Problem, request: Request) -> list[int]:
 
 
 def places(request: Request) -> tuple[bool, ...]:
-    """Whether components are stored as they are made: never without an output."""
+    """Return the choices for `Cutting.stored`: components go to disk only where there is an output."""
     return (False, True) if request.output else (False,)
 
 
 def _rooms_to_solve(problem: Problem, request: Request) -> tuple[bool, ...]:
-    """Whether there is room for a dense solve: always for a dense solver, and better so for one that may give up."""
+    """Return the choices for `Arithmetic.dense`, the preferred one first: Lanczos may give way to a dense solve."""
     solver = solver_of(problem.n_samples, request, problem.most_components)
     return (True,) if solver == "dense" else (True, False)
 
 
 def _attempt(problem: Problem, request: Request, schedule: str, k: int, stored: bool, dense: bool) -> Attempt:
-    """What is stored as it is made cannot be made again in double precision where single turns out not to do."""
+    """Stored components cannot be recomputed, so they are computed in double precision from the start."""
     n, most = problem.n_samples, problem.most_components
     precision = precision_of(problem, request, n * n * problem.n_features)
     if stored and request.precision == "auto":
@@ -212,7 +212,7 @@ def _room(request: Request, choice: Choice, memory: int) -> int:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What sizes are sought for: a schedule, how it is computed, and k components, `stored` as they are made or not."""
+    """The fixed part of a candidate: schedule, arithmetic, and k components, stored while they are computed or not."""
 
     problem: Problem
     schedule: str
@@ -259,7 +259,7 @@ def _ranged(attempt: Attempt, tile: int, rows_of: RowRule, width: int) -> Cuttin
 
 
 def _unit(attempt: Attempt, tile: int) -> int:
-    """What a range of features is a multiple of: tiles, or storage chunks where these are wider."""
+    """Return the unit of ranges of features: a tile, or a storage chunk where that is wider."""
     p, chunk = attempt.problem.n_features, attempt.problem.chunk_features
     if attempt.schedule == "scratch" or chunk >= p:
         return min(tile, p)
@@ -288,7 +288,7 @@ def _even(length: int, unit: int, count: int) -> int:
 
 @dataclass(frozen=True)
 class Cutting:
-    """How the data are cut; fields as in `Plan`."""
+    """Sizes of ranges, blocks and tiles; fields as in `Plan`."""
 
     schedule: str
     block_rows: int
@@ -420,7 +420,7 @@ def _tile_bytes(problem: Problem, k: int) -> int:
 
 
 def _solve_phases(problem: Problem, arithmetic: Arithmetic, cutting: Cutting, k: int) -> list[Phase]:
-    """By the solver, and by a dense one where it may take over; beside what is kept of the data."""
+    """Memory of the solver, and of a dense one where it may take over, with the data held meanwhile."""
     n, p = problem.n_samples, problem.n_features
     beside = {"mean": 16 * p, **held_items(problem, cutting)}
     solvers = [arithmetic.solver, *(["dense"] if arithmetic.dense and arithmetic.solver != "dense" else [])]
@@ -439,7 +439,7 @@ def copy_phase(problem: Problem, cutting: Cutting) -> Phase:
 
 
 def held_items(problem: Problem, cutting: Cutting) -> dict[str, int]:
-    """What stays while it is multiplied, as stored."""
+    """The range of features in memory, as stored."""
     width = min(cutting.block_features, problem.n_features)
     name = "all samples as stored" if width == problem.n_features else f"{width} features of all samples, as stored"
     return {name: problem.n_samples * width * problem.itemsize}
@@ -472,7 +472,7 @@ def read_bytes(problem: Problem, cutting: Cutting, *, wide: bool) -> int:
 
 
 def _is_read_in_place(problem: Problem, cutting: Cutting) -> bool:
-    """Whether a range of features is read as it will be held: of the copy, or whole lines of samples as stored."""
+    """Tell whether a range is read straight into place: from the copy, or whole lines of samples as stored."""
     width, line = min(cutting.block_features, problem.n_features), math.prod(problem.sample_shape[1:])
     if cutting.schedule == "scratch":
         return True
@@ -484,7 +484,7 @@ def _tile(problem: Problem, cutting: Cutting) -> int:
 
 
 def pool_bytes(problem: Problem, arithmetic: Arithmetic, cutting: Cutting) -> int:
-    """What threads hold beside tiles and products, and what threads that decoded for a copy keep."""
+    """Bytes that threads hold besides tiles and products, and that threads which decoded for a copy retain."""
     threads = THREAD_BYTES * arithmetic.threads if arithmetic.threads > 1 else 0
     return threads + (COPY_POOLS if cutting.schedule == "scratch" and problem.encoded else 0)
 
@@ -521,7 +521,7 @@ def cost_of(problem: Problem, arithmetic: Arithmetic, cutting: Cutting, k: int) 
 
 
 def read_by_features(problem: Problem, cutting: Cutting, sweeps: int, *, alone: bool) -> tuple[Reading, int, int]:
-    """What is read by so many sweeps and while components are made: of the collection, and in bytes of its copy.
+    """Count what is read in `sweeps` sweeps and for the components: of the collection, and in bytes of its copy.
 
     A process alone reads nothing again where it holds all samples. Else the range that it read last is there still when
     components are made, unless these are written in order. The third number is the features that are read for them.

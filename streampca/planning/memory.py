@@ -1,4 +1,4 @@
-"""What a run holds in memory, computed beforehand, item by item.
+"""Memory estimates of a run, item by item.
 
 `sizes` gives what single arrays take; here they are put together. `tests/test_memory.py` holds them against the
 peaks of fresh processes.
@@ -21,7 +21,7 @@ DECODE_LEAST = 4 * MIB  # memory pools of decoding threads that have seen small 
 
 @dataclass(frozen=True)
 class Phase:
-    """What is in memory together during one part of a run: items as (name, bytes)."""
+    """One part of a run, with the items that are in memory at the same time as (name, bytes)."""
 
     name: str
     items: tuple[tuple[str, int], ...]

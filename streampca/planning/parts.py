@@ -58,7 +58,7 @@ def part_plan(problem: Problem, request: Request, part: Part) -> Plan:
 
 
 def _share_of(work: Work, share: float) -> Work:
-    """What there is to do for a share of the samples; to solve is as much."""
+    """Return the work for a share of the samples; solving takes as much as for all."""
     scaled = {each.name: share * getattr(work, each.name) for each in fields(work)}
     return Work(**{**scaled, "solving": work.solving})
 

@@ -217,12 +217,12 @@ class Plan:
 
     @property
     def _is_sampled(self) -> bool:
-        """Whether a sample is read to start from."""
+        """True where the method starts from a sample."""
         return self.schedule == "lanczos"
 
     @property
     def reads_once(self) -> bool:
-        """Whether this process holds all samples from its first read of them by ranges of features to its last."""
+        """True where all samples stay in memory from the first read by ranges of features to the last."""
         by_features = self.schedule in ("sweep", "scratch")
         return by_features and self.workers == 1 and self.block_features >= self.problem.n_features
 
@@ -241,7 +241,7 @@ class Plan:
         return "beside the output" if self.request.scratch is None else f"in {self.request.scratch}"
 
     def _schedule(self) -> str:
-        """What is in memory together, and what passes by."""
+        """Describe the schedule in words."""
         p = self.problem.n_features
         if self.schedule == "lanczos":
             return f"{self._products()}, pass after pass; a basis of at most {self.columns}"

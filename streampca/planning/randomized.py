@@ -1,4 +1,4 @@
-"""Along which side method 'randomized' goes: vectors with a number for every feature, or for every sample.
+"""Plans of method 'randomized': along features or along samples, whichever side its vectors have an entry for.
 
 A pass costs the same either way. Along features it is one read in the order of storage, and the first block comes from
 a sample; along samples it is a sweep of ranges of features, a pass or two more, and far less memory for the basis.
@@ -50,5 +50,5 @@ def _plan(problem: Problem, request: Request, memory: int, source: str) -> Plan 
 
 
 def _turns(problem: Problem) -> bool:
-    """Whether samples are the smaller side."""
+    """Tell whether samples are the smaller side."""
     return problem.n_samples < problem.n_features

@@ -91,7 +91,7 @@ def least_randomized(problem: Problem, request: Request) -> MemoryEstimate:
 
 
 def is_open(problem: Problem, request: Request) -> bool:
-    """Whether the number of components comes out of the data."""
+    """Tell whether the number of components depends on the data."""
     return isinstance(request.counted_on(problem.most_components), float)
 
 
@@ -102,7 +102,7 @@ def counted_on(problem: Problem, request: Request) -> int:
 
 
 def precision_of_products(problem: Problem, request: Request) -> str:
-    """By the products of a pass, whatever the width: it must not change with the budget."""
+    """Choose the precision from the size of the problem alone: it must not change with the budget."""
     return precision_of(problem, request, 2 * problem.n_samples * problem.n_features * counted_on(problem, request))
 
 
@@ -303,7 +303,7 @@ def _planned(problem: Problem, request: Request, choice: Choice, memory: int, so
 
 
 def reason(made: str, problem: Problem, request: Request, basis: Basis, late: int) -> str:
-    """Why the method is right, given what is made in words; and what there is not enough memory, or passes, for."""
+    """Say why the method is chosen, and which memory or passes it lacks."""
     n, p = problem.n_samples, problem.n_features
     why = f"{made} neither {format_shape((p, p))} nor {format_shape((n, n))}"
     if basis.restarting:
@@ -318,7 +318,7 @@ def reason(made: str, problem: Problem, request: Request, basis: Basis, late: in
 
 @dataclass(frozen=True)
 class Sizes:
-    """How vectors and samples are cut; fields as in `Plan`."""
+    """Sizes of blocks of vectors and of samples; fields as in `Plan`."""
 
     width: int
     columns: int
@@ -401,7 +401,7 @@ def _basis(problem: Problem, sizes: Sizes) -> dict[str, int]:
 
 
 def _beside(problem: Problem, rows: int, threads: int = 1) -> dict[str, int]:
-    """What reading takes beside the samples that are read, and what BLAS takes."""
+    """Memory of decoding and of BLAS."""
     items = {}
     if problem.decode_bytes or problem.scratch_bytes:
         items["storage being decoded"] = threads * decoding_bytes(problem, rows)

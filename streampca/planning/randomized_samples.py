@@ -72,7 +72,7 @@ PROBE_BYTES = 8 * (2 * PROBES_OF_PASS + 2 * PROBES)  # a sample, kept to the end
 
 @dataclass(frozen=True)
 class Crossing(Attempt):
-    """What sizes are sought for: as for the dual method, with a basis."""
+    """The fixed part of a candidate, as of the dual method, with a basis."""
 
     basis: Basis
 
@@ -172,7 +172,7 @@ def _ways(request: Request) -> Iterator[tuple[str, bool]]:
 
 
 def _attempt(problem: Problem, request: Request, k: int, basis: Basis, schedule: str, stored: bool) -> Crossing:
-    """What is stored as it is made cannot be mended by its products: in double precision there is nothing to mend."""
+    """Stored components cannot be orthonormalized afterwards, so they are computed in double precision."""
     precision = precision_of_products(problem, request)
     if stored and request.precision == "auto":
         precision = "double"
@@ -202,7 +202,7 @@ def _choices(attempt: Crossing, request: Request, memory: int) -> Iterator[Choic
 
 
 def _merit(choice: Choice) -> tuple[int, float]:
-    """What is to be little: passes that are missing, then time; a plan that stores components is to be much faster."""
+    """Sort key: missing passes, then predicted time; a plan that stores components must be much faster."""
     return choice.late, choice.seconds / (WORTH_CHANGING if choice.cutting.stored else 1)
 
 

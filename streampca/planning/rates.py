@@ -1,4 +1,4 @@
-"""How fast things are done: one table of rates, and what a plan has to do, from which it predicts its time.
+"""Fixed rates of a machine, and the work of a plan, from which its time is predicted.
 
 The rates are those of one ordinary machine, fixed so that the same request gives the same plan everywhere; they rank
 methods, whose costs differ by factors. `benchmarks/rates.py` measures all of them. A calibration on the machine and
@@ -16,7 +16,7 @@ LANCZOS = 2e3  # times size^2: twice what 20 steps of some 60 columns take at th
 
 @dataclass(frozen=True)
 class Rates:
-    """What is done in a second. Rates of computing and decoding are those of one core.
+    """Operations, values and bytes a second; those of computing and decoding are of one core.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ RATES = Rates()
 
 @dataclass(frozen=True)
 class Work:
-    """What there is to do, whoever does it. Adds and scales like a vector.
+    """Counts of operations, values and bytes. Adds like a vector.
 
     Attributes
     ----------

@@ -98,17 +98,17 @@ class Problem:
 
     @property
     def weighted(self) -> bool:
-        """Whether samples have weights."""
+        """True where samples have weights."""
         return self.total_weight is not None
 
     @property
     def is_prepared(self) -> bool:
-        """Whether anything is done to samples after reading, so that they are read whole."""
+        """True where samples are prepared after reading, and so are read whole."""
         return bool(self.prepared_bytes or self.scratch_bytes)
 
     @property
     def is_narrow(self) -> bool:
-        """Whether float32 holds the values: integers of up to 16 bits, and float32 itself."""
+        """True where float32 holds the values: integers of up to 16 bits, and float32 itself."""
         return self.itemsize <= (4 if self.kind == "f" else 2)
 
     @property

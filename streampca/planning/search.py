@@ -23,7 +23,7 @@ FEW_COLUMNS = 4  # times that the columns of a basis go into the smaller side, o
 
 
 class Method(Protocol):
-    """What a module offers that plans a method."""
+    """Functions of a module that plans a method."""
 
     def reason_against(self, problem: Problem) -> str:
         """Return why "auto" leaves the method out; empty if it does not."""
@@ -96,7 +96,7 @@ def _cheapest(found: dict[str, Plan]) -> str:
 
 
 def _has_few_columns(plan: Plan) -> bool:
-    """Whether so few columns are enough that an exact method need not cost less after all."""
+    """Tell whether the basis is so small that an approximate method can cost less than an exact one."""
     known = not is_open(plan.problem, plan.request)
     return known and FEW_COLUMNS * plan.columns <= plan.problem.most_components
 
@@ -152,7 +152,7 @@ def _candidates(name: str, problem: Problem, request: Request, memory: int, sour
 
 
 def _is_worse(plan: Plan, chosen: Plan) -> bool:
-    """Whether a plan is rejected for more than its time: it approximates what the chosen one finds exactly."""
+    """Tell whether a plan only approximates what the chosen one finds exactly."""
     return plan.method == "randomized" and chosen.method != "randomized"
 
 

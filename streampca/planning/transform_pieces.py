@@ -134,7 +134,7 @@ def plan_pieces(problem: Problem, parts: Parts, memory: int | None) -> Piecewise
 
 
 def are_possible(problem: Problem, parts: Parts, budget: int) -> bool:
-    """Whether there are pieces that fit a budget in bytes."""
+    """Tell whether any pieces fit a budget in bytes."""
     return any(True for _ in _ways(problem, parts, budget))
 
 

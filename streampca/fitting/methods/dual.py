@@ -159,7 +159,7 @@ class Reads:
 
 
 def decomposed(basis: Kept | Written, pairs: Pairs, job: Job) -> Decomposition:
-    """What comes out, with what bounds the errors of components as they are stored."""
+    """Return the decomposition, with bounds on the errors of components as they are stored."""
     solution, weights, n = pairs.solution, job.weights, job.plan.problem.n_samples
     weight = float(n if weights is None else weights.sum())
     spectrum = solution.spectrum

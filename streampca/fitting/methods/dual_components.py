@@ -157,7 +157,7 @@ class Basis(abc.ABC):
         self._put(made, values)
 
     def state(self) -> dict[str, Array]:
-        """What was taken so far, as plain arrays; the arrays themselves."""
+        """Return the state as plain arrays, without copying them."""
         return {"mean": self.mean, "rounding": self._rounding, "counts": np.array([self._seen, self._checked])}
 
     def restore(self, state: dict[str, Array]) -> None:

@@ -65,7 +65,7 @@ class Features:
         return block
 
     def done(self, features: Span) -> BlockDone:
-        """What a range counts for: its share of all samples, and of the bytes."""
+        """Return the share of all samples, and of the bytes, that a range is."""
         n, p = self.collection.n_samples, self.collection.n_features
         shares = (n * features.stop // p - n * features.start // p, self.collection.nbytes * features.size // p)
         return BlockDone(*shares)
@@ -73,7 +73,7 @@ class Features:
 
 @dataclass(frozen=True)
 class Products:
-    """How a `Gram` multiplies; its own parameters."""
+    """Parameters of a `Gram`."""
 
     n_samples: int
     precision: str
@@ -97,7 +97,7 @@ class Products:
 
 
 class Multiplying(Protocol[A_co]):
-    """How an accumulator along features multiplies: `Products`, or others."""
+    """Makes accumulators along features: `Products`, or others."""
 
     @property
     def precision(self) -> str:
