@@ -62,7 +62,7 @@ def test_a_second_process_is_refused_until_the_first_is_dead(data, call):
         try:
             assert first.stdout.readline() == "at work\n"
             before = {path: path.read_bytes() for path in Path("ck").iterdir()}
-            message = rf"^ck is where process {first.pid} on \S+ keeps how far it is.*end it"
+            message = rf"^ck holds the checkpoints of process {first.pid} on \S+.*end it"
             with pytest.raises(OutputError, match=message):
                 eval(call, names)  # noqa: S307 - what the other process does
             assert {path: path.read_bytes() for path in Path("ck").iterdir()} == before, "and nothing of it is touched"

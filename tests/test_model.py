@@ -235,7 +235,7 @@ def test_what_is_not_ours_is_never_replaced(model, tmp_path, kind, overwrite):
     else:
         xarray.Dataset({"mean": ("t", np.ones(3))}).to_zarr(path, consolidated=False, zarr_format=3)
     before = sorted((file, file.read_bytes()) for file in [path, *path.rglob("*")] if file.is_file())
-    with pytest.raises(OutputError, match="mine exists and is not a model of streampca; choose another"):
+    with pytest.raises(OutputError, match="mine exists and is not a model written by streampca; choose another"):
         model.save(path, overwrite=overwrite)
     assert before == sorted((file, file.read_bytes()) for file in [path, *path.rglob("*")] if file.is_file())
     assert path.exists()

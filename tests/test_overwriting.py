@@ -126,7 +126,7 @@ from streampca.storage import outputs
 from streampca.cli.commands import main
 
 moment = sys.argv.pop(1)
-place, replace = outputs._place, os.replace
+place, replace = outputs._partial, os.replace
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -141,7 +141,7 @@ def between(old, new):
     replace(old, new)
 
 if moment == "begun":
-    outputs._place = begun
+    outputs._partial = begun
 elif moment == "whole":
     outputs._take_place = die
 else:

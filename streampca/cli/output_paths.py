@@ -14,7 +14,7 @@ from ..plot.report import ReportFiles, picture_files
 from ..preprocessing.copy import check_copy
 from ..readers import check_apart, column_paths, paths_of
 from ..storage.disk import expanded
-from ..storage.outputs import check_output, check_place
+from ..storage.outputs import check_output
 from .options import Run
 from .run_record import LISTING, PICTURES, RECORDS, REPORT, check_directory
 
@@ -93,7 +93,6 @@ class OutputPaths:
             check_copy(self.collection, overwrite=overwrite)
         if self.model and model:
             check_model_output(self.model, overwrite=overwrite)
-            check_place(self.model)
         if self.report:
             ReportFiles(self.report, self.pictures, "png", overwrite=True).check()
         if self.directory:

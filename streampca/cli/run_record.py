@@ -14,7 +14,8 @@ from typing import Any
 from ..errors import ConfigError, OutputError, first_line
 from ..events import Converging, Event, FileSkipped, Finished, Listener, PassFinished, PassStarted, Planned, Warned
 from ..readers.collection import digest, file_state
-from ..storage.outputs import check_place, staged, writing
+from ..storage.free_space import writing
+from ..storage.outputs import check_place, staged
 from ..units import format_bytes, format_seconds
 from .config import load_run
 from .options import Run

@@ -28,7 +28,8 @@ import numpy.typing as npt
 
 from ..errors import OutputError
 from ..storage.disk import sync_folder
-from ..storage.outputs import discard, writing
+from ..storage.free_space import writing
+from ..storage.outputs import discard
 from ..units import MIB
 
 Array = npt.NDArray[Any]

@@ -28,7 +28,6 @@ from ..readers.weights import total_of, weights_digest, weights_of
 from ..storage.components import ComponentWriter, UnfinishedComponents
 from ..storage.disk import expanded
 from ..storage.locks import alone_in
-from ..storage.outputs import check_place
 from ..units import parse_bytes
 from .build_model import data_of, model_of, provenance_of
 from .executor import as_of, executing, resumable_scratch_name, scratch_name, suited
@@ -185,7 +184,6 @@ class Place:
 
     def __post_init__(self) -> None:
         check_model_output(self.path, overwrite=self.overwrite)
-        check_place(self.path)
 
 
 def fit_collection(

@@ -30,7 +30,6 @@ from ..readers.collection import digest
 from ..readers.coordinates import CHECK, CommonGrid, Grid, is_checked
 from ..storage.coordinate import Coordinate
 from ..storage.disk import expanded
-from ..storage.outputs import check_place
 from ..units import parse_bytes
 from .build_model import numbers_of, provenance_of
 from .methods import check_variance, decompose
@@ -138,7 +137,6 @@ def _check_output(path: str, given: Sequence[str | PCAModel], *, overwrite: bool
     if any(isinstance(part, str) and os.path.realpath(part) == os.path.realpath(path) for part in given):
         raise OutputError(f"{path} is one of the models to merge; choose another output.")
     check_model_output(path, overwrite=overwrite)
-    check_place(path)
     check_apart([path], [part if isinstance(part, str) else part.name for part in given])
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import zarr
 
 from ..accumulators import Scatter
-from ..errors import OutputError, RequestError
+from ..errors import RequestError
 from ..planning.component_chunks import PIECE
 from ..preprocessing import Preparation
 from ..storage.components import NAME as COMPONENTS
@@ -38,7 +38,7 @@ from ..storage.integrity import (
     reason_of,
     seal,
 )
-from ..storage.outputs import discard, group_attribute, recover, staged
+from ..storage.outputs import check_existing, discard, group_attribute, recover, staged
 from ..storage.writers import ATTRIBUTE, EVERY_CHUNK, UnfinishedOutput, consolidate, files_but
 from ..units import MIB
 
@@ -470,14 +470,10 @@ def check_model_output(path: str, *, overwrite: bool) -> None:
         If a complete model is there and `overwrite` is false, or something that is not ours is.
     """
     bare = path.rstrip("/")
-    recover(bare)
-    if os.path.lexists(bare) and not (os.path.isdir(bare) and not os.listdir(bare)):
-        about = group_attribute(bare)
-        if about is None or about.get("kind") != "pca":
-            raise OutputError(f"{path} exists and is not a model of streampca; choose another output.")
-        if about.get("complete") and not overwrite:
-            raise OutputError(
-                f"{path} exists already; choose another output, or replace it with --overwrite (overwrite=True)."
-            )
     if _ENDING.search(bare) and not bare.lower().endswith(".zarr"):
         raise RequestError(f"output {path} does not end in .zarr, and models are Zarr folders; choose such a name.")
+    recover(bare)
+    about = group_attribute(bare) or {}
+    is_model, is_empty = about.get("kind") == "pca", os.path.isdir(bare) and not os.listdir(bare)
+    replaceable = overwrite or is_empty or not about.get("complete")
+    check_existing(bare, "a model", overwrite=replaceable, is_another=lambda _: not (is_model or is_empty))

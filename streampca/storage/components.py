@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
-NAME = "components"  # of the array in a model
+NAME = "components"  # name of the array in a model
 TOKEN = 8  # digits of an identity that the name of the unfinished model bears
 
 
@@ -55,7 +55,7 @@ class UnfinishedComponents(NamedTuple):
     Attributes
     ----------
     identity : str
-        Given to them when they were begun.
+        Given to the array when it was created.
     features : int
         Number of leading features that are on disk for certain.
     """
@@ -236,7 +236,7 @@ class ComponentWriter:
 
 @dataclass(frozen=True)
 class StoredComponents:
-    r"""Components of a model on disk, read when they are asked for. Pickles small: it holds the path.
+    r"""Components of a model on disk, read when indexed. Pickles small: it holds the path.
 
     Slicing gives numpy arrays of shape (j, \*part of the sample), NaN outside the mask; ``np.asarray`` gives all.
 
@@ -249,12 +249,12 @@ class StoredComponents:
     dtype : numpy.dtype
         float32 or float64.
     piece_bytes : int
-        About how much is read at a time where rows of features are.
+        Approximate bytes read at a time as rows of features.
     identity : str or None
-        Given to them when they were written, so that others put in their place are noticed; None in old models.
+        Given when they were written, so that a replaced model is noticed; None in old models.
     digest : str or None
-        Digest of the array's metadata in a sealed model (``streampca.storage.integrity``), of which every chunk that is
-        read must be there; None in old models.
+        Digest of the array's metadata in a sealed model (``streampca.storage.integrity``), whose chunks must all exist;
+        None in old models.
     """
 
     path: str
@@ -288,13 +288,7 @@ class StoredComponents:
             return self.values(array, key)
 
     def values(self, array: zarr.Array[Any], key: Any) -> Array:
-        """Read what basic indexing takes of the array that `reading` gave.
-
-        Raises
-        ------
-        ModelError
-            If a chunk of it is not there.
-        """
+        """Read by basic indexing from the array that `reading` yields; raise ModelError if a chunk is missing."""
         absent = None
         if self.digest is not None:
             absent = absent_chunk(array, os.path.join(self.path, NAME), _touched(key, self.shape))
@@ -313,7 +307,7 @@ class StoredComponents:
 
     @property
     def rows(self) -> StoredRows:
-        """The same as rows of features."""
+        """The components as rows of features."""
         return StoredRows(self, len(self))
 
     @contextmanager
@@ -347,7 +341,7 @@ class StoredComponents:
 
 
 def _touched(key: Any, shape: tuple[int, ...]) -> Box:
-    """The smallest box that holds what basic indexing of an array of a shape takes."""
+    """Return the smallest box that holds a basic index of an array of a shape."""
     keys: list[Any] = list(key) if isinstance(key, tuple) else [key]
     for at, each in enumerate(keys):
         if each is Ellipsis:
@@ -366,14 +360,14 @@ def _touched(key: Any, shape: tuple[int, ...]) -> Box:
 
 @dataclass(frozen=True)
 class StoredRows:
-    """The first so many components of a model on disk as rows of features, (count, p), read range by range.
+    """The first components of a model on disk as rows of features, (count, p), read range by range.
 
     Attributes
     ----------
     components : StoredComponents
-        What is read.
+        Those read.
     count : int
-        How many components.
+        Number of components.
     """
 
     components: StoredComponents
@@ -399,13 +393,13 @@ class StoredRows:
 
     @property
     def is_cut(self) -> bool:
-        """Whether storage cuts them across features, by ranges: else any reading decodes whole components."""
+        """Whether storage cuts them into ranges of features; else every read decodes whole components."""
         box, shape = self._cut.shard[1:], self.components.shape[1:]
         return box == box_of(prod(box), shape) and (box != shape or self.components.nbytes <= component_chunks.TILE)
 
     @cached_property
     def tiling(self) -> Tiling:
-        """How storage cuts them; where it does not across features, as is read at a time."""
+        """Tiles of the storage, or of what is read at a time if storage does not cut features."""
         shape = self.components.shape[1:]
         box = self._cut.shard[1:] if self.is_cut else box_of(self.piece_features, shape)
         return Tiling(shape, box, self._mask())
@@ -416,19 +410,19 @@ class StoredRows:
 
     @property
     def tile_features(self) -> int:
-        """Features of what is read at least, at most."""
+        """Largest number of features in a tile."""
         return prod(self.tiling.box)
 
     @property
     def reading_bytes(self) -> int:
-        """Bytes in memory while a range is read, beside its values."""
+        """Bytes in memory while a range is read, not counting its values."""
         if self.is_cut:
             return component_chunks.POOLS + READ_COPIES * self.count * self.tile_features * self.dtype.itemsize
         return component_chunks.POOLS + DECODE_COPIES * cores() * prod(self._cut.shard) * self.dtype.itemsize
 
     @property
     def piece_features(self) -> int:
-        """Features to a piece, about."""
+        """Approximate features to a piece."""
         return max(1, self.components.piece_bytes // (max(1, self.count) * self.dtype.itemsize))
 
     def __len__(self) -> int:
@@ -438,18 +432,18 @@ class StoredRows:
         return self.read(Span(0, self.shape[1])).astype(self.dtype if dtype is None else dtype, copy=False)
 
     def first(self, count: int) -> StoredRows:
-        """The first `count` of them."""
+        """Return the first `count` rows."""
         return replace(self, count=count)
 
     def ranges(self, most_features: int | None = None) -> list[Span]:
-        """Ranges of features, each of at most so many, or about `piece_bytes`, and whole tiles."""
+        """Cut the features into ranges of at most `most_features`, or about `piece_bytes`, and of whole tiles."""
         most = most_features or self.piece_features
         if self.is_cut:
             return self.tiling.ranges(most)
         return [Span(start, min(start + most, self.shape[1])) for start in range(0, self.shape[1], most)]
 
     def read(self, features: Span) -> Array:
-        """Read a range of features: (count, features). Beside them `READ_COPIES` tiles are in memory meanwhile.
+        """Read a range of features, (count, features); `READ_COPIES` tiles are in memory meanwhile.
 
         Raises
         ------
@@ -472,7 +466,7 @@ class StoredRows:
 
 @dataclass(frozen=True)
 class RowsToCome(StoredRows):
-    """Components still to be made, as they will be stored: sizes to plan with, and nothing to read.
+    """Components that will be stored: sizes to plan with, and nothing to read.
 
     Attributes
     ----------
@@ -484,7 +478,7 @@ class RowsToCome(StoredRows):
 
     @classmethod
     def of(cls, shape: tuple[int, ...], dtype: npt.DTypeLike, mask: Mask | None) -> RowsToCome:
-        """Declare components of a shape (k, *sample_shape)."""
+        """Describe components of a shape (k, *sample_shape)."""
         return cls(StoredComponents("", shape, np.dtype(dtype)), shape[0], mask)
 
     @cached_property
@@ -496,7 +490,7 @@ class RowsToCome(StoredRows):
 
 
 def identity_of(array: zarr.Array[Any]) -> str | None:
-    """What was given to components when they were written; None in old models."""
+    """Return the identity given to components when they were written; None in old models."""
     about = array.attrs.get(ATTRIBUTE)
     found = about.get("id") if isinstance(about, dict) else None
     return found if isinstance(found, str) else None

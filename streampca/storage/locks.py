@@ -1,7 +1,6 @@
-"""`alone_in`, which keeps a second process out of a folder where one keeps how far it is.
+"""Locks on folders of checkpoints: a second process would resume from them and remove what the first is writing.
 
-The lock is the system's (`flock`), so that it ends with the process that holds it, however that ends; the file says who
-that is. The second process would go on from what the first has saved, and remove what it is writing.
+The lock is the system's (`flock`), which ends with the process that holds it, however that ends; the file names it.
 """
 
 from __future__ import annotations
@@ -16,26 +15,26 @@ from ..errors import OutputError
 
 try:
     import fcntl
-except ImportError:  # not on Windows: nobody is kept out there
+except ImportError:  # not on Windows: no locks there
     fcntl = None  # type: ignore[assignment]
 
 LOCK = "at-work.lock"
-TURNS = 100  # tries to lock a file that others make and remove meanwhile
+TURNS = 100  # tries to lock a file that others create and remove meanwhile
 
 
 @contextmanager
 def alone_in(folder: str | None) -> Iterator[None]:
-    """Have a folder for oneself while the block lasts; where the system or its disk has no locks, go on without.
+    """Lock a folder for the block; without effect where the system or its disk has no locks.
 
     Parameters
     ----------
     folder : str or None
-        Made if need be, and removed afterwards if nothing is in it; None needs no lock.
+        Created if missing, and removed afterwards if empty; None needs no lock.
 
     Raises
     ------
     OutputError
-        If another process has it, naming that.
+        If another process holds it, naming that process.
     """
     path = None if folder is None else os.path.join(folder, LOCK)
     handle = None if path is None or fcntl is None else _locked(path)
@@ -43,12 +42,12 @@ def alone_in(folder: str | None) -> Iterator[None]:
         yield
     finally:
         if path is not None and handle is not None:
-            _remove(path)  # before it is let go: afterwards it may be another's
+            _remove(path)  # before it is released: afterwards it may be another's
             os.close(handle)
 
 
 def _locked(path: str) -> int | None:
-    """The open file, locked; None where that cannot be had, which is no reason not to work."""
+    """Return the open file, locked; None where there are no locks."""
     handle = None
     for _ in range(TURNS):
         try:
@@ -64,7 +63,7 @@ def _locked(path: str) -> int | None:
                 if not os.fstat(handle).st_size:  # nobody has signed it
                     _remove(path)
                 os.close(handle)
-            return None  # whoever saves there says what is wrong
+            return None  # saving a checkpoint there says what is wrong
         if _is_at(handle, path):
             _sign(handle)
             return handle
@@ -74,7 +73,7 @@ def _locked(path: str) -> int | None:
 
 
 def _was_removed(folder: str, error: OSError) -> bool:
-    """Whether a file could not be opened because somebody else, having done, removed its folder meanwhile."""
+    """Return whether a file could not be opened because another process removed its folder when it ended."""
     if not isinstance(error, FileNotFoundError | FileExistsError):
         return False
     try:
@@ -91,7 +90,7 @@ def _remove(path: str) -> None:
 
 
 def _is_at(handle: int, path: str) -> bool:
-    """Whether an open file has its name still: whoever held it before removes it."""
+    """Return whether an open file still has its name: the process that held the lock before removes it."""
     try:
         return os.path.samestat(os.fstat(handle), os.stat(path))
     except FileNotFoundError:
@@ -105,7 +104,7 @@ def _sign(handle: int) -> None:
 
 
 def _refusal(path: str, handle: int | None) -> str:
-    """Who holds a file, and what can be done; closes it."""
+    """Return who holds the lock, and the remedy; close the file."""
     signed = ""
     if handle is not None:
         signed = os.pread(handle, 200, 0).decode(errors="replace")
@@ -113,6 +112,6 @@ def _refusal(path: str, handle: int | None) -> str:
     pid, _, host = signed.partition(" ")
     who = f"process {pid} on {host}" if host else "another process"
     return (
-        f"{os.path.dirname(path)} is where {who} keeps how far it is, and that one is at work; wait until it ends, or "
-        "end it, and then give the same command again."
+        f"{os.path.dirname(path)} holds the checkpoints of {who}, which is running; wait until it ends, or end it, and "
+        "then run the same command again."
     )

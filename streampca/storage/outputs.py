@@ -1,13 +1,11 @@
-"""Where results go: complete, or visibly not.
+"""Staging of outputs: each is complete, or visibly not.
 
-An output is written beside its place, under a name ending in ``.streampca-partial``, and takes its own name when it is
-whole; until then, what is to be replaced stays. One that may be gone on with has a token in that name besides, so that
-no other run's is taken for it.
+An output is written under a name ending in ``.streampca-partial`` and renamed when it is complete; until then, what it
+replaces stays. The partial name of a resumable output holds a token too, so that no other run's is taken for it.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -20,24 +18,23 @@ from typing import Any
 from numpy.lib import format as npy_format
 
 from ..errors import OutputError, RequestError
-from ..units import MIB
+from .free_space import writing
 from .writers import ATTRIBUTE, WRITERS, OutputArray, UnfinishedOutput, Writer, wait_for_writes
 
-PARTIAL, REPLACED = ".streampca-partial", ".streampca-replaced"  # nobody else's names: what has them is removed
-SCRATCH = ".streampca-scratch"  # what the name of a scratch copy ends in
+PARTIAL, REPLACED = ".streampca-partial", ".streampca-replaced"  # names that are ours alone: what has them is removed
+SCRATCH = ".streampca-scratch"  # ending of the name of a scratch copy
 # Formats of each kind of array: images of more than one axis do not fit a table.
 ENDINGS = {"scores": (".zarr", ".npy", ".csv"), "images": (".zarr", ".npy"), "components": (".npy",)}
-CSV_START = b"sample,component_1"  # of a table of scores
-NEXT_TO_NOTHING = 1 * MIB  # free on a disk: no model or table fits
+CSV_START = b"sample,component_1"  # of scores
 
 
 @contextmanager
 def open_writer(
     path: str, table: OutputArray, *, overwrite: bool = False, unfinished: UnfinishedOutput | None = None
 ) -> Iterator[Writer]:
-    """Open an output for writing by the ending of its name; complete it when the block ends well.
+    """Open an output for writing in the format its name ends in; complete it when the block ends without an error.
 
-    An `unfinished` output is gone on with if it is there as it says, and stays if it breaks off; see `staged`.
+    An `unfinished` output is resumed if its partial file matches, and stays if writing breaks off; see `staged`.
 
     Raises
     ------
@@ -59,17 +56,17 @@ def open_writer(
 
 @contextmanager
 def staged(path: str, unfinished: UnfinishedOutput | None = None) -> Iterator[str]:
-    """Give the name to write an output under; it takes the output's name when the block ends well, else it is removed.
+    """Yield the partial name to write an output under; renamed when the block ends without an error, else removed.
 
-    What has the output's name already stays until then. Folders above it are made.
+    What the output replaces stays until then. Folders above it are made.
 
     Parameters
     ----------
     path : str
         Of the output.
     unfinished : UnfinishedOutput, optional
-        What was written before, to go on with. Where it is not there as it says, it is set to one that begins anew;
-        and what is begun by its account when the block breaks off is not removed.
+        A partial output to resume; reset if it does not match what is on disk. What is resumable when the block breaks
+        off is not removed.
 
     Raises
     ------
@@ -79,55 +76,39 @@ def staged(path: str, unfinished: UnfinishedOutput | None = None) -> Iterator[st
     path = path.rstrip("/")
     with writing(path):
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        partial = _place(path, unfinished)
+        partial = _partial(path, unfinished)
         try:
             yield partial
             _take_place(partial, path)
         except BaseException:
             if unfinished is None or not unfinished.is_resumable:
-                _give_up(partial)
+                wait_for_writes()
+                with suppress(OSError):
+                    discard(partial)
             raise
 
 
-def _give_up(partial: str) -> None:
-    """Remove what was begun, when nobody writes there any more."""
-    wait_for_writes()
-    with suppress(OSError):
-        discard(partial)
-
-
-def _place(path: str, unfinished: UnfinishedOutput | None) -> str:
-    """Where to write an output, or go on; what other runs left there is removed, or recovered."""
+def _partial(path: str, unfinished: UnfinishedOutput | None) -> str:
+    """Return the partial name to write or resume; remove what other runs left of the output, or recover it."""
     recover(path)
-    kept = f"{path}.{unfinished.token}{PARTIAL}" if unfinished is not None and unfinished.is_resumable else None
-    if unfinished is not None and kept is not None and not _holds(kept, unfinished.size or 0):
-        kept = None
-    for other in _partials(path):
-        if other != kept:
-            discard(other)
-    if unfinished is None or kept is not None:
-        return kept or path + PARTIAL
+    resumed = None
+    if unfinished is not None and unfinished.size is not None:
+        resumed = f"{path}.{unfinished.token}{PARTIAL}"
+        is_whole = os.path.isfile(resumed) and os.path.getsize(resumed) >= unfinished.size
+        resumed = resumed if is_whole or os.path.isdir(resumed) else None
+    folder, name = os.path.split(path)
+    ours = re.compile(re.escape(name) + r"(\.[0-9a-f]{8})?" + re.escape(PARTIAL))
+    for found in os.listdir(folder or "."):
+        if ours.fullmatch(found) and os.path.join(folder, found) != resumed:
+            discard(os.path.join(folder, found))
+    if unfinished is None or resumed is not None:
+        return resumed or path + PARTIAL
     unfinished.token, unfinished.size = uuid.uuid4().hex[:8], None
     return f"{path}.{unfinished.token}{PARTIAL}"
 
 
-def _holds(partial: str, size: int) -> bool:
-    """Whether a partial output is there, and as long as it was."""
-    return os.path.isdir(partial) or (os.path.isfile(partial) and os.path.getsize(partial) >= size)
-
-
-def _partials(path: str) -> list[str]:
-    """What runs that broke off left of an output."""
-    folder, name = os.path.split(path)
-    ours = re.compile(re.escape(name) + r"(\.[0-9a-f]{8})?" + re.escape(PARTIAL))
-    return [os.path.join(folder, found) for found in os.listdir(folder or ".") if ours.fullmatch(found)]
-
-
 def _take_place(partial: str, path: str) -> None:
-    """Give a finished output its name; what has it stays whole until then, beside it if it is a folder.
-
-    A process that is killed between the two renames leaves the old output under its other name, for `recover`.
-    """
+    """Rename a finished output; a folder that it replaces is moved aside first, from where `recover` takes it back."""
     aside, debris = path + REPLACED, path + PARTIAL
     moved = os.path.isdir(path) or (os.path.isdir(partial) and os.path.lexists(path))
     if moved:
@@ -147,13 +128,13 @@ def _take_place(partial: str, path: str) -> None:
 
 
 def recover(path: str) -> None:
-    """Give an output its name again that a process which was killed while replacing it had put aside."""
+    """Restore an output that a process moved aside and was killed before replacing."""
     if os.path.lexists(path + REPLACED) and not os.path.lexists(path):
         os.rename(path + REPLACED, path)
 
 
 def check_output(path: str, kind: str, *, overwrite: bool, axes: int | None = None) -> str:
-    """Return the ending of an output's name, or say why nothing of a kind can be written there.
+    """Return the ending of an output's name, or refuse it.
 
     Parameters
     ----------
@@ -162,7 +143,7 @@ def check_output(path: str, kind: str, *, overwrite: bool, axes: int | None = No
     kind : {"scores", "images", "components"}
         Of what will be written. Only the same kind is replaced.
     overwrite : bool
-        Whether what is there may be replaced.
+        Whether an existing output may be replaced.
     axes : int, optional
         Number of axes of the array, where it is known.
 
@@ -171,15 +152,10 @@ def check_output(path: str, kind: str, *, overwrite: bool, axes: int | None = No
     RequestError
         If the ending is of no format for it.
     OutputError
-        If something else is there, or the same and it must stay; or see `check_place`.
+        As `check_existing`.
     """
     bare, suffix = path.rstrip("/"), check_ending(path, ENDINGS[kind])
-    recover(bare)
-    if os.path.lexists(bare):
-        if _is_another(bare, suffix, kind, axes):
-            raise OutputError(f"{path} exists and is not {kind} written by streampca; choose another output.")
-        _check_replacing(path, overwrite)
-    check_place(bare)
+    check_existing(bare, kind, overwrite=overwrite, is_another=lambda path: _is_another(path, suffix, kind, axes))
     return suffix
 
 
@@ -198,45 +174,47 @@ def check_ending(path: str, endings: Sequence[str]) -> str:
 
 
 def check_file(
-    path: str, *, overwrite: bool, what: str = "such a file", is_another: Callable[[str], bool] | None = None
+    path: str, *, overwrite: bool, what: str = "such a file", is_another: Callable[[str], bool] = lambda _: False
 ) -> None:
-    """Refuse a place where no file can be made, or where one must stay, before anything is computed.
+    """Refuse a path where no file can be written, or where one must stay, before anything is computed.
 
     Parameters
     ----------
     path : str
         Of the file.
     overwrite : bool
-        Whether a file that is there may be replaced.
+        Whether an existing file may be replaced.
     what : str
         What is written, for the message.
     is_another : callable, optional
-        Says of a file that is there whether it is something else, which is never replaced.
+        Whether an existing file is something else, which is never replaced.
 
     Raises
     ------
     OutputError
-        If it is a folder or something else, exists already and `overwrite` is false, or see `check_place`.
+        If it is a folder, or as `check_existing`.
     """
     recover(path)
     if os.path.isdir(path):
         raise OutputError(f"{path} is a folder; choose another output.")
+    check_existing(path, what, overwrite=overwrite, is_another=lambda path: os.path.isfile(path) and is_another(path))
+
+
+def check_existing(path: str, what: str, *, overwrite: bool, is_another: Callable[[str], bool]) -> None:
+    """Refuse an output where something else is, or where one must stay, or `check_place` refuses it."""
+    recover(path)
     if os.path.lexists(path):
-        if is_another is not None and os.path.isfile(path) and is_another(path):
+        if is_another(path):
             raise OutputError(f"{path} exists and is not {what} written by streampca; choose another output.")
-        _check_replacing(path, overwrite)
+        if not overwrite:
+            raise OutputError(
+                f"{path} exists already; choose another output, or replace it with --overwrite (overwrite=True)."
+            )
     check_place(path)
 
 
-def _check_replacing(path: str, overwrite: bool) -> None:
-    if not overwrite:
-        raise OutputError(
-            f"{path} exists already; choose another output, or replace it with --overwrite (overwrite=True)."
-        )
-
-
 def check_place(path: str) -> None:
-    """Refuse a place where no file can be made, before anything is computed.
+    """Refuse a path where no file can be written, before anything is computed.
 
     Raises
     ------
@@ -255,10 +233,7 @@ def check_place(path: str) -> None:
 
 
 def _is_another(path: str, suffix: str, kind: str, axes: int | None) -> bool:
-    """Whether what exists is something else than an output of a kind, which is not to be replaced even if asked.
-
-    Files that say nothing of themselves are taken for what their ending says.
-    """
+    """Return whether what exists is not an output of a kind; files without metadata are what their ending says."""
     if suffix == ".zarr":
         about = group_attribute(path)
         return about is None or about.get("kind") != kind
@@ -278,7 +253,7 @@ def _is_another(path: str, suffix: str, kind: str, axes: int | None) -> bool:
 
 
 def group_attribute(path: str) -> dict[str, Any] | None:
-    """Return what a Zarr group of ours says of itself; None of anything else, and where others put files into it."""
+    """Return our root attribute of a Zarr group; None of anything else, and where others put files into it."""
     try:
         with open(os.path.join(path, "zarr.json"), encoding="utf-8") as file:
             about = json.load(file)["attributes"][ATTRIBUTE]
@@ -298,29 +273,3 @@ def discard(path: str) -> None:
         shutil.rmtree(path)
     elif os.path.lexists(path):
         os.remove(path)
-
-
-@contextmanager
-def writing(path: str) -> Iterator[None]:
-    """Turn what the system says about a failed write into one line that helps."""
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, OutputError):
-            raise
-        raise OutputError(output_problem(path, error)) from error
-
-
-def output_problem(path: str, error: OSError) -> str:
-    """One line about a failed write, with the remedy."""
-    folder = os.path.dirname(os.path.abspath(path))
-    free = shutil.disk_usage(folder).free if os.path.isdir(folder) else 0
-    # Where one thread cannot make a folder for want of space, another may be told that there is no such folder.
-    starved = error.errno == errno.ENOENT and os.path.isdir(folder) and free < NEXT_TO_NOTHING
-    if starved or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return (
-            f"{path} could not be written: {os.strerror(errno.ENOSPC if starved else error.errno or errno.ENOSPC)} "
-            f"({free // MIB} MiB free in {folder}). "
-            "Free some space or choose another place, then run the same command again."
-        )
-    return f"{path} could not be written: {error.strerror or error}; check the folder and its permissions."

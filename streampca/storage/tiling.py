@@ -1,7 +1,6 @@
-"""`Tiling`: a sample's pixels cut into boxes, and which features, pixels inside the mask, lie in each.
+"""Tiles of a sample: its pixels cut into boxes, each with the range of features (pixels inside the mask) in it.
 
-Every box is a range of the flattened sample, and so of the features: what is cut by boxes on disk is cut by ranges of
-features in memory.
+Every box is a range of the flattened sample, so that boxes on disk are ranges of features in memory.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ class Tile:
     box : tuple of slice
         In the sample.
     features : Span
-        Those inside it.
+        Features inside the box.
     inside : ndarray of bool or None
-        Which of its pixels, flattened, are features; all where None.
+        Which of its flattened pixels are features; all if None.
     """
 
     box: Box
@@ -45,12 +44,12 @@ class Tile:
         return tuple(part.stop - part.start for part in self.box)
 
     def flat(self, pixels: Array) -> Array:
-        """Features of pixels: (m, *shape) to (m, features)."""
+        """Return the features of pixels: (m, *shape) to (m, features)."""
         rows = pixels.reshape(len(pixels), math.prod(self.shape))
         return rows if self.inside is None else rows.compress(self.inside, axis=1)
 
     def filled(self, rows: Array) -> Array:
-        """Pixels of features: (m, features) to (m, *shape), NaN outside the mask."""
+        """Return the pixels of features: (m, features) to (m, *shape), NaN outside the mask."""
         if self.inside is not None:
             pixels = np.full((len(rows), len(self.inside)), np.nan, rows.dtype)
             pixels[:, self.inside] = rows
@@ -64,11 +63,11 @@ class Tiling:
     Parameters
     ----------
     shape : tuple of int
-        Of the sample.
+        Shape of the sample.
     box : tuple of int
-        Ones, a run, whole axes; those at the end of an axis are shorter.
+        Lengths of a box: ones, a run, whole axes; the last box of an axis may be shorter.
     mask : ndarray of bool or None
-        Pixels that are features; all where None.
+        Pixels that are features; all if None.
     """
 
     def __init__(self, shape: tuple[int, ...], box: tuple[int, ...], mask: Mask | None) -> None:
@@ -88,7 +87,7 @@ class Tiling:
         return int(self._edges[-1])
 
     def ranges(self, most: int) -> list[Span]:
-        """Cut the features into ranges that whole boxes make up, of at most so many each or of a single box."""
+        """Cut the features into ranges of whole boxes, of at most `most` features each or of a single box."""
         found, start, stop = [], 0, 0
         for edge in self._edges[1:].tolist():
             if edge - start > most and stop > start:
@@ -98,12 +97,12 @@ class Tiling:
         return [*found, Span(start, stop)] if stop > start else found
 
     def tiles(self) -> Iterator[Tile]:
-        """All boxes, in order, those outside the mask too."""
+        """Yield all boxes in order, those outside the mask too."""
         for index in range(len(self._boxes)):
             yield self._tile(index)
 
     def within(self, features: Span) -> Iterator[Tile]:
-        """The boxes that hold any of a range of features, in order."""
+        """Yield the boxes that hold any of a range of features, in order."""
         first = int(np.searchsorted(self._edges, features.start, "right")) - 1
         for index in range(first, len(self._boxes)):
             start, stop = int(self._edges[index]), int(self._edges[index + 1])

@@ -1,4 +1,4 @@
-"""The formats of outputs, Zarr, ``.npy`` and ``.csv``: how each takes rows, block by block, and is taken up again."""
+"""Writers of scores and images, one a format (Zarr, ``.npy``, ``.csv``): block by block, and resumable."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from .disk import UnsyncedFiles, sync_files
 
 Array = npt.NDArray[Any]
 
-WRITES_END = 30.0  # seconds that writes which were begun are waited for
-ATTRIBUTE = "streampca"  # root attribute of every store of ours
+WRITES_END = 30.0  # seconds to wait for writes in progress
+ATTRIBUTE = "streampca"  # root attribute of every Zarr group that streampca writes
 SAMPLE, SAMPLE_AXIS = "sample", "sample_axis"  # the array of names, and the attribute by which an axis counts samples
 NAMES_AT_A_TIME = 100_000
 # Zarr leaves out chunks that hold nothing but the fill value; with all of them written, one that is missing is lost.
@@ -41,12 +41,12 @@ COMPRESSION = BloscCodec(cname="zstd", clevel=1, shuffle="shuffle")
 
 @dataclass(frozen=True)
 class OutputArray:
-    """What will be written: one array of n rows.
+    """Description of an array to be written, of n rows.
 
     Attributes
     ----------
     name : str
-        Of the array: ``"scores"`` or ``"images"``.
+        ``"scores"``, ``"images"`` or ``"components"``.
     shape, dims, dtype
         Of the array, samples first.
     names : sequence of str or None
@@ -54,15 +54,15 @@ class OutputArray:
     chunk_rows : int
         Rows written at a time are whole multiples of this.
     attributes : mapping
-        Plain data kept with the output, where the format has room.
+        Plain data stored with the array, in formats that hold them.
     coordinates : mapping of str to Coordinate
-        One-dimensional coordinates by dimension, where the format has room; those of other names are left out.
+        One-dimensional coordinates by dimension, in formats that hold them; others are left out.
     sample_coordinates : mapping of str to Coordinate
-        Others along the samples, n values each, by name, where the format has room; names that are taken are left out.
+        Others along the samples, n values each, by name, likewise; names already taken are left out.
     cut : Cut or None
         How Zarr stores the array; whole rows in chunks of `chunk_rows` by default.
     counts : bool
-        Whether the first axis counts samples, and so does when the output is read again.
+        Whether the first axis counts samples, also when the output is read again.
     """
 
     name: str
@@ -79,22 +79,22 @@ class OutputArray:
 
     def __post_init__(self) -> None:
         taken = {self.name, *self.dims[1:]} | ({SAMPLE} if self.names is not None else set())
-        beside = {name: kept for name, kept in self.sample_coordinates.items() if name not in taken}
-        object.__setattr__(self, "sample_coordinates", beside)
-        within = {name: kept for name, kept in self.coordinates.items() if name in self.dims}
+        others = {name: values for name, values in self.sample_coordinates.items() if name not in taken}
+        object.__setattr__(self, "sample_coordinates", others)
+        within = {name: values for name, values in self.coordinates.items() if name in self.dims}
         object.__setattr__(self, "coordinates", within)
 
 
 @dataclass
 class UnfinishedOutput:
-    """An output that is kept when writing it breaks off, and gone on with later; changes as it grows.
+    """A partial output that stays when writing breaks off, to be resumed; changes as it grows.
 
     Attributes
     ----------
     token : str
-        Eight hexadecimal digits that tell its partial output from others; none before there is one.
+        Eight hexadecimal digits of its partial name; empty before there is one.
     size : int or None
-        Bytes of it that are on disk for certain, where it is one file; None: nothing of it is worth keeping.
+        Bytes that are on disk for certain, of an output in one file; None: nothing can be resumed.
     """
 
     token: str = ""
@@ -102,7 +102,7 @@ class UnfinishedOutput:
 
     @property
     def is_resumable(self) -> bool:
-        """Whether some of it is on disk, to go on with."""
+        """Whether some of it is on disk for certain."""
         return self.size is not None
 
 
@@ -123,12 +123,12 @@ class Writer(Protocol):
 
 
 def _text(name: str) -> str:
-    """A file's name as text that can be written: bytes that are no UTF-8 become escapes, secrets of a URL are gone."""
+    """Return a file's name as UTF-8, other bytes escaped, without the secrets of a URL."""
     return without_secrets(name).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 class _FileWriter:
-    """What outputs in one file have in common: how they are put on disk, and end."""
+    """Writer of one file."""
 
     _file: IO[Any]
 
@@ -192,11 +192,11 @@ class ZarrWriter:
     Parameters
     ----------
     path : str
-        Folder to make, which `staged` gave.
+        Folder to write, from `staged`.
     table : OutputArray
-        What will be written.
+        The array.
     unfinished : UnfinishedOutput, optional
-        Whether it is there already, to go on with. None: it is not, and need not be on disk before the system says so.
+        Resumed if it is resumable; None: files need not be on disk before the system writes them.
     """
 
     def __init__(self, path: str, table: OutputArray, unfinished: UnfinishedOutput | None = None) -> None:
@@ -233,7 +233,7 @@ class ZarrWriter:
         )
 
     def _links(self) -> dict[str, str]:
-        """Attributes that name the axis of samples, and coordinates called like no dimension (CF, section 5)."""
+        """Return attributes for the axis of samples, and for coordinates called like no dimension (CF, section 5)."""
         table = self._table
         named = [SAMPLE] if table.names is not None else []
         names = [name for name in (*named, *table.sample_coordinates) if name not in table.dims]
@@ -258,38 +258,33 @@ class ZarrWriter:
         """Write names and coordinates, and mark the group complete."""
         table = self._table
         for dim, coordinate in table.coordinates.items():
-            self._write_coordinate(dim, dim, coordinate)
+            self._write_along(dim, dim, np.asarray(coordinate.values), coordinate.attributes)
         for name, coordinate in table.sample_coordinates.items():
-            self._write_coordinate(name, table.dims[0], coordinate)
+            self._write_along(table.dims[0], name, np.asarray(coordinate.values), coordinate.attributes)
         if table.names is not None:
-            made = self._strings(SAMPLE, table.dims[0], len(table.names))
-            for start in range(0, len(table.names), NAMES_AT_A_TIME):
-                part = table.names[start : start + NAMES_AT_A_TIME]
-                made[start : start + len(part)] = np.array([_text(name) for name in part], dtype=object)
+            self._write_along(table.dims[0], SAMPLE, table.names, {})
         self._group.attrs.put({ATTRIBUTE: {"kind": table.name, "complete": True}})
         consolidate(self._path)
         if self._unsynced is not None:
             self._unsynced.add(files_but(self._path, self._table.name))
             self._unsynced.sync()
 
-    def _write_coordinate(self, name: str, dim: str, coordinate: Coordinate) -> None:
-        values, attributes = np.asarray(coordinate.values), dict(coordinate.attributes)
-        if values.dtype.kind in "OSUT":
-            made = self._strings(name, dim, len(values))
-            values = np.array([_text(str(value)) for value in values.tolist()], dtype=object)
-        else:
+    def _write_along(self, dim: str, name: str, values: Sequence[str] | Array, attributes: Mapping[str, Any]) -> None:
+        """Write one-dimensional values along a dimension; text a part at a time."""
+        how: dict[str, Any] = {"dtype": "string", "chunks": (min(len(values), NAMES_AT_A_TIME),)}
+        is_text = not isinstance(values, np.ndarray) or values.dtype.kind in "OSUT"
+        if isinstance(values, np.ndarray) and not is_text:
             if values.dtype.kind == "M":  # stored as xarray stores times: Zarr has no settled type for them
-                attributes |= {"units": "nanoseconds since 1970-01-01", "calendar": "proleptic_gregorian"}
+                attributes = {**attributes, "units": "nanoseconds since 1970-01-01", "calendar": "proleptic_gregorian"}
                 values = values.astype("M8[ns]").astype(np.int64)
-            like: dict[str, Any] = {"shape": values.shape, "dtype": values.dtype, "dimension_names": (dim,)}
-            made = self._group.create_array(name, **like, overwrite=True)
-        made.attrs.put(attributes)
-        made[...] = values
-
-    def _strings(self, name: str, dim: str, count: int) -> zarr.Array[Any]:
-        chunks = (min(count, NAMES_AT_A_TIME),)
-        like: dict[str, Any] = {"shape": (count,), "chunks": chunks, "dimension_names": (dim,)}
-        return self._group.create_array(name, dtype="string", **like, overwrite=True)
+            how = {"dtype": values.dtype}
+        array = self._group.create_array(name, shape=(len(values),), dimension_names=(dim,), overwrite=True, **how)
+        array.attrs.put(dict(attributes))
+        for start in range(0, len(values), NAMES_AT_A_TIME) if is_text else ():
+            part = values[start : start + NAMES_AT_A_TIME]
+            array[start : start + len(part)] = np.array([_text(str(value)) for value in part], dtype=object)
+        if not is_text:
+            array[...] = values
 
     def abandon(self) -> None:
         """Nothing is held open."""
@@ -316,10 +311,10 @@ def reopened(group: zarr.Group, name: str) -> Any:
 
 
 def wait_for_writes() -> None:
-    """Wait until Zarr has ended all that it was writing when one of its writes failed.
+    """Wait until Zarr has ended the other writes after one of them failed.
 
-    Zarr writes chunks side by side and raises the first error at once: the other writes go on, and would make a folder
-    again that was removed meanwhile.
+    Zarr writes chunks concurrently and raises the first error at once: the other writes would create a folder again
+    that was removed meanwhile.
     """
 
     async def others() -> None:
@@ -338,7 +333,7 @@ def consolidate(path: str) -> None:
 
 
 def files_of(array: Any, folder: str, box: Box) -> Iterator[str]:
-    """The files in which Zarr keeps a box of an array, the first axes of it; `folder` is the array's."""
+    """Yield the files that hold a box of an array in `folder`; the box may leave out last axes."""
     cuts = array.shards or array.chunks
     whole = (slice(0, length) for length in array.shape[len(box) :])
     touched = (range(part.start // cut, -(-part.stop // cut)) for part, cut in zip((*box, *whole), cuts, strict=True))
@@ -347,7 +342,7 @@ def files_of(array: Any, folder: str, box: Box) -> Iterator[str]:
 
 
 def files_but(path: str, name: str) -> Iterator[str]:
-    """Every file of a group outside one of its arrays."""
+    """Yield every file of a group outside one of its arrays."""
     for folder, folders, files in os.walk(path):
         if folder == path and name in folders:
             folders.remove(name)
@@ -355,7 +350,7 @@ def files_but(path: str, name: str) -> Iterator[str]:
 
 
 def remove_debris(path: str) -> None:
-    """Remove what Zarr was writing when the process died: files that had not taken their names yet."""
+    """Remove the temporary files that Zarr was writing when the process died."""
     for folder, _, files in os.walk(path):
         for file in files:
             if file.endswith(".partial"):
@@ -363,13 +358,7 @@ def remove_debris(path: str) -> None:
 
 
 def check_array(partial: str, path: str, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Check that an array of a group that was written is all there: shape, dtype and every chunk.
-
-    Raises
-    ------
-    OutputError
-        If it is not.
-    """
+    """Raise OutputError unless an array that was written has its shape, dtype and every chunk."""
     found: Any = zarr.open_group(partial, mode="r")[name]
     # Zarr counts every chunk of a shard that is there, those past the array's end too.
     shards = math.prod(math.ceil(length / run) for length, run in zip(shape, found.shards, strict=True))

@@ -7,7 +7,6 @@ as they are, prepared. It lies where its name says (beside the output), never in
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,15 +15,14 @@ from typing import IO
 
 import numpy as np
 
-from ...errors import OutputError, SourceError
+from ...errors import SourceError
 from ...events import BlockDone, PassStarted
 from ...execution import SerialExecutor
 from ...execution.checkpoint import StageCheckpoint
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
 from ...readers.collection import Array, Chunks, Collection
-from ...storage.outputs import writing
-from ...units import format_bytes
+from ...storage.free_space import check_free_space, writing
 from .job import Job, one_span
 
 STAGE = "scratch"  # of copying
@@ -137,12 +135,8 @@ def scratch_copy(job: Job) -> Iterator[ScratchCopy]:
     folder = os.path.dirname(os.path.abspath(path))
     with writing(path):
         os.makedirs(folder, exist_ok=True)
-    free, needed = shutil.disk_usage(folder).free, plan.bytes_written
-    if free < needed:
-        raise OutputError(
-            f"a scratch copy of {source} takes {format_bytes(needed)} and {folder} has {format_bytes(free)} "
-            "left; free some space, or choose another folder by --scratch (scratch=)."
-        )
+    remedy = "free some space, or choose another folder by --scratch (scratch=)."
+    check_free_space(path, plan.bytes_written, f"a scratch copy of {source}", remedy)
     checkpoint = job.checkpoint(STAGE)
     if checkpoint is not None and not os.path.exists(path):
         checkpoint.restart()
