@@ -19,7 +19,7 @@ def without_secrets(text: str) -> str:
 
 
 def readable(text: str) -> str:
-    """Text with what cannot be printed written out: control characters, lone surrogates, changes of direction."""
+    """Return text with control characters, lone surrogates and changes of direction escaped."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
@@ -37,7 +37,7 @@ class SourceError(StreampcaError, ValueError):
 
 
 class ChangedError(SourceError):
-    """A source that changed while it was read: what was made of it is of no one state of the data."""
+    """A source that changed while it was read, so that the result is of no one state of the data."""
 
 
 class DataError(StreampcaError, ValueError):
@@ -55,7 +55,7 @@ class ConfigError(RequestError):
 
 
 class BudgetError(StreampcaError, MemoryError):
-    """What was asked for does not fit the memory allowed; raised while planning, before any data is read."""
+    """A request that does not fit the memory allowed; raised while planning, before any data is read."""
 
 
 class ModelError(StreampcaError, ValueError):
@@ -75,11 +75,11 @@ class ClusterError(StreampcaError, RuntimeError):
 
 
 class ClusterLostError(ClusterError):
-    """A cluster that was lost at work; a fit that is kept (`exit_code` 75) goes on from where it was."""
+    """A cluster that was lost during a run; a fit with checkpoints (`exit_code` 75) can be resumed."""
 
 
 class Stopped(StreampcaError):  # noqa: N818 - it is no error that somebody stops a run
-    """A run was told to stop, and goes on where it was when it is started again."""
+    """A run was told to stop, and resumes when it is started again."""
 
     exit_code = 75
 
@@ -93,5 +93,5 @@ def nearest(name: str, known: list[str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text, without a final full stop."""
+    """Return the first line of an error's text, without a final full stop."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,4 +1,4 @@
-"""What happens during a run, as plain values handed to listeners: progress bars, logs, notebooks and services.
+"""Events of a run, as plain values passed to listeners: progress bars, logs, notebooks and services.
 
 The engine emits events and knows no listener; a listener must be quick and must not raise.
 """
@@ -63,7 +63,7 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True)
 class Converging:
-    """After `passes` passes the largest residual of a wanted component is `residual` of its variance; `tol` is asked.
+    """After `passes` passes the largest residual of a wanted component is `residual` of its variance, `tol` the aim.
 
     Infinite while fewer components are found than are wanted.
     """
@@ -83,7 +83,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """So many samples and stored bytes of the current pass were taken over from a checkpoint."""
+    """The current pass resumes from a checkpoint, with so many samples and stored bytes done."""
 
     samples: int
     bytes: int
@@ -98,7 +98,7 @@ class Warned:
 
 @dataclass(frozen=True, slots=True)
 class FileSkipped:
-    """A file was left out because it is bad; `reason` is one line."""
+    """A damaged file was left out; `reason` is one line."""
 
     path: str
     reason: str
@@ -142,7 +142,7 @@ def check_listener(listener: Any) -> None:
 
 
 def one_at_a_time(listener: Listener) -> Listener:
-    """A listener that several threads may tell, and that tells the given one of one event at a time."""
+    """Return a listener that several threads may call, and that passes on one event at a time."""
     lock = threading.RLock()
 
     def told(event: Event) -> None:
@@ -153,10 +153,10 @@ def one_at_a_time(listener: Listener) -> Listener:
 
 
 def silent(event: Event) -> None:
-    """Ignore every event: the listener of those who asked for none."""
+    """Ignore every event."""
 
 
 def logged(event: Event) -> None:
-    """Log warnings, which nobody should miss, and ignore every other event: the listener where a fit is given none."""
+    """Log warnings and ignore every other event: the default listener of a fit."""
     if isinstance(event, Warned):
         logging.getLogger("streampca").warning("%s", event.message)

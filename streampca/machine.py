@@ -1,4 +1,4 @@
-"""What this process may use and has used: cores, memory, peak. Read from the system, never guessed."""
+"""Cores, memory and peak memory of this process, read from the system."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import psutil
 
 M_ARENA_MAX = -8  # malloc.h
 
-_kept_to: list[int] = []
+_limits: list[int] = []
 
 
 def cores() -> int:
-    """Cores this process may run on: its affinity and the control group's quota, whichever is less."""
+    """Return the cores this process may run on: its affinity or the control group's quota, whichever is less."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     count = min(count, _quota() or count)
-    return min(count, _kept_to[-1]) if _kept_to else count
+    return min(count, _limits[-1]) if _limits else count
 
 
 @cache  # read once: planning asks for every candidate, and containers set it before they start a process
@@ -32,17 +32,17 @@ def _quota() -> int | None:
 
 
 @contextlib.contextmanager
-def keeping_to(count: int) -> Iterator[None]:
-    """Have `cores` say at most so many while the block lasts, in every thread of this process.
+def limit_cores(count: int) -> Iterator[None]:
+    """Limit `cores` to at most `count` during the block, in every thread of this process.
 
-    For a cluster's workers, each of which has a share of its machine, and for plans that are made for them. Threads
-    that readers start ask too, so it is no context variable.
+    For a cluster's workers, each of which has a share of its machine, and for planning their work. It holds in threads
+    that readers start too, so it is no context variable.
     """
-    _kept_to.append(count)
+    _limits.append(count)
     try:
         yield
     finally:
-        _kept_to.pop()
+        _limits.pop()
 
 
 def memory_limit() -> tuple[int, str]:
@@ -74,19 +74,19 @@ def _slurm_bytes() -> int:
 def share_pools() -> None:
     """Let threads that start from now on allocate from one pool, where the C library would give each its own.
 
-    For the command line, whose process is its own; a library leaves its caller's settings alone. With a pool a
-    decoding thread, freed chunks stay in the pool of the thread that freed them: writing scores from Zarr held 49 MiB
-    so, and 47 with one pool.
+    For the command line, which owns its process; a library leaves its caller's settings alone. With a pool per decoding
+    thread, freed chunks stay in the pool of the thread that freed them: writing scores from Zarr took 49 MiB so, and 47
+    with one pool.
     """
     with contextlib.suppress(OSError, AttributeError):  # not glibc: it may know better
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
 def hand_back() -> None:
-    """Return memory that was freed to the system, where the C library would keep it for later.
+    """Return freed memory to the system, where the C library would hold it for later.
 
-    glibc keeps freed pieces of up to 32 MiB once it has seen one, and finds no room in them for a larger one: between
-    the parts of a run this held 6 MiB of 65.
+    glibc holds freed blocks of up to 32 MiB once it has seen one, and cannot use them for a larger one: between the
+    parts of a run this took 6 MiB of 65.
     """
     with contextlib.suppress(OSError, AttributeError):  # not glibc: it may know better
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,4 @@
-"""Contract suites to inherit: whoever adds a reader tests it by giving a collection and the array it should hold.
+"""Contract suites to inherit, for readers and accumulators of other packages.
 
 As in `zarr.testing`, a suite is a class whose methods are tests; pytest finds them in a subclass. Nothing here needs
 pytest itself.
@@ -31,7 +31,7 @@ _PICKLED = 64 * 1024
 
 
 class CollectionContract:
-    r"""What every `Collection` must do.
+    r"""Contract of every `Collection`.
 
     Subclasses define the fixtures (or attributes) `collection` and `expected`.
 
@@ -40,7 +40,7 @@ class CollectionContract:
     collection : Collection
         Under test, small: everything in it is read several times.
     expected : ndarray of shape (n, \*sample_shape)
-        What it holds, of its dtype.
+        Its samples, of its dtype.
     cuts : int
         Random cuts of rows and of features to try.
     """
@@ -83,7 +83,7 @@ class CollectionContract:
             assert_same_rows(read, rows[top:bottom, left:right])
 
     def test_reads_into_what_it_is_given(self, collection: Collection, expected: Array) -> None:
-        """The same values, into the caller's memory and nowhere beside it."""
+        """The same values, into the caller's memory and nowhere else."""
         rows = _flat(expected)
         rng = np.random.default_rng(2)
         for cut in range(self.cuts):
@@ -158,7 +158,7 @@ class CollectionContract:
         assert other.fingerprint() == before
 
     def test_states_are_those_of_groups_in_order(self, collection: Collection) -> None:
-        """There are few, the first begins at the first sample, and asked for again they are the same."""
+        """There are few, the first begins at the first sample, and they are the same when read again."""
         states = collection.states()
         firsts = [state.first for state in states]
         assert firsts[0] == 0
@@ -277,7 +277,7 @@ class AccumulatorLaws(Generic[A]):
         assert_same_state(b.state(), right)
 
     def state_round_trips(self, pieces: Sequence[Array]) -> None:
-        """`from_state` undoes `state` exactly, and the copy goes on as the original would, bit for bit."""
+        """`from_state` undoes `state` exactly, and the copy continues as the original would, bit for bit."""
         original = self.fed(pieces[:-1])
         copy = type(original).from_state(original.state())
         assert_same_state(copy.state(), original.state())

@@ -113,6 +113,11 @@ def format_seconds(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def counted(number: int, noun: str) -> str:
+    """Write a number with its noun: ``"1 sample"``, ``"2 samples"``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def format_shape(shape: tuple[int, ...]) -> str:
     """Write a shape as people say it: ``"60000 x 28 x 28"``."""
     return " x ".join(str(length) for length in shape)

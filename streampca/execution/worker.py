@@ -14,7 +14,7 @@ from threadpoolctl import ThreadpoolController
 
 from ..errors import first_line
 from ..events import silent
-from ..machine import hand_back, keeping_to
+from ..machine import hand_back, limit_cores
 from ..planning.blocks import Span
 from .fold import Partial, fold_partial
 from .packing import Packed, unpacked
@@ -58,7 +58,7 @@ def fold_span(work: Packed, kept: Packed | None, span: tuple[int, int], ahead: i
     """
     worker = get_worker()
     threads, left = worker.state.nthreads, Span(*span)
-    with _ALONE, keeping_to(threads), ThreadpoolController().limit(limits=threads, user_api="blas"):
+    with _ALONE, limit_cores(threads), ThreadpoolController().limit(limits=threads, user_api="blas"):
         task = unpacked(work)
         partial = Partial(0, 0, left.start, task.start() if kept is None else task.restore(_copied(unpacked(kept))))
         try:

@@ -13,7 +13,7 @@ from ..errors import ClusterError, OutputError, RequestError
 from ..events import Listener, silent
 from ..execution import ClusterOptions, Executor, LocalExecutor
 from ..execution.checkpoint import CheckpointFolder
-from ..machine import keeping_to
+from ..machine import limit_cores
 from ..planning.request import Request
 from ..storage.outputs import SCRATCH
 
@@ -76,7 +76,7 @@ def suited(request: Request, executor: Executor, checkpoint: CheckpointFolder | 
 
 def as_of(executor: Executor) -> AbstractContextManager[None]:
     """Plan for the cores of those who run it."""
-    return nullcontext() if executor.cores is None else keeping_to(executor.cores)
+    return nullcontext() if executor.cores is None else limit_cores(executor.cores)
 
 
 def scratch_name(request: Request, place: str | None) -> str | None:

@@ -1,7 +1,7 @@
-"""How samples of a model are shown: which slices, how much smaller, which way up; made without holding any whole.
+"""Pictures of samples and components: which slices, how much smaller, which way up; no sample is held whole.
 
-A picture is made of block means, of so many pixels a side that it has at most `MOST` of them. Block means are linear:
-pictures of reconstructions are made of pictures of components, and neither needs more than a band of rows at a time.
+A picture holds means over blocks of pixels, at most `MOST` a side. Block means are linear, so that pictures of
+reconstructions are sums of pictures of components, and neither needs more than a band of rows at a time.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ LONGEST = 2000  # values of a line
 WIDER = 1.4  # than tall, of several pictures in one panel
 GAP = 0.06  # between pictures of one panel, of their width
 SLICES = 6  # of a sample with more axes than an image
-FEW = 4  # of these where many samples are drawn
-BAND = 8 * MIB  # read at a time: what components on disk are decoded by
-PART = 1 * MIB  # of what was read, in float64 several times
+FEW = 4  # slices where many samples are drawn
+BAND = 8 * MIB  # read at a time: the size of a tile of components on disk
+PART = 1 * MIB  # of a band reduced at a time, which takes several copies in float64
 
 CHANNELS = frozenset({"channel", "channels", "c", "s", "rgb", "rgba", "colour", "color"})
 BANDS = CHANNELS | {"band", "bands", "wavelength", "variable"}
@@ -83,7 +83,7 @@ def layout_of(pictures: tuple[int, ...]) -> PanelLayout:
 
 @dataclass(frozen=True)
 class SampleView:
-    """Which part of a sample is drawn, and how.
+    """The part of a sample that is drawn, and its orientation and reduction.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ class SampleView:
     picked : tuple of dict
         Positions along all other axes, one dict a picture.
     captions : tuple of str
-        What each picture shows; empty for one.
+        Name of each picture; empty for one.
     note : str
         Which slices, or which share of them, where not all are drawn.
     apart : bool
@@ -133,19 +133,19 @@ class SampleView:
 
     @property
     def picture_shape(self) -> tuple[int, ...]:
-        """What `read` gives for one row."""
+        """Shape of the pictures of one row."""
         sides = [-(-self.shape[axis] // self.bin) for axis in self.axes]
         colours = [] if self.colour is None else [3]
         return (len(self.picked), *(reversed(sides) if self.swapped else sides), *colours)
 
     @property
     def wide(self) -> float:
-        """Inches that a panel should have."""
+        """Width of a panel in inches."""
         return 1.4 if self.is_line or len(self.picked) == 1 else 1.9 if len(self.picked) <= FEW else 2.4
 
     @property
     def aspect(self) -> float:
-        """Height of a panel to its width, kept from extremes."""
+        """Height of a panel over its width, limited to 0.3 to 2.5."""
         if self.is_line:
             return 0.8
         layout = layout_of(self.picture_shape)
@@ -153,14 +153,14 @@ class SampleView:
 
     @property
     def along(self) -> Float64:
-        """Where the values of a line lie on its axis: coordinates where they are known, else positions from 0."""
+        """Positions of the values of a line: its coordinates if known, else counted from 0."""
         values: Array | None = self.coordinates.get(self.names[-1])
         if values is None:
             values = np.arange(self.shape[self.axes[-1]])
         return _block_means(values, (0,), self.bin)
 
     def ranges(self) -> tuple[str, ...]:
-        """Say which coordinates each axis runs over, bottom to top and left to right; empty where not known."""
+        """Return the range of each axis, bottom to top and left to right; empty where not known."""
         said = []
         for name, turned in zip(self.names, self.turned, strict=True):
             values = self.coordinates.get(name)
@@ -175,20 +175,19 @@ class SampleView:
     def read(
         self, rows: Sliceable, start: int = 0, stop: int | None = None, over: Array | float | None = None
     ) -> Float64:
-        """Pictures of rows start to stop, each divided by `over`, a number or of a sample's shape, where it is given.
+        """Read pictures of rows start to stop, each divided by `over`, a number or of a sample's shape.
 
         Returns
         -------
         ndarray of shape (rows, pictures, y, x), (rows, pictures, y, x, 3) or (rows, 1, x)
-            Only bands of about 8 MiB are in memory beside it.
+            Only bands of about 8 MiB of the rows are in memory meanwhile.
         """
         run = slice(start, rows.shape[0] if stop is None else stop)
         return np.stack([self._picture(rows, run, dict(at), over) for at in self.picked], axis=1)
 
     def one(self, sample: Array, over: Array | float | None = None) -> Float64:
-        """Pictures of one sample, as `read` without its first axis."""
-        made: Float64 = self.read(sample[None], over=over)[0]
-        return made
+        """Return the pictures of one sample."""
+        return cast("Float64", self.read(sample[None], over=over)[0])
 
     def _picture(self, rows: Sliceable, run: slice, at: dict[int, int], over: Array | float | None) -> Float64:
         first, *rest = self.axes
@@ -215,7 +214,7 @@ class SampleView:
 
 
 def _block_means(values: Array, axes: Sequence[int], size: int) -> Float64:
-    """Means over blocks along some axes, of what is known; the last block may be smaller."""
+    """Return means over blocks along some axes, ignoring NaN; the last block may be smaller."""
     if size == 1:
         return values.astype(np.float64)
     lines = np.moveaxis(values, axes[0], 0)
@@ -225,7 +224,7 @@ def _block_means(values: Array, axes: Sequence[int], size: int) -> Float64:
 
 
 def _means(values: Array, axes: Sequence[int], size: int) -> Float64:
-    """Means over blocks, with several copies of the values in memory."""
+    """Return means over blocks, with several copies of the values in memory."""
     known = np.isfinite(values)
     total, count = np.where(known, values, 0).astype(np.float64), known.astype(np.float64)
     for axis in axes:
@@ -236,17 +235,17 @@ def _means(values: Array, axes: Sequence[int], size: int) -> Float64:
 
 
 def view_of(model: Any, slices: int = SLICES) -> SampleView:
-    """How samples of a `PCAModel` are drawn, with at most so many slices."""
+    """Return the view of a `PCAModel`'s samples, with at most so many slices."""
     return sample_view(model.sample_shape, model.sample_dims, model.coordinates, slices)
 
 
 def mean_pictures(model: Any, view: SampleView) -> Float64:
-    """Pictures of a `PCAModel`'s mean (pictures, ...), in the units of prepared images."""
+    """Return pictures of a `PCAModel`'s mean (pictures, ...), in the units of prepared images."""
     return view.one(model.mean, factors_of(model))
 
 
 def factors_of(model: Any) -> Array | float | None:
-    """What a `PCAModel` multiplies pixels by: a factor each, of a sample's shape, one for all, or None."""
+    """Return the factors a `PCAModel` multiplies pixels by: of a sample's shape, one for all, or None."""
     full, scale = model.preparation.full_scale(model.sample_shape), model.preparation.scale
     return cast("float | None", scale) if full is None else full
 
@@ -257,7 +256,7 @@ def sample_view(
     coordinates: Mapping[str, Coordinate] | None = None,
     slices: int = SLICES,
 ) -> SampleView:
-    """How samples of a shape are drawn: as a line, an image, or several slices.
+    """Return the view of samples of a shape: a line, an image, or several slices.
 
     Parameters
     ----------
@@ -293,7 +292,7 @@ def sample_view(
 
 
 def _axes(shape: tuple[int, ...], dims: tuple[str, ...]) -> tuple[tuple[int, ...], int | None]:
-    """Which axes are drawn, (y, x) or (x,), and which is that of colours."""
+    """Return the axes that are drawn, (y, x) or (x,), and that of colours."""
     long = [axis for axis, length in enumerate(shape) if length > 1] or [len(shape) - 1]
     last = long[-1]
     if len(long) < 3 or dims[last].lower() not in BANDS:
@@ -303,7 +302,7 @@ def _axes(shape: tuple[int, ...], dims: tuple[str, ...]) -> tuple[tuple[int, ...
 
 
 def _bin(sides: list[int], pictures: int) -> int:
-    """Pixels to a block, so that neither side of a panel has more than `MOST`, nor a line more than `LONGEST`."""
+    """Return the pixels to a block, so that no side of a panel has more than `MOST`, nor a line more than `LONGEST`."""
     if len(sides) == 1:
         return -(-sides[0] // LONGEST)
     layout = layout_of((pictures, *sides))
@@ -311,7 +310,7 @@ def _bin(sides: list[int], pictures: int) -> int:
 
 
 def _turned(names: tuple[str, ...], coordinates: Mapping[str, Coordinate]) -> tuple[bool, ...]:
-    """Which axes drawn run against the map: northings that ascend, eastings that descend."""
+    """Return which axes drawn run against the map: northings that ascend, eastings that descend."""
     return tuple(
         (values := _numbers(coordinates, name)) is not None
         and (
@@ -345,7 +344,7 @@ def _numbers(coordinates: Mapping[str, Coordinate], name: str) -> Float64 | None
 
 
 class _Slices(NamedTuple):
-    """The first fields of a `SampleView` that say which slices are drawn."""
+    """The fields of a `SampleView` that name the slices."""
 
     picked: tuple[Mapping[int, int], ...]
     captions: tuple[str, ...]
@@ -376,13 +375,13 @@ def _slices(
     return _Slices(tuple(picked), tuple(captions), note)
 
 
-def _caption(name: str, position: int, coordinates: Mapping[str, Coordinate], together: int) -> str:
-    """What a slice is called: its coordinate where that is a number or a short text, else its position from 0."""
+def _caption(name: str, position: int, coordinates: Mapping[str, Coordinate], n_names: int) -> str:
+    """Return the name of a slice: its coordinate if a number or text, else its position from 0."""
     values = np.asarray(coordinates[name].values) if name in coordinates else None
     if values is not None and values.dtype.kind in "UT":
         return short_text(values[position], 12)
     number = _number(values[position]) if values is not None and values.dtype.kind in "iuf" else f"{position}"
-    return f"{short_text(name, 12 // together)} {number}"
+    return f"{short_text(name, 12 // n_names)} {number}"
 
 
 def _number(value: float) -> str:
@@ -401,7 +400,7 @@ def middle_slice(sample: Array) -> Array:
 
 
 def limits_of(image: Array) -> tuple[float, float]:
-    """Least and greatest value; in colour black and 8-bit white stay, else stretching would change the colours.
+    """Return least and greatest value; in colour black and 8-bit white stay, since stretching would change the colours.
 
     Parameters
     ----------

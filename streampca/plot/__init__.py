@@ -1,13 +1,11 @@
-"""The pictures of a model: people look before they read.
+"""Figures of a model and its samples.
 
 Each function takes a model, draws into the axes or figure it is given or makes its own, and returns matplotlib axes;
 matplotlib is loaded by the first that is called. Figures are made as objects, never through pyplot: nothing global is
 set, nothing is left open, and any backend the caller chose stays.
 
-One file a family of pictures: `spectrum` (the variances), `images` (mean, components, walks along them), `kept`
-(reconstructions and what they miss), `points` (scores, outliers), `arranged` (samples at quantiles of their scores),
-`sizes` (compression), `pages` (all on one page, and files). `views` decides which part of a sample is drawn, and makes
-pictures of components that are larger than memory.
+One file a kind of figure, all drawn with `drawing`; `streampca.models.sample_images` decides which part of a sample is
+drawn, and reduces components that are larger than memory to pictures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a model looks like: its mean, its components, and walks from one along the others."""
+"""Images of a model: its mean, its components, and walks from the mean along components."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def mean_and_components(model: PCAModel, count: int = 8, figure: AnyFigure | Non
 def walks(
     model: PCAModel, count: int = 4, deviations: Sequence[float] = (-2, -1, 0, 1, 2), figure: AnyFigure | None = None
 ) -> AxesGrid:
-    """Draw what changes along each component: the mean, and so many standard deviations from it.
+    """Draw the mean moved along each component by multiples of its standard deviation.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def walks(
 
 
 def _walked(model: PCAModel, view: SampleView, count: int, deviations: Float64) -> Float64:
-    """Pictures (count, deviations, pictures, ...) of the mean plus each step along each component; scale undone."""
+    """Return pictures (count, deviations, pictures, ...) of the mean plus each step along each component."""
     components = view.read(model.components, 0, count, over=factors_of(model))
     lengths = np.sqrt(np.maximum(model.explained_variance[:count], 0))[:, None] * deviations
     walked: Float64 = np.einsum("cd,c...->cd...", lengths, components)
@@ -130,12 +130,7 @@ def _walked(model: PCAModel, view: SampleView, count: int, deviations: Float64) 
 
 
 def scale_of(view: SampleView, images: Array) -> Array:
-    """Black and white of a set of pictures (..., pictures, y, x): one for all, or for each channel its own.
-
-    Returns
-    -------
-    ndarray of shape (1, 2) or (pictures, 2)
-    """
+    """Return black and white of pictures (..., pictures, y, x): (1, 2) for all, or (pictures, 2) for each channel."""
     if not view.apart:
         return np.array([limits_of(images)])
     at = images.ndim - len(view.picture_shape)
@@ -152,12 +147,12 @@ def grid_size(
     side: float = 0.3,
     least: float = 0.0,
 ) -> tuple[float, float]:
-    """Inches for a grid of panels at `least` so tall, each with `caption` of text, and `rest` and `side` for others."""
+    """Return the size in inches of a grid of panels, each at `least` so tall and with `caption` of text."""
     return view.wide * columns + side, (max(view.wide * view.aspect, least) + caption) * rows + rest
 
 
 def explain(figure: AnyFigure, view: SampleView, what: str) -> None:
-    """Label the axes of a grid of lines, once for all; say of pictures what they do not say themselves."""
+    """Label a grid of lines once for all; of pictures, write which slices and scales are drawn."""
     if view.is_line:
         figure.supxlabel(short_text(view.names[0]), fontsize=SMALL, **LITERAL)
         figure.supylabel(what, fontsize=SMALL)
@@ -186,14 +181,14 @@ def _mean(ax: Axes, model: PCAModel, view: SampleView) -> None:
 
 
 def _spread(model: PCAModel) -> float:
-    """A pixel's deviation in the units of prepared images, if all had the same and the model's variance together."""
+    """Return the standard deviation of a pixel in prepared units, if all pixels had the same."""
     factors = model.frame.factors(np.float64)
     each = np.broadcast_to(1.0 if factors is None else factors, model.n_features)
     return float(np.sqrt(model.total_variance / np.einsum("p,p", each, each)))
 
 
 def _no_steeper(limits: Array, spread: float) -> Array:
-    """Limits at least a pixel's typical deviation apart: an even mean shall look even."""
+    """Widen limits to a pixel's typical deviation: an even mean shall look even."""
     if np.ptp(limits) >= spread:
         return limits
     middle = float(limits.mean())
@@ -201,7 +196,7 @@ def _no_steeper(limits: Array, spread: float) -> Array:
 
 
 def _explain(figure: AnyFigure, axes: AxesGrid, view: SampleView) -> None:
-    """Say what the colours, or the axes, of components mean."""
+    """Explain the colours, or the axes, of components."""
     if view.is_line:
         explain(figure, view, "mean, and loadings")
     elif view.colour is None:

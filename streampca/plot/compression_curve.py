@@ -1,4 +1,4 @@
-"""What compression costs and keeps."""
+"""Quality and size of compression against the number of components."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..models.sample_images import Array
-from ..units import format_bytes
+from ..units import counted, format_bytes
 from .drawing import BLUE, RED, legend_below, new_figure
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def compression(figures: Compression, ax: Axes | None = None) -> Axes:
-    """Draw how good reconstructions are, and how many bytes they are made of, against the number of components.
+    """Draw the quality and the stored bytes of reconstructions against the number of components.
 
     Parameters
     ----------
@@ -60,12 +60,12 @@ def compression(figures: Compression, ax: Axes | None = None) -> Axes:
 
 
 def _against_clean(ax: Axes, figures: Compression, quality: Array) -> None:
-    """Draw how good noisy samples are themselves, and which number of components does best."""
+    """Draw the error of the noisy samples themselves, and the best number of components."""
     own = figures.given_rmse if figures.psnr is None else figures.given_psnr
     if own is None:
         return
     ax.axhline(own, color="black", linestyle=":", linewidth=1, label="the noisy samples themselves")
     at = int(np.flatnonzero(figures.n_components == figures.best)[0])
-    label = f"best: {figures.best} component{'s' if figures.best > 1 else ''}"
+    label = f"best: {counted(figures.best, 'component')}"
     ax.plot(figures.best, quality[at], "D", color="black", markerfacecolor="none", markersize=9, label=label)
     legend_below(ax, 2)

@@ -39,7 +39,7 @@ def draw(
     captions: Sequence[str] = (),
     x: Array | None = None,
 ) -> None:
-    """Draw what belongs in one panel; NaN stays blank, hatched.
+    """Draw the pictures of one panel; NaN is hatched.
 
     Parameters
     ----------
@@ -109,14 +109,14 @@ def _line(ax: Axes, x: Array, values: Array, limits: Array, signed: bool) -> Non
 
 
 def legend_below(ax: Axes, columns: int = 1) -> None:
-    """Name what is drawn, under the label of the horizontal axis."""
+    """Add a legend under the label of the horizontal axis."""
     # In units of the font's size, so that it stays clear of the label however small the axes are.
     look: dict[str, Any] = {"fontsize": SMALL, "frameon": False, "borderaxespad": 4.8}
     ax.legend(loc="upper center", bbox_to_anchor=(0.5, 0), ncols=columns, **look)
 
 
 def sign_scale(figure: AnyFigure, axes: AxesGrid, what: str) -> None:
-    """Say what the colours of signed images mean."""
+    """Add a colour bar for signed images."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
@@ -129,7 +129,7 @@ def sign_scale(figure: AnyFigure, axes: AxesGrid, what: str) -> None:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Make a figure of a size in inches that keeps its texts apart."""
+    """Return a figure of a size in inches, laid out so that texts do not overlap."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), dpi=DPI, layout="constrained")

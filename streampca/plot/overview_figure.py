@@ -1,4 +1,4 @@
-"""All pictures of a model on one page, and pictures as files."""
+"""All figures of a model on one page, and figures written to files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def overview(
     labels: Labels | None = None,
     n_samples: int | None = None,
 ) -> Figure:
-    """Draw all of it on one page: variances and scores above, components and reconstructions below.
+    """Draw variances and scores above components and reconstructions in one figure.
 
     Parameters
     ----------
@@ -64,11 +64,11 @@ def overview(
     left, right = above.subplots(1, 2)
     scree(model, left)
     draw_scores(model, scores, labels, ax=right, n_samples=n_samples)
-    components, kept = cast("AxesGrid", below.subfigures(1, 2, wspace=0.03))
-    components.suptitle("Mean and components, with their shares of the variance", fontsize="medium")
-    kept.suptitle("Samples and their reconstructions", fontsize="medium")
-    mean_and_components(model, 8 if one else 2, components)
-    reconstructions(model, samples, None if one else [model.n_components], count=rows, figure=kept)
+    left, right = cast("AxesGrid", below.subfigures(1, 2, wspace=0.03))
+    left.suptitle("Mean and components, with their shares of the variance", fontsize="medium")
+    right.suptitle("Samples and their reconstructions", fontsize="medium")
+    mean_and_components(model, 8 if one else 2, left)
+    reconstructions(model, samples, None if one else [model.n_components], count=rows, figure=right)
     return figure
 
 
@@ -108,6 +108,6 @@ def encode(figure_or_axes: Figure | Axes | AxesGrid, file: str | IO[bytes], kind
 
 
 def _figure_of(figure_or_axes: Any) -> Figure:
-    """The whole figure that axes, a grid of them, or a part of it are on."""
+    """Return the whole figure of axes, of a grid of them, or of a part of it."""
     first = figure_or_axes.flat[0] if isinstance(figure_or_axes, np.ndarray) else figure_or_axes
     return cast("Figure", getattr(first, "figure", first).canvas.figure)

@@ -51,7 +51,7 @@ def quantiles(
     scores : ndarray of shape (n, k)
         As `PCAModel.transform` returns them.
     samples : sequence or mapping
-        ``samples[i]`` is the raw image of row i of the scores; asked for the rows of `nearest_to_quantiles` only.
+        ``samples[i]`` is the raw image of row i of the scores; only the rows of `nearest_to_quantiles` are indexed.
     quantiles : sequence of float
         Between 0 and 1, ascending.
     axes : (int, int)
@@ -97,7 +97,7 @@ def quantiles(
 
 
 def quantiles_size(view: SampleView, count: int) -> tuple[float, float]:
-    """Inches of a picture with so many quantiles each way."""
+    """Return the size in inches of a figure with `count` quantiles each way."""
     return SCATTER + 1.1 * count, max(4.5, 0.8 + count * view.aspect)
 
 
@@ -145,7 +145,7 @@ def nearest_to_quantiles(
 
 
 def _arranged(grid: AxesGrid, model: PCAModel, view: SampleView, samples: Any, nearest: npt.NDArray[np.intp]) -> None:
-    """Draw samples, as prepared, on one scale; they are read, and made into pictures, one at a time."""
+    """Draw samples, as prepared, on one scale; they are read and reduced to pictures one at a time."""
     rows, where = np.unique(nearest, return_inverse=True)
     pictures = np.empty((len(rows), *view.picture_shape), model.components.dtype)  # float32 if that holds them
     for at, row in enumerate(rows.tolist()):
@@ -157,7 +157,7 @@ def _arranged(grid: AxesGrid, model: PCAModel, view: SampleView, samples: Any, n
 
 
 def _without_extremes(view: SampleView, pictures: Array) -> Array:
-    """Black and white where only a few in a thousand lie beyond: one hot pixel would leave all images black."""
+    """Return limits without the extreme pixels: one hot pixel would leave all images black."""
     known, low, high = pictures[np.isfinite(pictures)], -np.inf, np.inf
     if len(known) and not view.is_line:
         low, high = map(float, np.percentile(known, CUT, overwrite_input=True))

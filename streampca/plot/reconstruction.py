@@ -1,4 +1,4 @@
-"""What a model keeps of samples, and what it misses."""
+"""Samples, their reconstructions and the differences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..models.sample_images import FEW, Array, Float64, SampleView, factors_of, 
 from ..models.subspace import squared_lengths
 from ..models.transform import refuse_bad
 from ..preprocessing import given_shape
-from ..units import format_shape
+from ..units import counted, format_shape
 from .components import explain, grid_size, scale_of
 from .drawing import LITERAL, SMALL, AxesGrid, draw, new_figure, sign_scale
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ..models.pca import PCAModel
     from .drawing import AnyFigure
 
-TOGETHER = 16  # components read at a time: those that storage keeps together
-LABEL, TALL = 1.3, 0.7  # inches of what is written beside a sample
+TOGETHER = 16  # components read at a time: those of one storage chunk
+LABEL, TALL = 1.3, 0.7  # inches of the text beside a sample
 UNSEEN = 1e-3  # of a sample's distance from the mean: less is not told from rounding
 
 
@@ -34,7 +34,7 @@ def reconstructions(
     count: int = 4,
     figure: AnyFigure | None = None,
 ) -> AxesGrid:
-    """Draw samples beside what 1, a few, and all components keep of them.
+    """Draw samples beside their reconstructions from 1, a few, and all components.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def reconstructions(
     -------
     ndarray of Axes of shape (samples drawn, 1 + len(ladder))
         Originals in the first column. Under each reconstruction stands what is left of the sample's distance from the
-        mean, in features as analysed: 100 % when nothing is kept.
+        mean, in features as analysed: 100 % if components explain nothing of it.
 
     Raises
     ------
@@ -66,16 +66,16 @@ def reconstructions(
     view = view_of(model, FEW)
     figure = figure if figure is not None else new_figure(*grid_size(view, len(images), len(steps) + 1))
     axes: AxesGrid = figure.subplots(len(images), len(steps) + 1, squeeze=False)
-    for row, kept in zip(axes, _kept(model, view, images, steps), strict=True):
-        limits = scale_of(view, kept.original)
-        for ax, pictures in zip(row, (kept.original, *kept.versions), strict=True):
+    for row, drawn in zip(axes, _reconstructed(model, view, images, steps), strict=True):
+        limits = scale_of(view, drawn.original)
+        for ax, pictures in zip(row, (drawn.original, *drawn.versions), strict=True):
             draw(ax, pictures, limits, captions=view.captions, x=view.along)
-        for ax, error in zip(row[1:], kept.errors, strict=True):
+        for ax, error in zip(row[1:], drawn.errors, strict=True):
             words = f"error {100 * error:.3g} %" if error > UNSEEN else f"error < {100 * UNSEEN:g} %"
             ax.set_xlabel(words, fontsize=SMALL)
     axes[0, 0].set_title("original", fontsize=SMALL)
     for ax, step in zip(axes[0, 1:], steps, strict=True):
-        ax.set_title(f"{step} component{'s' if step > 1 else ''}", fontsize=SMALL)
+        ax.set_title(counted(step, "component"), fontsize=SMALL)
     explain(figure, view, "value")
     return axes
 
@@ -88,7 +88,7 @@ def unusual(
     names: Sequence[object] | None = None,
     figure: AnyFigure | None = None,
 ) -> AxesGrid:
-    """Draw odd samples beside what all components keep of them, and what these miss.
+    """Draw unusual samples beside their reconstructions and the differences.
 
     Parameters
     ----------
@@ -97,9 +97,9 @@ def unusual(
     samples : sequence of ndarray of shape raw_shape
         All are drawn.
     t2, spe : array_like of shape (len(samples),)
-        Hotelling's T2 and the squared prediction error of each, which are only written beside it.
+        Hotelling's T2 and the squared prediction error of each, written beside it.
     names : sequence of shape (len(samples),), optional
-        What the samples are called; shown as they are, shortened.
+        Names of the samples; shown shortened.
     figure : matplotlib.figure.Figure or SubFigure, optional
         Where to draw; a new figure by default.
 
@@ -130,8 +130,10 @@ def unusual(
     for spare in axes[len(images) :].flat:
         spare.remove()
     axes = axes[: len(images)]
-    for number, (row, kept) in enumerate(zip(axes, _kept(model, view, images, [model.n_components]), strict=True)):
-        _beside(row, view, kept)
+    for number, (row, drawn) in enumerate(
+        zip(axes, _reconstructed(model, view, images, [model.n_components]), strict=True)
+    ):
+        _beside(row, view, drawn)
         name = f"\n{short_text(names[number], 16)}" if names is not None else ""
         label = f"{number + 1}{name}\nT\N{SUPERSCRIPT TWO} {t2[number]:.3g}\nSPE {spe[number]:.3g}"
         row[0].set_ylabel(label, fontsize=SMALL, rotation=0, ha="right", va="center", **LITERAL)
@@ -148,12 +150,12 @@ def unusual(
     return axes
 
 
-def _beside(row: AxesGrid, view: SampleView, kept: ReconstructedSample) -> None:
+def _beside(row: AxesGrid, view: SampleView, drawn: ReconstructedSample) -> None:
     """Draw a sample, its reconstruction and their difference."""
-    (version,), limits = kept.versions, scale_of(view, kept.original)
-    for ax, pictures in zip(row, (kept.original, version), strict=False):
+    (version,), limits = drawn.versions, scale_of(view, drawn.original)
+    for ax, pictures in zip(row, (drawn.original, version), strict=False):
         draw(ax, pictures, limits, captions=view.captions, x=view.along)
-    draw(row[2], kept.original - version, signed=True, captions=view.captions, x=view.along)
+    draw(row[2], drawn.original - version, signed=True, captions=view.captions, x=view.along)
 
 
 @dataclass(frozen=True)
@@ -175,8 +177,10 @@ class ReconstructedSample:
     errors: Float64
 
 
-def _kept(model: PCAModel, view: SampleView, images: list[Array], steps: list[int]) -> Iterator[ReconstructedSample]:
-    """Pictures of samples and their reconstructions; of the components only pictures are in memory, a few at a time."""
+def _reconstructed(
+    model: PCAModel, view: SampleView, images: list[Array], steps: list[int]
+) -> Iterator[ReconstructedSample]:
+    """Yield pictures of samples and their reconstructions, with pictures of a few components in memory at a time."""
     frame, subspace, rows = model.frame, model.subspace, prepared_rows(model, images)
     normalized, numbers = frame.normalized(rows)
     scores = np.asarray(subspace.project(normalized), np.float64)
@@ -191,7 +195,7 @@ def _kept(model: PCAModel, view: SampleView, images: list[Array], steps: list[in
 
 
 def _versions(model: PCAModel, view: SampleView, scores: Float64, steps: list[int], numbers: Float64 | None) -> Float64:
-    """Pictures (steps, samples, ...) of reconstructions from the first so many scores, as images: sums of pictures."""
+    """Return pictures (steps, samples, ...) of reconstructions, as sums of pictures of components."""
     factors = factors_of(model)
     made, total = {}, np.repeat(mean_pictures(model, view)[None], len(scores), axis=0)
     wanted = sorted(set(steps))
@@ -212,22 +216,14 @@ def _versions(model: PCAModel, view: SampleView, scores: Float64, steps: list[in
 
 
 def prepared_rows(model: PCAModel, images: Sequence[Array]) -> Array:
-    """Raw samples, of several sizes if `resize` allows it, as rows of features (m, p); not normalized.
-
-    Raises
-    ------
-    ModelError
-        If one is not of the shape the model was fitted on.
-    DataError
-        If one holds NaN or infinity in what the model analyses.
-    """
+    """Return raw samples, of several sizes if `resize` allows it, as rows of features (m, p); not normalized."""
     frame, rows = model.frame.unnormalized, []
     for image in images:
         shape = given_shape((1, *image.shape), model.preparation, model.raw_shape, model.name)
         rows.append(replace(frame, raw_shape=shape).rows(image.reshape(1, -1)))
-    together = np.concatenate(rows)
-    refuse_bad("sample {} of those given".format, together, 0)
-    return together
+    stacked = np.concatenate(rows)
+    refuse_bad("sample {} of those given".format, stacked, 0)
+    return stacked
 
 
 def _images(model: PCAModel, samples: Sequence[Array], count: int) -> list[Array]:

@@ -1,4 +1,4 @@
-"""Samples as points: by their scores, and by how far they lie from the others."""
+"""Scatter plots of samples: by their scores, and by how far they lie from the others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import RequestError
 from ..models.sample_images import Array, short_text
-from ..units import format_shape
+from ..units import counted, format_shape
 from .drawing import BLUE, GREY, LITERAL, RED, SMALL, legend_below, new_figure
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 CROWD = 20_000  # points beyond which a scatter plot shows its own ink and not the data
 MANY = 2_000  # points beyond which a vector file holds them as an image: it would be megabytes of them
 UNEVEN = 1.5  # spreads whose ratio is greater leave nothing to see on equal scales
-UNKNOWN = "unknown"  # what a label is called that is not a number
-USUAL = 99  # per cent of the samples that lines in the picture of outliers leave below
+UNKNOWN = "unknown"  # name of a label that is NaN
+USUAL = 99  # per cent of the samples below the lines in the figure of outliers
 
 # Paul Tol's "muted" scheme for labels: told apart with any colour vision, and each label has its own marker for print.
 _MUTED = ("332288", "CC6677", "117733", "DDCC77", "88CCEE", "882255", "44AA99", "999933", "AA4499", "555555")
@@ -79,7 +79,7 @@ def scores(
     drawn = _cloud(ax, x, y, named)
     ax.set_xlabel(_component_label(model, axes[0]))
     ax.set_ylabel(_component_label(model, axes[1]))
-    ax.set_title(_counted(drawn, n_samples or n))
+    ax.set_title(samples_of(drawn, n_samples or n))
     return ax
 
 
@@ -132,19 +132,18 @@ def outliers(
         _scatter(ax, across, upwards)
     _plain(ax.xaxis, across)
     _plain(ax.yaxis, upwards)
-    _room(ax.set_xlim, across)
-    _room(ax.set_ylim, upwards)
-    _usual(ax, across, upwards)
+    _set_limits(ax.set_xlim, across)
+    _set_limits(ax.set_ylim, upwards)
+    _percentile_lines(ax, across, upwards)
     _numbered(ax, across[rows], upwards[rows])
-    count = model.n_components
-    ax.set_xlabel(f"T\N{SUPERSCRIPT TWO}: inside the {count} component{'s' if count > 1 else ''} (squared sd)")
+    ax.set_xlabel(f"T\N{SUPERSCRIPT TWO}: inside the {counted(model.n_components, 'component')} (squared sd)")
     ax.set_ylabel("squared prediction error: outside them")
-    ax.set_title(_counted(len(across), n_samples or len(across)))
+    ax.set_title(samples_of(len(across), n_samples or len(across)))
     return ax
 
 
 def check_scores(scores: Any) -> None:
-    """Refuse what is not an array of scores, such as the collection that they are computed from."""
+    """Refuse what is not an array of scores, such as the collection they are computed from."""
     if getattr(scores, "ndim", None) != 2 or not hasattr(scores, "__getitem__"):
         raise RequestError(
             f"scores are a {type(scores).__name__}, not an array of shape (n, k); give model.transform(samples)."
@@ -152,18 +151,18 @@ def check_scores(scores: Any) -> None:
 
 
 def check_axes(axes: tuple[int, int], k: int) -> None:
-    """Refuse components, counted from 1, that scores have not."""
+    """Refuse components, counted from 1, that the scores do not have."""
     if not all(1 <= number <= k for number in axes):
         raise RequestError(f"axes are {axes} and the scores have components 1 to {k}; choose two of these.")
 
 
 def _component_label(model: PCAModel, number: int) -> str:
-    """A component by its number, counted from 1, and its share of the variance."""
+    """Return the label of a component: its number, counted from 1, and share of the variance."""
     return f"component {number} ({100 * model.explained_variance_ratio[number - 1]:.3g} %)"
 
 
 def _cloud(ax: Axes, x: Array, y: Array, labels: Array | None) -> int:
-    """Draw points in the way that suits their number; return how many are drawn."""
+    """Draw points or their density, by their number; return how many samples are drawn."""
     n = len(x)
     if labels is not None:
         # At random: a stride over samples whose classes take turns would show some of the classes only.
@@ -180,13 +179,13 @@ def _cloud(ax: Axes, x: Array, y: Array, labels: Array | None) -> int:
     return n
 
 
-def _counted(drawn: int, n: int) -> str:
-    """Say how many samples are drawn."""
-    return f"{drawn} of {n} samples" if drawn < n else f"{n} sample{'s' if n != 1 else ''}"
+def samples_of(some: int, n: int) -> str:
+    """Write how many samples of all were taken: ``"20000 of 100000000 samples"``."""
+    return f"{some} of {n} samples" if some < n else counted(n, "sample")
 
 
 def _dot(n: int) -> float:
-    """Marker size in points that keeps the ink of n samples about the same."""
+    """Return a marker size in points for which n samples take about the same ink."""
     return float(np.clip(150 / np.sqrt(max(n, 1)), 2, 6))
 
 
@@ -219,7 +218,7 @@ def _labelled(ax: Axes, x: Array, y: Array, labels: Array) -> None:
 
 
 class _Group(NamedTuple):
-    """Samples of one label: which they are, what it is called, and how they are drawn."""
+    """Samples of one label, its name, and how they are drawn."""
 
     members: Array
     name: str
@@ -232,7 +231,7 @@ def _is_scale(labels: Array) -> bool:
 
 
 def _groups(labels: Array) -> list[_Group]:
-    """Samples by label, in the labels' order; before them the rare ones together, where there are too many."""
+    """Group samples by label, in the labels' order, after one group of the rare labels if there are too many."""
     labels = labels.astype(str) if labels.dtype.kind == "O" else labels
     names, own, counts = np.unique(labels, return_inverse=True, return_counts=True)
     groups, frequent = [], np.arange(len(names))
@@ -245,7 +244,7 @@ def _groups(labels: Array) -> list[_Group]:
 
 
 def _called(label: Any) -> str:
-    """A label in few words; NaN is none."""
+    """Return a label as short text."""
     if isinstance(label, np.floating):
         return UNKNOWN if np.isnan(label) else f"{label:g}"
     return short_text(label, 20)
@@ -275,7 +274,7 @@ def _histogram(model: PCAModel, values: Array, labels: Array | None, ax: Axes | 
         _name(ax, list(bars) if len(groups) > 1 else [bars], groups)
     ax.set_xlabel(_component_label(model, 1))
     ax.set_ylabel("samples")
-    ax.set_title(_counted(count, n_samples or count))
+    ax.set_title(samples_of(count, n_samples or count))
     return ax
 
 
@@ -283,14 +282,14 @@ def _histogram(model: PCAModel, values: Array, labels: Array | None, ax: Axes | 
 
 
 def _positive(values: Array) -> Array:
-    """Values that a logarithmic scale can show: others at the least above zero, infinity at the greatest."""
+    """Clip values to what a logarithmic scale can show: from the least above zero to the greatest."""
     above = values[np.isfinite(values) & (values > 0)]
     least, greatest = (above.min(), above.max()) if above.size else (1.0, 1.0)
     return np.clip(np.fmax(values, least), least, greatest)
 
 
 def _plain(axis: Any, values: Array) -> None:
-    """Label a logarithmic axis by 20 and 100, not by powers, where the numbers are handy."""
+    """Label a logarithmic axis by numbers such as 20 and 100, not by powers, where they are short."""
     from matplotlib.ticker import LogFormatter
 
     if values.min() >= 1 and values.max() <= 10_000:
@@ -298,14 +297,14 @@ def _plain(axis: Any, values: Array) -> None:
         axis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(2, 0.5)))
 
 
-def _room(set_limits: Any, values: Array) -> None:
-    """Give values that are the same but for rounding an axis about them: matplotlib finds no limits there."""
+def _set_limits(set_limits: Any, values: Array) -> None:
+    """Set limits about values that are equal but for rounding: matplotlib finds none there."""
     if values.max() <= values.min() * (1 + 1e-6):
         set_limits(values.min() / 2, values.max() * 2)
 
 
-def _usual(ax: Axes, across: Array, upwards: Array) -> None:
-    """Draw lines that leave most samples below, and say so under the axes."""
+def _percentile_lines(ax: Axes, across: Array, upwards: Array) -> None:
+    """Draw lines with most samples below, and a legend that says so."""
     look: dict[str, Any] = {"color": "black", "linestyle": ":", "linewidth": 0.8}
     ax.axhline(np.percentile(upwards, USUAL), label=f"{USUAL} % of the samples lie below", **look)
     ax.axvline(np.percentile(across, USUAL), **look)
@@ -313,7 +312,7 @@ def _usual(ax: Axes, across: Array, upwards: Array) -> None:
 
 
 def ring(ax: Axes, x: Array, y: Array) -> None:
-    """Ring points, so that rings are seen on any colour."""
+    """Ring points, visibly on any colour."""
     look: dict[str, Any] = {"markersize": 8, "markerfacecolor": "none", "linestyle": "", "path_effects": _halo()}
     ax.plot(x, y, "o", color="black", **look)
 
@@ -352,7 +351,7 @@ def _numbered(ax: Axes, across: Array, upwards: Array) -> None:
 def _free(
     at: tuple[float, float], taken: list[tuple[float, float]], rings: list[tuple[float, float]]
 ) -> tuple[float, float]:
-    """Find a place near a point, in points, that is a number's size away from other numbers and from rings."""
+    """Return a place near a point, in points, clear of other numbers and of rings."""
     for radius in range(11, 90, 6):
         for angle in np.arange(0.25, 2.25, 0.25) * np.pi:
             x, y = at[0] + radius * np.cos(angle), at[1] + radius * np.sin(angle)

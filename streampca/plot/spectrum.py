@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ..eigensolvers.n_components import Rule, above_noise, median_edge, noise_edge
 from ..models.sample_images import Array
 from ..planning.request import ELBOW_SHOWN
+from ..units import counted
 from .drawing import BLUE, GREY, RED, SMALL, legend_below, new_figure
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
     Float64 = npt.NDArray[np.float64]
 
-MARKS = (0.80, 0.90, 0.95, 0.99)  # shares of the variance that people ask the number of components for
-BESIDE = 0.03  # of the components shown: a text stands so far from its mark, clear of a steep start
+MARKS = (0.80, 0.90, 0.95, 0.99)  # shares of the variance whose number of components is marked
+OFFSET = 0.03  # share of the axis between a mark and its text, clear of a steep start
 ROUNDING = 1e-12  # of the first variance: what lies below is no variance, and would stretch a logarithmic scale
 
 
@@ -61,10 +62,7 @@ def scree(model: PCAModel, ax: Axes | None = None) -> Axes:
 
 
 def reached(model: PCAModel) -> dict[int, float]:
-    """Which numbers of components reach shares of `MARKS`, of those that `scree` shows: number to share, ascending.
-
-    Of shares that one number reaches together, the highest.
-    """
+    """Return the numbers of components that reach `MARKS` in `scree`, each with the highest share it reaches."""
     known = _Known.of(model)
     sums = np.cumsum(known.values / known.total)
     return {int(np.argmax(sums >= mark)) + 1: mark for mark in MARKS if sums[-1] >= mark}
@@ -72,18 +70,18 @@ def reached(model: PCAModel) -> dict[int, float]:
 
 @dataclass(frozen=True)
 class _Known:
-    """Leading variances, descending, and what is known of the others.
+    """Leading variances, descending, and the sum and number of the others.
 
     Attributes
     ----------
     values : ndarray of shape (m,)
-        Those to draw: at least the kept ones.
+        Those to draw: at least the model's.
     every : ndarray of shape (m or more,)
-        All that are known.
+        All known ones.
     total : float
-        Sum of all there are.
+        Sum of all variances.
     most : int
-        How many there can be that are not zero.
+        Largest possible number of variances above zero.
     rule : Rule
         The Marchenko-Pastur edge of as many samples and features.
     """
@@ -108,11 +106,11 @@ class _Known:
         return len(self.every) >= self.most
 
     def elbow(self) -> int | None:
-        """Where the elbow is, if so many are known that more would not move it."""
+        """Return the elbow, if so many variances are known that more would not move it."""
         return replace(self.rule, name="elbow").count(self.every, self.total, self.complete)
 
     def edge(self) -> tuple[float, int] | None:
-        """Edge of white noise and how many variances are above; None where all known ones are and others are not."""
+        """Return the edge of white noise and how many variances are above; None if that is not known."""
         if self.rule.copies < 3 or not self.every[0] > 0:
             return None
         how: Any = (self.rule.copies, self.rule.n_features)
@@ -144,7 +142,7 @@ def _rules(ax: Axes, known: _Known) -> None:
     """Draw the elbow and the edge of noise, and name what is drawn below the axes."""
     bend, edge = known.elbow(), known.edge()
     if bend is not None:
-        label = f"elbow: {bend} component{'s' if bend > 1 else ''}"
+        label = f"elbow: {counted(bend, 'component')}"
         ax.axvline(bend, color="black", linestyle=":", linewidth=0.8, label=label)
     if edge is not None:
         value, count = edge
@@ -173,7 +171,7 @@ def _sums(ax: Axes, sums: Array, marks: dict[int, float]) -> None:
         right.annotate(
             f"{100 * mark:.0f} % by {number}",
             at,
-            xytext=(number + BESIDE * len(sums) * (-1 if late else 1), level),
+            xytext=(number + OFFSET * len(sums) * (-1 if late else 1), level),
             horizontalalignment="right" if late else "left",
             verticalalignment="top",
             fontsize=SMALL,

@@ -20,11 +20,12 @@ from ...machine import hand_back
 from ...models.compression import Compression
 from ...models.pca import PCAModel
 from ...readers.collection import Array
+from ...units import counted
 from ..overview_figure import encode
 from ..quantile_grid import QUANTILES
 from ..spectrum import reached
 from .survey import AXES, RowsOf, Survey, keeps_everything
-from .text import T2, counted, percent, place_of
+from .text import T2, percent, place_of
 
 FORMATS = {"png": "image/png", "svg": "image/svg+xml"}
 NAMES = (

@@ -33,7 +33,7 @@ DOTS_SHARE = 16  # of the budget, at most
 TOGETHER = 8  # samples drawn in one picture, at most
 FEWEST = 4  # ... and at least
 COPIES = 3  # of a sample in double precision beside the stored one: prepared, centred, and one to spare
-IMAGES_SHARE = 2  # of what drawing leaves: raw images that are kept to be drawn
+IMAGES_SHARE = 2  # of what drawing leaves: raw images held to be drawn
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,11 @@ class Share:
     block_rows : int
         Samples in memory at once.
     dots : int
-        Samples whose values may be kept, to be drawn as dots.
+        Samples whose values may be held, to be drawn as dots.
     together : int
         Samples that may be drawn as images in one picture.
     images : int
-        Bytes of raw images that may be kept.
+        Bytes of raw images that may be held.
     """
 
     model: PCAModel

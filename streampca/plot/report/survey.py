@@ -52,7 +52,7 @@ class Unusual:
     t2, spe : float
         Hotelling's T2, and the squared prediction error; exact.
     by : {"T2", "SPE"}
-        What it was picked for.
+        The measure it was picked for.
     """
 
     position: int
@@ -117,7 +117,7 @@ class Samples:
     Parameters
     ----------
     raw : Collection
-        What is read.
+        The samples.
     most_bytes : int
         Largest size of the images held.
     """
@@ -171,7 +171,7 @@ def survey(
     raw : Collection
         Raw samples of the model's kind.
     memory : int or str, optional
-        Budget, as for `fit`; what drawing the pictures takes is kept free.
+        Budget, as for `fit`; less what drawing the figures takes.
     examine : int, optional
         Most samples to examine, in runs of whole storage chunks spread over the collection; all by default.
     listener : callable
@@ -249,18 +249,18 @@ def _screen(share: Share, raw: Collection, runs: Sequence[Span], listener: Liste
     model, n = share.model, raw.n_samples
     collection, places = model.prepared(raw), range(0, n, -(-n // max(1, share.dots)))
     first = min(len(AXES), model.n_components)
-    kept, largest = np.empty((len(places), first + 2)), _Largest(SCREENED)
+    held, largest = np.empty((len(places), first + 2)), _Largest(SCREENED)
     function = partial(screened, model.subspace, first=first)
     began = time.perf_counter()
     listener(PassStarted("samples for the report", 1, 1, n, n * collection.row_bytes))
     with unchanged(collection):
         for block, values, read in _mapped(collection, function, share.block_rows, runs):
             rows = range(-(-block.start // places.step), -(-block.stop // places.step))
-            kept[rows.start : rows.stop] = values[rows.start * places.step - block.start :: places.step]
+            held[rows.start : rows.stop] = values[rows.start * places.step - block.start :: places.step]
             largest.add(values[:, -2:], block.start)
             listener(BlockDone(block.size, read))
     listener(PassFinished(time.perf_counter() - began))
-    return _Seen(places, kept, largest.positions)
+    return _Seen(places, held, largest.positions)
 
 
 def _mapped(

@@ -13,7 +13,8 @@ from ...errors import readable, without_secrets
 from ...models.accuracy import digits_trusted, sharpest_bounds
 from ...models.compression import Compression
 from ...models.pca import PCAModel
-from ...units import format_bytes, format_seconds, format_shape
+from ...units import counted, format_bytes, format_seconds, format_shape
+from ..score_plots import samples_of
 from .survey import Survey, keeps_everything
 
 LISTED = 12  # components in the table
@@ -37,9 +38,9 @@ class Table:
     rows : sequence of sequences of str
         Cells; the first of a row is its heading.
     note : str
-        What is to be said below it, if anything.
+        Text below the table.
     words : tuple of int
-        Columns that hold words, which begin at the left.
+        Columns of words, aligned left.
     """
 
     headings: Sequence[str]
@@ -151,7 +152,7 @@ def _label(value: Any) -> str:
 
 def examined(survey: Survey, model: PCAModel) -> Pairs:
     """Return which samples were examined, of which collection if another, and by which components if not all."""
-    known = picked_of(survey.examined, survey.n_samples)
+    known = samples_of(survey.examined, survey.n_samples)
     spread = ", spread evenly over the collection" if survey.examined < survey.n_samples else ""
     other = "" if survey.raw.source == model.provenance.get("source") else f" of {shown_name(survey.raw.source)}"
     facts = [("Examined", f"{known}{spread}{other}")]
@@ -203,12 +204,12 @@ def settings(model: PCAModel) -> dict[str, Pairs]:
     steps = {name: value for name, value in model.preparation.to_json().items() if (name, value) != ("bin", 1)}
     if model.mask is not None:
         steps["mask"] = f"{model.n_features} of {model.mean.size} pixels"
-    asked = dict(plan.get("request") or {})
-    asked.pop("output", None)  # whether there was one
+    request = dict(plan.get("request") or {})
+    request.pop("output", None)  # only whether there was one
     versions = {"streampca": about.get("streampca"), **(about.get("versions") or {})}
     parts = {
         "Preparation of each sample": {name: value for name, value in steps.items() if value is not False},
-        "Asked of the fit": asked,
+        "Asked of the fit": request,
         "How it was done": {name: plan.get(name) for name in DONE} | _recorded(about),
         "Versions": versions,
     }
@@ -238,20 +239,10 @@ def _plain(values: Mapping[str, Any]) -> Pairs:
 # -- how numbers and names are written
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: ``"1 sample"``, ``"2 samples"``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def percent(share: float) -> str:
     """Return a share in per cent to three digits; 100 % only for all but rounding."""
     text = f"{100 * share:.3g}"
     return "more than 99.9 %" if text == "100" and share < 1 - 1e-9 else f"{text} %"
-
-
-def picked_of(some: int, n_samples: int) -> str:
-    """Return how many samples of all were taken: ``"20000 of 100000000 samples"``."""
-    return counted(n_samples, "sample") if some >= n_samples else f"{some} of {n_samples} samples"
 
 
 def degrees(angle: float) -> str:
