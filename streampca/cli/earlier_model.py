@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ModelError, OutputError
+from ..execution.fingerprint import first_difference
 from ..models.pca import PCAModel, load_model
 from ..planning.blocks import part_of
 from ..planning.request import HOW, Request
@@ -46,10 +47,11 @@ def _first_difference(
     fitted, source, preparation = model.provenance, collection.raw.source, collection.preparation
     request = (fitted.get("plan") or {}).get("request")
     before = {} if request is None else {**vars(Request()), **request}  # options that came later had their defaults
-    before |= model.preparation.to_json()
-    for key, value in {**vars(request_of(run)), **preparation.to_json()}.items():
-        if key not in HOW and before.get(key) != value:
-            return f"{key} {before.get(key)!r} and this run has {value!r}"
+    now = {**vars(request_of(run)), **preparation.to_json()}
+    now = {name: value for name, value in now.items() if name not in HOW}
+    before = {**before, **model.preparation.to_json()}
+    if difference := first_difference({name: before.get(name) for name in now}, now):
+        return f"{difference.name} {difference.before!r} and this run has {difference.now!r}"
     if not _equal(model.mask, collection.mask):
         return "another mask"
     if not _equal(model.preparation.scale, preparation.scale):

@@ -1,4 +1,4 @@
-"""Who runs the tasks: this process, its threads, or a cluster. Does not know what PCA is.
+"""Executors, which run a task over blocks: in this process, in its threads, or on a cluster; and checkpoints.
 
 A `Task` folds one span into one accumulator, block by block; partials merge from left to right by position, so equal
 plans give equal bits on every executor. Called by `methods`.

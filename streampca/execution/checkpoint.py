@@ -226,7 +226,7 @@ class CheckpointFolder:
             self._listener(Checkpoint(self.folder, position["at"]))
 
     def is_due(self, since: float, cost: float) -> bool:
-        """Whether to save: told to stop, or so long since the last save that its cost does not matter."""
+        """Return whether to save: told to stop, or so long after the last save that its cost does not matter."""
         waited, every = time.monotonic() - since, self._how.every
         return bool(self._how.switch.asked) or every == 0 or waited >= max(every, cost / SHARE)
 

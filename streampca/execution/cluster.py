@@ -130,7 +130,7 @@ class _Sent(Generic[A]):
 
     @property
     def status(self) -> str:
-        """What dask says of it: pending, finished, error, cancelled or lost (and being made again)."""
+        """The status of its future in dask: pending, finished, error, cancelled or lost (and being computed again)."""
         return "finished" if self.future is None else str(self.future.status)
 
 
@@ -208,7 +208,7 @@ class _Fold(Generic[A]):
         return self._partials is not None
 
     def _idle(self) -> str | None:
-        """A worker that has nothing to do and holds one partial at most, the idlest."""
+        """Return a worker that has nothing to do and holds at most one partial, the idlest first."""
         running = {sent.worker for sent in self._waiting if sent.status != "finished"}
         holding = Counter(sent.worker for sent in self._waiting if sent.status == "finished")
         idle = [worker for worker in self._workers.present() if worker not in running and holding[worker] < 2]
@@ -238,7 +238,7 @@ class _Fold(Generic[A]):
         return _Sent(partial, future, worker, partial.at)
 
     def _given(self, value: Packed) -> Future:
-        """What workers are to have, made by a task that the scheduler keeps, so that it can be made again."""
+        """Send a value to workers by a task that the scheduler keeps, so that it can be computed again."""
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"}):
             return self._client.submit(given, value, key=f"{self._name}-given-{uuid.uuid4().hex}", pure=False)
 
@@ -268,7 +268,7 @@ class _Fold(Generic[A]):
         sent.told = max(sent.told, at)
 
     def save_if_due(self, merged: Merged[A], *, now: bool = False) -> None:
-        """Offer what is merged so far, again: it may be due by now, or the run told to stop."""
+        """Save the merged partials if that is due by now, or the run was told to stop."""
         if self._checkpoint is not None and merged.value is not None:
             self._checkpoint.save_if_due(0, merged.last, self._spans[merged.last].stop, merged.value, now=now)
 

@@ -1,4 +1,4 @@
-"""Which cluster is wanted: plain data, made where nothing of dask is needed."""
+"""`ClusterOptions`, which describe a cluster in plain data and need no dask."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ QUEUED = 3600.0  # ... where they may wait in the queue of a batch system
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """Which cluster is wanted.
+    """Which cluster to start or to connect to.
 
     Attributes
     ----------

@@ -67,7 +67,7 @@ def joined(client: Client, name: str, options: ClusterOptions, *, listener: List
 
 
 def _made(options: ClusterOptions, budget: int | None, stack: ExitStack) -> Any:
-    """What a client connects to."""
+    """Return the address or the cluster that a client connects to."""
     if options.address:
         return options.address
     if options.cluster is None:

@@ -1,4 +1,4 @@
-"""One span after another, or what was kept of them: what every executor does with a task, wherever it runs."""
+"""Folding: the loop over spans and blocks that every executor runs, from the beginning or from a checkpoint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Partial(Generic[A]):
 
 
 class Merged(Generic[A]):
-    """What spans add up to so far, from the first on; what was merged is offered to be kept.
+    """The partials merged so far, from the first span on, saved after each.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class Merged(Generic[A]):
 def partials_of(
     task: Task[A], spans: Sequence[Span], checkpoint: Checkpointer | None, listener: Listener
 ) -> Iterator[Partial[A]]:
-    """Yield what is to be folded, in order, each a span from its beginning or from where it was kept.
+    """Yield the partials to fold, in order, each of a span from its beginning or from its checkpoint.
 
     The listener is told what need not be done again.
     """

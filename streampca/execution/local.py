@@ -17,7 +17,7 @@ from .threads import share_blas_threads
 
 
 class _Here:
-    """What this process is to a plan: itself."""
+    """The resources of this process."""
 
     workers = 1
     memory: int | None = None
@@ -52,7 +52,7 @@ class SerialExecutor(_Here):
 
 
 class LocalExecutor(_Here):
-    """Runs as many spans at a time as the plan has threads, a thread each; what reads ahead has threads beside."""
+    """Runs as many spans at a time as the plan has threads; blocks are read ahead in further threads."""
 
     def fold(
         self,

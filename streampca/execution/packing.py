@@ -1,4 +1,4 @@
-"""What is sent to workers: pickled, with its arrays beside it, so that they are neither copied nor pickled."""
+"""Packs values for workers: pickled, with arrays out of band, so that these are not copied."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def packed(value: Any) -> Packed:
 
 
 def unpacked(given: Packed) -> Any:
-    """A value of one's own, but for its arrays, which are shared and read-only."""
+    """Return a new value whose arrays are shared and read-only."""
     form, arrays = given
     for array in arrays:
         array.flags.writeable = False

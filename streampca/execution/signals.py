@@ -14,7 +14,7 @@ SIGNALS = ("SIGINT", "SIGTERM", "SIGUSR1")  # a person, a system that takes its 
 
 
 class Switch:
-    """Asked to stop, it says so to whoever works block by block.
+    """Tells a run to stop, at the end of a block.
 
     Attributes
     ----------

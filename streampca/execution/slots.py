@@ -111,7 +111,7 @@ class Slots:
         self._newest, self._sequence = None, 0
 
     def _look(self, *, keep: bool) -> tuple[dict[str, Any], dict[str, Array]] | None:
-        """Find the newest slot that is whole; return what it holds, without the arrays if they are not to be kept."""
+        """Find the newest slot that is whole; return its contents, without the arrays unless `keep`."""
         found = [slot for slot in map(_open, self._places) if slot is not None]
         found.sort(key=lambda slot: slot.sequence, reverse=True)
         self._newest, self._sequence = None, found[0].sequence if found else 0
@@ -124,14 +124,14 @@ class Slots:
 
 
 def is_slot(path: str) -> bool:
-    """Whether a file is a slot, or the beginning of one."""
+    """Return whether a file is a slot, or the beginning of one."""
     with open(path, "rb") as file:
         return START.startswith(file.read(len(START)))
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """One array in a slot: what it is, its checksum, and where its bytes are."""
+    """One array in a slot: its type, its checksum, and where its bytes are."""
 
     name: str
     dtype: np.dtype[Any]
@@ -145,7 +145,7 @@ class _Entry:
         return self.dtype.itemsize * prod(self.shape)
 
     def read(self, file: IO[bytes]) -> Array | None:
-        """The array, or None where its bytes are not those that were written."""
+        """Return the array, or None where its bytes are not those that were written."""
         array = np.empty(self.shape, self.dtype, order="F" if self.order == "F" else "C")
         checksum = 0
         file.seek(self.offset)
@@ -156,7 +156,7 @@ class _Entry:
         return array if checksum == self.checksum else None
 
     def is_whole(self, file: IO[bytes]) -> bool:
-        """Whether the bytes are those that were written; holds one piece of them at a time."""
+        """Return whether the bytes are those that were written; holds one piece of them at a time."""
         checksum, left = 0, self.nbytes
         file.seek(self.offset)
         while left > 0:
@@ -177,7 +177,7 @@ class _Slot:
     entries: list[_Entry]
 
     def arrays(self, *, keep: bool) -> dict[str, Array] | None:
-        """All arrays, or none of them if they are not to be kept; None where one is damaged."""
+        """Return all arrays, or none of them unless `keep`; None where one is damaged."""
         found: dict[str, Array] = {}
         with suppress(OSError), open(self.path, "rb") as file:
             for entry in self.entries:
@@ -216,7 +216,7 @@ def _write_array(file: IO[bytes], name: str, array: Array) -> dict[str, Any]:
 
 
 def _pieces(array: Array, order: str) -> Iterator[memoryview]:
-    """The bytes of an array in an order, some at a time; its own memory where it is contiguous in that order."""
+    """Yield the bytes of an array in an order, without a copy where it is contiguous in that order."""
     array = array.T if order == "F" else array
     if array.nbytes == 0:
         return
@@ -232,7 +232,7 @@ def _pieces(array: Array, order: str) -> Iterator[memoryview]:
 
 
 def _open(path: str) -> _Slot | None:
-    """The slot at a path by its index, or None where there is none that is whole.
+    """Return the slot at a path by its index, or None where there is none that is whole.
 
     Raises
     ------
@@ -263,7 +263,7 @@ def _open(path: str) -> _Slot | None:
 
 
 def _index(file: IO[bytes]) -> tuple[bytes | None, int]:
-    """The text of the index and where it begins; None where start, end or checksum are not as written."""
+    """Return the text of the index and where it begins; None where start, end or checksum are wrong."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     if size < len(START) + LAST.size or file.read(len(START)) != START:

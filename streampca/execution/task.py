@@ -1,4 +1,4 @@
-"""What a task is, what an executor does with it, and who keeps what was done."""
+"""The protocols of execution: a task, the executor that folds it, and the checkpoint that resumes it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..planning.blocks import Span
 
 
 class Stateful(Protocol):
-    """What can be kept: an accumulator."""
+    """An accumulator, whose state can be saved."""
 
     def state(self, *, copy: bool = True) -> dict[str, npt.NDArray[Any]]:
         """Everything as plain arrays; without `copy` perhaps those that are worked on."""
@@ -37,7 +37,7 @@ class Task(Protocol[A]):
         """
 
     def counts(self, block: Span) -> BlockDone:
-        """How many samples a block is, and how many bytes are read for it."""
+        """Return the samples of a block, and the bytes that are read for it."""
 
     def fetch(self, block: Span) -> Any:
         """Read a block; perhaps in another thread, while the block before it is absorbed."""
@@ -55,16 +55,16 @@ class SavedPartial(NamedTuple):
 
 
 class Checkpointer(Protocol):
-    """Keeps what a fold has done so far, and gives it back when the fold is done again."""
+    """Saves partial results of a fold, and returns them when the fold is run again."""
 
     def load(self, first: int) -> SavedPartial | None:
-        """Return what was kept of the spans from `first` on, if anything was."""
+        """Return the saved partial of the spans from `first` on, if there is one."""
 
     def save_if_due(self, first: int, last: int, at: int, accumulator: Stateful, *, now: bool = False) -> None:
-        """Keep an accumulator of the spans from `first` up to `last`, and of that one up to `at`; or let it pass.
+        """Save an accumulator of the spans from `first` up to `last`, and of that one up to `at`, if it is time to.
 
-        Called after each block, by several threads perhaps. What it raises ends the fold. It is not let pass where it
-        must be kept `now`: the fold has failed.
+        Called after each block, perhaps by several threads. An exception ends the fold. `now=True` forces a
+        checkpoint: the fold has failed.
         """
 
 
@@ -129,5 +129,5 @@ class Executor(Protocol):
         listener : callable
             Told of every block done, one call at a time.
         checkpoint : Checkpointer, optional
-            Offered what is done after every block, and asked for it first.
+            Given the partial result after every block; loaded from first.
         """

@@ -1,4 +1,4 @@
-"""Several pieces of work at a time, results in order: threads of our own, each with its share of BLAS's.
+"""Runs several items at a time in threads, each with its share of BLAS's threads; results come in order.
 
 Between BLAS calls of many threads one thread prepares the next piece while the others wait, spinning; with a piece a
 thread all cores are busy. Results come in the order of their items, so what is made of them does not depend on timing.
@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 @contextmanager
 def share_blas_threads(count: int) -> Iterator[None]:
-    """Leave each of several threads its share of BLAS's threads; a lone one has them all."""
+    """Divide BLAS's threads among several threads; a single one has them all."""
     if count < 2:
         yield
         return

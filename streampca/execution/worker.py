@@ -1,4 +1,4 @@
-"""What a cluster's worker does: folds a span within the threads it was given, and tells how far it is."""
+"""Functions that run on a worker of a cluster: fold a span within its threads, and report progress."""
 
 from __future__ import annotations
 
@@ -71,19 +71,19 @@ def fold_span(work: Packed, kept: Packed | None, span: tuple[int, int], ahead: i
 
 
 def _copied(state: State) -> State:
-    """A state to be worked on, of one that dask holds and may give to others."""
+    """Return a copy of a state that dask holds and may give to others."""
     return {name: array.copy(order="A") for name, array in state.items()}
 
 
 def _given_away(state: State) -> State:
-    """A state that whoever gets it may work on: the accumulator that it is a view of is used no more."""
+    """Return a state that may be written to: the accumulator it is a view of is not used any more."""
     for array in state.values():
         array.flags.writeable = True
     return state
 
 
 def _teller(worker: Worker, partial: Partial[Any], address: tuple[str, int]) -> Callable[[], None]:
-    """Called after every block: tells how far the span is, now and then, and ends it if nobody wants it."""
+    """Return a function, called after every block, that reports progress and ends a span that was cancelled."""
     (topic, number), key = address, worker.get_current_task()
     last = time.monotonic()
 

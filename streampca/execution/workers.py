@@ -1,4 +1,4 @@
-"""The workers of a cluster: who is there, and whether they have what the work takes."""
+"""`Workers` of a cluster: which are there, and whether they have the packages, data and memory they need."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHOWN = 3  # workers named
 
 
 def budget_within(limit: int) -> int:
-    """Bytes that a plan may use of a worker that has so many; not positive where there is no room at all."""
+    """Bytes that a plan may use of a worker that has so many; not positive where it is too small."""
     return int(SHARE * limit) - PYTHON_BYTES
 
 
@@ -56,7 +56,7 @@ class Workers:
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Number of workers."""
         return len(self._workers())
 
     @property
@@ -71,7 +71,7 @@ class Workers:
 
     @cached_property
     def near(self) -> bool:
-        """Whether this process reaches workers itself: their partials need not go through the scheduler then."""
+        """Whether this process reaches workers directly: partials then need not go through the scheduler."""
         where = urlsplit(next(iter(self._workers()), ""))
         try:
             socket.create_connection((where.hostname or "", where.port or 0), timeout=LOOK).close()
@@ -157,7 +157,7 @@ class Workers:
 
 
 def _missing_packages() -> Callable[[], list[str]]:
-    """A function that says what is not importable where it is called.
+    """Return a function that lists the packages missing where it is called.
 
     Made here, so that it is sent as it is, and not by the name of this package, which may be missing.
     """

@@ -1,4 +1,4 @@
-"""What this machine and this source really do in a second, in a fraction of one: a better prediction of a plan's time.
+"""Calibration: rates of this machine and this source, measured in a fraction of a second, to predict a plan's time.
 
 A product, a pass over values and a read of a few samples are timed. The plan stays as it is but for the times it tells:
 that it depends on nothing else is what makes equal requests equal plans.

@@ -80,7 +80,7 @@ def as_of(executor: Executor) -> AbstractContextManager[None]:
 
 
 def scratch_name(request: Request, place: str | None) -> str | None:
-    """What the name of a scratch copy begins with: beside the output, or in the folder that was given.
+    """Return the beginning of the name of a scratch copy: beside the output, or in the folder that was given.
 
     Raises
     ------

@@ -86,14 +86,14 @@ def fit(
         of the distance to some true variance: that of the same rank is certain for the leading components only. A
         product with a block of vectors counts as a pass even where all samples are in memory and are read once.
     preparation : Preparation, optional
-        Done to every sample first, and kept in the model.
+        Applied to every sample first, and stored in the model.
     sample_weight : array, path or str, optional
         How often each sample counts, n numbers of at least 0: a sample of weight 2 counts as if it were there twice.
         Anything `open_column` takes.
     seed : int, default=0
         Of everything random: the probes that bound the error, and what method "randomized" starts from.
     output : path, optional
-        Folder to write the model to. Components larger than the budget are written there as they are made, and stay
+        Folder to write the model to. Components larger than the budget are written there as they are computed, and stay
         on disk; without an output they are refused.
     overwrite : bool, default=False
         Replace a model that is there already.
@@ -101,14 +101,14 @@ def fit(
         Folder for a copy of the collection, in the order in which it is analysed, where the plan finds that faster
         than decoding it several times; beside `output` by default. It is removed afterwards.
     part : str or (int, int), optional
-        ``"3/16"`` or (3, 16): the third of 16 nearly equal runs of samples only. The model keeps what `merge` makes
-        the model of all of them of, as it would be without parts; only method "covariance" can. Weights and
+        ``"3/16"`` or (3, 16): the third of 16 nearly equal runs of samples only. The model stores the statistic that
+        `merge` combines into the full model, as it would be without parts; only method "covariance" can. Weights and
         preparation are those of the whole collection.
     checkpoint : path, optional
-        Folder to save the fit in as it goes. When the process dies, the same call goes on from there and gives the
+        Folder to save the fit in as it goes. When the process dies, the same call resumes there and gives the
         same model; the folder is removed when it is complete.
     cluster : int, str or distributed.Client, optional
-        Who shares the work: so many processes of this machine, or the workers of a dask cluster, by its scheduler's
+        Shares the work: so many processes of this machine, or the workers of a dask cluster, by its scheduler's
         address or through a client. `memory` is then that of each. (A script that asks for processes needs
         ``if __name__ == "__main__":``, as with `multiprocessing`.)
     listener : callable, optional
@@ -130,11 +130,11 @@ def fit(
     RequestError
         If an option is wrong for this collection, or `output` is what is read, holds it or lies in it.
     BudgetError
-        If what was asked does not fit the budget; before any data is read.
+        If the request does not fit the budget; before any data is read.
     ClusterError
         If there is no cluster, its workers lack a package, memory or the data, or it is lost.
     OutputError
-        If `output` exists (and `overwrite` is false) or cannot be written, or there is no room for a scratch copy.
+        If `output` exists (and `overwrite` is false) or cannot be written, or the disk is too small for a scratch copy.
     """
     check_listener(listener)
     request = Request(

@@ -189,11 +189,11 @@ class _Piece:
         return cls(name, source, part, about, alike, data, Grid(model.sample_dims, model.coordinates))
 
     def load(self) -> PCAModel:
-        """The model, its components on disk."""
+        """Return the model, its components on disk."""
         return _loaded(self.source)
 
     def scatter(self) -> Scatter:
-        """The statistic it keeps, checked against the model.
+        """Return the statistic stored with the model, checked against it.
 
         Raises
         ------
@@ -218,7 +218,7 @@ def _loaded(source: str | PCAModel) -> PCAModel:
 
 
 def _alike(model: PCAModel) -> dict[str, Any]:
-    """What models to be merged must share, by name: what was asked, what was done to samples, what these are."""
+    """Return by name all that models must share to be merged: request, preparation, kind of samples."""
     plan, own = model.provenance["plan"], model.preparation
     asked = {key: value for key, value in plan["request"].items() if key not in HOW | STOPPING | {"method"}}
     return {
@@ -237,7 +237,7 @@ def _digest(array: Any) -> str | None:
 
 
 def _ordered(pieces: list[_Piece]) -> list[_Piece]:
-    """The pieces in the order in which they are added, if they go together.
+    """Return the pieces in the order in which they are added, if they can be merged.
 
     Raises
     ------
@@ -302,7 +302,7 @@ def _all_parts(pieces: list[_Piece], of: int) -> list[_Piece]:
 
 
 def _whole(pieces: list[_Piece]) -> tuple[dict[str, Any], Problem, Request]:
-    """What is known of the data together, how large they are, and what was asked."""
+    """Return the provenance of the merged data, the problem, and the request."""
     first = pieces[0]
     plan = first.about["plan"]
     problem, request = _of_fields(Problem, plan["problem"]), _of_fields(Request, plan["request"])
@@ -349,13 +349,13 @@ def _check_apart(merged: list[Mapping[str, Any]]) -> None:
 
 
 def _of_fields(kind: Any, data: Mapping[str, Any]) -> Any:
-    """A value from plain data, of which later versions may have written more."""
+    """Return a value from plain data, of which later versions may have written more."""
     known = {each.name for each in fields(kind)}
     return kind(**{name: value for name, value in data.items() if name in known})
 
 
 def _added(pieces: list[_Piece], plan: Plan, listener: Listener) -> Scatter:
-    """The sum of what the pieces keep, from left to right, one beside the sum in memory at a time."""
+    """Return the sum of the pieces' statistics, from left to right, with one piece in memory at a time."""
     began, p = time.perf_counter(), plan.problem.n_features
     listener(PassStarted("parts", 1, 1, plan.problem.n_samples, 8 * p * p * len(pieces)))
     whole = Scatter(p, precision=plan.precision, product_rows=plan.product_rows, seed=plan.request.seed)

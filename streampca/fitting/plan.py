@@ -1,4 +1,4 @@
-"""What is settled before a fit reads data: what is asked, of which prepared collection, and the plan."""
+"""Everything that is settled before a fit reads data: the prepared collection, its problem, and the plan."""
 
 from __future__ import annotations
 

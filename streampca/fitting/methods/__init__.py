@@ -1,4 +1,4 @@
-"""One file a method: its statistic, its schedule, its solver, and what comes out.
+"""One file per method, in the registry `METHODS`.
 
 A method is a function of a `Job` (a collection, a plan, an executor and a listener) that returns a `Decomposition`;
 `fitting` picks it from the table below and makes a model of what it returns.

@@ -32,7 +32,7 @@ class ScatterTask(SamplesTask[Scatter]):
 
     def start(self) -> Scatter:
         """Return an empty scatter of the collection's width."""
-        self.make_rooms()
+        self.allocate_buffers()
         return Scatter(
             self.collection.n_features,
             precision=self.precision,
@@ -43,7 +43,7 @@ class ScatterTask(SamplesTask[Scatter]):
 
     def restore(self, state: dict[str, Array]) -> Scatter:
         """Return the scatter whose state this is."""
-        self.make_rooms()
+        self.allocate_buffers()
         return Scatter.from_state(state, copy=False, one_thread=self.one_thread)
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with data that a method cannot use, in one line that names the sample and helps."""
+"""Refusals of data that no method can use (NaN, infinity, no variance), naming the sample and a remedy."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ BOUND_OF_RESIDUAL = 30  # a bound from 8 probes is 12 times the truth on average
 
 
 def bad_sample(error: NotFiniteError, collection: Collection) -> DataError:
-    """The error to raise for a sample that holds no number: its name, what it holds and what to do about it."""
+    """Return the error to raise for a sample that is not finite, with its name and a remedy."""
     return DataError(f"{collection.named(error.sample)} {error.problem}. {_remedy(error, collection)}")
 
 
 def _remedy(error: NotFiniteError, collection: Collection) -> str:
-    """What to do about it: where pixels are missing in every sample (land, say), leave those out, not the samples."""
+    """Return the remedy: where pixels are missing in every sample (land, say), a mask."""
     if "overflow" in error.problem:
         return "The values are finite; only their squares are not."
     share = missing_share(collection) if isinstance(collection, Prepared) and collection.mask is None else 0.0

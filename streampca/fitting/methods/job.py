@@ -30,14 +30,14 @@ OpenSink = Callable[[int, np.dtype[Any], UnfinishedComponents | None], Component
 
 @dataclass(frozen=True)
 class Job:
-    """One fit, as a method is given it.
+    """One fit: the argument of every method.
 
     Attributes
     ----------
     collection : Collection
         The samples.
     plan : Plan
-        How they are read, and what is made of them.
+        How they are read, and what is computed.
     executor : Executor
         Who folds tasks over the plan's spans.
     weights : ndarray of shape (n,) or None
@@ -75,7 +75,7 @@ class Job:
         return None if self.stage is None else self.stage(stage)
 
     def saved(self, stage: str) -> dict[str, Array] | None:
-        """The state that was kept of a stage without spans; None where there is none."""
+        """Return the saved state of a stage without spans; None where there is none."""
         checkpoint = self.checkpoint(stage)
         saved = None if checkpoint is None else checkpoint.load(0)
         return None if saved is None else saved.state
@@ -115,7 +115,7 @@ class Decomposition:
     ----------
     mean : ndarray of shape (p,)
     components : ndarray of shape (k, p) or None
-        Orthonormal rows, by descending variance; None where they were written as they were made.
+        Orthonormal rows, by descending variance; None where they were written as they were computed.
     explained_variance : ndarray of shape (k,)
         Divided by the total weight less 1, which is n - 1 without weights.
     error_bound, angle_bound : ndarray of shape (k,)
@@ -157,7 +157,7 @@ class Decomposition:
 
 
 def stored_dtype(values: Float64, plan: Plan) -> np.dtype[Any]:
-    """The dtype that components of descending eigenvalues are stored in."""
+    """Return the dtype that components of descending eigenvalues are stored in."""
     narrow = plan.request.precision != "double" and plan.problem.is_narrow
     return np.dtype(np.float32 if narrow and values[-1] >= DOUBLE_BELOW * values[0] else np.float64)
 

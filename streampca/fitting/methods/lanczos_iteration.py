@@ -1,4 +1,4 @@
-"""How far block Lanczos has come in a fit of method 'randomized', along features or along samples: what both share."""
+"""`LanczosIteration`, the loop of method 'randomized' over passes, along features or along samples."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .leading_pairs import chosen_of, scale_of, wanted_of
 
 MOST_PASSES = 30  # where nobody says; spectra that need more are as good as flat
 TRACE = {"single": 1e-6, "double": 1e-12}  # rounding of the trace, of itself
-STAGE = "lanczos"  # of what is kept between passes
+STAGE = "lanczos"  # name of the checkpoint between passes
 
 
 @dataclass(kw_only=True)
 class LanczosIteration:
-    """How far the iteration has come: the solver, and what a pass found beside its products.
+    """The state of the iteration: the solver, and the measurements of the passes.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class LanczosIteration:
 
     @property
     def block(self) -> Array:
-        """What is multiplied next, in the precision of products."""
+        """The block to multiply next, in the precision of products."""
         return self.solver.wants.astype(np.float64 if self.precision == "double" else np.float32)
 
     @property
@@ -128,13 +128,13 @@ class LanczosIteration:
         listener(Converging(self.passes, solver.worst, solver.tol))
 
     def chosen(self, solution: Solution, job: Job) -> Solution:
-        """Of the pairs found those that there is room for, that have a direction, and that were asked for."""
+        """Return those pairs that fit the budget, have a direction, and were requested."""
         full = self.settles > 0 or len(solution.values) > job.plan.room
         found = self._with_direction(solution.first(job.plan.room), job)
         return chosen_of(found, self.trace, job.plan, job.listener, full=full, total_weight=job.total_weight)
 
     def is_settled(self, chosen: Solution) -> bool:
-        """Whether the iteration ended because of what it found."""
+        """Return whether the iteration ended because it converged."""
         return self.solver.solution is not None and not np.any(chosen.residuals > self.solver.tol * chosen.values)
 
     def beyond(self, values: Float64, directions: Float64) -> tuple[float, Float64]:
@@ -173,7 +173,7 @@ class LanczosIteration:
         )
 
     def _directions(self, solution: Solution, solver: Lanczos) -> int:
-        """How many of the leading pairs have a direction: rounding has none."""
+        """Count the leading pairs that have a direction: rounding has none."""
         least = self.ranks[self.precision] * solution.values[0]
         return int(np.count_nonzero(solution.values > max(least, solver.rounding)))
 
@@ -193,7 +193,7 @@ class LanczosIteration:
 
 
 def beginning(job: Job) -> dict[str, Any]:
-    """How the solver begins."""
+    """Return the arguments that the solver starts with."""
     plan = job.plan
     return {
         "wanted": wanted_of(plan, job.total_weight), "total": np.inf, "tol": plan.request.tol, "width": plan.width,
@@ -202,5 +202,5 @@ def beginning(job: Job) -> dict[str, Any]:
 
 
 def _is_full(before: Lanczos, after: Lanczos) -> bool:
-    """Whether the basis had to begin again before it held what is wanted, as it would again and again."""
+    """Return whether the basis was restarted before it held all wanted pairs, as it would be forever."""
     return after.solution is None and np.isinf(after.worst) and after.known < before.known + before.asked

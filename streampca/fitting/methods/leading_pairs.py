@@ -1,4 +1,4 @@
-"""The leading eigenpairs that a plan asks for, of a symmetric matrix in memory: what exact methods end with."""
+"""The leading eigenpairs that a plan requests, of a symmetric matrix in memory: the last step of exact methods."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def chosen_of(
 
 
 def wanted_of(plan: Plan, total_weight: float | None = None) -> Wanted:
-    """What a solver is asked for: an elbow is sought in the values of a fixed number of components."""
+    """Return the number or rule a solver is given: an elbow is sought in the values of a fixed number of pairs."""
     wanted, problem = plan.request.n_components, plan.problem
     if wanted == "elbow":
         return plan.request.counted_on(problem.most_components)
@@ -158,7 +158,7 @@ def scale_of(trace: float) -> float:
 
 
 def next_value(solution: Solution, p: int) -> float | None:
-    """What eigenvalue k + 1 is at most, where that is known; minus infinity where there is none, as nothing is near."""
+    """Return an upper bound on eigenvalue k + 1 where one is known; minus infinity where there is no such value."""
     k, spectrum = len(solution.values), solution.spectrum
     if k == p:
         return -np.inf

@@ -35,7 +35,7 @@ OFF_CENTRE = {"single": 6e-9, "double": 1e-15}  # rounding of products, of the v
 
 @dataclass(frozen=True, kw_only=True)
 class ScatterBlockTask(SamplesTask[ScatterBlock]):
-    """Fold spans of a collection into an `ScatterBlock`; its parameters, beside those of every `SamplesTask`."""
+    """Fold spans of a collection into a `ScatterBlock`; its parameters, after those of every `SamplesTask`."""
 
     vectors: Array
     centre: Float64
@@ -46,7 +46,7 @@ class ScatterBlockTask(SamplesTask[ScatterBlock]):
 
     def start(self) -> ScatterBlock:
         """Return what has absorbed nothing."""
-        self.make_rooms()
+        self.allocate_buffers()
         return ScatterBlock(
             self.vectors,
             self.centre,
@@ -58,13 +58,13 @@ class ScatterBlockTask(SamplesTask[ScatterBlock]):
 
     def restore(self, state: dict[str, Array]) -> ScatterBlock:
         """Return what was absorbed before."""
-        self.make_rooms()
+        self.allocate_buffers()
         return ScatterBlock.from_state(state, copy=False)
 
 
 @dataclass(kw_only=True)
 class AlongFeatures(LanczosIteration):
-    """A iteration on the scatter matrix.
+    """An iteration on the scatter matrix.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ def fit_randomized(job: Job) -> Decomposition:
     iteration = _initial(job)
 
     def go(may_continue: bool) -> None:
-        # Nothing here holds what a pass found: the next one needs the room.
+        # Nothing here holds what a pass found: the next one needs the memory.
         _learn(iteration, _pass(iteration, job), job, may_continue=may_continue)
 
     chosen = iteration.chosen(iteration.iterate(job, job.plan.request.max_passes or MOST_PASSES, go), job)
@@ -111,7 +111,7 @@ def fit_randomized(job: Job) -> Decomposition:
 
 
 def _initial(job: Job) -> AlongFeatures:
-    """Where the iteration starts, or where it was when it was kept."""
+    """Return the iteration at its start, or at its checkpoint."""
     begin, state = beginning(job), job.saved(STAGE)
     if state is not None:
         return AlongFeatures.from_state(state, begin)
@@ -163,7 +163,7 @@ def _learn(iteration: AlongFeatures, applied: ScatterBlock, job: Job, *, may_con
 def _measure(
     iteration: AlongFeatures, applied: ScatterBlock, products: Float64, rounding: Float64, *, is_whole: bool
 ) -> None:
-    """Take over what a pass found beside its products; whole numbers are centred on whole numbers from then on."""
+    """Store the measurements of a pass; whole numbers are centred on whole numbers from then on."""
     iteration.scale_by(applied.trace)
     iteration.weight, iteration.n_samples = applied.weight, applied.n_samples
     iteration.products, iteration.rounding = products * iteration.scale, rounding * iteration.scale
@@ -172,7 +172,7 @@ def _measure(
 
 
 def _is_off(iteration: AlongFeatures, product: Float64, drift: float) -> bool:
-    """Whether the sample's mean lay so far from the mean that rounding about it is in the way of what is wanted."""
+    """Return whether the sample's mean is so far off that rounding about it exceeds what is wanted."""
     solver = iteration.solver
     if iteration.began_anew:
         return False

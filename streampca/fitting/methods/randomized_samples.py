@@ -1,7 +1,7 @@
 """Method 'randomized' where there are fewer samples than features: block Lanczos on the Gram matrix, never formed.
 
 G = X X^T of centred samples has the nonzero eigenvalues of S, and vectors are only as long as there are samples: a
-million features take no more room than they take to read. A pass multiplies a block, X (X^T U), range by range of
+million features take no more memory than they take to read. A pass multiplies a block, X (X^T U), range by range of
 features with all samples of it in memory, as the dual method reads (*sweep*, or sweeps of a *scratch* copy); and as
 that method does, a last pass makes components of the eigenvectors, X^T u / sqrt(mu), finds what is still wrong with
 them by their products with one another, and bounds the errors of what is stored.
@@ -41,14 +41,14 @@ _STREAM = 3  # apart from the start blocks of solvers, and from those along feat
 
 @dataclass(kw_only=True)
 class AlongSamples(LanczosIteration):
-    """A iteration on the Gram matrix.
+    """An iteration on the Gram matrix.
 
     Attributes
     ----------
     roots : ndarray of shape (n,)
         Of the samples' weights.
     stored : bool
-        Whether components are written as they are made.
+        Whether components are written as they are computed.
     along, along_rounding : ndarray of shape (n, 8) or None
         X W for random directions of features, and the error of it; once they are measured.
     """
@@ -76,7 +76,7 @@ class AlongSamples(LanczosIteration):
 
 @dataclass(frozen=True)
 class GramBlockProducts:
-    """How a `GramBlock` multiplies; its own parameters."""
+    """Parameters of a `GramBlock`."""
 
     vectors: Array
     roots: Float64 | None
@@ -119,12 +119,12 @@ def fit_along_samples(job: Job) -> Decomposition:
 
 
 def _found(reads: Reads, job: Job) -> Pairs:
-    """Iterate until the pairs are there that were asked for."""
+    """Iterate until the requested pairs have converged."""
     iteration, most = _initial(job), job.plan.request.max_passes
     most = MOST_PASSES if most is None else max(1, most - passes_beside(job.plan.schedule))
 
     def go(may_continue: bool) -> None:
-        # Nothing here holds what a pass found: the next one needs the room.
+        # Nothing here holds what a pass found: the next one needs the memory.
         _learn(iteration, _pass(iteration, reads, job), job, may_continue=may_continue)
 
     chosen = iteration.chosen(iteration.iterate(job, most, go), job)
@@ -133,7 +133,7 @@ def _found(reads: Reads, job: Job) -> Pairs:
 
 
 def _initial(job: Job) -> AlongSamples:
-    """Where the iteration starts, from a block at random, or where it was when it was kept."""
+    """Return the iteration at its start, from a random block, or at its checkpoint."""
     plan, begin, state = job.plan, beginning(job), job.saved(STAGE)
     if state is not None:
         return AlongSamples.from_state(state, begin)
@@ -190,7 +190,7 @@ def _learn(iteration: AlongSamples, crossed: GramBlock, job: Job, *, may_continu
 
 
 def _pairs(iteration: AlongSamples, chosen: Solution, job: Job) -> Pairs:
-    """What components are made of; say where they are not what was asked for."""
+    """Return the pairs that components are computed from; warn where they are not what was requested."""
     if iteration.products is None or iteration.along is None or iteration.along_rounding is None:
         raise AssertionError("no pass has measured anything")
     plan, values, scale = job.plan, chosen.values, iteration.scale

@@ -1,4 +1,4 @@
-"""Where block Lanczos starts: the components of a few samples, and random columns beside them.
+"""The start of block Lanczos: the components of a few samples, and random columns.
 
 From the sample alone the iteration can converge, residuals and all, to the wrong components: what no sample holds is
 never multiplied. Random columns hold a little of everything.
@@ -78,7 +78,7 @@ def sample_runs(n: int, count: int, chunk: int) -> list[Span]:
 
 
 def _sampled(collection: Collection, runs: list[Span], weights: Float64 | None) -> Array:
-    """The samples of some runs that count, or the first that does, as float32 where that holds them."""
+    """Read the samples of some runs that have a weight, or the first that has, as float32 where that is exact."""
     narrow = collection.dtype.itemsize <= (4 if collection.dtype.kind == "f" else 2)
     rows = np.empty((sum(run.size for run in runs), collection.n_features), np.float32 if narrow else np.float64)
     filled = 0

@@ -1,4 +1,4 @@
-"""What tasks that read blocks of samples have in common: which blocks, into which memory, and who is to blame."""
+"""`SamplesTask`: blocking, buffers, and which file an error is attributed to, of tasks that read blocks of samples."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ class SamplesTask(abc.ABC, Generic[A]):
         Samples read at a time.
     weights : ndarray of shape (n,) or None
         How often each counts.
-    together : int
+    buffers : int
         Blocks that are in memory at once.
     """
 
     collection: Collection
     block_rows: int
     weights: Float64 | None = None
-    together: int = 1
-    _rooms: list[Array] = field(default_factory=list, repr=False)
+    buffers: int = 1
+    _buffers: list[Array] = field(default_factory=list, repr=False)
 
     @abc.abstractmethod
     def start(self) -> A:
-        """Return an empty accumulator; has called `make_rooms`."""
+        """Return an empty accumulator; has called `allocate_buffers`."""
 
     @abc.abstractmethod
     def restore(self, state: dict[str, Array]) -> A:
-        """Return the accumulator whose state this is; has called `make_rooms`."""
+        """Return the accumulator whose state this is; has called `allocate_buffers`."""
 
-    def make_rooms(self) -> None:
+    def allocate_buffers(self) -> None:
         """Take the memory that blocks are read into, once and in this thread.
 
         What a thread that reads ahead takes and gives back stays in a pool of that thread's (`machine.share_pools`).
         """
         count = min(self.block_rows, self.collection.n_samples) * self.collection.n_features
-        while self.collection.fills and len(self._rooms) < self.together:
-            self._rooms.append(np.empty(count, self.collection.dtype))
+        while self.collection.fills and len(self._buffers) < self.buffers:
+            self._buffers.append(np.empty(count, self.collection.dtype))
 
     def blocks(self, span: Span) -> Iterable[Span]:
         """Blocks that end at multiples of the plan's block length."""
@@ -68,37 +68,37 @@ class SamplesTask(abc.ABC, Generic[A]):
 
     def fetch(self, block: Span) -> tuple[Array, Array | None]:
         """Read a block; return it, and the memory it was read into."""
-        if not self._rooms:
+        if not self._buffers:
             return self.collection.read(slice(*block)), None
-        room = self._rooms.pop()
-        rows = room[: block.size * self.collection.n_features].reshape(block.size, -1)
+        buffer = self._buffers.pop()
+        rows = buffer[: block.size * self.collection.n_features].reshape(block.size, -1)
         self.collection.read_into(slice(*block), None, rows)
-        return rows, room
+        return rows, buffer
 
     def feed(self, accumulator: A, block: Span, fetched: tuple[Array, Array | None]) -> None:
         """Absorb a block; name the sample and its file when it holds no number."""
-        rows, room = fetched
+        rows, buffer = fetched
         weights = None if self.weights is None else self.weights[slice(*block)]
         try:
             accumulator.update(rows, at=block.start, weights=weights)
         except NotFiniteError as error:
             raise bad_sample(error, self.collection) from None
-        if room is not None:
-            self._rooms.append(room)
+        if buffer is not None:
+            self._buffers.append(buffer)
 
     def release(self) -> None:
         """Give back the memory that blocks were read into."""
-        self._rooms.clear()
+        self._buffers.clear()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_rooms": []}
+        return {**self.__dict__, "_buffers": []}
 
 
 def of_samples(job: Job) -> dict[str, Any]:
-    """What every `SamplesTask` of a job is made with."""
+    """Return the arguments of every `SamplesTask` of a job."""
     return {
         "collection": job.collection,
         "block_rows": job.plan.block_rows,
         "weights": job.weights,
-        "together": job.plan.threads * (1 + job.plan.ahead),
+        "buffers": job.plan.threads * (1 + job.plan.ahead),
     }

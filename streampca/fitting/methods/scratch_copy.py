@@ -29,7 +29,7 @@ STAGE = "scratch"  # of copying
 
 
 class ScratchCopy(Collection):
-    """A collection as its scratch copy holds it; of this process alone, as its file is open.
+    """A collection read from its scratch copy; for this process only, as its file is open.
 
     Parameters
     ----------
@@ -123,13 +123,13 @@ class ScratchCopy(Collection):
 def scratch_copy(job: Job) -> Iterator[ScratchCopy]:
     """Copy a collection to a file that is gone when the block ends, and when the process does, however that ends.
 
-    Unless the job is kept, the file loses its name as soon as it is open: nobody else finds it, and the system takes
+    Without checkpoints, the file loses its name as soon as it is open: nobody else finds it, and the system takes
     its space back. Where it is, the file has the name, and stays.
 
     Raises
     ------
     OutputError
-        If there is no room for it, or it cannot be written.
+        If the disk has too little space for it, or it cannot be written.
     """
     path, plan, source = job.scratch or "", job.plan, job.collection.source
     folder = os.path.dirname(os.path.abspath(path))
@@ -149,7 +149,7 @@ def scratch_copy(job: Job) -> Iterator[ScratchCopy]:
 
 @contextmanager
 def _file(path: str, loses_its_name: bool) -> Iterator[IO[bytes]]:
-    """The file itself; one that is kept is removed by who keeps it."""
+    """Open the file; one that is resumable is removed with the checkpoint."""
     with writing(path):
         if loses_its_name:
             folder, name = os.path.split(os.path.abspath(path))
