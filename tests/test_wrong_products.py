@@ -7,7 +7,7 @@ import pytest
 from judged import along_samples, warnings
 
 import streampca
-from streampca.accumulators import Gram, Scatter, gram_block, scatter, scatter_block, tile_product
+from streampca.accumulators import Gram, Scatter, blas, gram_block, scatter_block
 from streampca.errors import StreampcaError
 from streampca.fitting.methods import dual_components
 
@@ -24,8 +24,8 @@ def samples(rows, p, seed=0):
 TALL, WIDE = samples(3000, 60), samples(40, 900)
 # name: data, method, the module of the product that goes wrong, and its name there
 FITS = {
-    "covariance": (TALL, "covariance", scatter, "among"),
-    "dual": (WIDE, "dual", tile_product, "among"),
+    "covariance": (TALL, "covariance", blas, "among"),
+    "dual": (WIDE, "dual", blas, "among"),
     "components of dual": (WIDE, "dual", dual_components, "times"),
     "randomized along features": (TALL, "randomized", scatter_block, "block_product"),
     "randomized along samples": (WIDE, "randomized", gram_block, "block_product"),

@@ -52,6 +52,26 @@ def among(rows: Array, out: Array | None, *, one_thread: bool = False) -> Array:
     return out
 
 
+def symmetric_product(
+    rows: Array, total: Array, product: Array | None, *, one_thread: bool = False
+) -> tuple[Array | None, Array]:
+    """Multiply rows with one another: float64 is added to the total at once, float32 goes to `product`.
+
+    Returns
+    -------
+    product : ndarray or None
+        See `among`; None for float64.
+    diagonal : ndarray of shape (rows,)
+        Of the product.
+    """
+    if rows.dtype == np.float64:
+        before = total.diagonal().copy()
+        update_among(rows, total)
+        return None, total.diagonal() - before
+    product = among(rows, product, one_thread=one_thread)
+    return product, product.diagonal()
+
+
 def update_among(rows: Array, out: Array, *, beta: float = 1.0) -> None:
     """Make `out`, in Fortran order, ``beta * out + rows @ rows.T`` in its upper triangle; all float32 or all float64.
 

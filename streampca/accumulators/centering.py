@@ -15,6 +15,7 @@ Float64 = npt.NDArray[np.float64]
 SUM_ROWS = 32  # rows summed in float32 before the sum is added in float64; costs 2 % of the product at 784 features
 GRID = 64  # deviations: the grid of a mean of so many is 4e-6 of a deviation, and what squares lose to it below 1e-11
 GRID_ROWS = 8  # that tell the deviation
+TILE_ROWS = 64  # rows converted and then centred while they are in the cache: a third faster than all at once
 CENTRE_ROWS = 64  # that tell the mean, spread over all: an eighth of a deviation from it, at a fifteenth of the cost
 
 
@@ -30,23 +31,24 @@ def split(centre: Float64, dtype: np.dtype[Any]) -> tuple[Array, Array]:
         return coarse, (centre - coarse).astype(dtype)
 
 
-def is_wide(rows: npt.DTypeLike, working: np.dtype[Any]) -> bool:
-    """Return whether values of a dtype may have more digits than the working dtype holds."""
-    return np.result_type(rows, working) != working
-
-
-def subtract(rows: Array, parts: tuple[Array, ...], out: Array) -> None:
-    """Write ``rows`` less the sum of some parts to ``out``, in its dtype.
-
-    Wide rows less the first part only may need more digits than `out` has: all is subtracted before it is rounded.
-    """
-    first, *others = parts
-    if is_wide(rows.dtype, out.dtype):
-        first, others = np.asarray(np.sum(parts, axis=0, dtype=np.float64)), []
-    np.subtract(rows, first, out=out, casting="unsafe")
-    for part in others:
-        if part.any():
-            out -= part
+def centre_samples(stored: Array, parts: tuple[Array, ...], out: Array, roots: Float64 | None = None) -> None:
+    """Write samples less a centre (`split`), each times the square root of its weight, to `out`, in its dtype."""
+    shifts = [part for part in parts if part.any()]
+    # Such values less the first part only may need more digits than `out` has: all is subtracted before it is rounded.
+    wide = np.result_type(stored, out) != out.dtype
+    whole = np.sum(parts, axis=0, dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):  # the products will say so
+        for start in range(0, len(stored), TILE_ROWS):
+            rows = slice(start, start + TILE_ROWS)
+            tile = out[rows]
+            if wide:
+                np.subtract(stored[rows], whole, out=tile, casting="unsafe")
+            else:
+                np.copyto(tile, stored[rows], casting="unsafe")
+                for part in shifts:
+                    tile -= part
+            if roots is not None:
+                tile *= roots[rows, None].astype(out.dtype)
 
 
 def subtract_mean(rows: Array, out: Array) -> Float64:

@@ -135,7 +135,6 @@ class Gram:
         NotFiniteError
             If a sample holds NaN or infinity, or products overflow. The accumulator is then of no more use.
         """
-        total = self._gram if self.precision == "double" else None
         threads = 1 if self.precision == "double" else self.threads
         while len(self._benches) < threads:
             self._benches.append(Workspace(self._dtype, self.product_features, seed=self.seed, one_thread=threads > 1))
@@ -144,7 +143,7 @@ class Gram:
 
         def multiplied(tile: Tile) -> tuple[Workspace, Multiplied]:
             bench = self._benches.pop()
-            return bench, bench.multiply(tile, total)
+            return bench, bench.multiply(tile, self._gram)
 
         for bench, found in map_in_threads(multiplied, self._tiles(block, at), threads):
             self._add(found, bench)
@@ -186,7 +185,7 @@ class Gram:
         whole = tile.values.dtype.kind in "biu"
         if self.precision == "single" and whole and self.exact and self._too_steep(found.largest, tile):
             for half in tile.halves():
-                self._add(bench.multiply(half), bench)
+                self._add(bench.multiply(half, self._gram), bench)
             return
         if found.product is not None:
             self._gram += found.product

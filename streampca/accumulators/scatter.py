@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..planning.sizes import CENTRE_ROWS
-from .blas import among, times, update_among
-from .centering import is_wide, split, subtract, sum_of_squares, weighted_sum
+from .blas import symmetric_product, times
+from .centering import centre_samples, split, sum_of_squares, weighted_sum
 from .moments import EXACT_SUMS_BELOW, Sums
 from .probes import Probes
 from .protocol import NotFiniteError, check_finite, not_finite
@@ -27,7 +27,6 @@ Float64 = npt.NDArray[np.float64]
 EXACT_BELOW = 2.0**24  # float32 holds every whole number up to here
 FIRST_ROWS = 256  # 256 rows of uint8 differences stay exact whatever they are: 256 * 255^2 < 2^24
 LEAST_EXACT_ROWS = 64  # shorter pieces cost more (adding p x p) than exactness is worth
-TILE_ROWS = 64  # rows converted and then centred while they are in the cache: a third faster than all at once
 FAR = 4.0  # squared distance from the centre, in variances of the block, beyond which the centre is moved
 
 
@@ -158,9 +157,7 @@ class Scatter(Sums):
 
     def _absorb_piece(self, piece: Array, roots: Float64 | None, whole: bool, at: int) -> None:
         """Absorb rows that are multiplied at once, given the square roots of their weights."""
-        centred = self._centred(piece)
-        if roots is not None:
-            centred *= roots[:, None].astype(self._dtype)
+        centred = self._centred(piece, roots)
         diagonal = self._multiply(centred)
         if not np.isfinite(diagonal).all():
             raise not_finite(piece, at, self.precision)
@@ -179,21 +176,11 @@ class Scatter(Sums):
         self._squares += float(diagonal.sum(dtype=np.float64)) if self._sums_long else sum_of_squares(centred)
         self._probes.update(centred, piece, self._centre, roots)
 
-    def _centred(self, piece: Array) -> Array:
+    def _centred(self, piece: Array, roots: Float64 | None) -> Array:
         if self._work is None or len(self._work) < len(piece):
             self._work = np.empty((min(self.product_rows, max(len(piece), FIRST_ROWS)), self.n_features), self._dtype)
         centred = self._work[: len(piece)]
-        parts, wide = split(self._centre, self._dtype), is_wide(piece.dtype, self._dtype)
-        shifts = [part for part in parts if part.any()]
-        with np.errstate(over="ignore", invalid="ignore"):  # the product's diagonal will say so
-            for start in range(0, len(piece), TILE_ROWS):
-                tile = centred[start : start + TILE_ROWS]
-                if wide:
-                    subtract(piece[start : start + TILE_ROWS], parts, tile)
-                    continue
-                np.copyto(tile, piece[start : start + TILE_ROWS], casting="unsafe")
-                for part in shifts:
-                    tile -= part
+        centre_samples(piece, split(self._centre, self._dtype), centred, roots)
         return centred
 
     def _sums(self, centred: Array, roots: Float64 | None) -> Array:
@@ -215,12 +202,9 @@ class Scatter(Sums):
 
     def _multiply(self, centred: Array) -> Array:
         """Form the product of a piece with itself; return its diagonal. In double it is added to S at once."""
-        if self.precision == "double":
-            before = self._scatter.diagonal().copy()
-            update_among(centred.T, self._scatter)
-            return self._scatter.diagonal() - before
-        self._product = among(centred.T, self._product, one_thread=self.one_thread)
-        return self._product.diagonal()
+        rows, one_thread = centred.T, self.one_thread
+        self._product, diagonal = symmetric_product(rows, self._scatter, self._product, one_thread=one_thread)
+        return diagonal
 
     def _recentre(self, centre: Float64) -> None:
         """Move the centre."""

@@ -14,14 +14,12 @@ from scipy.linalg import blas
 
 from ..planning.sizes import PROBES_OF_PASS
 from .block_product import block_product
-from .centering import split, subtract, sum_of_squares, weighted_sum
+from .centering import centre_samples, split, sum_of_squares, weighted_sum
 from .probes import Probes
 from .protocol import NotFiniteError, not_finite
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
-
-TILE_ROWS = 64  # rows centred while they are in the cache
 
 
 class ScatterBlock:
@@ -123,12 +121,7 @@ class ScatterBlock:
         if self._work is None or len(self._work) < len(piece):
             self._work = np.empty((max(len(piece), self.product_rows), piece.shape[1]), self.vectors.dtype)
         centred = self._work[: len(piece)]
-        with np.errstate(over="ignore", invalid="ignore"):  # the products will say so
-            for start in range(0, len(piece), TILE_ROWS):
-                rows = slice(start, start + TILE_ROWS)
-                subtract(piece[rows], self._parts, centred[rows])
-                if roots is not None:
-                    centred[rows] *= roots[rows, None].astype(centred.dtype)
+        centre_samples(piece, self._parts, centred, roots)
         return centred
 
     def absorb(self, other: Self) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..planning.sizes import CHECK_FEATURES
-from .blas import among, times, update_among
+from .blas import symmetric_product, times
 from .centering import subtract_mean
 from .probes import Directions
 
@@ -100,27 +100,22 @@ class Workspace:
         if self._dtype == np.float32 and self._product is None:
             self._product = np.zeros((n_samples, n_samples), np.float32, order="F")
 
-    def multiply(self, tile: Tile, total: Array | None = None) -> Multiplied:
+    def multiply(self, tile: Tile, total: Array) -> Multiplied:
         """Centre and multiply a tile; what is returned holds until the next.
 
         Parameters
         ----------
         tile : Tile
             What to multiply.
-        total : ndarray of shape (n, n), optional
+        total : ndarray of shape (n, n)
             Double precision: products are added to this at once.
         """
         with np.errstate(over="ignore", invalid="ignore"):  # the products will say so
             centred = self._work[: tile.values.size].reshape(tile.values.shape)
             subtract_mean(tile.values, centred)
-            if total is None:
-                self._product = among(centred, self._product, one_thread=self._one_thread)
-                product, squares = self._product, self._product.diagonal()
-            else:
-                before = total.diagonal().copy()
-                update_among(centred, total)
-                product, squares = None, total.diagonal() - before
-            return Multiplied(tile, product, float(squares.max()), *self._probed(tile, centred))
+            one_thread = self._one_thread
+            self._product, squares = symmetric_product(centred, total, self._product, one_thread=one_thread)
+            return Multiplied(tile, self._product, float(squares.max()), *self._probed(tile, centred))
 
     def _probed(self, tile: Tile, centred: Array) -> tuple[Array, Array | None]:
         """Rows times W, and the error of that on some features."""
