@@ -6,11 +6,12 @@ inputs are never written to) are run for every accumulator by `streampca.testing
 what is accumulated and when; nothing here knows storage, executors or the budget.
 """
 
+from .finite import NotFiniteError, not_finite
 from .gram import CentredGram, Gram
 from .gram_block import GramBlock
 from .gram_probes import GramProbes, sample_directions
 from .probes import Directions
-from .protocol import Accumulator, NotFiniteError, not_finite
+from .protocol import Accumulator
 from .scatter import Scatter
 from .scatter_block import ScatterBlock
 

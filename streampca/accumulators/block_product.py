@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .protocol import is_finite
+from .finite import is_finite
 
 Array = npt.NDArray[Any]
 

@@ -18,9 +18,9 @@ from scipy.linalg import blas
 
 from ..execution.threads import map_in_threads
 from ..planning.sizes import CHECK_FEATURES, PROBES
+from .finite import check_finite, not_finite
 from .moments import EXACT_SUMS_BELOW
 from .probes import CHECK_EVERY
-from .protocol import check_finite, not_finite
 from .tile_product import Multiplied, Tile, Workspace
 
 Array = npt.NDArray[Any]

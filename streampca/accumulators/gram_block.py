@@ -18,9 +18,9 @@ from ..execution.threads import map_in_threads
 from ..planning.sizes import CHECK_FEATURES
 from .block_product import block_product
 from .centering import subtract_mean, sum_of_squares, weighted_sum
+from .finite import NotFiniteError, not_finite
 from .gram_probes import GramProbes, sample_directions, without
 from .probes import CHECK_EVERY, Directions
-from .protocol import NotFiniteError, not_finite
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]

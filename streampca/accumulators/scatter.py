@@ -17,9 +17,9 @@ import numpy.typing as npt
 from ..planning.sizes import CENTRE_ROWS
 from .blas import symmetric_product, times
 from .centering import centre_samples, split, sum_of_squares, weighted_sum
+from .finite import NotFiniteError, check_finite, not_finite
 from .moments import EXACT_SUMS_BELOW, Sums
 from .probes import Probes
-from .protocol import NotFiniteError, check_finite, not_finite
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]

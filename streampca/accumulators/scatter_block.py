@@ -15,8 +15,8 @@ from scipy.linalg import blas
 from ..planning.sizes import PROBES_OF_PASS
 from .block_product import block_product
 from .centering import centre_samples, split, sum_of_squares, weighted_sum
+from .finite import NotFiniteError, not_finite
 from .probes import Probes
-from .protocol import NotFiniteError, not_finite
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]

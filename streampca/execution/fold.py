@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Generic
 
 from ..events import Listener, Resumed
 from ..planning.blocks import Span
+from .prefetch import prefetched
 from .task import A, Checkpointer, Task
 
 
@@ -105,7 +104,7 @@ def fold_partial(
         Called after every block; what it raises ends the work.
     """
     left = Span(partial.at, spans[partial.last].stop)
-    with closing(_fetched(task, left, ahead)) as blocks:
+    with closing(prefetched(task, left, ahead)) as blocks:
         for block, fetched in blocks:
             task.feed(partial.accumulator, block, fetched)
             del fetched  # before the next is taken
@@ -121,24 +120,3 @@ def fold_partial(
 def _offer(partial: Partial[A], checkpoint: Checkpointer | None) -> None:
     if checkpoint is not None:
         checkpoint.save_if_due(partial.first, partial.last, partial.at, partial.accumulator)
-
-
-def _fetched(task: Task[A], span: Span, ahead: int) -> Generator[tuple[Span, Any]]:
-    """Blocks of a span and what was read for them, the next being read while one is worked on."""
-    if not ahead:
-        for block in task.blocks(span):
-            yield block, task.fetch(block)
-        return
-    with ThreadPoolExecutor(1) as reader:
-        waiting: deque[tuple[Span, Future[Any]]] = deque()
-        for block in task.blocks(span):
-            waiting.append((block, reader.submit(task.fetch, block)))
-            if len(waiting) > ahead:
-                yield _taken(waiting)
-        while waiting:
-            yield _taken(waiting)
-
-
-def _taken(waiting: deque[tuple[Span, Future[Any]]]) -> tuple[Span, Any]:
-    block, future = waiting.popleft()
-    return block, future.result()

@@ -1,0 +1,68 @@
+"""Refusing NaN, infinity and values whose products overflow, by the sample that holds them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import DataError, StreampcaError
+
+Array = npt.NDArray[Any]
+
+MOST_DOUBLE = 1e70  # fourth powers of values up to here, of which a solver takes norms, fit float64
+
+
+class NotFiniteError(DataError):
+    """A block holds NaN or infinity, or values whose products overflow.
+
+    Attributes
+    ----------
+    sample : int
+        Position of the first such sample in the collection.
+    problem : str
+        What is wrong with it, in words, e.g. ``"holds NaN or infinity in 3 of 784 features"``.
+    """
+
+    def __init__(self, sample: int, problem: str) -> None:
+        super().__init__(f"sample {sample} {problem}")
+        self.sample = sample
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.sample, self.problem)
+
+
+def is_finite(array: Array) -> bool:
+    """Return whether an array holds neither NaN nor infinity, without a temporary array of its size."""
+    return bool(np.isfinite(array.max(initial=0)) and np.isfinite(array.min(initial=0)))
+
+
+def check_finite(total: Array) -> None:
+    """Refuse a sum of products of finite samples that is not finite: no solver would make anything of it.
+
+    Raises
+    ------
+    StreampcaError
+        If it holds NaN or infinity.
+    """
+    if not is_finite(total):
+        raise StreampcaError(
+            "products of finite samples came out infinite or NaN, so the machine's memory or processor is faulty. "
+            "Remove the checkpoint, if there is one, and fit again, on another machine if this is seen twice."
+        )
+
+
+def not_finite(block: Array, at: int, precision: str) -> NotFiniteError:
+    """Name the first row to blame and what is wrong with it."""
+    finite = np.isfinite(block) if block.dtype.kind == "f" else np.ones(block.shape, bool)
+    bad_rows = np.flatnonzero(~finite.all(axis=1))
+    if len(bad_rows):
+        row = int(bad_rows[0])
+        missing = int(np.count_nonzero(~finite[row]))
+        return NotFiniteError(at + row, f"holds NaN or infinity in {missing} of its {block.shape[1]} features")
+    row = int(np.argmax(np.abs(block.astype(np.float64)).max(axis=1)))
+    value = float(np.abs(block[row]).max())
+    remedy = "use precision='double'" if precision == "single" and value < MOST_DOUBLE else "divide all samples by that"
+    return NotFiniteError(at + row, f"holds values up to {value:.3g}, whose squares overflow; {remedy}")
