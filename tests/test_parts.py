@@ -376,8 +376,10 @@ def test_outputs_in_the_way(parts):
     assert "one of the models" in refused("merge", *parts, "-o", "part2.zarr", "--overwrite", "-q")
     with pytest.raises(ModelError, match=r"none\*\.zarr matches no model"):
         streampca.merge("none*.zarr")
+    Path("notes").mkdir()
+    Path("notes/kept.txt").touch()
     with pytest.raises(OutputError, match="exists"):
-        streampca.merge(parts, "x.npy")
+        streampca.merge(parts, "notes")
     with pytest.raises(RequestError, match="nothing to merge"):
         streampca.merge([])
 

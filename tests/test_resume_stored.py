@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
-from judged import check_signs
 from resumed import Died, bits, number
 from shell import python
 
@@ -159,69 +158,29 @@ sys.path.insert(0, sys.argv[1])
 import test_resume_stored as tests
 from streampca.storage.components import ComponentWriter
 
-_, _, path, kind, output, count, phase = sys.argv
-read, write, reads, writes = ComponentWriter.read, ComponentWriter.write, [], []
+_, _, path, kind, output, count = sys.argv
+whole, seen = ComponentWriter.write, []
 
-def noted_read(self, features):
-    reads.append(features)
-    return read(self, features)
-
-def noted_write(self, features, values):
-    write(self, features, values)
-    writes.append(features)
-    if len(reads if phase == "signs" else writes) == int(count):
+def write(self, features, values):
+    whole(self, features, values)
+    seen.append(features)
+    if len(seen) == int(count):
         os.kill(os.getpid(), signal.SIGKILL)
 
-ComponentWriter.read, ComponentWriter.write = noted_read, noted_write
+ComponentWriter.write = write
 tests.run(path, kind, tests.Path(output))
 """
-
-
-def killed(path, output, count, phase="components"):
-    """A fit that is killed by the system after a write, of components or of components with other signs."""
-    words = [str(Path(__file__).parent), str(path), "scratch", str(output), str(count), phase]
-    done = python(CHILD, *words)
-    assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
-
-
-def truncate_last(output):
-    last = max((partial_of(output) / "components").rglob("c/*/*/*"), key=os.path.getmtime)
-    last.write_bytes(last.read_bytes()[:10])
-
-
-def test_killed_while_signs_are_fixed(path, tmp_path, unbroken):
-    """A tile that was written and is not in the checkpoint keeps its signs."""
-    output = tmp_path / "m.zarr"
-    for count in (5, 3):
-        killed(path, output, count, "signs")
-    events = resumed_events(path, "scratch", output, unbroken)
-    assert any(isinstance(event, Resumed) for event in events)
-    assert not any(isinstance(event, Warned) for event in events)
-
-
-def test_a_tile_damaged_while_signs_are_fixed_is_made_again(path, tmp_path, unbroken):
-    """As after a power cut; by the next run but one."""
-    output = tmp_path / "m.zarr"
-    killed(path, output, 5, "signs")
-    truncate_last(output)
-    with pytest.raises(OutputError, match="start it again to make them again"):
-        run(path, "scratch", output)
-    events = resumed_events(path, "scratch", output, unbroken)
-    assert [event.message for event in events if isinstance(event, Warned)] == [GONE]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_signs_are_those_of_components_in_memory(path, tmp_path, kind):
-    written = run(path, kind, tmp_path / "m.zarr", kept=False)
-    check_signs(written, streampca.fit(path, n_components=10, method="dual", precision="single"))
 
 
 def test_killed(path, tmp_path, unbroken):
     """By the system, when more was written than was kept; twice, as if some of it were not on disk."""
     output = tmp_path / "m.zarr"
-    for count in (7, 4):
-        killed(path, output, count)
-        truncate_last(output)
+    for count in ("7", "4"):
+        words = [str(Path(__file__).parent), str(path), "scratch", str(output), count]
+        done = python(CHILD, *words)
+        assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
+        last = max((partial_of(output) / "components").rglob("c/*/*/*"), key=os.path.getmtime)
+        last.write_bytes(last.read_bytes()[:10])
     assert any(isinstance(event, Resumed) for event in resumed_events(path, "scratch", output, unbroken))
 
 

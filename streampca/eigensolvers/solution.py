@@ -1,4 +1,4 @@
-"""The leading eigenpairs that every solver returns."""
+"""What every solver returns, and the rule that fixes the signs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Solution:
     values : ndarray of shape (k,)
         Eigenvalues, descending.
     vectors : ndarray of shape (p, k)
-        Orthonormal eigenvectors as columns; signs by `streampca.eigensolvers.signs`.
+        Orthonormal eigenvectors as columns; signs by `fix_signs`.
     residuals : ndarray of shape (k,)
         The solver's own estimate of |S v - value v|.
     spectrum : ndarray of shape (p,) or None

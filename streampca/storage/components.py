@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
-from ..errors import ModelError, OutputError
+from ..errors import ModelError
 from ..machine import cores
 from ..planning import component_chunks
 from ..planning.blocks import Span
@@ -186,29 +186,6 @@ class ComponentWriter:
         for tile in self._tiling.within(features):
             part = values[:, tile.features.start - features.start : tile.features.stop - features.start]
             self._put(tile.box, tile.filled(part))
-
-    def read(self, features: Span) -> Array:
-        """Return loadings (k, features) of one of ``ranges(1)``; `READ_COPIES` tiles are in memory meanwhile.
-
-        Raises
-        ------
-        OutputError
-            If they are damaged. They are removed, so that the next run makes all components again.
-        """
-        (tile,) = self._tiling.within(features)
-        try:
-            with one_chunk_a_core():
-                return tile.flat(np.asarray(self._array[(slice(None), *tile.box)]))
-        except MemoryError:
-            raise
-        except Exception as error:  # see reason_of
-            for file in self._files(self._array, tile.box):
-                with suppress(FileNotFoundError):
-                    os.remove(file)
-            raise OutputError(
-                f"components in {self._folder} were damaged when a run ended ({reason_of(error)}); start it again to "
-                "make them again."
-            ) from None
 
     def write_outside(self) -> None:
         """Write the tiles that hold no feature, so that every chunk is there."""

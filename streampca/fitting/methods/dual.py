@@ -141,9 +141,7 @@ class Reads:
         if not plan.stored:  # what is written as it is made is written in order
             order = [order[-1], *order[:-1]]  # the range read last is there still
         task = RangesTask(self.features, tuple(order), factors, self.threads, basis, pairs)
-        run = partial(
-            SerialExecutor().fold, task, (Span(0, len(order) + basis.n_tiles),), one_span, checkpoint=checkpoint
-        )
+        run = partial(SerialExecutor().fold, task, (Span(0, len(order)),), one_span, checkpoint=checkpoint)
         if plan.reads_once:
             run(listener=silent)
             return basis

@@ -20,7 +20,7 @@ from ...accumulators import Directions
 from ...accumulators.blas import times
 from ...accumulators.centering import subtract_mean, weighted_sum
 from ...accumulators.probes import CHECK_EVERY
-from ...eigensolvers import Certificate, Sketch, extremes, larger
+from ...eigensolvers import Certificate, Sketch
 from ...planning.blocks import Span, blocks_of
 from ...planning.sizes import CHECK_FEATURES, PROBES
 
@@ -138,7 +138,6 @@ class Basis(abc.ABC):
     """
 
     components: Array | None = None
-    n_tiles: int = 0  # in storage, whose signs are fixed once all components are known
 
     def __init__(self, shape: tuple[int, int], dtype: np.dtype[Any], seed: int) -> None:
         self.mean: Float64 = np.zeros(shape[1])
@@ -168,10 +167,6 @@ class Basis(abc.ABC):
     @abc.abstractmethod
     def _put(self, made: Range, values: Array) -> None:
         """Keep a range's components, as stored; to be written, they come in order."""
-
-    def fix_tile_signs(self, number: int) -> None:
-        """Fix the signs of a tile in storage, once all components are known."""
-        raise AssertionError("components in memory have no tiles")
 
     @abc.abstractmethod
     def _sketch(self) -> Sketch:
@@ -247,10 +242,12 @@ class Kept(Basis):
         self._rounding = self._rounding @ matrix.T
 
     def fix_signs(self) -> None:
-        """Negate components whose loading of largest magnitude is negative (`streampca.eigensolvers.signs`)."""
+        """Turn components so that the entry of largest magnitude is positive (scikit-learn's rule)."""
         largest = np.zeros(len(self.components))
         for part in self._parts():
-            largest = larger(largest, extremes(self.components[:, slice(*part)]))
+            values = self.components[:, slice(*part)]
+            found = values[np.arange(len(values)), np.argmax(np.abs(values), axis=1)]
+            largest = np.where(np.abs(found) > np.abs(largest), found, largest)
         for number in np.flatnonzero(largest < 0):
             np.negative(self.components[number], out=self.components[number])
 

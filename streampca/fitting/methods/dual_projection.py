@@ -40,9 +40,9 @@ def part_of_state(state: dict[str, Array], part: str) -> dict[str, Array]:
 
 @dataclass(frozen=True)
 class RangesTask:
-    """Make components of ranges with all samples, a tile of features at a time, then fix signs in storage.
+    """Make components of ranges with all samples, a tile of features at a time.
 
-    A block is a position in `order`, the ranges one after another, and beyond it the number of a tile in storage.
+    A block is a position in `order`, the ranges one after another.
     """
 
     source: Features
@@ -68,17 +68,14 @@ class RangesTask:
 
     def counts(self, block: Span) -> BlockDone:
         """The share of all samples that a range is."""
-        return self.source.done(self.order[block.start]) if block.start < len(self.order) else BlockDone(0, 0)
+        return self.source.done(self.order[block.start])
 
     def fetch(self, block: Span) -> Array:
-        """Read a range; nothing is read of the collection to fix signs."""
-        return self.source.read(self.order[block.start]) if block.start < len(self.order) else np.empty((0, 0))
+        """Read a range."""
+        return self.source.read(self.order[block.start])
 
     def feed(self, accumulator: Making, block: Span, fetched: Array) -> None:
-        """Make the components of a range, or fix the signs of a tile."""
-        if block.start >= len(self.order):
-            accumulator.basis.fix_tile_signs(block.start - len(self.order))
-            return
+        """Make the components of a range."""
         wide = self.order[block.start]
         tile = min(self.factors.tile, self.source.collection.n_features)
         while len(self._benches) < self.threads:
