@@ -31,6 +31,20 @@ class Killing(Chosen):
         return super().read(rows, features)
 
 
+class Noting(Chosen):
+    """Notes in a file which process reads several samples."""
+
+    def __init__(self, base, path):
+        super().__init__(base, range(base.n_samples))
+        self.path = str(path)
+
+    def read(self, rows, features=None):
+        if rows.stop - rows.start > 1:
+            with open(self.path, "a") as file:
+                file.write(f"{os.getpid()}\n")
+        return super().read(rows, features)
+
+
 class Slow(Chosen):
     """Takes its time for every read of several samples."""
 

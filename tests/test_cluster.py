@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
-from faulty import Counted, Killing, Slow
+from faulty import Counted, Killing, Noting, Slow
 from shell import succeeded, typed
 from threadpoolctl import threadpool_limits
 
@@ -27,9 +27,9 @@ from streampca.errors import ClusterError, ConfigError, DataError, RequestError,
 from streampca.events import BlockDone, PassStarted, Resumed, Warned, silent
 from streampca.execution import ClusterOptions, LocalExecutor, SerialExecutor
 from streampca.execution.checkpoint import Checkpointing
+from streampca.execution.executor import executing
 from streampca.execution.signals import Switch
 from streampca.execution.workers import budget_within, limit_around
-from streampca.fitting.executor import executing
 from streampca.fitting.fit import fit_collection
 from streampca.fitting.methods.covariance import ScatterTask
 from streampca.fitting.methods.dual_passes import Features, Products, SweepTask
@@ -465,6 +465,49 @@ execution:
     (folder / "run.yaml").write_text(config)
     succeeded("run", folder / "run.yaml", "-q")
     assert streampca.load_model(folder / "run.zarr").provenance["plan"]["workers"] == 2
+
+
+@pytest.mark.parametrize("output", ["s.npy", "s.zarr", "i.zarr"])
+def test_workers_write_what_one_process_writes(client, folder, images, output):
+    """Each its own rows, though a worker is killed; and what is left of them is written by this process alone."""
+    model = streampca.fit(images, n_components=3, memory="16 MiB")
+    base = open_collection(images)
+    write = model.write_scores if output.startswith("s") else model.write_reconstruction
+    how = {"memory": "16 MiB", "checkpoint": str(folder / "ck"), "overwrite": True}
+    with threadpool_limits(1, user_api="blas"):
+        write(base, folder / output, **how)
+    expected = content(folder / output)
+    note, pids, heard = folder / f"killed-{output}", folder / f"pids-{output}", []
+    for source in (Noting(base, pids), Killing(base, N // 2, note)):
+        heard.clear()
+        write(source, folder / output, cluster=client, listener=heard.append, **how)
+        assert content(folder / output) == expected
+    assert note.exists(), "a worker was killed"
+    assert sum(event.samples for event in heard if isinstance(event, BlockDone)) == N
+    writers = set(pids.read_text().split())
+    assert str(os.getpid()) not in writers
+    assert len(writers) > 1
+    client.wait_for_workers(4)
+
+    told = []
+
+    def stop(event):
+        told.append(isinstance(event, BlockDone))
+        if sum(told) == 4:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        write(images, folder / f"again-{output}", cluster=client, listener=stop, checkpoint_every=0, **how)
+    with threadpool_limits(1, user_api="blas"):
+        write(images, folder / f"again-{output}", listener=heard.append, **how)
+    assert any(isinstance(event, Resumed) and event.samples > 0 for event in heard)
+    assert content(folder / f"again-{output}").keys() == expected.keys()
+
+
+def content(path):
+    """Bytes of every file of an output."""
+    files = [file for file in [path, *path.rglob("*")] if file.is_file()]
+    return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 
 def test_processes_of_this_machine(folder, images):

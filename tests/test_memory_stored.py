@@ -31,7 +31,7 @@ WORKER = """
 import json, sys
 import streampca
 from streampca.models import pca, store
-from streampca.models.transform import by_features as pieces
+from streampca.models.transform import projection as pieces
 from streampca.machine import PeakMeter
 
 task, source, output, stored, memory = sys.argv[1:]

@@ -24,11 +24,13 @@ from streampca.events import BlockDone, Checkpoint, PassFinished, Resumed, Warne
 from streampca.execution import slots
 from streampca.execution.slots import Slots
 from streampca.models.pca import load_model
-from streampca.models.transform import by_features as pieces
+from streampca.models.transform import projection as pieces
 from streampca.models.transform import resume as resuming
 from streampca.models.transform import write as writing
+from streampca.models.transform.by_samples import Written
 from streampca.models.transform.resume import Recorder
 from streampca.planning import Application, component_chunks
+from streampca.planning.memory import MemoryEstimate, Phase
 from streampca.planning.transform_pieces import Piecewise
 from streampca.storage import outputs, writers
 from streampca.storage.locks import LOCK
@@ -37,9 +39,9 @@ pytestmark = pytest.mark.usefixtures("unsynced")
 
 N = 47
 PLANS = {
-    "whole": Application(10, 5, None),
-    "panel": Piecewise(20, 4, 3, 13, 40, 10, 5, 0, None),
-    "range": Piecewise(20, 0, 3, 13, 40, 10, 5, 0, None),
+    "whole": Application(10, 5, Phase("apply", ())),
+    "panel": Piecewise(20, 4, 3, 13, 40, 10, 5, 0, MemoryEstimate((Phase("apply", ()),))),
+    "range": Piecewise(20, 0, 3, 13, 40, 10, 5, 0, MemoryEstimate((Phase("apply", ()),))),
 }
 WHAT = {
     "scores": ("write_scores", "x.npy", {}),
@@ -205,20 +207,20 @@ def test_a_killed_run_goes_on(here, what, output, plan, killed, at):
 
 
 @pytest.mark.parametrize(("what", "output", "plan"), [CASES[0], CASES[1], CASES[3]])
-def test_a_run_killed_again_and_again_loses_one_block_each_time(here, what, output, plan):
+def test_a_run_killed_again_and_again_loses_nothing_recorded(here, what, output, plan):
     expected, deaths = unbroken(what, output, plan), 0
     while died(here, "BlockDone", 2, what, output, plan):
         deaths += 1
-    assert deaths == 4  # of five blocks each process does one, is killed in the next, and the last does one
+    assert deaths == 2  # of five blocks each process does and records two, and the last does one
     assert content(output) == expected
     events = [json.loads(line) for line in Path("events.txt").read_text().splitlines()]
-    assert [samples for name, samples in events if name == "Resumed"] == [10, 20, 30, 40]
+    assert [samples for name, samples in events if name == "Resumed"] == [20, 40]
     assert [samples for name, samples in events if name == "Checkpoint"] == [10, 20, 30, 40, N]
 
 
 def test_killed_before_anything_is_recorded(here):
     expected = unbroken("scores", "s.npy", "whole")
-    assert died(here, "BlockDone", 1, "scores", "s.npy", "whole")
+    assert died(here, "write", 1, "scores", "s.npy", "whole")
     assert os.listdir("ck") == [LOCK]
     assert [name.endswith(".streampca-partial") for name in left()] == [False, True]
     write("scores", "s.npy")
@@ -301,10 +303,10 @@ def test_a_stopped_run_records_the_block_it_finished(here, what, output, plan, e
 def test_a_record_that_takes_too_long_is_not_made_on_stopping(here, monkeypatch):
     monkeypatch.setattr(resuming, "STOP_SECONDS", -1.0)
     with pytest.raises(Stopped):
-        write("scores", "s.npy", listener=stop_at(3))
+        write("scores", "s.npy", checkpoint_every=1000.0, listener=stop_at(3))
     events = []
     write("scores", "s.npy", listener=events.append)
-    assert [event.samples for event in events if isinstance(event, Resumed)] == [20]
+    assert [event.samples for event in events if isinstance(event, Resumed)] == []
 
 
 def test_without_a_checkpoint_nothing_is_left(here):
@@ -453,7 +455,7 @@ def test_the_stored_plan_is_gone_on_with(here, monkeypatch):
     """Whatever the machine would plan now, blocks stay as they were."""
     expected = unbroken("scores", "s.zarr", "whole")
     begun(output="s.zarr")
-    monkeypatch.setitem(PLANS, "whole", Application(7, 7, None))
+    monkeypatch.setitem(PLANS, "whole", Application(7, 7, Phase("apply", ())))
     assert went_on("s.zarr") == (30, [])
     assert content("s.zarr") == expected
 
@@ -483,7 +485,7 @@ def test_rows_are_on_disk_before_they_are_recorded(here, output, plan):
         for path in (Path(), partial, *partial.rglob("*")):
             if path != Path() or not checks:  # saving makes another name there
                 assert synced[path.stat().st_ino] == path.stat().st_mtime_ns, path
-        checks.append(about["position"]["samples"])
+        checks.append(about["parts"])
         save(slots, about, arrays)
 
     with mock.patch.object(os, "fsync", noted), mock.patch.object(Slots, "save", checked):
@@ -501,19 +503,21 @@ def test_recording_adapts_to_what_it_costs(monkeypatch):
 
         def save(self, about, arrays):
             now[0] += 5.0
-            saved.append(about["position"]["samples"])
+            saved.append(about["parts"][0][2])
 
     class Nothing:
+        is_copy = False
+
         def sync(self):
             return 0
 
     collection = streampca.open_collection(np.ones((9, 4)))
     recorder = Recorder(None, "scores", {}, collection=collection, every=30, listener=print)
-    recorder._slots, recorder._unfinished, recorder._sink = Slow(), writers.UnfinishedOutput("0" * 8), Nothing()
+    recorder._slots, recorder._unfinished, recorder._writer = Slow(), writers.UnfinishedOutput("0" * 8), Nothing()
     began = now[0]
     for second in range(2000):
         now[0] += 1.0
-        recorder.done(None, {"samples": second}, {})
+        recorder.save_if_due(0, 0, second, Written(Nothing()))
     assert saved[0] == 29
     assert 5.0 * len(saved) < 0.03 * (now[0] - began)
     assert len(saved) > 5

@@ -26,12 +26,13 @@ from streampca.errors import BudgetError, DataError, ModelError, OutputError, Re
 from streampca.models.export import export_components
 from streampca.models.pca import PCAModel, load_model
 from streampca.models.store import ModelWriter, pca_arrays, pca_attributes
-from streampca.models.transform import by_features as pieces
+from streampca.models.transform import projection as pieces
 from streampca.models.transform import write as writing
 from streampca.planning import component_chunks
 from streampca.planning import transform_pieces as planning_pieces
 from streampca.planning.blocks import Span
 from streampca.planning.boxes import box_of, flat_range, tiles_of, union_of
+from streampca.planning.memory import MemoryEstimate, Phase
 from streampca.planning.request import Problem
 from streampca.planning.transform_pieces import Parts, Piecewise, plan_pieces
 from streampca.preprocessing import Prepared
@@ -418,7 +419,7 @@ def in_pieces(small_tiles, monkeypatch):
 
     def force(route):
         def plan(problem, parts, memory):
-            return Piecewise(20, ROUTES[route], 3, 13, 40, 10, 5, 0, None)
+            return Piecewise(20, ROUTES[route], 3, 13, 40, 10, 5, 0, MemoryEstimate((Phase("apply", ()),)))
 
         def refuse(**sizes):
             raise BudgetError("too large")

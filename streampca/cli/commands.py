@@ -106,6 +106,7 @@ _model = argument("model", "MODEL")
 _opening = options("collection", omit=("collection.source",))
 _preparing = options("prepare")
 _budget = options("fit.memory")
+_sharing = options("execution.workers", "execution.memory", "execution.address")
 _saving = options("checkpoint")
 _quiet = click.option("-q", "--quiet", is_flag=True, help="No progress.")
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -220,7 +221,7 @@ def plan(run: Run, shape: str | None, dtype: str, workers: int, as_json: bool) -
 @_opening
 @_preparing
 @options("fit")
-@options("execution.workers", "execution.memory", "execution.address")
+@_sharing
 @_saving
 @_writing
 @takes_run
@@ -275,6 +276,7 @@ def merge(run: Run, parts: tuple[str, ...], output: str, quiet: bool) -> None:
 @options("output.whiten")
 @_opening
 @_budget
+@_sharing
 @_saving
 @_writing
 @takes_run
@@ -292,6 +294,7 @@ def transform(run: Run, quiet: bool, print_config: bool) -> None:
 @option("output.whiten", help="Scores are whitened (those in .zarr say so themselves).")
 @_opening
 @_budget
+@_sharing
 @_saving
 @_writing
 @takes_run

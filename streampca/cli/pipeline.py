@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -14,9 +14,10 @@ import numpy.typing as npt
 
 from ..errors import ModelError, RequestError
 from ..events import Event, FileSkipped, Listener, Planned, Warned, silent
+from ..execution import Executor
 from ..execution.checkpoint import FOLDER, Checkpointing, clear_finished
+from ..execution.executor import executing
 from ..execution.signals import Switch
-from ..fitting.executor import executing
 from ..fitting.fit import Place, fit_collection
 from ..fitting.plan import narrowed, plan_collection, prepared
 from ..models.compression import Compression
@@ -99,7 +100,8 @@ def execute(run: Run, listener: Listener = silent, switch: Switch | None = None)
         job.model = earlier
         outputs = job.outputs = outputs.without(record.reusable(earlier.provenance))
     outputs.check(overwrite=run.output.overwrite, model=earlier is None)
-    with recorded(outputs.directory, listener) if outputs.directory else nullcontext(listener) as events:
+    events_of_run = recorded(outputs.directory, listener) if outputs.directory else nullcontext(listener)
+    with events_of_run as events, job.stack:
         job.listener = events
         if earlier is not None:
             events(Warned(f"{outputs.model} is there from an earlier run of the same request; it is used again."))
@@ -144,11 +146,18 @@ class _Job:
     listener: Listener
     switch: Switch
     model: PCAModel | None
+    stack: ExitStack = field(default_factory=ExitStack)
 
     @cached_property
     def collection(self) -> Prepared:
         """The run's collection, prepared."""
         return prepared(self.raw, self.preparation, self.listener)
+
+    @cached_property
+    def executor(self) -> Executor:
+        """Who fits and applies the model: a cluster lasts from its first use to the end of the run."""
+        budget = parse_bytes(self.run.fit.memory)
+        return self.stack.enter_context(executing(cluster_of(self.run), budget, listener=self.listener))
 
     @cached_property
     def weights(self) -> npt.NDArray[np.float64] | None:
@@ -268,17 +277,16 @@ def _fitted(job: _Job) -> Result:
         job.listener(event)
 
     request, folder = request_of(run), job.checkpoint(path)
-    with executing(cluster_of(run), request.memory, listener=listen) as executor:
-        model = fit_collection(
-            job.collection,
-            request,
-            weights=job.weights,
-            place=Place(path, run.output.overwrite) if path else None,
-            part=part_of(run.fit.part),
-            executor=executor,
-            checkpoint=Checkpointing(folder, run.checkpoint.every, job.switch) if folder else None,
-            listener=listen,
-        )
+    model = fit_collection(
+        job.collection,
+        request,
+        weights=job.weights,
+        place=Place(path, run.output.overwrite) if path else None,
+        part=part_of(run.fit.part),
+        executor=job.executor,
+        checkpoint=Checkpointing(folder, run.checkpoint.every, job.switch) if folder else None,
+        listener=listen,
+    )
     budget, _ = this_machine().budget(parse_bytes(run.fit.memory))
     if path and not are_held(model.components.nbytes, budget):
         model = load_model(path, memory=run.fit.memory)  # leaves memory to what follows
@@ -299,6 +307,7 @@ def _apply(job: _Job, result: Result, model: PCAModel, note: Callable[[str], Non
             overwrite=output.overwrite,
             checkpoint=job.checkpoint(outputs.scores),
             checkpoint_every=run.checkpoint.every,
+            cluster=job.executor,
             listener=job.listener,
         )
         note(outputs.scores)
@@ -314,6 +323,7 @@ def _apply(job: _Job, result: Result, model: PCAModel, note: Callable[[str], Non
             overwrite=output.overwrite,
             checkpoint=job.checkpoint(outputs.images),
             checkpoint_every=run.checkpoint.every,
+            cluster=job.executor,
             listener=job.listener,
         )
         note(outputs.images)

@@ -1,67 +1,16 @@
-"""Where a fit runs: in this process, or on a cluster that is started or found for it."""
+"""Adapt a request to the executor of a fit, and choose where its scratch copy goes."""
 
 from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any
 
-from ..errors import ClusterError, OutputError, RequestError
-from ..events import Listener, silent
-from ..execution import ClusterOptions, Executor, LocalExecutor
+from ..errors import OutputError
+from ..execution import Executor
 from ..execution.checkpoint import CheckpointFolder
-from ..machine import limit_cores
 from ..planning.request import Request
 from ..storage.outputs import SCRATCH
-
-
-@contextmanager
-def executing(cluster: Any, budget: int | None = None, *, listener: Listener = silent) -> Iterator[Executor]:
-    """Have somebody run the tasks of a fit.
-
-    Parameters
-    ----------
-    cluster : None, int, str, ClusterOptions, distributed.Client or a cluster of dask's
-        Nobody but this process; so many other processes of this machine; a scheduler's address; or a cluster that is
-        there already.
-    budget : int, optional
-        Bytes that a plan may use of each worker.
-    listener : callable
-        Told what is waited for.
-
-    Raises
-    ------
-    ClusterError, RequestError
-        If it cannot be reached, has no workers, or is none.
-    """
-    if cluster is None:
-        yield LocalExecutor()
-        return
-    try:
-        from ..execution.connect import connected, joined
-    except ImportError as error:
-        raise ClusterError(f"a cluster needs {error.name}; pip install 'streampca[cluster]'.") from None
-    if hasattr(cluster, "wait_for_workers") and hasattr(cluster, "submit"):
-        yield joined(cluster, "the cluster", ClusterOptions(), listener=listener)
-        return
-    with connected(_wanted(cluster), budget, listener=listener) as executor:
-        yield executor
-
-
-def _wanted(cluster: Any) -> ClusterOptions:
-    match getattr(cluster, "scheduler_address", cluster):
-        case ClusterOptions() as wanted:
-            return wanted
-        case str(address):
-            return ClusterOptions(address=address)
-        case int(workers) if workers >= 1 and not isinstance(workers, bool):
-            return ClusterOptions(workers=workers)
-    raise RequestError(
-        f"cluster {cluster!r} is none; give a number of processes, a scheduler's address, or a distributed.Client."
-    )
 
 
 def suited(request: Request, executor: Executor, checkpoint: CheckpointFolder | None) -> Request:
@@ -72,11 +21,6 @@ def suited(request: Request, executor: Executor, checkpoint: CheckpointFolder | 
         memory=before.get("memory") or request.memory or executor.memory,
         workers=before.get("workers") or max(request.workers, executor.workers),
     )
-
-
-def as_of(executor: Executor) -> AbstractContextManager[None]:
-    """Plan for the cores of those who run it."""
-    return nullcontext() if executor.cores is None else limit_cores(executor.cores)
 
 
 def scratch_name(request: Request, place: str | None) -> str | None:

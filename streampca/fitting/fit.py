@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ..events import Finished, Listener, Planned, check_listener, logged, one_at_a_time, silent
 from ..execution import Executor, LocalExecutor
 from ..execution.checkpoint import CheckpointFolder, Checkpointing
+from ..execution.executor import as_of, executing
 from ..machine import PeakMeter, hand_back
 from ..models.pca import PCAModel
 from ..models.store import ModelWriter, check_model_output, pca_arrays, pca_attributes
@@ -30,7 +31,7 @@ from ..storage.disk import expanded
 from ..storage.locks import alone_in
 from ..units import parse_bytes
 from .build_model import data_of, model_of, provenance_of
-from .executor import as_of, executing, resumable_scratch_name, scratch_name, suited
+from .executor import resumable_scratch_name, scratch_name, suited
 from .identity import check_beside, decisive_fields, explain, identity_of
 from .methods import METHODS, Decomposition, Job
 from .plan import check_options, narrowed, plan_collection, prepared

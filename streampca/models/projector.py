@@ -352,14 +352,16 @@ class Projector:
         overwrite: bool = False,
         checkpoint: str | None = None,
         checkpoint_every: float = 30.0,
+        cluster: Any = None,
         coordinates: str = CHECK,
         listener: Listener = silent,
     ) -> None:
         """Write the scores of a collection to ``.zarr``, ``.npy`` or ``.csv`` within a memory budget.
 
         Rows are in the collection's order; Zarr and csv carry the samples' names where they have any. With a folder
-        `checkpoint`, progress is recorded there every so many seconds, and after a kill the same call goes on.
-        `coordinates` is as for `transform`.
+        `checkpoint`, progress is recorded there every so many seconds, and after a kill the same call resumes.
+        `cluster` shares the work as in `fit`: workers write their own rows to the output, which they must reach, but a
+        csv file is written by this process alone. `coordinates` is as for `transform`.
 
         Raises
         ------
@@ -373,7 +375,7 @@ class Projector:
         check_listener(listener)
         output = self._output(path, source)
         how: dict[str, Any] = {"whiten": whiten, "memory": memory, "overwrite": overwrite, "listener": listener}
-        how |= {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every}
+        how |= {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every, "cluster": cluster}
         collection = self.prepared(source, coordinates=coordinates)
         write_scores(self.subspace, self.frame, collection, output, model=self.name, **how)
 
@@ -397,6 +399,7 @@ class Projector:
         overwrite: bool = False,
         checkpoint: str | None = None,
         checkpoint_every: float = 30.0,
+        cluster: Any = None,
         coordinates: str = CHECK,
         listener: Listener = silent,
     ) -> Compression:
@@ -434,7 +437,8 @@ class Projector:
         collection = self.check_reconstruction(raw, n_components=n_components, residual=residual, whole=whole)
         from_scores = self._holds_scores(raw)
         how: dict[str, Any] = {"memory": memory, "overwrite": overwrite, "listener": listener}
-        how |= {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every, "residual": residual}
+        how |= {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every, "cluster": cluster}
+        how["residual"] = residual
         own = (
             {}
             if from_scores

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from ..errors import BudgetError
 from ..units import MIB, budget_size, format_bytes
-from .budget import MOST_BLOCK
-from .memory import RUNTIME_BYTES, Phase
+from .blocks import Span, spans_of
+from .budget import MOST_BLOCK, SPANS_A_WORKER
+from .memory import RUNTIME_BYTES, THREAD_BYTES, Phase
 from .request import Problem
 
 LEAST_CHUNK = 4 * MIB  # of an output
@@ -25,11 +26,20 @@ class Application:
         Rows to a chunk of the output.
     memory_estimate : Phase
         Memory.
+    threads, ahead, pieces : int
+        Blocks worked on at a time, blocks of each thread read ahead, and runs of samples that the work is cut into.
     """
 
     block_rows: int
     chunk_rows: int
     memory_estimate: Phase
+    threads: int = 1
+    ahead: int = 0
+    pieces: int = 1
+
+    def spans(self, n_samples: int) -> tuple[Span, ...]:
+        """Cut the samples into runs of whole blocks, so that no two write the same chunk."""
+        return spans_of(n_samples, self.pieces, self.block_rows)
 
 
 def plan_application(
@@ -40,6 +50,9 @@ def plan_application(
     component_itemsize: int,
     out_bytes: int,
     memory: int | None,
+    threads: int = 1,
+    ahead: int = 0,
+    workers: int = 1,
 ) -> Application:
     """Choose the blocks in which a model is applied.
 
@@ -53,6 +66,10 @@ def plan_application(
         Bytes of one sample's result.
     memory : int or None
         Budget in bytes; the default as for `Request`.
+    threads, ahead : int
+        Most blocks to work on at a time, and to read ahead, where the largest blocks still fit.
+    workers : int
+        Processes that share the work.
 
     Raises
     ------
@@ -65,7 +82,8 @@ def plan_application(
     row = 2 * (problem.row_bytes + problem.prepared_bytes) + 2 * p * max(4, component_itemsize) + 2 * out_bytes
     beside = problem.decode_bytes + problem.scratch_bytes
     left = budget - model - RUNTIME_BYTES - beside
-    rows = min(left // row, MOST_BLOCK // row, problem.n_samples)
+    most = min(MOST_BLOCK // row, problem.n_samples)
+    rows = min(left // row, most)
     if rows < 1:
         least = budget - left + row
         raise BudgetError(
@@ -74,6 +92,23 @@ def plan_application(
         )
     chunk_rows = max(1, min(rows, LEAST_CHUNK // max(1, out_bytes)))
     rows = rows // chunk_rows * chunk_rows
-    items = (("components and mean", model), (f"block of {rows} samples, stored to result", rows * row))
-    rest = (("storage being decoded", beside), ("BLAS and Python", RUNTIME_BYTES))
-    return Application(rows, chunk_rows, Phase("apply", items + rest))
+    blocks = -(-problem.n_samples // rows)
+
+    def phase(threads: int, ahead: int) -> Phase:
+        working = RUNTIME_BYTES + (THREAD_BYTES * threads if threads > 1 else 0)
+        items = [
+            ("components and mean", model),
+            (f"{threads} blocks of {rows} samples, stored to result", threads * rows * row),
+            (
+                f"{threads * ahead} blocks read ahead",
+                threads * ahead * rows * (problem.row_bytes + problem.prepared_bytes),
+            ),
+            ("storage being decoded", threads * beside),
+            ("BLAS and Python", working),
+        ]
+        return Phase("apply", tuple(items))
+
+    ways = ((min(threads, blocks), ahead), (1, ahead), (1, 0))
+    threads, ahead = next(way for way in ways if way == (1, 0) or phase(*way).total <= budget)
+    pieces = SPANS_A_WORKER * workers * threads if workers * threads > 1 else 1
+    return Application(rows, chunk_rows, phase(threads, ahead), threads, ahead, pieces)

@@ -91,6 +91,8 @@ class Piecewise:
         Read of samples and components over the whole run.
     memory_estimate : MemoryEstimate
         Memory.
+    pieces : int
+        Runs of samples that workers share.
     """
 
     scored_rows: int
@@ -102,6 +104,7 @@ class Piecewise:
     chunk_rows: int
     bytes_moved: int
     memory_estimate: MemoryEstimate
+    pieces: int = 1
 
 
 def plan_pieces(problem: Problem, parts: Parts, memory: int | None) -> Piecewise:

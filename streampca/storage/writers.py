@@ -6,10 +6,11 @@ import asyncio
 import csv
 import math
 import os
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import IO, Any, Protocol
 
@@ -107,7 +108,19 @@ class UnfinishedOutput:
 
 
 class Writer(Protocol):
-    """Writes rows in order, or boxes of them in any."""
+    """Writes rows, or boxes of them.
+
+    Attributes
+    ----------
+    in_order : bool
+        Whether rows must come in order, from this process. Where not, copies of the writer that were pickled to other
+        processes write to the same output, each whole chunks of its own.
+    is_copy : bool
+        Whether it is such a copy.
+    """
+
+    in_order: bool
+    is_copy: bool
 
     def write(self, start: int, rows: Array, inside: Box = ()) -> None:
         """Write rows `start` onwards, or a box of them at `inside` of the sample's axes, itself a range of it."""
@@ -148,27 +161,45 @@ class _FileWriter:
 
 
 class _NpyWriter(_FileWriter):
+    in_order, is_copy = False, False
+
     def __init__(self, path: str, table: OutputArray, unfinished: UnfinishedOutput | None = None) -> None:
-        goes_on = unfinished is not None and unfinished.is_resumable
-        self._file = open(path, "r+b" if goes_on else "wb")  # noqa: SIM115 - closed by `close` or `abandon`
+        resumes = unfinished is not None and unfinished.is_resumable
+        self._file = open(path, "r+b" if resumes else "wb", buffering=0)  # noqa: SIM115 - `close` or `abandon` does
         header = {"descr": np.lib.format.dtype_to_descr(table.dtype), "fortran_order": False, "shape": table.shape}
-        np.lib.format.write_array_header_1_0(self._file, header)
+        try:
+            np.lib.format.write_array_header_1_0(self._file, header)
+        except BaseException:
+            self.abandon()
+            raise
         self._dtype, self._shape, self._first = table.dtype, table.shape[1:], self._file.tell()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_file": os.path.abspath(self._file.name)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, is_copy=True, _file=open(state["_file"], "r+b", buffering=0))  # noqa: SIM115
 
     def write(self, start: int, rows: Array, inside: Box = ()) -> None:
         values = np.ascontiguousarray(rows, self._dtype)
         row = math.prod(self._shape) * self._dtype.itemsize
         if not inside:
-            self._file.seek(self._first + start * row)
-            self._file.write(values.data)
+            self._put(values, self._first + start * row)
             return
         at, _ = flat_range(inside, self._shape)
         for number, box in enumerate(values.reshape(len(values), -1), start):
-            self._file.seek(self._first + number * row + at * self._dtype.itemsize)
-            self._file.write(box.data)
+            self._put(box, self._first + number * row + at * self._dtype.itemsize)
+
+    def _put(self, values: Array, at: int) -> None:
+        left = values.reshape(-1).view(np.uint8).data
+        while left:  # not by seeking, for several threads write; the system may take a part only
+            count = os.pwrite(self._file.fileno(), left, at)
+            left, at = left[count:], at + count
 
 
 class _CsvWriter(_FileWriter):
+    in_order, is_copy = True, False
+
     def __init__(self, path: str, table: OutputArray, unfinished: UnfinishedOutput | None = None) -> None:
         size = None if unfinished is None else unfinished.size
         if size is not None:
@@ -199,18 +230,35 @@ class ZarrWriter:
         Resumed if it is resumable; None: files need not be on disk before the system writes them.
     """
 
+    in_order, is_copy = False, False
+
     def __init__(self, path: str, table: OutputArray, unfinished: UnfinishedOutput | None = None) -> None:
-        self._path, self._table = path, table
+        self._path, self._table, self._lock, self._is_shared = path, table, threading.Lock(), False
         self._unsynced = None if unfinished is None else UnsyncedFiles(os.path.dirname(os.path.abspath(path)))
         if unfinished is not None and unfinished.is_resumable:
             remove_debris(path)
-            self._group = zarr.open_group(path, mode="r+", zarr_format=3, use_consolidated=False)
-            self._array: Any = reopened(self._group, table.name)
+            self._open()
         else:
             self._group = zarr.create_group(path, zarr_format=3)
-            self._array = self._create()
+            self._array: Any = self._create()
             if self._unsynced is not None:
                 self._unsynced.add(os.path.join(path, name, "zarr.json") for name in ("", table.name))
+
+    def _open(self) -> None:
+        self._group = zarr.open_group(self._path, mode="r+", zarr_format=3, use_consolidated=False)
+        self._array = reopened(self._group, self._table.name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._is_shared = True
+        # What is written last, names above all, may be large, and is written by the process that opened the output.
+        table = replace(self._table, names=None, attributes={}, coordinates={}, sample_coordinates={})
+        return {"path": os.path.abspath(self._path), "table": table, "syncs": self._unsynced is not None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._path, self._table, self._lock = state["path"], state["table"], threading.Lock()
+        self.is_copy = self._is_shared = True
+        self._unsynced = UnsyncedFiles(os.path.dirname(self._path)) if state["syncs"] else None
+        self._open()
 
     def _create(self) -> zarr.Array[Any]:
         table = self._table
@@ -243,20 +291,23 @@ class ZarrWriter:
     def write(self, start: int, rows: Array, inside: Box = ()) -> None:
         """Write rows `start` onwards, or a box of them that starts and stops at `inside` of the sample's axes."""
         box = (slice(start, start + len(rows)), *inside)
-        with one_chunk_a_core():
+        with self._lock, one_chunk_a_core():  # Zarr's configuration is of the process, and so of all its threads
             self._array[box] = rows
-        if self._unsynced is not None:
-            self._unsynced.add(files_of(self._array, os.path.join(self._path, self._table.name), box))
+            if self._unsynced is not None:
+                self._unsynced.add(files_of(self._array, os.path.join(self._path, self._table.name), box))
 
     def sync(self) -> int:
         """Put what was written on disk."""
         if self._unsynced is not None:
-            self._unsynced.sync()
+            with self._lock:
+                self._unsynced.sync()
         return 0
 
     def close(self) -> None:
         """Write names and coordinates, and mark the group complete."""
         table = self._table
+        if self._is_shared:  # and a process that shared it may have died
+            remove_debris(self._path)
         for dim, coordinate in table.coordinates.items():
             self._write_along(dim, dim, np.asarray(coordinate.values), coordinate.attributes)
         for name, coordinate in table.sample_coordinates.items():

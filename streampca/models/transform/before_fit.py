@@ -15,8 +15,8 @@ from ...readers import Collection
 from ...storage.components import RowsToCome
 from ...units import budget_size, format_bytes, parse_bytes
 from ..subspace import Subspace, working_dtype
-from .by_features import Pieces
 from .patches import patches_of
+from .projection import Projection
 from .write import fits
 
 
@@ -78,7 +78,7 @@ def check_foreseen(
 
 def _foreseen(
     collection: Collection, frame: Frame, dtype: np.dtype[Any], count: int, *, stored: bool, **made: Any
-) -> Pieces:
+) -> Projection:
     """What is to be made, with numbers that take no memory in the place of the model's."""
     p = frame.n_features
     rows = RowsToCome.of((count, *frame.sample_shape), dtype, frame.mask) if stored else None
@@ -88,4 +88,4 @@ def _foreseen(
         np.broadcast_to(zero, (count, p)) if rows is None else rows,
         np.broadcast_to(np.float64(1), count),
     )
-    return Pieces(subspace, frame, collection, working_dtype(collection.dtype, dtype), False, **made)
+    return Projection(subspace, frame, collection, working_dtype(collection.dtype, dtype), False, **made)

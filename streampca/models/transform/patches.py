@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
-
-import numpy.typing as npt
 
 from ...errors import RequestError
 from ...planning.boxes import Box
@@ -15,10 +13,8 @@ from ...preprocessing import Frame
 from ...readers import Collection
 from ...readers.collection import counting_dim, sample_dims
 from ...readers.views.patches import Patches
-from ...readers.windows import Mosaic, Windows
+from ...readers.windows import Lines, Windows
 from ...storage.writers import OutputArray, Writer
-
-Array = npt.NDArray[Any]
 
 
 def patches_of(collection: Collection, frame: Frame) -> Patches:
@@ -61,35 +57,12 @@ def table_of(patches: Patches, table: OutputArray) -> OutputArray:
     )
 
 
-class Together:
-    """A sink of windows that writes pictures.
-
-    Parameters
-    ----------
-    sink : Writer
-        Takes the lines of pictures.
-    table : OutputArray
-        What the sink writes, see `table_of`.
-    windows : Windows
-        Where they lie.
-    state : mapping of str to ndarray
-        Of one that was broken off; empty at the beginning.
-    """
-
-    def __init__(self, sink: Writer, table: OutputArray, windows: Windows, state: Mapping[str, Array]) -> None:
-        self._sink, self._windows, self._mosaic = sink, windows, Mosaic(windows, state or None)
-        self._several = table.shape != windows.image
-
-    def write(self, start: int, rows: Array) -> None:
-        """Take windows from the number `start` on."""
-        for lines in self._mosaic.add(start, rows):
-            if self._several:
-                inside: Box = (slice(lines.start, lines.start + len(lines.values)),)
-                inside += tuple(slice(0, length) for length in self._windows.image[1:])
-                self._sink.write(lines.image, lines.values[None], inside)
-            else:
-                self._sink.write(lines.start, lines.values)
-
-    def state(self) -> dict[str, Array]:
-        """What is open, to go on with."""
-        return self._mosaic.state()
+def write_lines(writer: Writer, done: Iterable[Lines], windows: Windows, *, several: bool) -> None:
+    """Write lines of pictures, of a single one as rows; see `table_of`."""
+    for lines in done:
+        if several:
+            inside: Box = (slice(lines.start, lines.start + len(lines.values)),)
+            inside += tuple(slice(0, length) for length in windows.image[1:])
+            writer.write(lines.image, lines.values[None], inside)
+        else:
+            writer.write(lines.start, lines.values)

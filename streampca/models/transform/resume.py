@@ -1,7 +1,7 @@
-"""`Recorder`, which records how far an output is, so that the same call goes on from there after a kill.
+"""`Recorder`, which records how far an output is, so that the same call resumes there after a kill.
 
-What is recorded: where in the plan the next block is, what is in memory beside the output there, the plan's numbers,
-and what tells one call from another. Rows are on disk before they are recorded, and what is written again after a kill
+A record holds how far each span is, what is in memory beside the output there, the plan's numbers, and what tells one
+call from another. Rows are on disk before they are recorded, and what is written again after a kill
 is written in the same place: the output is bit for bit that of an unbroken run.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,8 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ChangedError, DataError, OutputError
-from ...events import BlockDone, Checkpoint, Listener, Resumed, Warned
+from ...events import Checkpoint, Event, Listener, Warned
+from ...execution import SavedPartial
 from ...execution.slots import Slots
+from ...execution.task import Stateful
 from ...preprocessing import Frame, Prepared
 from ...readers import Collection
 from ...readers.collection import encoded_states, first_change, unchanged
@@ -39,7 +42,7 @@ STOP_SECONDS = 20.0  # of what still is saved when a run is stopped: schedulers 
 
 
 class Recorder:
-    """Records how far an output is, and says where to go on.
+    """Records how far an output is, and where to resume: the `Checkpointer` of the fold that writes it.
 
     Parameters
     ----------
@@ -47,23 +50,19 @@ class Recorder:
         For the records; None: nothing is recorded, and what breaks off is removed.
     name : str
         Of what is written, ``"scores"`` or ``"images"``.
-    asked : mapping
+    request : mapping
         Plain data that tell this call from others.
     collection : Collection
         What is read, prepared or not.
     every : float
         Seconds between records, more where recording takes more than a fortieth of that; 0: after every block.
     listener : callable
-        Told of blocks, of records, and of what is taken over.
+        Told of records.
 
     Attributes
     ----------
     plan : dict of str to int or None
-        Numbers of the plan that is gone on with.
-    position : dict
-        Where to go on, as it was given to `done`; empty where nothing is done yet.
-    arrays : dict of str to ndarray
-        What was in memory there.
+        Numbers of the plan that is resumed.
 
     Raises
     ------
@@ -75,35 +74,34 @@ class Recorder:
         self,
         folder: str | None,
         name: str,
-        asked: Mapping[str, Any],
+        request: Mapping[str, Any],
         *,
         collection: Collection,
         every: float,
         listener: Listener,
     ) -> None:
-        self._listener, self._every, self._row_bytes = listener, every, collection.row_bytes
-        self._collection = collection
+        self._listener, self._every, self._collection = listener, every, collection
         self._slots = None if folder is None else Slots(folder, name)
         self._unfinished: UnfinishedOutput | None = None
         self._about: dict[str, Any] = {}
+        self._parts: dict[int, SavedPartial] = {}  # by their first span
+        self._lock, self._stopped, self._is_newer = threading.Lock(), False, False
         self.plan: dict[str, int] | None = None
-        self.position: dict[str, Any] = {}
-        self.arrays: dict[str, Array] = {}
         self._cost, self._next, self._replaces = 0.0, time.monotonic() + every, False
         if self._slots is not None:
             check_place(os.path.join(self._slots.folder, name))
             raw = collection.raw if isinstance(collection, Prepared) else collection
             self._states = raw.states()
             self._about = {
-                "asked": json.loads(json.dumps(dict(asked))),
+                "asked": json.loads(json.dumps(dict(request))),
                 "samples": raw.n_samples,
                 "states": encoded_states(self._states),
             }
             self._unfinished = UnfinishedOutput()
-            self._take_up(self._slots, raw.source)
+            self._resume(self._slots, raw.source)
 
-    def _take_up(self, slots: Slots, source: str) -> None:
-        """Go on from what was recorded, if it is of this call."""
+    def _resume(self, slots: Slots, source: str) -> None:
+        """Resume what was recorded, if it is of this call."""
         found = slots.load()
         if found is None:
             return
@@ -122,14 +120,24 @@ class Recorder:
                 f"opened with other options (key, select, samples ...). Give it the same data, or delete {slots.folder}"
                 " to begin anew."
             )
-        self._unfinished = UnfinishedOutput(*before["partial"])
-        self.plan, self.position, self.arrays = before["plan"], before["position"], arrays
+        if "parts" not in before:  # of a version that recorded otherwise
+            self._replaces = True
+            return
+        self._unfinished, self.plan = UnfinishedOutput(*before["partial"]), before["plan"]
+        states: dict[int, dict[str, Array]] = {first: {} for first, *_ in before["parts"]}
+        for key, array in arrays.items():
+            first, name = key.split(".", 1)
+            states[int(first)][name] = array
+        self._parts = {first: SavedPartial(last, at, states[first]) for first, last, at in before["parts"]}
+
+    @property
+    def records(self) -> bool:
+        """Whether there is a folder to record in."""
+        return self._slots is not None
 
     @contextmanager
     def output(self, path: str, table: OutputArray, plan: Mapping[str, int], *, overwrite: bool) -> Iterator[Writer]:
-        """Open an output to write or to go on with; what was recorded is removed when it is complete.
-
-        `position` and `arrays` say afterwards where to go on.
+        """Open an output to write or to resume; what was recorded is removed when it is complete.
 
         Raises
         ------
@@ -139,71 +147,72 @@ class Recorder:
             If the collection changed while it was read: nothing is written then.
         """
         self._about["plan"] = dict(plan)
-        with open_writer(path, table, overwrite=overwrite, unfinished=self._unfinished) as self._sink:
+        with open_writer(path, table, overwrite=overwrite, unfinished=self._unfinished) as self._writer:
             if self._slots is not None and self._replaces:
                 self._slots.discard()
             if self._unfinished is None or not self._unfinished.is_resumable:
-                self.position, self.arrays = {}, {}
-            else:
-                samples = self.position["samples"]
-                self._listener(Resumed(samples, samples * self._row_bytes))
+                self._parts = {}
             try:
                 with unchanged(self._collection):
-                    yield self._sink
+                    yield self._writer
             except (DataError, ChangedError):  # whose remedy is other data
-                self._forget()
+                if self._slots is not None and self._unfinished is not None:
+                    self._unfinished.size = None
+                    self._slots.discard()
+                raise
+            except BaseException:
+                if self._stopped and self._is_newer and self._cost <= STOP_SECONDS:
+                    with suppress(OutputError):  # what was recorded before is still there, and why it stops says more
+                        self._record()
                 raise
         if self._slots is not None:
             sync_folder(os.path.dirname(os.path.abspath(path)))  # its name is there before the records are not
             self._slots.discard()
 
-    def _forget(self) -> None:
-        if self._slots is not None and self._unfinished is not None:
-            self._unfinished.size = None
-            self._slots.discard()
-
-    def done(self, event: BlockDone | None, position: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-        """Tell of a block that is done, and record it where it is time.
-
-        A listener that stops the run does it here, where everything is in place: the block is recorded then, if that
-        takes no longer than it may.
-
-        Parameters
-        ----------
-        event : BlockDone or None
-            What to tell, if anything.
-        position : mapping
-            Where to go on: plain data, with ``samples``, how many are done.
-        arrays : mapping of str to ndarray
-            What is in memory that is needed for it; may change afterwards.
-        """
+    def told(self, event: Event) -> None:
+        """Tell the listener; when it stops the run, everything is in place, and the last block is recorded."""
         try:
-            if event is not None:
-                self._listener(event)
+            self._listener(event)
         except BaseException:
-            if self._cost <= STOP_SECONDS:
-                with suppress(OutputError):  # what was recorded before is still there, and why it stops says more
-                    self._record(position, arrays)
+            self._stopped = True
             raise
-        if time.monotonic() >= self._next:
-            self._record(position, arrays)
 
-    def _record(self, position: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+    def load(self, first: int) -> SavedPartial | None:
+        """What was recorded of the spans from `first` on."""
+        return self._parts.get(first)
+
+    def save_if_due(self, first: int, last: int, at: int, accumulator: Stateful, *, now: bool = False) -> None:
+        """Record how far all parts are where it is time."""
+        state = accumulator.state(copy=False)
+        with self._lock:
+            merged = [other for other in self._parts if first < other <= last]
+            for other in merged:
+                del self._parts[other]
+            before = self._parts.get(first)
+            self._is_newer = self._is_newer or before is None or (before.last, before.at) != (last, at)
+            self._parts[first] = SavedPartial(last, at, state)
+            if self._is_newer and (now or time.monotonic() >= self._next):
+                self._record()
+
+    def _record(self) -> None:
         if self._slots is None or self._unfinished is None:
             return
         began = time.monotonic()
-        size = self._sink.sync()
-        partial = [self._unfinished.token, size]
-        self._slots.save({**self._about, "position": dict(position), "partial": partial}, arrays)
-        self._unfinished.size = size
+        size = self._writer.sync()
+        parts = [(first, saved.last, saved.at) for first, saved in self._parts.items()]
+        arrays = {f"{first}.{name}": a for first, saved in self._parts.items() for name, a in saved.state.items()}
+        about = {**self._about, "parts": parts, "partial": [self._unfinished.token, size]}
+        self._slots.save(about, arrays)
+        self._unfinished.size, self._is_newer = size, False
         ended = time.monotonic()
         self._cost = ended - began
         self._next = ended + max(self._every, PATIENCE * self._cost) if self._every else ended
-        self._listener(Checkpoint(self._slots.folder, position["samples"]))
+        samples = sum(int(saved.state["totals"][0]) for saved in self._parts.values())
+        self._listener(Checkpoint(self._slots.folder, samples))
 
 
 def _change(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """The first thing that a call asks otherwise than one before it, in words."""
+    """Describe the first difference between two requests; None if there is none."""
     for key in {**now, **before}:
         if before.get(key) != now.get(key):
             return "another model" if key == "model" else f"{key} {before.get(key)!r} and not {now.get(key)!r}"
@@ -211,12 +220,12 @@ def _change(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
 
 
 def numbers_of(plan: Any) -> dict[str, int]:
-    """The numbers of a plan, without its memory estimate."""
+    """The integers of a plan, without its memory estimate."""
     return {field.name: getattr(plan, field.name) for field in fields(plan) if field.name != "memory_estimate"}
 
 
 def digest_of(subspace: Subspace, frame: Frame) -> str:
-    """A short text that tells one model from another by its numbers; reads components where they are in memory."""
+    """Digest of a model's numbers; reads components where they are in memory."""
     found = hashlib.sha256(repr((frame.raw_shape, frame.sample_shape, frame.preparation.to_json())).encode())
     arrays: list[Any] = [subspace.mean, subspace.variance, frame.mask, frame.preparation.scale, frame.preparation.mask]
     components = subspace.components

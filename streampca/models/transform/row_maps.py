@@ -66,12 +66,15 @@ class Rebuilding:
         Of a model.
     residual : bool
         Whether residuals are made.
-    squares : float, default=0.0
-        Sum of the squared errors of rows before, of features as analysed.
+
+    Attributes
+    ----------
+    squares : float
+        Sum of the squared errors, of features as analysed.
     """
 
-    def __init__(self, subspace: Subspace, frame: Frame, *, residual: bool, squares: float = 0.0) -> None:
-        self._subspace, self._frame, self._residual, self.squares = subspace, frame, residual, squares
+    def __init__(self, subspace: Subspace, frame: Frame, *, residual: bool) -> None:
+        self._subspace, self._frame, self._residual, self.squares = subspace, frame, residual, 0.0
 
     def __call__(self, rows: Array) -> Array:
         """Make them of the next rows, (m, p)."""

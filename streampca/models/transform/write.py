@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ... import machine
 from ...errors import BudgetError
-from ...events import BlockDone, Listener, PassFinished, PassStarted
+from ...events import Listener, PassFinished, PassStarted, one_at_a_time
+from ...execution import Executor, LocalExecutor
+from ...execution.executor import as_of, executing
 from ...planning import Application, plan_application
-from ...planning.blocks import Span, blocks_of
+from ...planning.budget import SPANS_A_WORKER
+from ...planning.component_chunks import Cut
 from ...planning.memory import MemoryEstimate, Phase
 from ...planning.transform_pieces import Piecewise, are_possible
 from ...preprocessing import Frame
@@ -26,16 +29,14 @@ from ...readers.collection import counting_dim
 from ...storage.coordinate import Coordinate
 from ...storage.disk import expanded
 from ...storage.locks import alone_in
-from ...storage.writers import OutputArray
+from ...storage.writers import OutputArray, Writer
 from ...units import parse_bytes
 from ..subspace import Subspace, working_dtype
-from .by_features import Pieces, write_pieces
-from .finite import RowMap, applied
-from .patches import Together, patches_of, table_of
+from .by_features import ByFeatures, tiling_of
+from .by_samples import BySamples, Written
+from .patches import patches_of, table_of
+from .projection import Projection
 from .resume import EVERY, Recorder, digest_of, numbers_of
-from .row_maps import Rebuilding, images_of, scores_of
-
-Array = npt.NDArray[Any]
 
 
 def write_scores(
@@ -53,8 +54,8 @@ def write_scores(
         coordinates={"component": Coordinate(np.arange(1, k + 1))},
         sample_coordinates=collection.sample_coordinates(),
     )
-    work = Pieces(subspace, frame, collection, table.dtype, whiten=whiten)
-    _write(work, partial(scores_of, whiten=whiten), table, path, **how)
+    work = Projection(subspace, frame, collection, table.dtype, whiten=whiten)
+    _write(work, table, path, **how)
 
 
 def write_images(
@@ -95,85 +96,86 @@ def write_images(
     if whole:
         patches = patches_of(collection, frame)
         table, made["windows"] = table_of(patches, table), patches.windows
-    work = Pieces(subspace, frame, collection, table.dtype, **made)
-    function: Any = partial(images_of, whiten=bool(whitened), frame=frame) if given else None
-    squares = _write(work, function, table, path, **how)
+    work = Projection(subspace, frame, collection, table.dtype, **made)
+    squares = _write(work, table, path, **how)
     return None if given else squares
 
 
 def _write(
-    work: Pieces,
-    function: Callable[[Subspace, Array], Array] | None,
-    table: OutputArray,
-    path: str,
-    *,
-    checkpoint: str | None = None,
-    **how: Any,
-) -> float:
-    """Write, while no other process writes the same; returns the squared error of images made of samples."""
-    folder = None if checkpoint is None else expanded(checkpoint)
-    with alone_in(folder):
-        return _write_alone(work, function, table, path, checkpoint=folder, **how)
-
-
-def _write_alone(
-    work: Pieces,
-    function: Callable[[Subspace, Array], Array] | None,
+    work: Projection,
     table: OutputArray,
     path: str,
     *,
     memory: int | str | None,
     overwrite: bool,
     listener: Listener,
-    checkpoint: str | None,
+    checkpoint: str | None = None,
     checkpoint_every: float = EVERY,
+    cluster: Any = None,
 ) -> float:
-    """Write block by block with the components in memory, or piece by piece where they do not fit beside."""
-    budget = parse_bytes(memory)
-    asked = {} if checkpoint is None else _asked(work, table, path, budget)
-    how: Any = {"collection": work.collection, "every": checkpoint_every, "listener": listener}
-    recorder = Recorder(checkpoint, table.name, asked, **how)
-    plan = _planned_before(recorder.plan) or _planned(work, budget)
-    began = time.perf_counter()
-    listener(PassStarted(table.name, 1, 1, work.collection.n_samples, work.collection.nbytes))
-    if isinstance(plan, Piecewise):
-        squares = write_pieces(work, plan, table, path, recorder, overwrite=overwrite)
-    else:
-        squares = _write_whole(work, plan, function, table, path, recorder, overwrite=overwrite)
-    listener(PassFinished(time.perf_counter() - began))
-    return squares
+    """Write, while no other process writes the same; returns the squared error of images made of samples."""
+    folder = None if checkpoint is None else expanded(checkpoint)
+    budget, listener = parse_bytes(memory), one_at_a_time(listener)
+    with alone_in(folder), executing(cluster, budget, listener=listener) as executor:
+        if work.windows is not None or os.path.splitext(path)[1].lower() == ".csv":
+            executor = LocalExecutor()  # what is written in order is written by one process
+        request = {} if folder is None else _request(work, table, path, budget)
+        how: Any = {"collection": work.collection, "every": checkpoint_every, "listener": listener}
+        recorder = Recorder(folder, table.name, request, **how)
+        with as_of(executor):
+            plan = _recorded(recorder.plan) or _planned(work, path, budget or executor.memory, executor.workers)
+        return _write_by(executor, work, plan, table, path, recorder, overwrite=overwrite, listener=listener)
 
 
-def _write_whole(
-    work: Pieces,
-    plan: Application,
-    function: Callable[[Subspace, Array], Array] | None,
+def _write_by(
+    executor: Executor,
+    work: Projection,
+    plan: Application | Piecewise,
     table: OutputArray,
     path: str,
     recorder: Recorder,
     *,
     overwrite: bool,
+    listener: Listener,
 ) -> float:
-    """Write what is made of whole samples, images of themselves where there is no function, or go on with it."""
-    numbers, held, windows = numbers_of(plan), work.subspace.held(), work.windows
-    table = table if windows else replace(table, chunk_rows=plan.chunk_rows)
-    with recorder.output(path, table, numbers, overwrite=overwrite) as sink:
-        together = None if windows is None else Together(sink, table, windows, recorder.arrays)
-        start, squares = recorder.position.get("samples", 0), recorder.position.get("squares", 0.0)
-        rebuilding = Rebuilding(held, work.frame, residual=work.residual, squares=squares)
-        whole = rebuilding if function is None else partial(function, held)
-        for block, result, read in mapped_blocks(work.collection, whole, plan.block_rows, start):
-            position = {"samples": block.stop, "squares": rebuilding.squares}
-            if together is None:
-                sink.write(block.start, result)
-            else:
-                together.write(block.start, result)
-            recorder.done(BlockDone(block.size, read), position, together.state() if together else {})
-    return rebuilding.squares
+    """Fold the collection into its output: block by block, or by ranges of features where components do not fit."""
+    collection = work.collection
+    began = time.perf_counter()
+    listener(PassStarted(table.name, 1, 1, collection.n_samples, collection.nbytes))
+    with recorder.output(path, _stored(work, plan, table), numbers_of(plan), overwrite=overwrite) as writer:
+        executor.check(partial(_try, collection, writer), plan.memory_estimate.total, listener)
+        task: Any
+        if isinstance(plan, Piecewise):
+            task = ByFeatures(work=work, plan=plan, writer=writer)
+            spans, threads, ahead = task.spans(plan.pieces), 1, 0
+        else:
+            task = BySamples(work=work, writer=writer, block_rows=plan.block_rows)
+            spans, threads, ahead = plan.spans(collection.n_samples), plan.threads, plan.ahead
+        checkpoint = recorder if recorder.records else None
+        how: Any = {"threads": threads, "ahead": ahead, "listener": recorder.told, "checkpoint": checkpoint}
+        written: Written = executor.fold(task, spans, Written.absorb, **how)
+    listener(PassFinished(time.perf_counter() - began))
+    return float(written.totals[1])
 
 
-def _asked(work: Pieces, table: OutputArray, path: str, budget: int | None) -> dict[str, Any]:
-    """What tells one call from another, by name."""
+def _try(collection: Collection, writer: Writer) -> None:
+    """Read a sample; that the output can be written to shows when the writer is unpickled."""
+    collection.read(slice(0, 1))
+
+
+def _stored(work: Projection, plan: Application | Piecewise, table: OutputArray) -> OutputArray:
+    """The table as a plan cuts it; pictures put together of windows have a cut of their own."""
+    if work.windows is not None:
+        return table
+    table = replace(table, chunk_rows=plan.chunk_rows)
+    if isinstance(plan, Application) or not work.makes_images:
+        return table
+    box = tiling_of(work, plan).box
+    return replace(table, cut=Cut((plan.chunk_rows, *box), (plan.block_rows, *box)))
+
+
+def _request(work: Projection, table: OutputArray, path: str, budget: int | None) -> dict[str, Any]:
+    """The options that tell one call from another, by name."""
     return {
         "output": os.path.abspath(path),
         "source": work.collection.source,
@@ -186,38 +188,46 @@ def _asked(work: Pieces, table: OutputArray, path: str, budget: int | None) -> d
     } | ({"residual": True} if work.residual else {})
 
 
-def _planned_before(numbers: Mapping[str, int] | None) -> Application | Piecewise | None:
-    """Return the plan of a partial output; its memory estimate was checked when the output was begun."""
+def _recorded(numbers: Mapping[str, int] | None) -> Application | Piecewise | None:
+    """The plan of a run that is resumed, whatever memory there is now; its memory was checked when it was made."""
     if numbers is None:
         return None
     if "scored_rows" in numbers:
-        return Piecewise(**numbers, memory_estimate=MemoryEstimate(()))
+        return Piecewise(**numbers, memory_estimate=MemoryEstimate((Phase("apply", ()),)))
     return Application(**numbers, memory_estimate=Phase("apply", ()))
 
 
-def fits(work: Pieces, budget: int) -> bool:
+def fits(work: Projection, budget: int) -> bool:
     """Whether something can be written within a budget in bytes, whole or in pieces; reads no sample."""
     return _whole(work, budget) is not None or (
         work.windows is None and are_possible(work.problem(), work.parts(), budget)
     )
 
 
-def _planned(work: Pieces, memory: int | None) -> Application | Piecewise:
+def _planned(work: Projection, path: str, memory: int | None, workers: int) -> Application | Piecewise:
     """In which blocks or pieces something is written; pictures are put together from whole windows only."""
     if work.windows is not None:
-        return _in_blocks(work, memory)
-    return _whole(work, memory) or work.plan(memory)
+        return _in_blocks(work, memory, ahead=1)
+    in_order = os.path.splitext(path)[1].lower() == ".csv"
+    threads = 1 if in_order or workers > 1 else machine.cores()
+    found = _whole(work, memory, threads=threads, ahead=1, workers=workers) or work.plan(memory)
+    if workers == 1 or isinstance(found, Application):
+        return found
+    # Each worker reads the components once for the samples whose scores it holds.
+    unit, share = found.block_rows or found.chunk_rows, -(-work.collection.n_samples // workers)
+    rows = min(found.scored_rows, -(-share // unit) * unit)
+    return replace(found, scored_rows=rows, panel_rows=min(found.panel_rows, rows), pieces=SPANS_A_WORKER * workers)
 
 
-def _whole(work: Pieces, memory: int | None) -> Application | None:
+def _whole(work: Projection, memory: int | None, **how: int) -> Application | None:
     """In which blocks samples are mapped whole, or None where all components do not fit beside one."""
     try:
-        return _in_blocks(work, memory)
+        return _in_blocks(work, memory, **how)
     except BudgetError:
         return None
 
 
-def _in_blocks(work: Pieces, memory: int | None) -> Application:
+def _in_blocks(work: Projection, memory: int | None, **how: int) -> Application:
     components, problem = work.subspace.components, problem_of(work.collection)
     shape = work.frame.sample_shape if work.makes_images else (len(components),)
     if work.windows is not None:
@@ -229,19 +239,5 @@ def _in_blocks(work: Pieces, memory: int | None) -> Application:
         component_itemsize=components.dtype.itemsize,
         out_bytes=math.prod(shape) * work.dtype.itemsize,
         memory=memory,
+        **how,
     )
-
-
-def mapped_blocks(
-    collection: Collection, function: RowMap, block_rows: int, start: int = 0, stop: int | None = None
-) -> Iterator[tuple[Span, Array, int]]:
-    """Read samples start to stop block by block and map each; yields (which samples, result, bytes read).
-
-    Raises
-    ------
-    DataError
-        If a result is not finite because a sample is not, or a sample cannot be prepared; names the sample.
-    """
-    for block in blocks_of(Span(start, collection.n_samples if stop is None else stop), block_rows):
-        result = applied(function, collection.read(slice(*block)), collection.named, block.start)
-        yield block, result, block.size * collection.row_bytes

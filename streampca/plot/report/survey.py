@@ -19,9 +19,8 @@ from ... import plot
 from ...events import BlockDone, Listener, PassFinished, PassStarted, silent
 from ...models.pca import PCAModel
 from ...models.subspace import Subspace, squared_lengths, working_dtype
-from ...models.transform import RowMap
-from ...models.transform.write import mapped_blocks
-from ...planning.blocks import Span
+from ...models.transform import RowMap, applied
+from ...planning.blocks import Span, blocks_of
 from ...readers.collection import Array, Collection, unchanged
 from ...readers.views.chosen import Places, compact
 from ...readers.views.compose import choose
@@ -269,7 +268,9 @@ def _mapped(
     """Map a collection block by block, none of them in two runs: what lies between is not decoded."""
     start = 0
     for run in runs:
-        yield from mapped_blocks(collection, function, block_rows, start, start + run.size)
+        for block in blocks_of(Span(start, start + run.size), block_rows):
+            result = applied(function, collection.read(slice(*block)), collection.named, block.start)
+            yield block, result, block.size * collection.row_bytes
         start += run.size
 
 

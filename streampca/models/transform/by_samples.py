@@ -1,0 +1,125 @@
+"""`BySamples`: a model applied to blocks of whole samples, with all its components in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ...events import BlockDone
+from ...planning.blocks import Span, blocks_of
+from ...readers.windows import Mosaic
+from ...storage.writers import Writer
+from .finite import applied
+from .patches import write_lines
+from .projection import Projection
+from .row_maps import Rebuilding, images_of, scores_of
+
+Array = npt.NDArray[Any]
+
+
+class Written:
+    """What a fold of samples to an output adds up; the rows themselves are in the output.
+
+    Parameters
+    ----------
+    writer : Writer
+        Takes the rows.
+    totals : ndarray of shape (2,), optional
+        Samples written, and the sum of the squared errors of images.
+    arrays : mapping of str to ndarray, optional
+        What else a task has in memory from one block to the next.
+    """
+
+    def __init__(self, writer: Writer, totals: Array | None = None, arrays: dict[str, Array] | None = None) -> None:
+        self.writer, self.arrays = writer, {} if arrays is None else arrays
+        self.mosaic: Mosaic | None = None
+        self.totals = np.zeros(2) if totals is None else np.array(totals)
+
+    def absorb(self, other: Written) -> None:
+        """Add what another run of samples came to."""
+        self.totals += other.totals
+
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Everything as plain arrays; of a worker, once its rows are on disk."""
+        if self.writer.is_copy:
+            self.writer.sync()
+        return {"totals": self.totals.copy(), **self.arrays}
+
+    @classmethod
+    def from_state(cls, writer: Writer, state: dict[str, Array]) -> Self:
+        """Undo `state`."""
+        state = dict(state)
+        return cls(writer, state.pop("totals"), state)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BySamples:
+    """Fold blocks of samples into an output; see `streampca.execution.Task`.
+
+    Attributes
+    ----------
+    work : Projection
+        What is computed.
+    writer : Writer
+        Takes the rows.
+    block_rows : int
+        Samples in memory at once.
+    """
+
+    work: Projection
+    writer: Writer
+    block_rows: int
+
+    def start(self) -> Written:
+        """Return an empty sum."""
+        return self.restore({"totals": np.zeros(2)})
+
+    def restore(self, state: dict[str, Array]) -> Written:
+        """Return the sum of this state."""
+        _ = self._held  # here, for several threads may feed blocks
+        written = Written.from_state(self.writer, state)
+        if self.work.windows is not None:
+            written.mosaic = Mosaic(self.work.windows, written.arrays or None)
+            written.arrays = written.mosaic.state()
+        return written
+
+    def blocks(self, span: Span) -> Any:
+        """Blocks that end at multiples of the plan's block length."""
+        return blocks_of(span, self.block_rows)
+
+    def counts(self, block: Span) -> BlockDone:
+        """Samples of a block, and their bytes."""
+        return BlockDone(block.size, block.size * self.work.collection.row_bytes)
+
+    def fetch(self, block: Span) -> Array:
+        """Read a block."""
+        return self.work.collection.read(slice(*block))
+
+    def feed(self, accumulator: Written, block: Span, fetched: Array) -> None:
+        """Write what is computed from a block; raises as `applied`."""
+        work, rebuilding = self._held, None
+        if work.given:
+            function: Any = partial(images_of, work.subspace, whiten=work.whiten, frame=work.frame)
+        elif work.makes_images:
+            function = rebuilding = Rebuilding(work.subspace, work.frame, residual=work.residual)
+        else:
+            function = partial(scores_of, work.subspace, whiten=work.whiten)
+        result = applied(function, fetched, work.collection.named, block.start)
+        if accumulator.mosaic is None or work.windows is None:
+            self.writer.write(block.start, result)
+        else:
+            several = work.collection.n_samples > work.windows.per_image
+            write_lines(self.writer, accumulator.mosaic.add(block.start, result), work.windows, several=several)
+        accumulator.totals += block.size, rebuilding.squares if rebuilding else 0.0
+
+    @cached_property
+    def _held(self) -> Projection:
+        """The projection with its components in memory."""
+        return replace(self.work, subspace=self.work.subspace.held())
+
+    def __getstate__(self) -> dict[str, Any]:  # workers read components that are on disk
+        return {each.name: getattr(self, each.name) for each in fields(self)}

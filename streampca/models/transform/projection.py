@@ -1,0 +1,118 @@
+"""`Projection`, what is computed from a collection: scores or images, and the integers that planning needs of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...planning.request import Problem
+from ...planning.transform_pieces import Parts, Piecewise, plan_pieces
+from ...preprocessing import Frame
+from ...preprocessing.normalize import normalizing_bytes
+from ...preprocessing.problem import problem_of
+from ...readers import Collection
+from ...readers.windows import Windows
+from ...storage.components import StoredRows
+from ..subspace import Subspace, working_dtype
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Scores or images to compute from a collection.
+
+    Attributes
+    ----------
+    subspace, frame : Subspace, Frame
+        The model's numbers, and how rows become images.
+    collection : Collection
+        Of prepared samples, not yet normalized if images are made of them; or of scores.
+    dtype : dtype
+        Of the result.
+    whiten : bool
+        Whether scores are to be whitened, or are.
+    given : bool
+        Whether the collection is of scores.
+    makes_images : bool
+        Whether images are made, or scores.
+    residual : bool
+        Whether, of images, what they leave of the samples.
+    windows : Windows or None
+        Where the images, which are windows, lie in the pictures that are put together of them; None: in none.
+    """
+
+    subspace: Subspace
+    frame: Frame
+    collection: Collection
+    dtype: np.dtype[Any]
+    whiten: bool
+    given: bool = False
+    makes_images: bool = False
+    residual: bool = False
+    windows: Windows | None = None
+
+    @property
+    def normalizes(self) -> bool:
+        """Whether samples as read still are to be normalized."""
+        return self.makes_images and not self.given and self.frame.preparation.normalize is not None
+
+    @property
+    def row_dtype(self) -> np.dtype[Any]:
+        """Of prepared samples, normalized if need be."""
+        if not self.normalizes:
+            return self.collection.dtype
+        return self.frame.normalized(np.ones((1, self.subspace.n_features), self.collection.dtype))[0].dtype
+
+    @property
+    def working(self) -> np.dtype[Any]:
+        """In which samples and components are multiplied."""
+        if self.given:
+            return np.dtype(np.float32 if self.collection.dtype == np.float32 else np.float64)
+        return working_dtype(self.row_dtype, self.subspace.components.dtype)
+
+    def problem(self) -> Problem:
+        """The collection in integers, with what normalizing its samples takes."""
+        problem, p = problem_of(self.collection), self.subspace.n_features
+        if not self.normalizes:
+            return problem
+        row = problem.prepared_bytes + p * self.row_dtype.itemsize
+        return replace(problem, prepared_bytes=row, scratch_bytes=problem.scratch_bytes + normalizing_bytes(p))
+
+    def plan(self, memory: int | None) -> Piecewise:
+        """The pieces in which it is made within a budget in bytes; raises as `plan_pieces`."""
+        return plan_pieces(self.problem(), self.parts(), memory)
+
+    def parts(self) -> Parts:
+        """The same in integers."""
+        components = self.subspace.components
+        k, p = components.shape
+        stored = components if isinstance(components, StoredRows) else None
+        copies = 2 if stored is not None and not stored.is_cut else 1
+        cast = 0 if self.working == components.dtype else self.working.itemsize
+        return Parts(
+            n_components=k,
+            n_features=p,
+            nbytes=k * p * components.dtype.itemsize,
+            column_bytes=k * (copies * components.dtype.itemsize + cast),
+            held_bytes=self._held_bytes(),
+            tile_features=stored.tile_features if stored is not None else 1,
+            reading_bytes=stored.reading_bytes if stored is not None else 0,
+            value_bytes=self.working.itemsize,
+            sample_bytes=0 if self.given else self.row_dtype.itemsize,
+            out_bytes=self.dtype.itemsize,
+            makes_images=self.makes_images,
+            reads_again=self.residual,
+        )
+
+    def _held_bytes(self) -> int:
+        """The model's mean, scale and mask, over pixels and again over features; components where in memory."""
+        pixels, p = prod(self.frame.sample_shape), self.subspace.n_features
+        masked = self.frame.mask is not None
+        scaled = 0 if self.frame.preparation.scale is None else 8 * (2 * pixels + p)
+        held = self.subspace.components.nbytes if isinstance(self.subspace.components, np.ndarray) else 0
+        return 8 * pixels + (8 * p + 2 * pixels if masked else 0) + scaled + (1 + masked) * held
