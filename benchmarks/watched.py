@@ -87,7 +87,7 @@ def main() -> None:
     changes: list[tuple[Any, str, Any]] = [
         (Progress, "__call__", notes.listening(Progress.__call__)),
         (CheckpointFolder, "save", notes.timed(CheckpointFolder.save)),
-        (Recorder, "done", notes.timed(Recorder.done)),
+        (Recorder, "save_if_due", notes.timed(Recorder.save_if_due)),
     ]
     if schedule:
         changes.append((dual, "SCHEDULES", (schedule,)))
