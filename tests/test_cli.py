@@ -83,7 +83,7 @@ def test_help_of_every_command():
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_of_one_command(name):
     result = CliRunner().invoke(cli, [name, "-h"], terminal_width=100)
-    assert result.exit_code == 0
+    assert result.exit_code == 0, result.output
     assert all(len(line) <= 100 for line in result.output.splitlines())
     for option in cli.commands[name].params:
         if option.param_type_name == "option":
