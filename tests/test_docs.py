@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 import matplotlib as mpl
 import numpy as np
 import pytest
@@ -74,7 +75,7 @@ def commands_of(block):
 def parse(words):
     """Have the command line understand a command, without doing it."""
     name, *rest = (re.sub(r"\$\w+", "3", word) for word in words)
-    cli.commands[name].make_context(name, rest)
+    cli.commands[name].make_context(name, rest, parent=click.Context(cli, **cli.context_settings))
 
 
 def check_run_file(text):
