@@ -175,3 +175,13 @@ def test_kills_fail_when_an_answer_is_another_or_too_much_is_repeated(tmp_path, 
     assert outcome("right", dead, ended).wrong == ["fit: 30 samples were done again, and intervals hold 10"]
     wrong = outcome("wrong", dead, kills.Attempt(0, 3.0, "", notes)).wrong
     assert wrong == ["fit: m.npy was incomplete after a kill", "fit: m.npy is not that of the unbroken run"]
+
+
+def test_versions_compares_two_checkouts():
+    """Here one with itself."""
+    here = str(BENCHMARKS.parent)
+    done = run("versions.py", here, here, "--rounds", "1", "--scale", "0.01", "--only", "covariance")
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = cells(done.stdout)
+    assert float(table["covariance fit"][2]) > 0
+    assert {"covariance fit", "covariance transform"} <= set(table)
