@@ -380,7 +380,7 @@ def test_a_model_of_an_earlier_version_accuses_nobody(copied, tmp_path):
     text = (tmp_path / "r.html").read_text()
     assert "the model is of an earlier version" in text
     assert "has changed since" not in text
-    with pytest.raises(OutputError, match="fitted with an earlier version, which noted too little of the data"):
+    with pytest.raises(OutputError, match="other data: the model is of an earlier version, which noted too little"):
         execute(make_run({"collection": {"source": str(source)}, "output": {"directory": str(output)}}))
 
 

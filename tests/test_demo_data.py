@@ -36,7 +36,7 @@ def test_collections_are_zarr_v3_arrays_of_images(make, tmp_path):
     assert array.chunks == (1024, 32, 32)
     assert array.metadata.zarr_format == 3
     assert array.metadata.dimension_names == ("sample", "y", "x")
-    assert not list(tmp_path.glob("*.partial"))
+    assert sorted(tmp_path.glob("*partial")) == []
 
 
 @each_collection
@@ -130,8 +130,7 @@ def test_an_interrupted_collection_is_made_again(make, tmp_path, monkeypatch):
     monkeypatch.setattr(demo, name, stop_at_the_second)
     with pytest.raises(KeyboardInterrupt):
         make(path, 2100)
-    assert not path.exists()
-    assert path.with_name("pictures.zarr.partial").is_dir()
+    assert not list(tmp_path.glob("pictures*"))
     monkeypatch.undo()
     assert contents(make(path, 2100)) == whole
 
@@ -147,7 +146,7 @@ def test_what_is_no_collection_is_left_alone(kind, tmp_path):
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(OutputError, match=r"file/patches\.zarr cannot be written"):
+    with pytest.raises(OutputError, match=r"file/patches\.zarr could not be written"):
         demo.make_patches(tmp_path / "file" / "patches.zarr", 10)
 
 

@@ -8,7 +8,6 @@ every length.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -192,21 +191,15 @@ def _write(
     if path.exists():
         _check_made(path, recipe)
         return path
-    partial = path.with_name(path.name + ".partial")
-    try:
-        shutil.rmtree(partial, ignore_errors=True)
+    with staged(str(path)) as partial:
         array = _create(partial, recipe)
         for start, images in zip(range(0, recipe["n"], CHUNK), chunks(), strict=True):
             array[start : start + CHUNK] = images[: recipe["n"] - start]
         finish()
-        os.rename(partial, path)
-    except OSError as error:
-        reason = error.strerror or error
-        raise OutputError(f"{path} cannot be written: {reason}; give a folder with 100 MiB free.") from error
     return path
 
 
-def _create(path: Path, recipe: dict[str, Any]) -> Any:
+def _create(path: str, recipe: dict[str, Any]) -> Any:
     import zarr
     from zarr.codecs import BloscCodec
 

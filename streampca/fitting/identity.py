@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from .. import __version__
 from ..errors import RequestError
@@ -15,7 +16,7 @@ from ..execution.fingerprint import Difference
 from ..planning import Plan
 from ..planning.blocks import Part
 from ..planning.request import HOW, Request
-from ..preprocessing import Prepared
+from ..preprocessing import Preparation, Prepared
 from ..readers.collection import State, digest, first_change
 
 STATES = "states of the source"  # entry of an identity
@@ -35,19 +36,33 @@ def identity_of(
     states: Sequence[State],
 ) -> dict[str, Any]:
     """Return the identity of a fit as plain data: the request, and the data by their states."""
-    preparation, scale = collection.preparation, collection.preparation.scale
     requested = {name: value for name, value in vars(request).items() if name not in HOW or name == "memory"}
     return {
-        "source": collection.source,
-        **requested,
-        **preparation.to_json(),
-        "mask": None if collection.mask is None else digest(collection.mask.tobytes()),
-        "scale": digest(scale.tobytes()) if isinstance(scale, np.ndarray) else scale,
-        "part": part and list(part),
-        "sample_weight": digest_of_weights,
+        **described(collection.source, requested, collection.preparation, collection.mask, part, digest_of_weights),
         "version of streampca": __version__,
         "number of samples": collection.n_samples,
         STATES: [list(state) for state in states],
+    }
+
+
+def described(
+    source: str | None,
+    requested: Mapping[str, Any],
+    preparation: Preparation,
+    mask: npt.NDArray[np.bool_] | None,
+    part: Sequence[int] | None,
+    digest_of_weights: str | None,
+) -> dict[str, Any]:
+    """Return the request of a fit, and what it took of its source, as plain data."""
+    scale = preparation.scale
+    return {
+        **requested,
+        **preparation.to_json(),
+        "mask": None if mask is None else digest(mask.tobytes()),
+        "scale": digest(scale.tobytes()) if isinstance(scale, np.ndarray) else scale,
+        "part": part and list(part),
+        "source": source,
+        "sample_weight": digest_of_weights,
     }
 
 

@@ -187,6 +187,29 @@ def digits_trusted(bound: float) -> str:
     return "" if digits is None else f"{digits or 'no'} digit{'' if digits == 1 else 's'}"
 
 
+def percent(share: float) -> str:
+    """Return a share in per cent to three digits; 100 % only for all but rounding."""
+    text = f"{100 * share:.3g}"
+    return "more than 99.9 %" if text == "100" and share < 1 - 1e-9 else f"{text} %"
+
+
+def component_rows(model: Any, count: int) -> list[tuple[str, ...]]:
+    """Return rows for a table of the first components: number, share, sum of shares, digits trusted, direction."""
+    ratios = np.asarray(model.explained_variance_ratio)
+    columns = (ratios, np.cumsum(ratios), sharpest_bounds(model), model.angle_bound)
+    return [
+        (
+            str(number),
+            percent(ratio),
+            percent(total),
+            digits_trusted(bound) or "not measured",
+            f"{max(np.degrees(angle), _DEGREES):.1g}°" if np.isfinite(angle) else "unresolved",
+        )
+        for number, (ratio, total, bound, angle) in enumerate(zip(*columns, strict=True), start=1)
+        if number <= count
+    ]
+
+
 def sentences(model: Numbers) -> list[str]:
     """Say in a few lines how far to trust a model; nothing is said of what is not known."""
     trust = trust_of(model)

@@ -67,11 +67,11 @@ def png_of(image: Array, *, signed: bool = False) -> bytes:
     from PIL import Image
 
     file = io.BytesIO()
-    Image.fromarray(_coloured(image, signed)).save(file, "PNG")
+    Image.fromarray(coloured(image, signed)).save(file, "PNG")
     return file.getvalue()
 
 
-def _coloured(image: Array, signed: bool) -> Array:
+def coloured(image: Array, signed: bool) -> Array:
     """Return an image as red, green, blue and alpha, (y, x, 4), uint8."""
     from matplotlib import colormaps
 

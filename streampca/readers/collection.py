@@ -361,6 +361,17 @@ def first_change(before: str | Sequence[State], states: Sequence[State]) -> str 
     return (known[at] if at < len(known) else states[min(at, len(states) - 1)]).what
 
 
+def data_difference(provenance: Mapping[str, Any], collection: Collection) -> str | None:
+    """Say what tells a collection from the data of a fit with this provenance; None where they are the same."""
+    known, states = provenance.get("states"), collection.states()
+    if known is None:
+        return f"the model is of an earlier version, which noted too little to tell if {collection.source} has changed"
+    if fingerprint_of(collection, states) == provenance.get("fingerprint"):
+        return None
+    changed = first_change(known, states) or collection.source
+    return f"{changed} has changed since the fit, or was opened with other options (key, select, samples ...) then"
+
+
 def group_size(count: int) -> int:
     """Return the smallest power of two of entries to a group that makes at most `MOST_STATES` groups of `count`."""
     return 1 << max(0, (-(-count // MOST_STATES) - 1).bit_length())

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ...models.accuracy import digits_trusted, sentences, sharpest_bounds
+from ...models.accuracy import component_rows, sentences
 from ...units import format_bytes
 
 if TYPE_CHECKING:
@@ -25,14 +24,8 @@ def components_table(model: PCAModel, count: int = SHOWN) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("component", "variance", "sum so far", "good to", "direction within"):
         table.add_column(heading, justify="right")
-    ratios = np.asarray(model.explained_variance_ratio)
-    rows = zip(ratios, np.cumsum(ratios), sharpest_bounds(model), model.angle_bound, strict=True)
-    for number, (ratio, total, bound, angle) in enumerate(rows, start=1):
-        if number > count:
-            break
-        trusted = digits_trusted(bound) or "not measured"
-        turned = f"{max(np.degrees(angle), 0.001):.1g}°" if np.isfinite(angle) else "unresolved"
-        table.add_row(str(number), f"{100 * ratio:.3g} %", f"{100 * total:.4g} %", trusted, turned)
+    for row in component_rows(model, count):
+        table.add_row(*row)
     return table
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from ... import plot
 from ...errors import RequestError
 from ...machine import hand_back
+from ...models.accuracy import percent
 from ...models.compression import Compression
 from ...models.pca import PCAModel
 from ...readers.collection import Array
@@ -25,7 +26,7 @@ from ..overview_figure import encode
 from ..quantile_grid import QUANTILES
 from ..spectrum import reached
 from .survey import AXES, RowsOf, Survey, keeps_everything
-from .text import T2, percent, place_of
+from .text import T2, place_of
 
 FORMATS = {"png": "image/png", "svg": "image/svg+xml"}
 NAMES = (

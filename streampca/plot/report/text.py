@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import readable, without_secrets
-from ...models.accuracy import digits_trusted, sharpest_bounds
+from ...models.accuracy import component_rows, percent
 from ...models.compression import Compression
 from ...models.pca import PCAModel
 from ...units import counted, format_bytes, format_seconds, format_shape
@@ -89,19 +89,9 @@ def _features(model: PCAModel) -> str:
 
 def components_table(model: PCAModel) -> Table:
     """List the first components with their shares and error bounds."""
-    ratios = np.asarray(model.explained_variance_ratio)
-    columns = (ratios, np.cumsum(ratios), model.explained_variance, sharpest_bounds(model), model.angle_bound)
     rows = [
-        (
-            str(number),
-            percent(ratio),
-            percent(total),
-            f"{variance:.4g}",
-            digits_trusted(bound) or "not measured",
-            degrees(angle),
-        )
-        for number, (ratio, total, variance, bound, angle) in enumerate(zip(*columns, strict=True), start=1)
-        if number <= LISTED
+        (*row[:3], f"{variance:.4g}", *row[3:])
+        for row, variance in zip(component_rows(model, LISTED), model.explained_variance, strict=False)
     ]
     rest = model.n_components - len(rows)
     headings = ("component", "share", "together", "variance", "good to", "direction within")
@@ -237,17 +227,6 @@ def _plain(values: Mapping[str, Any]) -> Pairs:
 
 
 # -- how numbers and names are written
-
-
-def percent(share: float) -> str:
-    """Return a share in per cent to three digits; 100 % only for all but rounding."""
-    text = f"{100 * share:.3g}"
-    return "more than 99.9 %" if text == "100" and share < 1 - 1e-9 else f"{text} %"
-
-
-def degrees(angle: float) -> str:
-    """Return an angle in radians as degrees to one digit, or ``"unresolved"``."""
-    return f"{max(np.degrees(angle), 0.001):.1g}°" if np.isfinite(angle) else "unresolved"
 
 
 def shown_name(name: str) -> str:

@@ -14,7 +14,7 @@ from ...errors import OutputError, SourceError, StreampcaError, first_line
 from ...events import Finished, Listener, Warned, check_listener, logged
 from ...models.pca import PCAModel, load_model
 from ...readers import Opened, Opening, check_apart, column_paths, given_of, open_collection, paths_of
-from ...readers.collection import Collection, file_and_key, fingerprint_of, first_change
+from ...readers.collection import Collection, data_difference, file_and_key
 from ...storage.disk import expanded
 from ...storage.outputs import check_ending, check_file, staged
 from ...units import whole_number
@@ -125,18 +125,12 @@ def _fitted(model: PCAModel, opening: Opening) -> tuple[Collection | None, str]:
     how: Any = {**before.options, **given}
     try:
         raw = open_collection(before.source, like=model, **how)
-        collection, known = model.prepared(raw), model.provenance.get("states")
-        states = collection.states()
+        difference = data_difference(model.provenance, model.prepared(raw))
     except (StreampcaError, OSError) as error:
         if given and (not isinstance(error, SourceError) or _opens(before.source, model, how)):
             raise
         return None, f"the collection the model was fitted on cannot be used ({first_line(error)})"
-    if known is None:
-        return None, f"the model is of an earlier version, which noted too little to tell if {raw.source} has changed"
-    if fingerprint_of(collection, states) != model.provenance.get("fingerprint"):
-        changed = first_change(known, states) or raw.source
-        return None, f"{changed} has changed since the fit, or was opened with other options then"
-    return raw, ""
+    return (raw, "") if difference is None else (None, difference)
 
 
 def _opens(source: Any, model: PCAModel, opening: Mapping[str, Any]) -> bool:
