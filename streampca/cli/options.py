@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.fields import FieldInfo
 
 from ..planning.blocks import part_of
+from ..planning.registry import METHODS
 from ..planning.request import RULES, RuleName
 from . import notation
 
@@ -201,7 +202,7 @@ class FitConfig(Section):
             read=notation.read_components,
         ),
     )
-    method: str = option("auto", "how: auto, covariance, dual or randomized", "METHOD")
+    method: str = option("auto", f"how: {', '.join(('auto', *METHODS))}", "METHOD")
     memory: int | str | None = option(None, "budget, e.g. 512MiB or 2GiB; half of the machine's by default", "SIZE")
     precision: str = option("auto", "of products: auto, single or double", "PRECISION")
     tol: float = option(

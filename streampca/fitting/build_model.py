@@ -16,6 +16,7 @@ from .. import __version__
 from ..eigensolvers import FAILURE
 from ..models.compression import original_bytes
 from ..models.pca import PCAModel
+from ..models.registry import model_class
 from ..planning import Plan
 from ..planning.blocks import Part
 from ..preprocessing import Prepared, unflatten
@@ -55,6 +56,7 @@ def numbers_of(
         "total_weight": None if found.total_weight == found.n_samples else found.total_weight,
         "eigenvalues": found.eigenvalues,
         "statistic": found.statistic,
+        **found.own_fields,
     }
 
 
@@ -117,7 +119,7 @@ def data_of(
 def model_of(collection: Prepared, found: Decomposition, provenance: dict[str, Any], components: Any) -> PCAModel:
     """Return the model of a decomposition of a collection, whose components are `components`."""
     dims = sample_dims(collection)
-    return PCAModel(
+    return model_class(found.kind)(
         **numbers_of(found, collection.sample_shape, collection.mask, components),
         sample_dims=dims,
         coordinates={name: values for name, values in collection.coordinates.items() if name in dims},

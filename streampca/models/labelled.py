@@ -227,7 +227,7 @@ def dataset_of(model: Any, arrays: Mapping[str, Stored]) -> Dataset:
     model : PCAModel
         Whose units are told of.
     arrays : mapping of str to Stored
-        As they are stored, see `streampca.models.store.pca_arrays`; components on disk stay there, in a lazy dask
+        As they are stored, see `streampca.models.store.model_arrays`; components on disk stay there, in a lazy dask
         array.
     """
     from xarray import Dataset

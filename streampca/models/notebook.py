@@ -37,7 +37,9 @@ def model_html(model: Any) -> str:
     heads = ("component", "variance", "share", "cumulative", "error bound")
     left = model.n_components - ROWS
     more = f"<div>and {left} more</div>" if left > 0 else ""
-    return view("PCAModel", facts(known), images(thumbnails_of(model)), numbers(heads, _components(model)), more)
+    return view(
+        type(model).__name__, facts(known), images(thumbnails_of(model)), numbers(heads, _components(model)), more
+    )
 
 
 def _components(model: Any) -> Iterable[list[str]]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,14 @@ from ..errors import RequestError
 from ..preprocessing.problem import this_machine
 from ..readers.coordinates import CHECK
 from ..storage.disk import expanded
+from ..storage.integrity import read_model
 from ..units import GIB, format_shape, parse_bytes
 from .compression import Compression, fitted_compression, measured_compression
 from .labelled import dataset_of
 from .notebook import model_html
 from .projector import Projector
-from .store import pca_arrays, pca_attributes, read_pca, read_statistic, write_model
+from .registry import MODEL_KINDS, model_class
+from .store import model_arrays, model_attributes, read_fields, read_statistic, write_model
 from .summary import summary_of
 
 if TYPE_CHECKING:
@@ -81,6 +83,9 @@ class PCAModel(Projector):
         The mergeable statistic, where kept.
     """
 
+    kind: ClassVar[str] = "pca"  # as stored, and in `MODEL_KINDS`
+    own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # fields that another kind stores too: names of their axes
+
     angle_bound: Float64
     total_variance: float
     total_weight: float | None = None
@@ -106,8 +111,8 @@ class PCAModel(Projector):
     def __repr__(self) -> str:
         ratio = float(self.explained_variance_ratio.sum())
         return (
-            f"PCAModel({self.n_components} components of {format_shape(self.sample_shape)} samples, {ratio:.1%} of the "
-            f"variance of {self.n_samples} samples)"
+            f"{type(self).__name__}({self.n_components} components of {format_shape(self.sample_shape)} samples, "
+            f"{ratio:.1%} of the variance of {self.n_samples} samples)"
         )
 
     def _repr_html_(self) -> str:
@@ -186,7 +191,7 @@ class PCAModel(Projector):
         ImportError
             If xarray is not installed; ``pip install "streampca[xarray]"``.
         """
-        return dataset_of(self, pca_arrays(self))
+        return dataset_of(self, model_arrays(self))
 
     # -- saving
 
@@ -209,10 +214,10 @@ class PCAModel(Projector):
         """
         if keep_state is None:
             keep_state = "part" in self.provenance or 8 * self.n_features**2 <= STATE_LIMIT
-        how: dict[str, Any] = {"arrays": pca_arrays(self), "attributes": pca_attributes(self), "overwrite": overwrite}
+        how: dict[str, Any] = {"arrays": model_arrays(self), "attributes": model_attributes(self)}
         if self.statistic is not None and keep_state:
             how |= {"state": self.statistic.state(copy=False), "state_kind": self.statistic.kind}
-        write_model(expanded(path), kind="pca", **how)
+        write_model(expanded(path), kind=self.kind, overwrite=overwrite, **how)
 
     def without_statistic(self) -> PCAModel:
         """The same model without the p x p statistic, which gives its memory back."""
@@ -238,8 +243,10 @@ def load_model(path: str | os.PathLike[str], *, statistic: bool = False, memory:
     Raises
     ------
     ModelError
-        If there is none, or it is incomplete, damaged, or of a newer format.
+        If there is none, or it is incomplete, damaged, of an unknown kind, or of a newer format.
     """
     budget, _ = this_machine().budget(parse_bytes(memory))
-    path = expanded(path)
-    return PCAModel(**read_pca(path, budget), statistic=read_statistic(path) if statistic else None)
+    opened = read_model(expanded(path), MODEL_KINDS)
+    kind = model_class(opened.about["kind"])
+    fields = read_fields(opened, kind.own_arrays, budget)
+    return kind(**fields, statistic=read_statistic(opened.path) if statistic else None)

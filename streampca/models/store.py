@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -41,6 +41,7 @@ from ..storage.integrity import (
 from ..storage.outputs import check_existing, discard, group_attribute, recover, staged
 from ..storage.writers import ATTRIBUTE, EVERY_CHUNK, UnfinishedOutput, consolidate, files_but
 from ..units import MIB
+from .registry import MODEL_KINDS
 
 Array = npt.NDArray[Any]
 
@@ -72,8 +73,6 @@ class ModelWriter:
     ----------
     path : str
         A folder to make.
-    kind : str, default="pca"
-        Of model.
     overwrite : bool, default=False
         Replace a model already there.
     keeps : bool, default=False
@@ -94,9 +93,9 @@ class ModelWriter:
     ...     writer.finish(arrays, attributes)
     """
 
-    def __init__(self, path: str, *, kind: str = "pca", overwrite: bool = False, keeps: bool = False) -> None:
+    def __init__(self, path: str, *, overwrite: bool = False, keeps: bool = False) -> None:
         check_model_output(path, overwrite=overwrite)
-        self._path, self._kind, self._keeps = path, kind, keeps
+        self._path, self._keeps = path, keeps
         self._sink: ComponentWriter | None = None
         self._stack = ExitStack()
 
@@ -114,7 +113,7 @@ class ModelWriter:
             for name in os.listdir(self._partial):
                 if name != COMPONENTS:
                     discard(os.path.join(self._partial, name))
-        about = {ATTRIBUTE: {"kind": self._kind, "complete": False}}
+        about = {ATTRIBUTE: {"format": FORMAT, "complete": False}}
         self._root = zarr.create_group(self._partial, zarr_format=3, attributes=about)
 
     def __exit__(self, *raised: Any) -> bool | None:
@@ -177,6 +176,7 @@ class ModelWriter:
         arrays: Mapping[str, Stored],
         attributes: Mapping[str, Any],
         *,
+        kind: str = "pca",
         state: Mapping[str, Array] | None = None,
         state_kind: str = "",
     ) -> None:
@@ -188,6 +188,8 @@ class ModelWriter:
             The root Dataset; ``components`` in it are written unless they were begun before.
         attributes : mapping
             Plain data beside format and kind: provenance, preparation.
+        kind : str, default="pca"
+            Kind of model, see `MODEL_KINDS`.
         state : mapping of str to ndarray, optional
             Sub-group ``state``: the mergeable statistic.
         state_kind : str
@@ -207,7 +209,7 @@ class ModelWriter:
             for name, values in state.items():
                 dims = tuple(f"{name}_{axis}" for axis in range(values.ndim))
                 _write_array(group, name, Stored(dims, values))
-        self._root.attrs.put({ATTRIBUTE: {"format": FORMAT, "kind": self._kind, "complete": True, **attributes}})
+        self._root.attrs.put({ATTRIBUTE: {"format": FORMAT, "kind": kind, "complete": True, **attributes}})
         consolidate(self._partial)
         seal(self._partial)
         if self._keeps and self._sink is not None:
@@ -226,8 +228,8 @@ def write_model(
     overwrite: bool = False,
 ) -> None:
     """Write a model of format 1, whose components exist already; see `ModelWriter`."""
-    with ModelWriter(path, kind=kind, overwrite=overwrite) as writer:
-        writer.finish(arrays, attributes, state=state, state_kind=state_kind)
+    with ModelWriter(path, overwrite=overwrite) as writer:
+        writer.finish(arrays, attributes, kind=kind, state=state, state_kind=state_kind)
 
 
 def _write_array(group: zarr.Group, name: str, array: Stored) -> None:
@@ -283,7 +285,7 @@ def read_statistic(path: str) -> Scatter | None:
     ModelError
         As `read_model`, and if the statistic is damaged.
     """
-    opened = read_model(path)
+    opened = read_model(path, MODEL_KINDS)
     try:
         group = opened.group.get(STATE)
     except Exception as error:  # see reason_of
@@ -304,8 +306,8 @@ def read_statistic(path: str) -> Scatter | None:
         raise damaged(path, STATE, reason_of(error)) from None
 
 
-def pca_arrays(model: Any) -> dict[str, Stored]:
-    """The root Dataset of a `PCAModel`."""
+def model_arrays(model: Any) -> dict[str, Stored]:
+    """Return the root Dataset of a `PCAModel`, or of a model of another kind."""
     dims = model.sample_dims
     arrays = {
         "component": Stored(("component",), np.arange(1, len(model.components) + 1)),
@@ -326,22 +328,22 @@ def pca_arrays(model: Any) -> dict[str, Stored]:
     factors = model.preparation.full_scale(model.sample_shape)
     if factors is not None:
         arrays["scale"] = Stored(dims, factors)
-    return arrays
+    return arrays | {name: Stored(own, np.asarray(getattr(model, name))) for name, own in model.own_arrays.items()}
 
 
-def pca_attributes(model: Any) -> dict[str, Any]:
-    """Plain data of a `PCAModel` beside its arrays."""
+def model_attributes(model: Any) -> dict[str, Any]:
+    """Return the plain data of a model beside its arrays."""
     raw = {"raw_shape": list(model.raw_shape), "raw_kind": model.raw_kind}
     return {"provenance": dict(model.provenance), "preparation": {**model.preparation.to_json(), **raw}}
 
 
-def read_pca(path: str, memory: int) -> dict[str, Any]:
-    """The fields of the `PCAModel` at a path; raises as `read_model`.
+def read_fields(opened: OpenModel, own_arrays: Iterable[str], memory: int) -> dict[str, Any]:
+    """Return the fields of an opened `PCAModel`, and those of the arrays that its kind adds; raises as `read_model`.
 
     Components stay on disk where they take more than a `HELD_SHARE` of `memory` bytes. Only arrays of the names that
-    format 1 knows are read.
+    format 1 and the kind know are read.
     """
-    opened = read_model(path)
+    path = opened.path
     shapes, dims = _shapes(opened)
     arrays = {name: values for name in shapes if (values := opened.read(name)) is not None}
     mask = arrays["mask"].astype(bool) if "mask" in arrays else None
@@ -371,7 +373,16 @@ def read_pca(path: str, memory: int) -> dict[str, Any]:
         "preparation": preparation,
         "provenance": provenance,
         "name": path,
+        **{name: _own_array(opened, name) for name in own_arrays},
     }
+
+
+def _own_array(opened: OpenModel, name: str) -> Any:
+    """Read an array, or a number, that a kind of model has beside those of a `PCAModel`."""
+    values = opened.read(name)
+    if values is None:
+        raise opened.damaged(name, "there is no such array")
+    return values if values.ndim else values[()]
 
 
 def _texts_or_numbers(values: Array) -> Array:
@@ -425,7 +436,7 @@ def verify_model(path: str) -> Verified:
     ModelError
         As `read_model`, and for the first array that is damaged.
     """
-    opened = read_model(path)
+    opened = read_model(path, MODEL_KINDS)
     shapes, _ = _shapes(opened)
     known = [*shapes, COMPONENTS, *PER_COMPONENT, "component", *(f"{STATE}/{name}" for name in Scatter(1).state())]
     if opened.is_sealed:  # its root lists what was written, and nothing else
@@ -474,6 +485,6 @@ def check_model_output(path: str, *, overwrite: bool) -> None:
         raise RequestError(f"output {path} does not end in .zarr, and models are Zarr folders; choose such a name.")
     recover(bare)
     about = group_attribute(bare) or {}
-    is_model, is_empty = about.get("kind") == "pca", os.path.isdir(bare) and not os.listdir(bare)
+    is_model, is_empty = "format" in about, os.path.isdir(bare) and not os.listdir(bare)
     replaceable = overwrite or is_empty or not about.get("complete")
     check_existing(bare, "a model", overwrite=replaceable, is_another=lambda _: not (is_model or is_empty))

@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 
 from ..errors import RequestError, nearest
 from ..units import whole_number
+from .registry import METHODS
 
-METHODS = ("auto", "covariance", "dual", "randomized")
 RuleName = Literal["elbow", "mp", "mle"]  # rules that count components, see `streampca.eigensolvers.n_components`
 RULES: tuple[RuleName, ...] = get_args(RuleName)
 ELBOW_SHOWN = 50  # variances an elbow is looked for in, always: where it lies depends on how many are shown
@@ -169,7 +169,7 @@ class Request:
     def __post_init__(self) -> None:
         if self.scratch is not None:
             object.__setattr__(self, "scratch", os.path.expanduser(os.fspath(self.scratch)))
-        for name, known in (("method", METHODS), ("precision", PRECISIONS)):
+        for name, known in (("method", ("auto", *METHODS)), ("precision", PRECISIONS)):
             value = getattr(self, name)
             if value not in known:
                 raise RequestError(

@@ -6,16 +6,17 @@ it is so much faster.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Protocol
+from importlib import import_module
+from typing import Protocol, cast
 
 from ..errors import BudgetError, RequestError
 from ..units import budget_size, format_bytes
-from . import covariance, dual, randomized
 from .memory import MemoryEstimate
 from .plan import Candidate, Plan, Slower
 from .randomized_features import is_open
+from .registry import METHODS
 from .request import Problem, Request
 
 WORTH_APPROXIMATING = 20  # times longer that "auto" lets an exact method take than an approximate one
@@ -35,7 +36,8 @@ class Method(Protocol):
         """Return the smallest budget that would do, in bytes, and a memory estimate to quote."""
 
 
-METHODS: Mapping[str, Method] = {"covariance": covariance, "dual": dual, "randomized": randomized}
+def _method(name: str) -> Method:
+    return cast("Method", import_module(METHODS[name], __package__))
 
 
 def make_plan(problem: Problem, request: Request) -> Plan:
@@ -144,8 +146,8 @@ def _methods(request: Request) -> tuple[str, ...]:
 
 
 def _candidates(name: str, problem: Problem, request: Request, memory: int, source: str) -> Iterable[Candidate]:
-    against = METHODS[name].reason_against(problem) if request.method == "auto" else ""
-    return [Candidate(name, None, against)] if against else METHODS[name].candidates(problem, request, memory, source)
+    against = _method(name).reason_against(problem) if request.method == "auto" else ""
+    return [Candidate(name, None, against)] if against else _method(name).candidates(problem, request, memory, source)
 
 
 # -- why not the others, in words
@@ -175,8 +177,8 @@ def _passes(plan: Plan) -> str:
 def _least_needs(problem: Problem, request: Request) -> Iterator[tuple[str, int, MemoryEstimate]]:
     """Methods to try: name, smallest budget in bytes, and a memory estimate to quote."""
     for name in _methods(request):
-        if request.method != "auto" or not METHODS[name].reason_against(problem):
-            yield name, *METHODS[name].least(problem, request)
+        if request.method != "auto" or not _method(name).reason_against(problem):
+            yield name, *_method(name).least(problem, request)
 
 
 def _refusal(problem: Problem, request: Request, memory: int, source: str) -> str:

@@ -210,7 +210,7 @@ def _only(group: zarr.Group, source: str) -> ArrayPath:
 def is_model(group: zarr.Group) -> bool:
     """Return whether it is a model of ours, whose arrays only look like images."""
     about = dict(group.attrs).get("streampca")
-    return isinstance(about, dict) and about.get("kind") == "pca"
+    return isinstance(about, dict) and "format" in about
 
 
 def _pictures(group: zarr.Group, source: str, folder: str = "") -> Iterator[tuple[str, tuple[ArrayPath, Any]]]:

@@ -221,13 +221,13 @@ def damaged(path: str, name: str, reason: str) -> ModelError:
     return ModelError(f"{path} is damaged in {name}: {reason.rstrip('.')}. Fit it again.")
 
 
-def read_model(path: str) -> OpenModel:
-    """Open a model and check its metadata; reads one file.
+def read_model(path: str, kinds: Iterable[str] = ()) -> OpenModel:
+    """Open a model, of some kinds or of any, and check its metadata; reads one file.
 
     Raises
     ------
     ModelError
-        If there is none, or it is incomplete, damaged, or of a newer format.
+        If there is none, or it is incomplete, damaged, of another kind, or of a newer format.
     """
     if os.path.exists(aside := path.rstrip("/") + REPLACED) and not os.path.exists(path):
         raise ModelError(
@@ -242,9 +242,10 @@ def read_model(path: str) -> OpenModel:
         raise ModelError(f"{path} is a Zarr group, but not a model; give a folder written by 'streampca fit'.")
     if about.get("complete") is not True:
         raise ModelError(f"{path} is not a complete model; the fit that wrote it did not finish. Run it again.")
-    if about.get("kind") != "pca":
-        raise ModelError(f"{path} holds a {about.get('kind')!r}, not a model of kind 'pca'; give a fitted model.")
-    number = about.get("format")
+    kind, known, number = about.get("kind"), [*kinds], about.get("format")
+    if "format" not in about or (known and kind not in known):
+        wanted = f" of kind {' or '.join(map(repr, known))}" if known else ""
+        raise ModelError(f"{path} holds a {kind!r}, not a model{wanted}; give a fitted model.")
     if not isinstance(number, int) or number > FORMAT:
         raise ModelError(
             f"{path} is a model of format {number} and this version reads up to {FORMAT}; upgrade streampca."

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -138,6 +138,10 @@ class Decomposition:
         Bound on the largest variance of what the components leave, where it is not known.
     variance_bound : ndarray of shape (k,) or None
         Bound on the error of each variance, relative to it, where it is known to be less than `error_bound`.
+    kind : str
+        Kind of model to make, see `streampca.models.registry.MODEL_KINDS`.
+    own_fields : mapping
+        Its fields beside those of a `PCAModel`.
     """
 
     mean: Float64
@@ -154,6 +158,8 @@ class Decomposition:
     passes: int | None = None
     outside: float | None = None
     variance_bound: Float64 | None = None
+    kind: str = "pca"
+    own_fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 def stored_dtype(values: Float64, plan: Plan) -> np.dtype[Any]:

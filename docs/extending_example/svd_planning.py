@@ -1,0 +1,74 @@
+"""Plans of method 'svd': all samples in memory at once, and their singular value decomposition.
+
+Inside the package it is streampca/planning/svd.py, with the row ``"svd": ".svd"`` in `planning.registry.METHODS`.
+"""
+
+from streampca.planning.blocks import Span, block_rows
+from streampca.planning.decoding import read_boxes
+from streampca.planning.memory import RUNTIME_BYTES, MemoryEstimate, Phase, decoding_bytes, smallest_of
+from streampca.planning.plan import Candidate, Plan
+from streampca.planning.rates import Work
+
+BLOCK_SHARE = 16  # of the budget for a block
+
+
+def reason_against(problem):
+    """Return why "auto" leaves the method out: never, it is compared with the others by memory and time."""
+    return ""
+
+
+def candidates(problem, request, memory, source):
+    """Return the plan if it fits the budget, else why not."""
+    plan = plan_svd(problem, request, memory, source)
+    fits = plan.memory_estimate.total <= memory
+    return [Candidate("svd", plan) if fits else Candidate("svd", None, str(plan.memory_estimate))]
+
+
+def least(problem, request):
+    """Return the smallest budget that would do, in bytes, and a memory estimate to quote."""
+    return smallest_of([estimate(problem, 1)])
+
+
+def estimate(problem, rows):
+    """Return what is in memory while samples are read in blocks of so many rows, and while they are decomposed."""
+    n, p = problem.n_samples, problem.n_features
+    smaller, runtime = min(n, p), ("BLAS and Python", RUNTIME_BYTES)
+    samples = ("samples as float64, and a copy", 2 * 8 * n * p)
+    block = (f"block of {rows} samples as read", rows * (problem.row_bytes + problem.prepared_bytes))
+    vectors = ("singular vectors, and the components of them", 8 * smaller * (n + 3 * p))
+    lapack = ("LAPACK's copy and workspace", 8 * n * p + 8 * 7 * smaller**2)
+    reading = Phase("pass", (samples, block, ("storage being decoded", decoding_bytes(problem, rows)), runtime))
+    return MemoryEstimate((reading, Phase("decomposition", (samples, vectors, lapack, runtime))))
+
+
+def plan_svd(problem, request, memory, source):
+    """Return the plan, whether it fits the budget or not."""
+    n, p, cores = problem.n_samples, problem.n_features, problem.machine.cores
+    rows = min(n, block_rows(problem.row_bytes, problem.chunk_samples, memory // BLOCK_SHARE))
+    read = read_boxes(problem, rows, p)
+    work = read.work(problem) + Work(centring=n * p, solving=6.0 * n * p * min(n, p))
+    return Plan(
+        problem=problem,
+        request=request,
+        method="svd",
+        why="all samples fit in memory; exact, in one pass",
+        rejected=(),
+        precision="double",
+        solver="dense",
+        room=problem.most_components,
+        dense_room=problem.most_components,
+        block_rows=rows,
+        product_rows=rows,
+        spans=(Span(0, n),),
+        passes=1,
+        bytes_read=read.bytes,
+        bytes_written=0,
+        memory_estimate=estimate(problem, rows),
+        memory=memory,
+        budget_source=source,
+        cores=cores,
+        block_features=p,
+        workers=request.workers,
+        work=work,
+        seconds=work.seconds(cores, request.workers),
+    )

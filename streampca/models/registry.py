@@ -1,0 +1,23 @@
+"""`MODEL_KINDS`, the registry of kinds of model: to add one, write its class in this folder and a row here.
+
+A kind of model is a subclass of `PCAModel` that stores further arrays (`PCAModel.own_arrays`). Its name stands in the
+stored root attribute, by which `load_model` finds the class; a method names the kind that it makes in its
+`Decomposition`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from .pca import PCAModel
+
+# name -> module and class, imported on first use
+MODEL_KINDS: dict[str, tuple[str, str]] = {"pca": (".pca", "PCAModel")}
+
+
+def model_class(kind: str) -> type[PCAModel]:
+    """Return the class of models of a kind."""
+    module, name = MODEL_KINDS[kind]
+    return cast("type[PCAModel]", getattr(import_module(module, __package__), name))
