@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import shutil
+import tracemalloc
 import zlib
 from contextlib import suppress
 from pathlib import Path
@@ -482,6 +483,33 @@ def test_text_of_zarr_2_is_read(tmp_path):
     made[...] = names
     found = streampca.open_collection(str(tmp_path / "t.zarr"))
     assert list(found.sample_names()) == list(names)
+
+
+@pytest.mark.parametrize(("version", "shards"), [(2, None), (3, None), (3, (6,))])
+def test_a_chunk_that_announces_more_texts_than_it_holds_is_refused(tmp_path, version, shards):
+    """Codecs make room for as many as it says, here 1.6 GB for a few bytes, before they look at one."""
+    group = zarr.create_group(tmp_path / "t.zarr", zarr_format=version)
+    dims = {"dimension_names": ["sample", "y", "x"]} if version == 3 else {}
+    attributes = {} if version == 3 else {"_ARRAY_DIMENSIONS": ["sample", "y", "x"]}
+    group.create_array("images", data=np.ones((6, 4, 4)), attributes=attributes, **dims)
+    made = group.create_array(
+        "sample", shape=(6,), chunks=(3,), shards=shards, dtype="string", compressors=None,
+        attributes={} if version == 3 else {"_ARRAY_DIMENSIONS": ["sample"]},
+        **({"dimension_names": ["sample"]} if version == 3 else {}),
+    )  # fmt: skip
+    made[...] = np.array(list("abcdef"), object)
+    names = streampca.open_collection(str(tmp_path / "t.zarr")).sample_names()
+    assert list(names) == list("abcdef")
+    for chunk in (tmp_path / "t.zarr" / "sample").rglob("*"):
+        if chunk.is_file() and not chunk.name.startswith((".", "zarr.json")):
+            data = chunk.read_bytes()
+            chunk.write_bytes(data.replace(b"\3\0\0\0\1\0\0\0", (200_000_000).to_bytes(4, "little") + b"\1\0\0\0"))
+    tracemalloc.start()
+    with pytest.raises(SourceError, match=r"names 'sample' .* a chunk announces 200000000 texts, and 3 fit in it"):
+        list(streampca.open_collection(str(tmp_path / "t.zarr")).sample_names())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 50e6
 
 
 def test_every_codec_of_numcodecs_is_allowed_or_known_to_execute():

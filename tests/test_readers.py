@@ -107,7 +107,7 @@ def test_a_masked_array_without_masked_entries_is_one_of_its_values():
     x = values()
     collection = open_collection(np.ma.masked_array(x))
     assert collection.dtype == x.dtype
-    assert np.shares_memory(collection.array, x)
+    assert np.shares_memory(collection.array.array, x)
 
 
 class TestBigEndianArray(Contract):

@@ -21,7 +21,7 @@ import numpy as np
 from ..errors import SourceError
 from ..units import MIB, format_shape
 from . import remote
-from .collection import Array, Collection, State
+from .collection import Array, Collection
 from .image_files.opened_image import OpenedImage, check_size, decoding
 from .stored.array import ArrayCollection, StoredArray
 from .stored.boxes import Box, largest_piece, lengths, pieces_of
@@ -96,7 +96,7 @@ class CompressedTiles(Reopening, StoredArray):
     _lock: threading.Lock
 
     def __init__(self, path: str, image: ImageHDU, label: str) -> None:
-        self._path, self._number, self._label, self._files = path, image.number, label, FileStates((path,))
+        self._path, self._number, self._label, self.files = path, image.number, label, FileStates((path,))
         self.shape, self.dtype = image.shape, image.dtype.newbyteorder("=")
         self.chunk_shape = image.tiles or (1, *image.shape[1:])
         size = self.dtype.itemsize
@@ -120,10 +120,6 @@ class CompressedTiles(Reopening, StoredArray):
                         "it is damaged, copy it again."
                     )
                 out[inside] = values
-
-    def states(self, *, now: bool = False) -> list[State]:
-        """Return the state of the file."""
-        return self._files.states(now=now)
 
     def _forget(self) -> None:
         self._hdus, self._file, self._lock = None, None, threading.Lock()

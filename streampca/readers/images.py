@@ -152,7 +152,7 @@ class ImageCollection(ArrayCollection):
         every = np.zeros(len(files.listing), np.bool_)
         every[run] = kept
         other = copy.copy(self)
-        other._array = files.taken(every)
+        other.array = files.taken(every)
         count = int(np.count_nonzero(kept))
         return other.laid_out(replace(self.layout, index=(slice(0, count), *self.layout.index[1:])))
 

@@ -5,16 +5,23 @@ Pictures are found through their metadata, without listing the store: servers of
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count, islice, takewhile
 from typing import Any, NamedTuple, overload
 
 import numpy as np
 import zarr
+from numcodecs.abc import Codec
+from numcodecs.compat import ensure_contiguous_ndarray
+from zarr.abc.codec import ArrayBytesCodec
+from zarr.codecs import ShardingCodec, VLenBytesCodec, VLenUTF8Codec
 
 from ..errors import RequestError, SourceError, first_line, nearest
 from ..storage.coordinate import Coordinate
-from ..storage.integrity import reason_of, refused_codec
+from ..storage.integrity import TEXT_CODECS, reason_of, refused_codec
 from .collection import by_key
 from .ome import Multiscale, is_numbered, multiscale_of, parts_of
 from .quiet import quiet
@@ -101,6 +108,65 @@ def _along(root: zarr.Group, path: str, axes: Mapping[str, int]) -> Coordinate |
     return cf.decoded(values, dict(array.attrs), f"coordinate {path!r}")._replace(axis=axis)
 
 
+class _CountedText(Codec):  # type: ignore[misc] # numcodecs has no types
+    """A codec of texts, of format 2, that refuses a chunk which announces more of them than fit in it."""
+
+    def __init__(self, codec: Any, most: int) -> None:
+        self._codec, self._most, self.codec_id = codec, most, codec.codec_id
+
+    def decode(self, buf: Any, out: Any = None) -> Any:
+        _check_count(ensure_contiguous_ndarray(buf), self._most)
+        return self._codec.decode(buf, out)
+
+    def encode(self, buf: Any) -> Any:
+        return self._codec.encode(buf)
+
+
+@dataclass(frozen=True)
+class _CountedTextV3(ArrayBytesCodec):
+    """The same for format 3."""
+
+    codec: Any
+    most: int
+    is_fixed_size = False
+
+    def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
+        raise NotImplementedError
+
+    async def decode(self, chunks_and_specs: Iterable[tuple[Any, Any]]) -> Iterable[Any]:
+        chunks_and_specs = list(chunks_and_specs)
+        for data, _ in chunks_and_specs:
+            _check_count(data.as_numpy_array() if data is not None else np.zeros(4, np.uint8), self.most)
+        return list(await self.codec.decode(chunks_and_specs))
+
+
+def _check_count(data: Any, most: int) -> None:
+    """Codecs make room for as many texts as the first four bytes say, up to 32 GiB, before they look at one."""
+    count = int.from_bytes(data.reshape(-1).view(np.uint8)[:4].tobytes(), "little")
+    if count > most:
+        raise ValueError(f"a chunk announces {count} texts, and {most} fit in it")
+
+
+def _counting(array: Any) -> Any:
+    """Return a text array with codecs that check how many texts a chunk announces."""
+    metadata = copy.copy(array.metadata)
+    for name in ("filters", "compressor", "codecs"):
+        if getattr(metadata, name, None):
+            object.__setattr__(metadata, name, _counting_codecs(getattr(metadata, name), math.prod(array.chunks)))
+    return zarr.Array(zarr.AsyncArray(metadata, array.store_path))
+
+
+def _counting_codecs(codec: Any, most: int) -> Any:
+    if isinstance(codec, tuple):
+        return tuple(_counting_codecs(each, most) for each in codec)
+    if isinstance(codec, ShardingCodec):
+        codec = copy.copy(codec)
+        object.__setattr__(codec, "codecs", _counting_codecs(codec.codecs, most))
+    if isinstance(codec, (VLenUTF8Codec, VLenBytesCodec)):
+        return _CountedTextV3(codec, most)
+    return _CountedText(codec, most) if getattr(codec, "codec_id", None) in TEXT_CODECS else codec
+
+
 class TextArray(Sequence[str]):
     """Texts in a stored array, a chunk of which is in memory at a time."""
 
@@ -142,7 +208,7 @@ def _decoded(array: Any, key: slice, subject: str) -> Any:
     """Read part of an array of one axis that stands beside another."""
     check_codecs(array, subject)
     try:
-        return np.asarray(array[key])
+        return np.asarray((_counting(array) if array.dtype.kind in "TUO" else array)[key])
     except Exception as error:  # see reason_of
         raise broken(subject, error) from error
 

@@ -12,15 +12,27 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol, Self, Unpack
+from typing import Any, Self, Unpack
 
 import numpy as np
 
-from ...errors import SourceError, StreampcaError
+from ...errors import SourceError, StreampcaError, first_line
 from ...storage.coordinate import Coordinate
-from ..collection import Array, Chunks, Collection, State, check_dtype, check_shape, digest, with_ends
+from ..collection import (
+    Array,
+    Chunks,
+    Collection,
+    State,
+    check_dtype,
+    check_shape,
+    digest,
+    unmasked,
+    with_ends,
+    with_nan,
+)  # fmt: skip
 from .axis_coordinates import inner_coordinates, object_attributes, object_coordinates, outer_coordinates
 from .boxes import Box, boxes_of, covering_box, lengths
+from .files import FileStates
 from .layout import Layout, SampleAxes, layout_of
 from .value_digests import object_states
 
@@ -28,23 +40,8 @@ from .value_digests import object_states
 PAGE = 4096
 
 
-class ArrayLike(Protocol):
-    """An object that can be read: shape, dtype and slicing."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Lengths of the axes."""
-
-    @property
-    def dtype(self) -> Any:
-        """A numpy dtype."""
-
-    def __getitem__(self, key: Any) -> Any:
-        """Slice by a tuple of slices and integers."""
-
-
 class StoredArray(abc.ABC):
-    """An N-d array in files, read box by box into the caller's buffer: no copy of a block is made on the way.
+    """An N-d array read box by box into the caller's buffer: no copy of a block is made on the way.
 
     Holds paths, not handles; what it opens is dropped by pickling.
 
@@ -64,6 +61,8 @@ class StoredArray(abc.ABC):
         Plain data the format keeps with the array.
     dims : tuple of str or None
         Names of all axes, where the format has them.
+    files : FileStates
+        Files that any value may be read from.
     """
 
     shape: tuple[int, ...]
@@ -73,6 +72,7 @@ class StoredArray(abc.ABC):
     encoded: bool = False
     attributes: Mapping[str, Any] = MappingProxyType({})
     dims: tuple[str, ...] | None = None
+    files: FileStates
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
@@ -95,35 +95,96 @@ class StoredArray(abc.ABC):
             If it cannot be read; the message names the file.
         """
 
-    @abc.abstractmethod
     def states(self, *, now: bool = False) -> list[State]:
         """Return the states of the files, see `Collection.states`; groups are of entries along axis 0."""
+        return self.files.states(now=now)
+
+
+class ObjectArray(StoredArray):
+    """An array of the caller's, `array`: anything with shape, dtype and slicing. Masked entries are read as NaN.
+
+    It is sliced, and what it returns is checked; nothing is copied that numpy would not copy.
+    """
+
+    def __init__(
+        self,
+        array: Any,
+        source: str,
+        *,
+        states: Callable[[Any, str], list[State]] = object_states,
+        masked: bool | None = None,
+    ) -> None:
+        self.array, self._source, self._states = array, source, states
+        self.shape = tuple(int(length) for length in array.shape)
+        self.dtype, self._masked = check_dtype(np.dtype(array.dtype), source), masked
+        if masked is None:
+            self._masked = np.ma.is_masked(array)
+        self.dtype = with_nan(self.dtype).newbyteorder("=") if self._masked else self.dtype
+        chunks = getattr(array, "chunks", None) or ()
+        self.encoded = bool(chunks)
+        self.chunk_shape = tuple(max(map(int, size)) if isinstance(size, tuple) else int(size) for size in chunks)
+        self.attributes = object_attributes(array)
+
+    @property
+    def coordinates(self) -> Mapping[str, Coordinate]:
+        """Coordinates of an `xarray.DataArray`."""
+        return object_coordinates(self.array)
+
+    def read(self, box: Box) -> Array:
+        """Slice the array; a view where it gives one."""
+        try:
+            values = self._sliced(box)
+        except (StreampcaError, MemoryError):
+            raise
+        except Exception as error:  # whatever the library behind the array raises for a chunk it cannot decode
+            reason = f"{type(error).__name__}: {first_line(error)}"
+            raise SourceError(f"{self._source} cannot be read ({reason}); check what lies behind it.") from error
+        plain = unmasked(values)
+        if plain.dtype != values.dtype and not self._masked:
+            raise SourceError(
+                f"{self._source} has masked values, of which its meta, an array that is not masked, says nothing; fill "
+                "them with a number first (dask.array.ma.filled), or give map_blocks a masked meta."
+            )
+        # numpy unpickles arrays in the machine's own byte order
+        if self._masked or plain.dtype == self.dtype.newbyteorder():
+            plain = plain.astype(self.dtype, copy=False)
+        if plain.shape != lengths(box) or plain.dtype != self.dtype:
+            raise SourceError(
+                f"{self._source} gave {plain.dtype} values of shape {plain.shape} for a slice of {self.dtype} values "
+                f"of shape {lengths(box)}; give an array whose slices have its own dtype."
+            )
+        return plain
+
+    def _sliced(self, box: Box) -> Array:
+        return np.asanyarray(self.array[box])
+
+    def read_into(self, box: Box, out: Array) -> None:
+        """Copy a slice."""
+        out[...] = self.read(box)
+
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return the states at the time of the call: nothing is known of the time when it was opened."""
+        return self._states(self.array, self._source)
 
 
 class ArrayCollection(Collection):
     """An N-d array seen as samples."""
 
     def __init__(
-        self,
-        array: ArrayLike | StoredArray,
-        *,
-        source: str,
-        dims: Sequence[str] | None = None,
-        states: Callable[[Any, str], list[State]] = object_states,
-        **axes: Unpack[SampleAxes],
+        self, array: Any, *, source: str, dims: Sequence[str] | None = None, **axes: Unpack[SampleAxes]
     ) -> None:
         self.source = source
-        self.dtype = check_dtype(np.dtype(array.dtype), source)
-        shape = check_shape(tuple(int(length) for length in array.shape), source)
-        self._array, self._object_states = array, states
-        self._dims = tuple(dims or ())
+        self.array: StoredArray = array if isinstance(array, StoredArray) else ObjectArray(array, source)
+        self.dtype = check_dtype(np.dtype(self.array.dtype), source)
+        shape = check_shape(self.array.shape, source)
+        self.dims = tuple(dims or self.array.dims or ())
         counting = str(self.attributes.get("sample_axis", "sample"))  # as outputs of ours say
-        self._lay_out(layout_of(shape, source=source, dims=self._dims or None, counting=counting, **axes))
+        self._lay_out(layout_of(shape, source=source, dims=self.dims or None, counting=counting, **axes))
 
     def _lay_out(self, layout: Layout) -> None:
-        self._layout = layout
+        self.layout = layout
         self.shape = check_shape((math.prod(layout.outer_shape), *layout.inner_shape), self.source)
-        self.axes = tuple(self._dims[axis] for axis in layout.inner) if self._dims else None
+        self.axes = tuple(self.dims[axis] for axis in layout.inner) if self.dims else None
 
     def laid_out(self, layout: Layout) -> Self:
         """The same array seen by another layout of its axes."""
@@ -132,74 +193,56 @@ class ArrayCollection(Collection):
         return other
 
     @property
-    def array(self) -> ArrayLike | StoredArray:
-        """The array that is read."""
-        return self._array
-
-    @property
-    def dims(self) -> tuple[str, ...]:
-        """Names of all the array's axes, empty where it has none."""
-        return self._dims
-
-    @property
-    def layout(self) -> Layout:
-        """Layout of the array's axes as samples and features."""
-        return self._layout
-
-    @property
     def chunks(self) -> Chunks:
         """Storage chunks seen as samples and features; numpy's arrays count as cut by pages, others by samples."""
-        sizes = _chunk_shape(self._array)
-        if sizes is not None:
-            return self._layout.chunks(sizes)
-        page = max(1, PAGE // self.dtype.itemsize) if isinstance(self._array, np.ndarray) else self.n_features
-        return Chunks(1, min(self.n_features, page))
+        if self.array.chunk_shape:
+            return self.layout.chunks(self.array.chunk_shape)
+        in_memory = isinstance(self.array, ObjectArray) and isinstance(self.array.array, np.ndarray)
+        return Chunks(1, min(self.n_features, max(1, PAGE // self.dtype.itemsize)) if in_memory else self.n_features)
 
     @property
     def attributes(self) -> Mapping[str, Any]:
         """Attributes that the format keeps with a stored array."""
-        return self._array.attributes if isinstance(self._array, StoredArray) else object_attributes(self._array)
+        return self.array.attributes
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
         """Coordinates of the array along the axes of a sample."""
-        return inner_coordinates(self._all_coordinates(), self._layout, self._dims)
+        return inner_coordinates(self.array.coordinates, self.layout, self.dims)
 
     @property
     def sample_axis(self) -> str | None:
         """The one axis that counts samples, where the format has named it."""
-        outer = self._layout.outer
-        name = self._dims[outer[0]] if len(outer) == 1 and self._dims else None
+        outer = self.layout.outer
+        name = self.dims[outer[0]] if len(outer) == 1 and self.dims else None
         return None if name == f"axis_{outer[0] if outer else 0}" else name
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """Return the coordinates along the axes flattened into samples, repeated over the others."""
-        return outer_coordinates(self._all_coordinates(), self._layout, self._dims)
+        return outer_coordinates(self.array.coordinates, self.layout, self.dims)
 
     def sample_names(self) -> Sequence[str] | None:
         """Texts that the array has along the one axis that counts samples."""
-        outer = self._layout.outer
-        if len(outer) != 1 or not self._dims or not isinstance(self._array, StoredArray):
+        if len(self.layout.outer) != 1 or not self.dims:
             return None
-        names, taken = self._array.names(self._dims[outer[0]]), self._layout.index[outer[0]]
-        if names is None or not isinstance(taken, slice):
-            return None
-        return names if taken == slice(0, len(names)) else names[taken]
-
-    def _all_coordinates(self) -> Mapping[str, Coordinate]:
-        array = self._array
-        return array.coordinates if isinstance(array, StoredArray) else object_coordinates(array)
+        [axis] = self.layout.outer
+        names, taken = self.array.names(self.dims[axis]), self.layout.taken(axis)
+        return names if names is None or taken == slice(0, len(names)) else names[taken]
 
     @property
     def decode_bytes(self) -> int:
         """Bytes held beside the block while reading it."""
-        return self._array.decode_bytes if isinstance(self._array, StoredArray) else 0
+        return self.array.decode_bytes
 
     @property
     def encoded(self) -> bool:
         """Whether reads decode: by the stored array, or for an object, whether its library cuts it into chunks."""
-        array = self._array
-        return array.encoded if isinstance(array, StoredArray) else _chunk_shape(array) is not None
+        return self.array.encoded
+
+    @property
+    def fills(self) -> bool:
+        """Whether the array is read into buffers; an object in memory returns arrays of its own."""
+        return type(self.array) is not ObjectArray
 
     def read(self, rows: slice, features: slice | None = None) -> Array:
         """Read samples as boxes of the array, axes transposed to the sample's order; see `Collection.read`."""
@@ -207,83 +250,50 @@ class ArrayCollection(Collection):
         shape = (rows.stop - rows.start, features.stop - features.start)
         if 0 in shape:
             return np.empty(shape, self.dtype)
-        inner, cut = covering_box(features.start, features.stop, self.sample_shape)
-        boxes = [(*box, *inner) for box in boxes_of(rows.start, rows.stop, self._layout.outer_shape)]
-        if len(boxes) == 1 and not isinstance(self._array, StoredArray):
-            return np.ascontiguousarray(self._piece(boxes[0]).reshape(shape[0], -1)[:, cut])
-        out = np.empty((shape[0], math.prod(lengths(inner))), self.dtype)
-        self._fill_all(boxes, out)
+        boxes, width, cut = self._boxes(rows, features)
+        if len(boxes) == 1 and isinstance(self.array, ObjectArray) and not self.fills:  # perhaps without a copy
+            piece = self.array.read(self.layout.key(boxes[0])).transpose(self.layout.order)
+            return np.ascontiguousarray(piece.reshape(shape[0], width)[:, cut])
+        out = np.empty((shape[0], width), self.dtype)
+        self._fill(boxes, out)
         return np.ascontiguousarray(out[:, cut])
-
-    @property
-    def fills(self) -> bool:
-        """Whether the array is in files, which are read into buffers; an object returns arrays of its own."""
-        return isinstance(self._array, StoredArray)
 
     def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
         """Fill whole lines of samples directly; see `Collection.read_into`."""
-        some = features or slice(0, self.n_features)
-        inner, _ = covering_box(some.start, some.stop, self.sample_shape)
-        if not isinstance(self._array, StoredArray) or math.prod(lengths(inner)) != out.shape[1] or out.size == 0:
+        boxes, width, _ = self._boxes(rows, features or slice(0, self.n_features))
+        if not self.fills or width != out.shape[1] or out.size == 0:
             super().read_into(rows, features, out)
-            return
-        self._fill_all([(*box, *inner) for box in boxes_of(rows.start, rows.stop, self._layout.outer_shape)], out)
+        else:
+            self._fill(boxes, out)
 
-    def _fill_all(self, boxes: Sequence[Box], out: Array) -> None:
-        """Read boxes that follow one another in the order of samples."""
-        done = 0
+    def _boxes(self, rows: slice, features: slice) -> tuple[list[Box], int, slice]:
+        """Return boxes over (outer, inner) axes that hold what is read, their features, and which of these are."""
+        inner, cut = covering_box(features.start, features.stop, self.sample_shape)
+        outer = boxes_of(rows.start, rows.stop, self.layout.outer_shape)
+        return [(*box, *inner) for box in outer], math.prod(lengths(inner)), cut
+
+    def _fill(self, boxes: Sequence[Box], out: Array) -> None:
+        """Read boxes that follow one another in the order of samples, each into its rows, (samples, features)."""
+        done, layout = 0, self.layout
         for box in boxes:
-            count = math.prod(lengths(box[: len(self._layout.outer)]))
-            self._fill(box, out[done : done + count])
+            count = math.prod(lengths(box[: len(layout.outer)]))
+            target = out[done : done + count].reshape(*lengths(box), *(1 for _ in layout.dropped))
+            self.array.read_into(layout.key(box), target.transpose(np.argsort(layout.order)))
             done += count
-
-    def _piece(self, box: Box) -> Array:
-        """Slice an array-like; axes come in the order (outer, inner)."""
-        assert not isinstance(self._array, StoredArray)  # noqa: S101 - those fill buffers
-        try:
-            piece = np.asarray(self._array[self._layout.key(box)])
-        except (StreampcaError, MemoryError):
-            raise
-        except Exception as error:  # whatever the library behind the array raises for a chunk it cannot decode
-            reason = f"{type(error).__name__}: {error}".replace("\n", " ")
-            raise SourceError(f"{self.source} cannot be read ({reason}); check what lies behind it.") from error
-        kept = self._layout.kept
-        piece = piece.transpose([kept.index(axis) for axis in (*self._layout.outer, *self._layout.inner)])
-        if piece.dtype == self.dtype.newbyteorder():  # numpy unpickles arrays in the machine's own byte order
-            piece = piece.astype(self.dtype, copy=False)
-        if piece.shape != lengths(box) or piece.dtype != self.dtype:
-            raise SourceError(
-                f"{self.source} gave {piece.dtype} values of shape {piece.shape} for a slice of {self.dtype} values of "
-                f"shape {lengths(box)}; give an array whose slices have its own dtype."
-            )
-        return piece
-
-    def _fill(self, box: Box, rows: Array) -> None:
-        """Read one box into its rows of the block, shape (samples, features)."""
-        target = rows.reshape(lengths(box))
-        if not isinstance(self._array, StoredArray):
-            target[...] = self._piece(box)
-            return
-        order = (*self._layout.outer, *self._layout.inner)
-        target = target.transpose([order.index(axis) for axis in self._layout.kept])
-        dropped = [axis for axis, item in enumerate(self._layout.index) if not isinstance(item, slice)]
-        key = (item if isinstance(item, slice) else slice(item, item + 1) for item in self._layout.key(box))
-        self._array.read_into(tuple(key), np.expand_dims(target, tuple(dropped)))
 
     def where(self, index: int) -> str:
         """Name the sample, by its place on every axis where several make the samples."""
         plain = f"sample {index} of {self.source}"
-        if not self._layout.outer:
+        if not self.layout.outer:
             return self.source
-        if len(self._layout.outer) == 1 and self._layout.place(0) == {self._layout.outer[0]: 0}:
+        if len(self.layout.outer) == 1 and self.layout.place(0) == {self.layout.outer[0]: 0}:
             return plain
-        names = self._dims or [f"axis {axis}" for axis in range(len(self._layout.index))]
-        return f"{plain} ({', '.join(f'{names[axis]} {entry}' for axis, entry in self._layout.place(index).items())})"
+        names = self.dims or [f"axis {axis}" for axis in range(len(self.layout.index))]
+        return f"{plain} ({', '.join(f'{names[axis]} {entry}' for axis, entry in self.layout.place(index).items())})"
 
     def states(self, *, now: bool = False) -> list[State]:
         """Return the states of the array behind, of an object those of the time of the call, with the layout."""
-        array, layout = self._array, self._layout
-        stored = array.states(now=now) if isinstance(array, StoredArray) else self._object_states(array, self.source)
+        stored, layout, length = self.array.states(now=now), self.layout, self.array.shape[0]
         first = layout.index[0]
         if layout.outer[:1] != (0,) or not isinstance(first, slice):  # every sample may have a part in every entry
             seen = repr((layout.index, layout.outer, layout.inner))
@@ -292,8 +302,8 @@ class ArrayCollection(Collection):
         each = math.prod(layout.outer_shape[1:])
         return [
             State(max(0, state.first - first.start) * each, state.what, digest(state.state, seen))
-            for state, end in with_ends(stored, max(int(array.shape[0]), stored[-1].first + 1))
-            if end > first.start and (state.first < first.stop or first.stop == int(array.shape[0]))
+            for state, end in with_ends(stored, max(length, stored[-1].first + 1))
+            if end > first.start and (state.first < first.stop or first.stop == length)
         ]
 
 
@@ -316,12 +326,3 @@ def dims_of(array: Any) -> tuple[str, ...] | None:
         if isinstance(dims, (list, tuple)) and dims and all(isinstance(name, str) for name in dims):
             return tuple(dims)
     return None
-
-
-def _chunk_shape(array: ArrayLike | StoredArray) -> tuple[int, ...] | None:
-    if isinstance(array, StoredArray):
-        return array.chunk_shape
-    chunks = getattr(array, "chunks", None)
-    if not chunks:
-        return None
-    return tuple(max(size) if isinstance(size, tuple) else int(size) for size in chunks)

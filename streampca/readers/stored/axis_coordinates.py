@@ -22,7 +22,7 @@ def inner_coordinates(
 ) -> dict[str, Coordinate]:
     """Coordinates of the axes that make one sample, cut as the layout takes them."""
     return {
-        dims[axis]: coordinates[dims[axis]]._replace(values=_taken(coordinates[dims[axis]], layout, axis))
+        dims[axis]: coordinates[dims[axis]]._replace(values=coordinates[dims[axis]].values[layout.taken(axis)])
         for axis in (layout.inner if dims else ())
         if dims[axis] in coordinates
     }
@@ -39,7 +39,7 @@ def outer_coordinates(
         place = places.get(coordinate.axis or name)
         if place is None:
             continue
-        along = _taken(coordinate, layout, layout.outer[place])
+        along = coordinate.values[layout.taken(layout.outer[place])]
         along = along.reshape([-1 if at == place else 1 for at in range(len(shape))])
         found[name] = Coordinate(np.broadcast_to(along, shape).reshape(-1), coordinate.attributes)
     return found
@@ -59,9 +59,3 @@ def object_attributes(array: Any) -> Mapping[str, Any]:
     """Return the attributes of an `xarray.DataArray`; none for other objects."""
     known = getattr(array, "attrs", {}) if hasattr(array, "coords") else {}
     return dict(known) if isinstance(known, Mapping) else {}
-
-
-def _taken(coordinate: Coordinate, layout: Layout, axis: int) -> np.ndarray[Any, Any]:
-    item = layout.index[axis]
-    assert isinstance(item, slice)  # noqa: S101 - axes dropped by an integer are neither outer nor inner
-    return coordinate.values[item]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ... import machine
-from ..collection import Array, State
+from ..collection import Array
 from ..threads import for_each
 from .array import StoredArray, page_shape
 from .boxes import Box, lengths, pieces_of
@@ -41,6 +41,7 @@ class FlatArray(StoredArray):
         self.decode_bytes = (1 + self._readers) * _SCRATCH + source.held_bytes
         self.encoded = isinstance(source, StreamFile)
         self._source, self._offset, self._fortran = source, offset, fortran
+        self.files = source.files
         self.chunk_shape = self._runs()
 
     def _runs(self) -> tuple[int, ...]:
@@ -108,7 +109,3 @@ class FlatArray(StoredArray):
             piece = scratch[: min(step, part.stop - first)]
             self._source.pread(self._offset + start + first * stride, piece)
             yield slice(first - part.start, first - part.start + len(piece)), piece
-
-    def states(self, *, now: bool = False) -> list[State]:
-        """Return the state of the file."""
-        return self._source.files.states(now=now)

@@ -9,7 +9,7 @@ from operator import index as as_index
 from typing import TypedDict
 
 from ...errors import RequestError, nearest
-from ..collection import Chunks
+from ..collection import COLOURS, Chunks
 from .boxes import Box
 
 Axis = int | str
@@ -27,7 +27,6 @@ class SampleAxes(TypedDict, total=False):
 _VERTICAL = {"y", "lat", "latitude", "row", "rows", "height"}
 _HORIZONTAL = {"x", "lon", "longitude", "column", "columns", "col", "width"}
 _COLOUR = {"c", "s", "channel", "channels", "colour", "color", "rgb"}
-_COLOURS = (3, 4)  # lengths of a last axis that is taken for colours when axes have no names
 
 
 @dataclass(frozen=True)
@@ -50,24 +49,33 @@ class Layout:
     @property
     def outer_shape(self) -> tuple[int, ...]:
         """Lengths of the axes flattened into samples."""
-        return tuple(self._taken(axis).stop - self._taken(axis).start for axis in self.outer)
+        return tuple(self.taken(axis).stop - self.taken(axis).start for axis in self.outer)
 
     @property
     def inner_shape(self) -> tuple[int, ...]:
         """Shape of one sample."""
-        return tuple(self._taken(axis).stop - self._taken(axis).start for axis in self.inner)
+        return tuple(self.taken(axis).stop - self.taken(axis).start for axis in self.inner)
 
     @property
     def kept(self) -> list[int]:
         """Axes of the array that remain, in its own order."""
         return sorted((*self.outer, *self.inner))
 
-    def key(self, box: Box) -> tuple[int | slice, ...]:
-        """Return the index into the array of a box over (outer, inner) axes."""
-        key = list(self.index)
+    @property
+    def dropped(self) -> list[int]:
+        """Axes of the array of which one entry is taken."""
+        return [axis for axis in range(len(self.index)) if axis not in self.kept]
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """All axes of the array: those of samples, of features, and the dropped ones."""
+        return (*self.outer, *self.inner, *self.dropped)
+
+    def key(self, box: Box) -> Box:
+        """Return the box of the array that a box over (outer, inner) axes is; of length 1 on dropped axes."""
+        key = [item if isinstance(item, slice) else slice(item, item + 1) for item in self.index]
         for axis, part in zip((*self.outer, *self.inner), box, strict=True):
-            start = self._taken(axis).start
-            key[axis] = slice(start + part.start, start + part.stop)
+            key[axis] = slice(key[axis].start + part.start, key[axis].start + part.stop)
         return tuple(key)
 
     def place(self, sample: int) -> dict[int, int]:
@@ -75,7 +83,7 @@ class Layout:
         entries = {}
         for axis, length in zip(reversed(self.outer), reversed(self.outer_shape), strict=True):
             sample, entry = divmod(sample, length)
-            entries[axis] = self._taken(axis).start + entry
+            entries[axis] = self.taken(axis).start + entry
         return dict(sorted(entries.items()))
 
     def chunks(self, sizes: Sequence[int]) -> Chunks:
@@ -84,7 +92,8 @@ class Layout:
         inner = [sizes[axis] for axis in self.inner]
         return Chunks(_flat_chunk(outer, self.outer_shape), _flat_chunk(inner, self.inner_shape))
 
-    def _taken(self, axis: int) -> slice:
+    def taken(self, axis: int) -> slice:
+        """Return the range taken of an outer or inner axis."""
         item = self.index[axis]
         assert isinstance(item, slice)  # noqa: S101 - axes dropped by an integer are neither outer nor inner
         return item
@@ -119,7 +128,7 @@ def image_layout(layout: Layout, dims: Sequence[str], sides: int) -> Layout:
     """
     kept = layout.kept
     lengths_of = dict(zip((*layout.outer, *layout.inner), (*layout.outer_shape, *layout.inner_shape), strict=True))
-    coloured = not dims and len(kept) == sides + 1 and lengths_of[kept[-1]] in _COLOURS
+    coloured = not dims and len(kept) == sides + 1 and lengths_of[kept[-1]] in COLOURS
     if len(kept) == sides or coloured:
         return replace(layout, outer=(), inner=tuple(kept))
     return replace(layout, inner=tuple(sorted(layout.inner, key=lambda axis: is_colour(dims[axis]) if dims else 0)))

@@ -43,8 +43,11 @@ def sampled_states(array: Any, source: str, *, chunk_rows: int = 0) -> list[Stat
 
 def object_states(array: Any, source: str) -> list[State]:
     """Return states of an object the caller holds: by its values where they are in memory, else as far as it says."""
+    if np.ma.is_masked(array):
+        pairs = (sampled_states(each, source) for each in (array.data, np.ma.getmaskarray(array)))
+        return [one._replace(state=digest(one.state, other.state)) for one, other in zip(*pairs, strict=True)]
     if isinstance(array, np.ndarray):
-        return sampled_states(array, source)
+        return sampled_states(np.asarray(array), source)
     if hasattr(array, "variable") and hasattr(array, "encoding"):  # an xarray.DataArray
         if array._in_memory:
             return sampled_states(array.values, source)
