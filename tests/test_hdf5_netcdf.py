@@ -221,7 +221,7 @@ class TestRecordsShorterThanAPage(Contract):
 
     @pytest.fixture(autouse=True)
     def small_scratch(self, monkeypatch):
-        monkeypatch.setattr("streampca.readers.netcdf._SCRATCH", 900)
+        monkeypatch.setattr("streampca.readers.stored.flat._SCRATCH", 900)
 
     def make(self, tmp_path):
         x = values("i2", (N, 3, 3))  # 18 bytes a record, filled up to 20

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Unpack
 
 import h5py
@@ -39,7 +39,6 @@ from .hdf5_content import (
 )
 from .stored import cf
 from .stored.array import ArrayCollection, StoredArray
-from .stored.axis_coordinates import MOST_TEXTS, MOST_VALUES
 from .stored.boxes import Box, largest_piece, lengths, pieces_of
 from .stored.files import FileStates, PlainFile, Reopening
 from .stored.flat import FlatArray
@@ -122,27 +121,24 @@ class Hdf5Array(Reopening, StoredArray):
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
-        """Values of the dimension scales by the axis's name, and datasets along one that the attributes name.
+        """Values of the dimension scales by the axis's name, and datasets beside this one that its attributes name."""
+        return cf.coordinates_of(self.dims or (), self.shape, self.attributes, self._variables)
 
-        The latter are those beside this one in its attribute ``coordinates`` (CF conventions, section 5).
-        """
-        found = {}
-        dataset = self._open()
-        dims = self.dims or ()
-        for axis, name in enumerate(dims):
-            label = f"{self._label}, dimension scale {name!r}"
+    def _variables(self, name: str) -> Iterator[cf.Variable]:
+        dataset, dims, label = self._open(), self.dims or (), f"{self._label}, coordinate {name!r}"
+
+        def values() -> Array:
             with reading(label):
-                scale = scale_of(dataset, axis)
-                if scale is not None and scale.shape == (self.shape[axis],) and not _is_bare(scale):
-                    found[name] = _coordinate(scale, name, label)
-        for name in str(self.attributes.get("coordinates", "")).split():
-            label = f"{self._label}, coordinate {name!r}"
-            with reading(label):
-                other = dataset.parent.get(name)
-                axes = axis_names(other) if isinstance(other, h5py.Dataset) and len(other.shape or ()) == 1 else None
-                if axes is not None and axes[0] in dims and other.shape == (self.shape[dims.index(axes[0])],):
-                    found.setdefault(name, _coordinate(other, axes[0], label))
-        return {name: coordinate for name, coordinate in found.items() if coordinate is not None}
+                return np.asarray(found.asstr("utf-8", "replace")[...].astype(np.str_) if text else found[...])
+
+        with reading(label):
+            found = scale_of(dataset, dims.index(name)) if name in dims else dataset.parent.get(name)
+            if not isinstance(found, h5py.Dataset) or len(found.shape or ()) != 1 or _is_bare(found):
+                return
+            text = h5py.check_string_dtype(dtype_of(found, label)) is not None
+            axis = name if name in dims else (axis_names(found) or ("",))[0]
+            if text or found.dtype.kind in "iuf":
+                yield cf.Variable(axis, found.shape[0], text, attributes_of(found), label, values)
 
     def read_into(self, box: Box, out: Array) -> None:
         """Read the box by position, or its whole chunks in threads and the rest by HDF5, or all by HDF5."""
@@ -253,16 +249,6 @@ def _within(part: Box, box: Box) -> Box:
     return tuple(
         slice(inner.start - outer.start, inner.stop - outer.start) for inner, outer in zip(part, box, strict=True)
     )
-
-
-def _coordinate(dataset: Any, axis: str, label: str) -> Coordinate | None:
-    """Numbers or text along an axis; None where they are something else, or too many."""
-    if dtype_of(dataset, label).kind in "iuf" and dataset.size <= MOST_VALUES:
-        return cf.decoded(dataset[...], attributes_of(dataset), label)._replace(axis=axis)
-    if h5py.check_string_dtype(dataset.dtype) is None or dataset.size > MOST_TEXTS:
-        return None
-    about = {key: cf.plain_value(value) for key, value in attributes_of(dataset).items()}
-    return Coordinate(np.array(dataset.asstr("utf-8", "replace")[...], np.str_), about, axis)
 
 
 def _is_bare(scale: Any) -> bool:

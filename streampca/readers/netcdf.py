@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import IO, Any, NamedTuple, Unpack
 
 import numpy as np
 
 from ..errors import SourceError
 from ..storage.coordinate import Coordinate
-from ..units import MIB
 from . import remote
 from .collection import Array, Collection, check_dtype, check_shape
 from .stored import cf
-from .stored.array import PAGE, ArrayCollection
-from .stored.axis_coordinates import MOST_TEXTS, MOST_VALUES
-from .stored.files import ByteSource, PlainFile
+from .stored.array import ArrayCollection
+from .stored.files import PlainFile
 from .stored.flat import FlatArray
 from .stored.layout import SampleAxes
 from .stored.select_array import select_array
@@ -30,8 +29,6 @@ from .stored.select_array import select_array
 # as long, reads what was cut off as zeros, and with 600 corrupt headers crashed twice and took up to 2 GiB.
 _TYPES = {1: "i1", 2: "S1", 3: ">i2", 4: ">i4", 5: ">f4", 6: ">f8", 7: "u1", 8: ">u2", 9: ">u4", 10: ">i8", 11: ">u8"}
 _DIMENSIONS, _VARIABLES, _ATTRIBUTES = 0x0A, 0x0B, 0x0C
-# Records that are shorter than a page and lie this close are read with what lies between them, so much at a time.
-_GAP, _SCRATCH = 16 * PAGE, MIB
 
 
 class HeaderVariable(NamedTuple):
@@ -82,70 +79,36 @@ class ClassicVariable(FlatArray):
 
     def __init__(self, path: str, name: str, header: ClassicHeader, label: str) -> None:
         variable = header.variables[name]
-        super().__init__(_bytes_of(path, variable, header, label), variable.shape, variable.dtype)
+        stride = header.record_stride if variable.by_record else None
+        super().__init__(PlainFile(path, variable.begin, label), variable.shape, variable.dtype, stride=stride)
         self.dims = _unlike(variable.dims)
         self.attributes = {key: cf.plain_value(value) for key, value in variable.attributes.items()}
-        self._path = path
-        # Those called as an axis, and those that the variable names (CF conventions, section 5), along one.
         others = str(self.attributes.get("coordinates", "")).split()
-        scales = {key: header.variables[key] for key in (*self.dims, *others) if key in header.variables}
-        self._scales = {
-            key: scale
-            for key, scale in scales.items()
-            if scale.dims[:1] == (key,) or (key in others and set(scale.dims[:1]) & set(self.dims))
-            if len(scale.dims) == (2 if scale.dtype.kind == "S" else 1)  # texts are characters along an axis more
-        }
-        self._record_stride = header.record_stride
-        if isinstance(self._source, RecordBytes):
-            self.decode_bytes += _SCRATCH
+        self._path, self._record_stride = path, header.record_stride
+        self._beside = {key: header.variables[key] for key in (*self.dims, *others) if key in header.variables}
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
         """Values of the coordinate variables, by the axis's name."""
-        found = {}
-        for name, scale in self._scales.items():
-            if scale.shape[0] <= (MOST_TEXTS if scale.dtype.kind == "S" else MOST_VALUES):
-                label, values = f"{self._path}, variable {name!r}", np.empty(scale.shape, scale.dtype)
-                if values.size:
-                    _bytes_of(self._path, scale, ClassicHeader({}, self._record_stride), label).pread(0, values)
-                if scale.dtype.kind == "S":
-                    texts = [line.tobytes().rstrip(b"\0 ").decode("utf-8", "replace") for line in values]
-                    plain = {key: cf.plain_value(value) for key, value in scale.attributes.items()}
-                    found[name] = Coordinate(np.array(texts, np.str_), plain, scale.dims[0])
-                else:
-                    found[name] = cf.decoded(values, scale.attributes, label)._replace(axis=scale.dims[0])
-        return found
+        return cf.coordinates_of(self.dims or (), self.shape, self.attributes, self._variables)
 
+    def _variables(self, name: str) -> Iterator[cf.Variable]:
+        found = self._beside.get(name)
+        if found is not None and len(found.dims) == (2 if found.dtype.kind == "S" else 1):  # characters have an axis
+            label, text = f"{self._path}, variable {name!r}", found.dtype.kind == "S"
+            yield cf.Variable(
+                found.dims[0], found.shape[0], text, found.attributes, label, partial(self._values, found, label)
+            )
 
-class RecordBytes(ByteSource):
-    """The values of a variable that lie a record apart, as if they lay in one run."""
-
-    def __init__(self, file: PlainFile, length: int, stride: int) -> None:
-        super().__init__(file.path, file.label)
-        self._file, self._length, self._stride = file, length, stride
-
-    def pread(self, offset: int, buffer: Array) -> None:
-        """Read record by record; short records lying close together are read with what lies between them."""
-        left = buffer.reshape(-1).view(np.uint8)
-        while left.size:
-            record, skipped = divmod(offset, self._length)
-            whole = left.size // self._length if not skipped else 0
-            if whole > 1 and self._length < PAGE and self._stride <= _GAP:
-                count = self._many(record, left[: whole * self._length])
-            else:
-                count = min(left.size, self._length - skipped)
-                self._file.pread(record * self._stride + skipped, left[:count])
-            left, offset = left[count:], offset + count
-
-    def _many(self, record: int, target: Array) -> int:
-        """Read whole records, as many as scratch holds; return their bytes."""
-        count = min(target.size // self._length, max(1, _SCRATCH // self._stride))
-        scratch = np.empty(count * self._stride, np.uint8)
-        # The last record's neighbours may not be in the file.
-        self._file.pread(record * self._stride, scratch[: (count - 1) * self._stride + self._length])
-        pieces = scratch.reshape(count, self._stride)[:, : self._length]
-        target[: count * self._length].reshape(count, self._length)[...] = pieces
-        return count * self._length
+    def _values(self, variable: HeaderVariable, label: str) -> Array:
+        shape = (*variable.shape, 1) if len(variable.shape) == 1 else variable.shape
+        values, stride = np.empty(shape, variable.dtype), self._record_stride if variable.by_record else None
+        if values.size:
+            array = FlatArray(PlainFile(self._path, variable.begin, label), shape, variable.dtype, stride=stride)
+            array.read_into(tuple(slice(0, length) for length in shape), values)
+        if variable.dtype.kind != "S":
+            return values.reshape(-1)
+        return np.array([line.tobytes().rstrip(b"\0 ").decode("utf-8", "replace") for line in values], np.str_)
 
 
 def read_header(path: str) -> ClassicHeader:
@@ -255,13 +218,6 @@ def _stride(variables: Any) -> int:
     """Bytes from one record to the next: each variable's piece filled up to 4 bytes, unless there is only one."""
     lengths = [variable.record_bytes for variable in variables if variable.by_record]
     return lengths[0] if len(lengths) == 1 else sum(-(-length // 4) * 4 for length in lengths)
-
-
-def _bytes_of(path: str, variable: HeaderVariable, header: ClassicHeader, label: str) -> ByteSource:
-    file = PlainFile(path, variable.begin, label)
-    if not variable.by_record or variable.record_bytes in (0, header.record_stride):
-        return file
-    return RecordBytes(file, variable.record_bytes, header.record_stride)
 
 
 def _unlike(dims: Sequence[str]) -> tuple[str, ...]:

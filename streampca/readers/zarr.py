@@ -28,7 +28,7 @@ from .stored.array import ArrayCollection, StoredArray, dims_of
 from .stored.boxes import Box, largest_piece, pieces_of
 from .stored.layout import SampleAxes
 from .stored.value_digests import sampled_states
-from .zarr_groups import ArrayPath, beside, broken, check_codecs, choose, is_model, member, text_array
+from .zarr_groups import ArrayPath, broken, check_codecs, choose, is_model, member, text_array, variables_called
 from .zarr_threads import OneChunkReader
 
 # Pieces of this many decoded bytes bound what a read holds beside its result; 4 to 128 MiB read equally fast.
@@ -114,11 +114,15 @@ class ZarrArray(StoredArray):
             return self._choice.picture.coordinates(self._choice.level, self.shape)
         if not self._choice.name or not self.dims:
             return {}
-        axes, others = (
-            dict(zip(self.dims, self.shape, strict=True)),
-            str(self.attributes.get("coordinates", "")).split(),
-        )
-        return beside(_open_node(self._path), self._choice.name, axes, others)
+        root, folders = _open_node(self._path), [self._choice.name.rpartition("/")[0]]
+        while folders[-1]:
+            folders.append(folders[-1].rpartition("/")[0])
+        axes = self.dims
+
+        def variables(name: str) -> Iterator[cf.Variable]:
+            return variables_called(name, root, folders if name in axes else folders[:1])
+
+        return cf.coordinates_of(axes, self.shape, self.attributes, variables)
 
     def names(self, axis: str) -> Sequence[str] | None:
         """The array of texts beside this one that is called as the axis, or sample as in outputs of ours."""

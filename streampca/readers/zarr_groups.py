@@ -9,6 +9,7 @@ import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count, islice, takewhile
 from typing import Any, NamedTuple, overload
 
@@ -20,14 +21,12 @@ from zarr.abc.codec import ArrayBytesCodec
 from zarr.codecs import ShardingCodec, VLenBytesCodec, VLenUTF8Codec
 
 from ..errors import RequestError, SourceError, first_line, nearest
-from ..storage.coordinate import Coordinate
 from ..storage.integrity import TEXT_CODECS, reason_of, refused_codec
 from .collection import by_key
 from .ome import Multiscale, is_numbered, multiscale_of, parts_of
 from .quiet import quiet
 from .stored import cf
 from .stored.array import dims_of
-from .stored.axis_coordinates import MOST_TEXTS, MOST_VALUES
 from .stored.select_array import listing, select_array
 
 # Arrays an error names; finding more of a plate's thousands would only take time.
@@ -72,40 +71,15 @@ def choose(group: zarr.Group, key: str | None, source: str) -> ArrayPath:
     raise RequestError(f"{source} has no array {key!r}; it holds {listing(arrays)}.{nearest(wanted, list(arrays))}")
 
 
-def beside(root: zarr.Group, name: str, axes: Mapping[str, int], others: Sequence[str] = ()) -> dict[str, Coordinate]:
-    """Coordinates of an array's axes (names and lengths).
-
-    They are the arrays in its group or above that are called as an axis, and those in its group among `others`, the
-    names in its attribute ``coordinates`` (CF conventions, section 5), that lie along one.
-    """
-    found = {}
-    for axis, length in axes.items():
-        folder = name
-        while folder and axis not in found:
-            folder = folder.rpartition("/")[0]
-            values = _along(root, _joined(folder, axis), {axis: length})
-            if values is not None:
-                found[axis] = values
-    for other in others:
-        values = _along(root, _joined(name.rpartition("/")[0], other), axes)
-        if values is not None and other not in found:
-            found[other] = values
-    return found
-
-
-def _along(root: zarr.Group, path: str, axes: Mapping[str, int]) -> Coordinate | None:
-    """Numbers or text along one of these axes, if that is what lies at a path."""
-    array = member(root, path, f"coordinate {path!r}")
-    if not isinstance(array, zarr.Array) or len(array.shape) != 1 or array.dtype.kind not in "iufTUO":
-        return None
-    [axis] = dims_of(array) or ("",)
-    if array.shape != (axes.get(axis),) or array.shape[0] > MOST_VALUES:
-        return None
-    if array.dtype.kind in "TUO":
-        texts = text_array(root, path, array.shape[0], axis) if array.shape[0] <= MOST_TEXTS else None
-        return None if texts is None else Coordinate(np.array(texts[:], np.str_), dict(array.attrs), axis)
-    values = _decoded(array, slice(None), f"coordinate {path!r}")
-    return cf.decoded(values, dict(array.attrs), f"coordinate {path!r}")._replace(axis=axis)
+def variables_called(name: str, root: zarr.Group, folders: Iterable[str]) -> Iterator[cf.Variable]:
+    """Yield the arrays of one axis, numbers or text, that have a name in one of some groups."""
+    for folder in folders:
+        label = f"coordinate {_joined(folder, name)!r}"
+        array = member(root, _joined(folder, name), label)
+        if isinstance(array, zarr.Array) and len(array.shape) == 1 and array.dtype.kind in "iufTUO":
+            [axis], text = dims_of(array) or ("",), array.dtype.kind in "TUO"
+            read = partial(_decoded, array, slice(None), label)
+            yield cf.Variable(axis, array.shape[0], text, dict(array.attrs), label, read)
 
 
 class _CountedText(Codec):  # type: ignore[misc] # numcodecs has no types
@@ -183,7 +157,7 @@ class TextArray(Sequence[str]):
     def __getitem__(self, index: slice) -> list[str]: ...
     def __getitem__(self, index: int | slice) -> str | list[str]:
         if isinstance(index, slice):
-            return [str(text) for text in _decoded(self._array, index, self._subject)]
+            return list(map(str, _decoded(self._array, index, self._subject)))
         at, size = range(len(self))[index], int(self._array.chunks[0])
         chunk, held = self._held
         if at // size != chunk:
@@ -208,7 +182,9 @@ def _decoded(array: Any, key: slice, subject: str) -> Any:
     """Read part of an array of one axis that stands beside another."""
     check_codecs(array, subject)
     try:
-        return np.asarray((_counting(array) if array.dtype.kind in "TUO" else array)[key])
+        if array.dtype.kind in "TUO":
+            return np.array([str(text) for text in _counting(array)[key]], np.str_)
+        return np.asarray(array[key])
     except Exception as error:  # see reason_of
         raise broken(subject, error) from error
 

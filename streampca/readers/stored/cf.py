@@ -10,9 +10,9 @@ from __future__ import annotations
 import base64
 import binascii
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from ...storage.coordinate import Coordinate
 from ...units import MIB
 from ..collection import Array, State, digest, with_nan
 from .array import StoredArray
+from .axis_coordinates import MOST_TEXTS, MOST_VALUES
 from .boxes import Box, largest_piece, lengths, pieces_of
 
 PACKING = frozenset(
@@ -163,6 +164,40 @@ def decoded(values: Array, attributes: Mapping[str, Any], label: str) -> Coordin
     out = np.empty(values.shape, packing.dtype)
     packing.decode(np.ascontiguousarray(values), out)
     return Coordinate(out, plain)
+
+
+class Variable(NamedTuple):
+    """An array of one axis beside another one: the axis, its length, whether it holds texts, and how it is read."""
+
+    axis: str
+    length: int
+    is_text: bool
+    attributes: Mapping[str, Any]
+    label: str
+    read: Callable[[], Array]
+
+
+def coordinates_of(
+    dims: Sequence[str],
+    shape: tuple[int, ...],
+    attributes: Mapping[str, Any],
+    variables: Callable[[str], Iterable[Variable]],
+) -> dict[str, Coordinate]:
+    """Return the coordinates along the axes of an array, of those `variables` that have a name.
+
+    They are the first that fits of those called as an axis, and of those along one that the array's attribute
+    ``coordinates`` names (CF conventions, section 5).
+    """
+    found: dict[str, Coordinate] = {}
+    for name in (*dims, *str(attributes.get("coordinates", "")).split()):
+        for each in variables(name) if name not in found else ():
+            along = each.axis == name if name in dims else each.axis in dims
+            if not along or each.length > (MOST_TEXTS if each.is_text else MOST_VALUES):
+                continue
+            if each.length == shape[dims.index(each.axis)]:
+                found[name] = decoded(each.read(), each.attributes, each.label)._replace(axis=each.axis)
+                break
+    return found
 
 
 def auxiliary(attributes: Mapping[str, Mapping[str, Any]]) -> set[str]:

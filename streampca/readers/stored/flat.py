@@ -25,7 +25,7 @@ _GAP = 16
 
 
 class FlatArray(StoredArray):
-    """An N-d array stored in order at the start of a byte source."""
+    """An N-d array stored in order in a byte source, from `offset` on, entries of axis 0 `stride` bytes apart."""
 
     def __init__(
         self,
@@ -35,12 +35,13 @@ class FlatArray(StoredArray):
         *,
         offset: int = 0,
         fortran: bool = False,
+        stride: int | None = None,
     ) -> None:
         self.shape, self.dtype = shape, dtype
         self._readers = min(MOST_READERS, machine.cores()) if isinstance(source, PlainFile) and not fortran else 1
         self.decode_bytes = (1 + self._readers) * _SCRATCH + source.held_bytes
         self.encoded = isinstance(source, StreamFile)
-        self._source, self._offset, self._fortran = source, offset, fortran
+        self._source, self._offset, self._fortran, self._stride = source, offset, fortran, stride
         self.files = source.files
         self.chunk_shape = self._runs()
 
@@ -86,8 +87,9 @@ class FlatArray(StoredArray):
     def _fill_contiguous(self, shape: tuple[int, ...], box: Box, out: Array) -> None:
         """Read run by run; runs of less than a page lying close together are read with their gaps, then cut."""
         strides = [math.prod(shape[axis + 1 :]) * self.dtype.itemsize for axis in range(len(shape))]
+        strides[0] = self._stride or strides[0]
         axis = len(shape) - 1
-        while axis > 0 and lengths(box)[axis] == shape[axis]:
+        while axis > 0 and lengths(box)[axis] == shape[axis] and strides[axis - 1] == strides[axis] * shape[axis]:
             axis -= 1
         whole, page = True, self._source.page
         while axis > 0 and lengths(box)[axis] * strides[axis] < page and strides[axis - 1] <= _GAP * page:
@@ -103,9 +105,11 @@ class FlatArray(StoredArray):
 
     def _pieces(self, part: slice, start: int, stride: int, shape: tuple[int, ...]) -> Iterator[tuple[slice, Array]]:
         """Yield whole rows of an axis, as many as scratch holds at a time, and which of the requested rows they are."""
-        step = max(1, _SCRATCH // stride)
-        scratch = np.empty((min(step, part.stop - part.start), *shape), self.dtype)
+        step, row = max(1, _SCRATCH // stride), math.prod(shape) * self.dtype.itemsize
+        scratch = np.empty((min(step, part.stop - part.start), stride), np.uint8)
         for first in range(part.start, part.stop, step):
             piece = scratch[: min(step, part.stop - first)]
-            self._source.pread(self._offset + start + first * stride, piece)
-            yield slice(first - part.start, first - part.start + len(piece)), piece
+            filled = piece.reshape(-1)[: (len(piece) - 1) * stride + row]  # what follows may not be in the file
+            self._source.pread(self._offset + start + first * stride, filled)
+            values = piece[:, :row].view(self.dtype).reshape(len(piece), *shape)
+            yield slice(first - part.start, first - part.start + len(piece)), values
