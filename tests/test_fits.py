@@ -185,7 +185,7 @@ def test_broken_files_are_named(tmp_path):
     fits.PrimaryHDU(values("f4")).writeto(path)
     whole = path.read_bytes()
     path.write_bytes(whole[:5000])
-    refused(path, r"HDU 0 has 5000 bytes of the 9744 that its header asks for; it was cut short")
+    refused(path, r"HDU 0 has 5000 bytes and its header \(.*\) announces 9744; it was cut short")
     path.write_bytes(whole[:900])
     refused(path, "cannot be decoded")
     path.write_bytes(whole.replace(b"BITPIX  =                  -32", b"BITPIX  =                  -31"))

@@ -28,6 +28,7 @@ from streampca.events import BlockDone, Drawing, PassStarted
 from streampca.plot.report import figures, survey, write_report
 from streampca.plot.report.survey import FEWEST_RUNS, places_in, runs_spread
 from streampca.readers import idx
+from streampca.readers.stored import flat
 from streampca.units import format_seconds
 
 HOSTILE = ('"><img src=x onerror=alert(1)>.png', "$x_1$ <b>bold<|b> &amp; 日本\u202e.png", "{{ 7 * 7 }}'`.png")
@@ -293,8 +294,9 @@ def test_stream_is_decoded_few_times(undrawn, tmp_path, monkeypatch):
     path.write_bytes(gzip.compress(struct.pack(">HBBIII", 0, 8, 3, *images.shape) + images.tobytes()))
     found = streampca.fit(path, n_components=4)
     opened = []
-    unzipped = idx._unzipped
-    monkeypatch.setattr(idx, "_unzipped", lambda path: opened.append(path) or unzipped(path))
+    unzipped = idx.unzipped
+    for module in (idx, flat):
+        monkeypatch.setattr(module, "unzipped", lambda path: opened.append(path) or unzipped(path))
     write_report(found, tmp_path / "r.html", memory="64MiB")
     headers = 2  # is it IDX, and what is in it
     assert len(opened) <= headers + 2

@@ -10,9 +10,8 @@ import numpy.typing as npt
 from ..errors import SourceError, first_line
 from ..readers import remote
 from ..readers.collection import Array
+from ..readers.fits import read_first_image
 from ..readers.image_files.decode import read_picture
-from ..readers.image_files.opened_image import decoding
-from ..readers.quiet import quiet
 from ..storage.disk import expanded
 
 _WORDS = {"mask": "valid", "scale": "area"}  # what is no path, and means what the data say
@@ -43,7 +42,10 @@ def _values(path: str, what: str) -> Array:
     if path.lower().endswith(".npy"):
         values = _npy(path, what)
     elif path.lower().endswith(FITS):
-        values = _fits(path, what)
+        found = read_first_image(path)
+        if found is None:
+            raise SourceError(f"{what} {path} holds no image; save the array as a .npy file.")
+        values = found
     elif what == "mask":
         picture = read_picture(path)
         values = picture if picture.ndim == 2 else np.asarray(picture[..., :3].any(axis=-1))
@@ -67,18 +69,3 @@ def _npy(path: str, what: str) -> Array:
         values.close()
         raise SourceError(f"{what} {path} holds several arrays; save the one as a .npy file.")
     return values
-
-
-def _fits(path: str, what: str) -> Array:
-    """The first image of a FITS file."""
-    try:
-        from astropy.io import fits
-    except ImportError:
-        raise SourceError(
-            f"{what} {path} is a FITS file, which needs astropy; install it, or save the array as a .npy file."
-        ) from None
-    with decoding(path), quiet(), fits.open(path, memmap=False) as units:
-        for unit in units:
-            if getattr(unit, "is_image", False) and unit.data is not None:
-                return np.asarray(unit.data)
-    raise SourceError(f"{what} {path} holds no image; save the array as a .npy file.")

@@ -7,14 +7,12 @@ exactly (https://fits.gsfc.nasa.gov/fits_standard.html, sections 4.4.2.5 and 5.2
 
 from __future__ import annotations
 
-import gzip
 import math
-import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import IO, Any, NamedTuple, Unpack, cast
+from typing import IO, Any, NamedTuple, Unpack
 
 import numpy as np
 
@@ -26,8 +24,8 @@ from .image_files.opened_image import OpenedImage, check_size, decoding
 from .stored.array import ArrayCollection, StoredArray
 from .stored.boxes import Box, largest_piece, lengths, pieces_of
 from .stored.cf import Packing, Unpacked
-from .stored.files import ByteSource, FileStates, PlainFile, Reopening, StreamFile
-from .stored.flat import FlatArray
+from .stored.files import FileStates, Reopening
+from .stored.flat import FlatHeader
 from .stored.layout import SampleAxes
 from .stored.select_array import select_array
 
@@ -79,10 +77,13 @@ def has_planes(path: str) -> bool:
     return math.prod(image.shape[:-2]) > 1
 
 
+def read_first_image(path: str) -> Array | None:
+    """Read the first image of a file; None where it has none."""
+    return next((_array(path, image, f"{path}, HDU {name}").read_all() for name, image in _images(path).items()), None)
+
+
 def _load(array: StoredArray) -> Array:
-    out = np.empty(array.shape, array.dtype.newbyteorder("="))
-    array.read_into(tuple(slice(0, length) for length in array.shape), out)
-    return out.reshape(array.shape[-2:])
+    return array.read_all().reshape(array.shape[-2:])
 
 
 class CompressedTiles(Reopening, StoredArray):
@@ -166,27 +167,9 @@ def _array(path: str, image: ImageHDU, label: str) -> StoredArray:
     if image.tiles is not None:
         array = CompressedTiles(path, image, label)
     else:
-        end = image.begin + math.prod(image.shape) * image.dtype.itemsize
-        array = FlatArray(_bytes_of(path, end, label), image.shape, image.dtype, offset=image.begin)
+        array = FlatHeader(image.shape, image.dtype, image.begin).array_of_file(path, label)
     packing = packing_of(image, label)
     return array if packing is None else Unpacked(array, packing)
-
-
-def _bytes_of(path: str, end: int, label: str) -> ByteSource:
-    with open(path, "rb") as file:
-        zipped = file.read(2) == b"\x1f\x8b"
-    if zipped:
-        return StreamFile(path, partial(_unzipped, path), end, label)
-    size = os.path.getsize(path)
-    if size < end:
-        raise SourceError(
-            f"{label} has {size} bytes of the {end} that its header asks for; it was cut short, copy it again."
-        )
-    return PlainFile(path, label=label)
-
-
-def _unzipped(path: str) -> IO[bytes]:
-    return cast("IO[bytes]", gzip.open(path, "rb"))
 
 
 def _chosen_image(source: str, key: str | None) -> tuple[ImageHDU, str]:

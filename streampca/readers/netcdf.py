@@ -101,11 +101,11 @@ class ClassicVariable(FlatArray):
             )
 
     def _values(self, variable: HeaderVariable, label: str) -> Array:
+        # A second axis, as records are only apart along a first one.
         shape = (*variable.shape, 1) if len(variable.shape) == 1 else variable.shape
-        values, stride = np.empty(shape, variable.dtype), self._record_stride if variable.by_record else None
-        if values.size:
-            array = FlatArray(PlainFile(self._path, variable.begin, label), shape, variable.dtype, stride=stride)
-            array.read_into(tuple(slice(0, length) for length in shape), values)
+        stride = self._record_stride if variable.by_record else None
+        file = PlainFile(self._path, variable.begin, label)
+        values = FlatArray(file, shape, variable.dtype, stride=stride).read_all()
         if variable.dtype.kind != "S":
             return values.reshape(-1)
         return np.array([line.tobytes().rstrip(b"\0 ").decode("utf-8", "replace") for line in values], np.str_)

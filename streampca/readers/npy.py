@@ -6,21 +6,19 @@ unpickled. Stored members of an archive are read by position like plain files, c
 
 from __future__ import annotations
 
-import math
 import struct
 import zipfile
 from functools import partial
-from typing import IO, Any, NamedTuple, Unpack
+from typing import IO, Unpack
 
-import numpy as np
 from numpy.lib import format as npy_format
 
 from ..errors import SourceError
-from ..units import format_shape
+from . import remote
 from .collection import Collection, check_dtype, refuse_key
 from .stored.array import ArrayCollection
 from .stored.files import ByteSource, StreamFile, opened, positioned, size_of
-from .stored.flat import FlatArray
+from .stored.flat import FlatHeader
 from .stored.layout import SampleAxes
 from .stored.select_array import select_array
 
@@ -28,31 +26,14 @@ from .stored.select_array import select_array
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 
 
-class NpyHeader(NamedTuple):
-    """Header of a `.npy` file; `offset` is the byte of its first value."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    fortran: bool
-    offset: int
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of header and values."""
-        return self.offset + math.prod(self.shape) * self.dtype.itemsize
-
-    def __str__(self) -> str:
-        return f"{format_shape(self.shape) or 'one value'} {self.dtype}"
-
-
 def open_npy(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes]) -> Collection:
     """Open a `.npy` file of any version, byte order and axis order."""
     refuse_key(key, source)
     with opened(source) as file:
         header = read_header(file, source)
-    _check_length(header, size_of(source), source)
-    array = _flat(header, positioned(source))
-    return ArrayCollection(array, source=source, **axes)
+    check_dtype(header.dtype, source)
+    header.check_length(size_of(source), source)
+    return ArrayCollection(header.array(positioned(source)), source=source, **axes)
 
 
 def open_npz(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes]) -> Collection:
@@ -68,12 +49,12 @@ def open_npz(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes])
         raise SourceError(
             f"{source} is not a whole .npz archive ({error}); it was cut short, copy it again."
         ) from error
-    _check_length(header, member.file_size, label)
-    array = _flat(header, _member_bytes(source, member, label))
-    return ArrayCollection(array, source=label, **axes)
+    check_dtype(header.dtype, label)
+    header.check_length(member.file_size, label)
+    return ArrayCollection(header.array(_member_bytes(source, member, label)), source=label, **axes)
 
 
-def read_header(file: IO[bytes], subject: str) -> NpyHeader:
+def read_header(file: IO[bytes], subject: str) -> FlatHeader:
     """Read the header at the start of a `.npy` stream."""
     try:
         version = npy_format.read_magic(file)
@@ -87,23 +68,10 @@ def read_header(file: IO[bytes], subject: str) -> NpyHeader:
         raise SourceError(f"{subject} has a broken .npy header ({reason}); save the array again.") from error
     if any(length < 0 for length in shape):
         raise SourceError(f"{subject} has shape {shape} in its header, a negative length; save the array again.")
-    return NpyHeader(shape, dtype, fortran and len(shape) > 1, file.tell())
+    return FlatHeader(shape, dtype, file.tell(), fortran and len(shape) > 1)
 
 
-def _check_length(header: NpyHeader, size: int, subject: str) -> None:
-    check_dtype(header.dtype, subject)
-    if size < header.nbytes:
-        raise SourceError(
-            f"{subject} has {size} bytes and its header ({header}) announces {header.nbytes}; it was cut short, copy "
-            "it again."
-        )
-
-
-def _flat(header: NpyHeader, source: ByteSource) -> FlatArray:
-    return FlatArray(source, header.shape, header.dtype, offset=header.offset, fortran=header.fortran)
-
-
-def _headers(archive: zipfile.ZipFile, source: str) -> dict[str, NpyHeader]:
+def _headers(archive: zipfile.ZipFile, source: str) -> dict[str, FlatHeader]:
     members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
     if not members:
         raise SourceError(f"{source} holds no arrays; give a .npz file written by numpy.savez.")
@@ -113,7 +81,7 @@ def _headers(archive: zipfile.ZipFile, source: str) -> dict[str, NpyHeader]:
     }
 
 
-def _member_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, label: str) -> NpyHeader:
+def _member_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, label: str) -> FlatHeader:
     if member.flag_bits & 0x1:
         raise SourceError(f"{label} is encrypted; save the arrays again without a password.")
     with archive.open(member) as file:
@@ -132,21 +100,6 @@ def _member_bytes(path: str, member: zipfile.ZipInfo, label: str) -> ByteSource:
 
 
 def _open_member(path: str, name: str) -> IO[bytes]:
-    return _Member(path, name)  # type: ignore[return-value]
-
-
-class _Member:
-    """A member of an archive that closes the archive with itself."""
-
-    def __init__(self, path: str, name: str) -> None:
-        self._handle = opened(path)
-        self._archive = zipfile.ZipFile(self._handle)
-        self._file = self._archive.open(name)
-
-    def read(self, size: int) -> bytes:
-        return self._file.read(size)
-
-    def close(self) -> None:
-        self._file.close()
-        self._archive.close()
-        self._handle.close()
+    # What an archive opened itself is closed with the last member.
+    with zipfile.ZipFile(opened(path) if remote.is_url(path) else path) as archive:
+        return archive.open(name)

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 import zarr
-from numcodecs.abc import Codec
-from numcodecs.compat import ensure_contiguous_ndarray
+from numcodecs.abc import Codec  # type: ignore[import-untyped]
+from numcodecs.compat import ensure_contiguous_ndarray  # type: ignore[import-untyped]
 from zarr.abc.codec import ArrayBytesCodec
 from zarr.codecs import ShardingCodec, VLenBytesCodec, VLenUTF8Codec
 

@@ -95,6 +95,13 @@ class StoredArray(abc.ABC):
             If it cannot be read; the message names the file.
         """
 
+    def read_all(self) -> Array:
+        """Read the whole array, in native byte order."""
+        out = np.empty(self.shape, self.dtype.newbyteorder("="))
+        if out.size:
+            self.read_into(tuple(slice(0, length) for length in self.shape), out)
+        return out
+
     def states(self, *, now: bool = False) -> list[State]:
         """Return the states of the files, see `Collection.states`; groups are of entries along axis 0."""
         return self.files.states(now=now)

@@ -7,12 +7,13 @@ file that shrinks under a map kills the process.
 from __future__ import annotations
 
 import abc
+import gzip
 import os
 import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
-from typing import IO, Any, ClassVar
+from typing import IO, Any, ClassVar, cast
 
 import numpy as np
 
@@ -178,6 +179,17 @@ def opened(path: str) -> IO[bytes]:
         return open(path, "rb")
     except OSError as error:
         raise SourceError(f"{path} cannot be opened: {error.strerror}; check its permissions.") from error
+
+
+def is_gzip(path: str) -> bool:
+    """Return whether a file begins as gzip does."""
+    with opened(path) as file:
+        return file.read(2) == b"\x1f\x8b"
+
+
+def unzipped(path: str) -> IO[bytes]:
+    """Open a gzipped file, or what lies behind a URL, as the bytes inside."""
+    return cast("IO[bytes]", gzip.open(opened(path) if remote.is_url(path) else path, "rb"))
 
 
 def state_of(path: str) -> tuple[object, ...]:

@@ -4,24 +4,66 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ... import machine
+from ...errors import SourceError
+from ...units import format_shape
 from ..collection import Array
 from ..threads import for_each
 from .array import StoredArray, page_shape
 from .boxes import Box, lengths, pieces_of
-from .files import ByteSource, PlainFile, StreamFile
+from .files import ByteSource, PlainFile, StreamFile, is_gzip, positioned, size_of, unzipped
 
 # Scratch for pieces whose bytes must be cut or transposed; fits the second-level cache of common processors.
 _SCRATCH = 2**20
 MOST_READERS = 4  # of one box at a time
 _WORTH_PARTS = 32 * 2**20  # bytes of a box: below, the next product waits for nothing worth mentioning
+# Deflate packs at most 1032 bytes into one (https://zlib.net/zlib_tech.html); a header asking for more is wrong.
+_MOST_DEFLATED = 1032
 # Pieces of less than a page, no further apart than this many pages, are read together with what lies between them.
 _GAP = 16
+
+
+class FlatHeader(NamedTuple):
+    """Shape and dtype of an array in one run of bytes; `offset` is the byte of its first value."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    offset: int
+    fortran: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of header and values."""
+        return self.offset + math.prod(self.shape) * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{format_shape(self.shape) or 'one value'} {self.dtype}"
+
+    def check_length(self, size: int, label: str, *, zipped: bool = False) -> None:
+        """Refuse a header of values that a file of some bytes cannot hold."""
+        if self.nbytes > size * (_MOST_DEFLATED if zipped else 1):
+            raise SourceError(
+                f"{label} has {size} bytes{', gzipped,' if zipped else ''} and its header ({self}) announces "
+                f"{self.nbytes}; it was cut short, copy it again."
+            )
+
+    def array(self, source: ByteSource) -> FlatArray:
+        """Return the array that begins with this header in a source of bytes."""
+        return FlatArray(source, self.shape, self.dtype, offset=self.offset, fortran=self.fortran)
+
+    def array_of_file(self, path: str, label: str | None = None) -> FlatArray:
+        """Return the array of a file, gzipped or not, that has this header."""
+        zipped = is_gzip(path)
+        self.check_length(size_of(path), label or path, zipped=zipped)
+        if zipped:
+            return self.array(StreamFile(path, partial(unzipped, path), self.nbytes, label))
+        return self.array(positioned(path, label=label))
 
 
 class FlatArray(StoredArray):

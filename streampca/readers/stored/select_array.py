@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from ...errors import RequestError, SourceError, nearest
 from ...units import format_shape
@@ -13,20 +13,8 @@ from ..collection import by_key
 _LISTED = 12
 
 
-class ArrayInfo(Protocol):
-    """Shape and dtype of an array that has not been read."""
-
-    @property
-    def shape(self) -> Any:
-        """Lengths of the axes."""
-
-    @property
-    def dtype(self) -> Any:
-        """Dtype of the values."""
-
-
 def select_array(
-    arrays: Mapping[str, ArrayInfo], key: str | None, source: str, *, images: Iterable[str] | None = None
+    arrays: Mapping[str, Any], key: str | None, source: str, *, images: Iterable[str] | None = None
 ) -> str:
     """Name the array to read; `images` are those that may be meant without a key, and have two axes or more."""
     named = (key or "").strip("/")
@@ -47,12 +35,12 @@ def select_array(
     )
 
 
-def _several_axes(arrays: Mapping[str, ArrayInfo], names: Iterable[str]) -> dict[str, ArrayInfo]:
+def _several_axes(arrays: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Return those of the named arrays that are there and have two axes or more."""
     return {name: arrays[name] for name in names if name in arrays and len(arrays[name].shape) >= 2}
 
 
-def listing(arrays: Mapping[str, ArrayInfo]) -> str:
+def listing(arrays: Mapping[str, Any]) -> str:
     """Names, shapes and dtypes of the first few arrays, in a line."""
     named = [f"{name} ({format_shape(array.shape) or 'one value'} {array.dtype})" for name, array in arrays.items()]
     return ", ".join(named[:_LISTED]) + (f" and {len(named) - _LISTED} more" if len(named) > _LISTED else "")
