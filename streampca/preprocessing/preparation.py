@@ -92,17 +92,17 @@ class Preparation:
 
     @property
     def is_identity(self) -> bool:
-        """Whether samples are left as they are."""
+        """True where samples are left as they are."""
         return self.keeps_images and self.mask is None and self.scale is None and self.normalize is None
 
     @property
     def keeps_images(self) -> bool:
-        """Whether every pixel of an image is left as it is, be it a feature or not."""
+        """True where every pixel of an image is left as it is, be it a feature or not."""
         return self.crop is None and not self.grey and self.resize is None and self.bin == 1
 
     @property
     def is_resolved(self) -> bool:
-        """Whether nothing is left to be found in the data; see `resolved`."""
+        """True where nothing is left to be found in the data; see `resolved`."""
         return not isinstance(self.mask, str) and not isinstance(self.scale, str)
 
     @property

@@ -122,7 +122,7 @@ class Prepared(View):
 
     @property
     def fills(self) -> bool:
-        """Whether the raw collection does, and no step changes it."""
+        """True where the raw collection does, and no step changes it."""
         return self.preparation.is_identity and self.raw.fills
 
     def read_into(self, rows: slice, features: slice | None, out: Array) -> None:

@@ -188,7 +188,7 @@ class Collection(abc.ABC):
 
     @property
     def encoded(self) -> bool:
-        """Whether `read` decodes, as of compressed chunks and picture files, rather than copies bytes."""
+        """True where `read` decodes, as of compressed chunks and picture files, rather than copies bytes."""
         return False
 
     @property
@@ -234,7 +234,7 @@ class Collection(abc.ABC):
 
     @property
     def fills(self) -> bool:
-        """Whether `read_into` fills what it is given directly, but for parts of lines, which are read whole first."""
+        """True where `read_into` fills its target directly, but for parts of lines, which are read whole first."""
         return False
 
     def read_into(self, rows: slice, features: slice | None, out: Array) -> None:

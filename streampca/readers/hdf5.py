@@ -34,7 +34,6 @@ from .hdf5_content import (
     reading,
     scale_of,
     select_dataset,
-    source_chunk_bytes,
     sources_of,
 )
 from .stored import cf
@@ -84,8 +83,7 @@ class Hdf5Array(Reopening, StoredArray):
         self.dtype = np.dtype(check_dtype(dtype_of(dataset, label), label).str)
         self.shape = check_shape(tuple(int(length) for length in dataset.shape or ()), label)
         check_filters(dataset, label)
-        if not held:
-            check_stored(dataset, label)
+        elsewhere = 0 if held else check_stored(dataset, label)
         self._label, self._path, self._name = label, str(dataset.file.filename), str(dataset.name)
         self.dims = axis_names(dataset)
         self.attributes = {name: cf.plain_value(value) for name, value in attributes_of(dataset).items()}
@@ -96,7 +94,7 @@ class Hdf5Array(Reopening, StoredArray):
         # A file that is open for writing may be written to by HDF5 at any time; some files are in memory only.
         fixed = fixed and os.path.isfile(self._path)
         self._files = FileStates([*{self._path: "", **dict(sources_of(dataset))}]) if fixed else None
-        self._measure(dataset, 0 if held else source_chunk_bytes(dataset))
+        self._measure(dataset, elsewhere)
         self._forget()
         self._dataset = dataset if held else None
 

@@ -21,12 +21,11 @@ import numpy as np
 from ..errors import SourceError, StreampcaError, first_line
 from . import remote
 from .stored import cf
+from .stored.array import MOST_COUNTED, check_written
 from .stored.select_array import select_array
 
 # Datasets looked at to choose one; files with more hold one image a dataset, and are told by fewer.
 _MOST_DATASETS = 10_000
-# Counting what is stored of a dataset with more chunks takes seconds.
-_MOST_COUNTED = 10_000
 # Sources of a virtual dataset that are opened to see whether they are whole; of the others only the files are checked.
 _MOST_OPENED = 256
 # Longer attributes are data of their own.
@@ -38,12 +37,6 @@ _TIES = frozenset(
         "_Netcdf4Coordinates", "_nc3_strict",
     )
 )  # fmt: skip
-# Filters people meet (https://github.com/HDFGroup/hdf5_plugins/blob/master/docs/RegisteredFilterPlugins.md), where the
-# file does not name them.
-_FILTERS = {
-    307: "bzip2", 32000: "lzf", 32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32013: "zfp", 32015: "zstd",
-    32017: "sz", 32018: "fcidecomp", 32024: "sz3", 32026: "blosc2",
-}  # fmt: skip
 
 _log = logging.getLogger("streampca")
 
@@ -193,14 +186,18 @@ def check_filters(dataset: Any, label: str) -> None:
         except ImportError:
             remedy = "which is not installed; pip install hdf5plugin, which is the extra streampca[hdf5]"
         if not h5py.h5z.filter_avail(number):
-            called = name.decode("utf-8", "replace").partition(";")[0].strip() or _FILTERS.get(
-                number, "of no known name"
-            )
+            called = name.decode("utf-8", "replace").partition(";")[0].strip() or "of no known name"
             raise SourceError(f"{label} is stored with filter {number} ({called}), {remedy}.")
 
 
-def check_stored(dataset: Any, label: str) -> None:
-    """Refuse a dataset whose values are elsewhere or nowhere; say so where part of them was never written."""
+def check_stored(dataset: Any, label: str) -> int:
+    """Refuse a dataset whose values are elsewhere or nowhere; say so where part of them was never written.
+
+    Returns
+    -------
+    int
+        Bytes of the largest compressed chunk of a virtual dataset's sources, as far as they are looked at.
+    """
     plist = dataset.id.get_create_plist()
     if plist.get_external_count():
         name = os.fsdecode(plist.get_external(0)[0])
@@ -209,11 +206,14 @@ def check_stored(dataset: Any, label: str) -> None:
             "file with h5repack -l CONTI."
         )
     if dataset.is_virtual:
-        _check_sources(dataset, label)
-    elif math.prod(dataset.shape) and dataset.id.get_storage_size() == 0:
-        raise SourceError(f"{label} has none of its values stored: it was created and never written; write it.")
+        return _check_sources(dataset, label)
+    if math.prod(dataset.shape) and dataset.id.get_storage_size() == 0:
+        check_written(0, 1, dataset.fillvalue, label)
     elif dataset.chunks:
-        _check_chunks(dataset, label)
+        count = math.prod(-(-length // side) for length, side in zip(dataset.shape, dataset.chunks, strict=True))
+        if count <= MOST_COUNTED:
+            check_written(dataset.id.get_num_chunks(), count, dataset.fillvalue, label)
+    return 0
 
 
 def sources_of(dataset: Any) -> list[tuple[str, str]]:
@@ -229,53 +229,31 @@ def sources_of(dataset: Any) -> list[tuple[str, str]]:
     return list(found)
 
 
-def source_chunk_bytes(dataset: Any) -> int:
-    """Bytes of the largest compressed chunk of a virtual dataset's sources, as far as they are looked at."""
+def _check_sources(dataset: Any, label: str) -> int:
     largest = 0
-    for path, name in sources_of(dataset)[:_MOST_OPENED]:
-        with opened_file(path) as file:
-            source = file[name]
-            if source.chunks and source.id.get_create_plist().get_nfilters():
-                largest = max(largest, math.prod(source.chunks) * source.dtype.itemsize)
-    return largest
-
-
-def _check_sources(dataset: Any, label: str) -> None:
-    sources = sources_of(dataset)
-    for at, (path, name) in enumerate(sources):
+    for at, (path, name) in enumerate(sources_of(dataset)):
         part = f"{label} is put together from other files, and {path}"
         if not os.path.exists(path):
             raise SourceError(f"{part} is missing, which HDF5 reads as fill values; copy it there.")
         if at < _MOST_OPENED:
             with opened_file(path) as file:
-                if not isinstance(file.get(name), h5py.Dataset):
+                source = file.get(name)
+                if not isinstance(source, h5py.Dataset):
                     raise SourceError(
                         f"{part} has no dataset {name!r}, which HDF5 reads as fill values; copy it again."
                     )
-                check_filters(file[name], f"{path}, dataset {name!r}")
-    mapped = [
-        source.vspace for source in dataset.virtual_sources() if "%" not in f"{source.file_name}{source.dset_name}"
-    ]
-    if len(mapped) == len(dataset.virtual_sources()):
-        given, whole = sum(space.get_select_npoints() for space in mapped), math.prod(dataset.shape)
-        if given < whole:
+                check_filters(source, f"{path}, dataset {name!r}")
+                if source.chunks and source.id.get_create_plist().get_nfilters():
+                    largest = max(largest, math.prod(source.chunks) * source.dtype.itemsize)
+    given = [source for source in dataset.virtual_sources() if "%" not in f"{source.file_name}{source.dset_name}"]
+    if len(given) == len(dataset.virtual_sources()):
+        taken, whole = sum(source.vspace.get_select_npoints() for source in given), math.prod(dataset.shape)
+        if taken < whole:
             _log.warning(
                 "%s takes %d of its %d values from other files; the others read as %s.",
-                label, given, whole, dataset.fillvalue,
+                label, taken, whole, dataset.fillvalue,
             )  # fmt: skip
-
-
-def _check_chunks(dataset: Any, label: str) -> None:
-    count = math.prod(-(-length // side) for length, side in zip(dataset.shape, dataset.chunks, strict=True))
-    if count > _MOST_COUNTED:
-        return
-    stored = dataset.id.get_num_chunks()
-    if stored < count:
-        _log.warning(
-            "%s has %d of %d chunks stored; the others read as %s, which is right only if the file was written to its "
-            "end.",
-            label, stored, count, dataset.fillvalue,
-        )  # fmt: skip
+    return largest
 
 
 def _datasets(group: Any, folder: str = "", seen: set[Any] | None = None) -> Iterator[tuple[str, DatasetInfo]]:

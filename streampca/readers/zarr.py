@@ -5,7 +5,6 @@ Packed numbers with the attributes of the CF conventions, as xarray writes them,
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from . import remote
 from .collection import MOST_STATES, Array, Collection, State, check_dtype, digest, group_size, span_of
 from .quiet import quiet
 from .stored import cf
-from .stored.array import ArrayCollection, StoredArray, dims_of
+from .stored.array import MOST_COUNTED, ArrayCollection, StoredArray, check_written, dims_of
 from .stored.boxes import Box, largest_piece, pieces_of
 from .stored.layout import SampleAxes
 from .stored.value_digests import sampled_states
@@ -38,15 +37,11 @@ _POOLS = 6 * MIB
 # Chunks in memory while one is decoded, measured with values that do not compress: 2.0 with zstd, 2.8 with Blosc, 3.0
 # with zlib and with filters, which make one out of another, 3.9 with gzip, which puts its output together.
 _COPIES, _MOST_COPIES = {"Zstd": 2, "Blosc": 3}, 4
-# Listing what is stored of an array with more chunks takes seconds.
-_MOST_LISTED = 10_000
 # Requests for small chunks under way at once: servers take long to begin, whatever is asked for.
 _REQUESTS, _REQUESTED = 16, 32 * MIB
 
 # What Zarr and codecs raise for bytes that arrived and make no sense; other errors are of the way to them.
 _DAMAGE = (ValueError, LookupError, TypeError, RuntimeError)
-
-_log = logging.getLogger("streampca")
 
 
 def open_zarr(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes]) -> Collection:
@@ -60,7 +55,8 @@ def open_zarr(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes]
     label = without_secrets(f"{source}, array {choice.name!r}" if choice.name else source)
     handle = _array_at(node, choice.name, label)
     check_dtype(_dtype(handle), label)
-    _check_written(handle, source, label)
+    if math.prod(handle.shape) and handle.nchunks <= MOST_COUNTED and remote.is_listed(source):
+        check_written(handle.nchunks_initialized, handle.nchunks, handle.metadata.fill_value, label)
     if isinstance(node, zarr.Group) and is_model(node) and not remote.is_url(source):
         read_model(source).array(choice.name)  # refuses what is damaged, or not there
     array = ZarrArray(source, choice, label, handle)
@@ -283,21 +279,3 @@ def _packing(handle: Any) -> dict[str, Any]:
     if handle.metadata.zarr_format == 2 and "_ARRAY_DIMENSIONS" in attributes and fill:
         attributes.setdefault("_FillValue", fill)
     return attributes
-
-
-def _check_written(handle: Any, source: str, label: str) -> None:
-    """Refuse an array nothing was written to; say so where part of it was not, which Zarr reads as its fill value."""
-    if not math.prod(handle.shape) or handle.nchunks > _MOST_LISTED or not remote.is_listed(source):
-        return
-    stored = handle.nchunks_initialized
-    if stored == 0:
-        raise SourceError(
-            f"{label} has none of its {handle.nchunks} chunks stored: it was created and never written; write it, or "
-            "copy the whole store."
-        )
-    if stored < handle.nchunks:
-        _log.warning(
-            "%s has %d of %d chunks stored; the others read as %s, which is right only if the store was written to "
-            "its end.",
-            label, stored, handle.nchunks, handle.metadata.fill_value,
-        )  # fmt: skip

@@ -35,7 +35,7 @@ class OneChunkReader:
 
     @property
     def is_here(self) -> bool:
-        """Whether the threads are of this process, for a fork of it has none of them."""
+        """True where the threads are of this process: a fork of it has none of them."""
         return self._process == os.getpid()
 
     def read_into(self, piece: Box, out: Array) -> None:

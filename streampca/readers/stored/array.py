@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import copy
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -38,6 +39,10 @@ from .value_digests import object_states
 
 # A partial read of a contiguous array fetches whole pages of this many bytes from the disk or memory behind it.
 PAGE = 4096
+# Counting what is stored of an array with more chunks takes seconds.
+MOST_COUNTED = 10_000
+
+_log = logging.getLogger("streampca")
 
 
 class StoredArray(abc.ABC):
@@ -243,12 +248,12 @@ class ArrayCollection(Collection):
 
     @property
     def encoded(self) -> bool:
-        """Whether reads decode: by the stored array, or for an object, whether its library cuts it into chunks."""
+        """True where reads decode: of an object, where its library cuts it into chunks."""
         return self.array.encoded
 
     @property
     def fills(self) -> bool:
-        """Whether the array is read into buffers; an object in memory returns arrays of its own."""
+        """True where the array is read into buffers; an object in memory returns arrays of its own."""
         return type(self.array) is not ObjectArray
 
     def read(self, rows: slice, features: slice | None = None) -> Array:
@@ -312,6 +317,19 @@ class ArrayCollection(Collection):
             for state, end in with_ends(stored, max(length, stored[-1].first + 1))
             if end > first.start and (state.first < first.stop or first.stop == length)
         ]
+
+
+def check_written(stored: int, count: int, fill: Any, label: str) -> None:
+    """Refuse an array nothing was written to; say so where part of its chunks was not, which read as the fill value."""
+    if stored == 0:
+        raise SourceError(
+            f"{label} has none of its values stored: it was created and never written; write it, or copy all of it."
+        )
+    if stored < count:
+        _log.warning(
+            "%s has %d of %d chunks stored; the others read as %s, which is right only if it was written to its end.",
+            label, stored, count, fill,
+        )  # fmt: skip
 
 
 def page_shape(shape: tuple[int, ...], values: int) -> tuple[int, ...]:
