@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import ModelError
+from ..readers.collection import Array
 from ..readers.coordinates import CommonGrid, Grid, Order, is_straight, order_of
 from ..storage.coordinate import Coordinate
 from .preparation import Preparation
 from .resize import resampled
-
-Array = npt.NDArray[Any]
 
 LATITUDES = ("lat", "latitude")
 DEGREES_NORTH = ("degrees_north", "degree_north", "degrees_N", "degree_N", "degreesN", "degreeN")  # CF 1.11, 4.1

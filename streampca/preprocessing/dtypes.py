@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DataError
-
-Array = npt.NDArray[Any]
+from ..readers.collection import Array
 
 MOST_DIGITS = 2**53 - 1  # every whole number up to here is a float64
 

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..readers.collection import Array
 from ..units import KIB
 from .dtypes import SampleError, check_digits, float_of
 from .normalize import Float64, denormalized, normalized, normalizing_bytes
 from .preparation import Preparation
-
-Array = npt.NDArray[Any]
 
 # Raw bytes prepared at a time: what the steps hold between them then stays in the cache (1.4 to 2 times as fast as
 # whole blocks of 24 MiB, on 128 x 128 colour images), and is no more for a large block than for a small one.

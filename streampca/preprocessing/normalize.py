@@ -5,14 +5,12 @@ Each function maps sample by sample, and to the same bits however many there are
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
+from ..readers.collection import Array
 from .dtypes import SampleError, float_of
 
-Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 NORMALIZATIONS = ("mean", "norm", "ratio")

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import RequestError, nearest
+from ..readers.collection import Array
 from ..units import format_shape, whole_number
 from .dtypes import float_of
 from .grey import greyed
 from .normalize import NORMALIZATIONS
 from .resize import binned, resized
 
-Array = npt.NDArray[Any]
 Range = tuple[int | None, int | None]
 
 CHANNELS = (3, 4)  # lengths of a last axis that `grey` takes for colours (red, green, blue, and alpha, left out)

@@ -6,14 +6,11 @@ Each function maps sample by sample, and to the same bits however many there are
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..readers.collection import Array
 from .dtypes import float_of
-
-Array = npt.NDArray[Any]
 
 
 def resized(samples: Array, shape: tuple[int, int]) -> Array:

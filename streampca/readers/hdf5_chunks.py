@@ -57,12 +57,8 @@ class ChunkDecoder:
 
     @property
     def held_bytes(self) -> int:
-        """Most bytes that one thread holds: a chunk as stored, which filters do not lengthen, and decoded.
-
-        And once more as shuffled where a checksum was added before, as NetCDF does.
-        """
-        copies = 3 if _SHUFFLE in self.filters[1:] else 2
-        return copies * (self.chunk_bytes + _CHECKSUM)
+        """Most bytes that one thread holds: a chunk as stored, which filters do not lengthen, inflated and in order."""
+        return (3 if _SHUFFLE in self.filters else 2) * (self.chunk_bytes + _CHECKSUM)
 
     def read_into(self, dataset: Any, at: tuple[int, ...], out: Array) -> bool:
         """Read the chunk whose first corner is at `at`, as much of it as `out` has room for, from that corner on.
@@ -70,42 +66,33 @@ class ChunkDecoder:
         Returns
         -------
         bool
-            Whether it was read. If not, as the chunk was never written, is damaged, or is not what the dataset's
-            filters say, HDF5 has to say what there is; `out` may have been written to.
+            False for a chunk that was never written, is damaged, or is not what the dataset's filters say: HDF5 has to
+            say what there is.
         """
         try:
             skipped, stored = dataset.id.read_direct_chunk(at)
-            self.decode_into(stored, skipped, out)
+            values = self.decoded(stored, skipped)
         except (ValueError, RuntimeError, OSError):  # the codecs' errors are RuntimeErrors
             return False
+        out[...] = values[tuple(slice(0, length) for length in out.shape)]
         return True
 
-    def decode_into(self, stored: bytes, skipped: int, out: Array) -> None:
+    def decoded(self, stored: bytes, skipped: int) -> Array:
         """Undo the filters of one chunk, those left out whose bits are set in `skipped`."""
-        applied = [number for position, number in enumerate(self.filters) if not skipped >> position & 1]
         data = np.frombuffer(stored, np.uint8)
-        while applied:
-            undone = applied.pop()
-            if undone == _FLETCHER32:
+        for position, number in reversed(list(enumerate(self.filters))):
+            if skipped >> position & 1:
+                continue
+            if number == _FLETCHER32:
                 data = _checked(data)
-            elif undone == _DEFLATE:
-                if not applied and out.shape == self.shape and out.flags.c_contiguous:
-                    _inflate(data, out.reshape(-1).view(np.uint8))
-                    return
-                data = _inflate(data, np.empty(self.chunk_bytes + _CHECKSUM * applied.count(_FLETCHER32), np.uint8))
-            elif applied:
-                data = _unshuffled(data, self.dtype.itemsize)
+            elif number == _DEFLATE:
+                inflated = np.empty(self.chunk_bytes + _CHECKSUM, np.uint8)
+                data = inflated[: len(_codecs.deflate_decode(data, out=inflated))]
             else:
-                planes = self._whole(data).reshape(self.dtype.itemsize, *self.shape)
-                _interleave(planes[(slice(None), *_corner(out))], out)
-                return
-        out[...] = self._whole(data).view(self.dtype).reshape(self.shape)[_corner(out)]
-
-    def _whole(self, data: Array) -> Array:
-        """The bytes of a chunk, if there are as many as it has."""
+                data = _unshuffled(data, self.dtype.itemsize)
         if data.size != self.chunk_bytes:
             raise ValueError(f"{data.size} bytes are not a chunk of {self.chunk_bytes}")
-        return data
+        return data.view(self.dtype).reshape(self.shape)
 
 
 def chunk_decoder(dataset: Any, dtype: np.dtype[Any]) -> ChunkDecoder | None:
@@ -158,31 +145,13 @@ def _checked(data: Array) -> Array:
     return values
 
 
-def _inflate(data: Array, out: Array) -> Array:
-    """Inflate into `out`, which has to be filled, and return it."""
-    found = _codecs.deflate_decode(data, out=out)
-    if len(found) != out.size:
-        raise ValueError(f"{len(found)} bytes are not the {out.size} that were deflated")
-    return out
-
-
 def _unshuffled(data: Array, size: int) -> Array:
     """Bytes of values in their order; what is left over of the last value was not shuffled."""
     count = data.size // size
     values = np.empty_like(data)
-    _interleave(data[: count * size].reshape(size, count), values[: count * size])
+    # Each byte of the values as a field of its own: twice as fast as transposing.
+    fields = values[: count * size].view([(str(byte), np.uint8) for byte in range(size)])
+    for byte, plane in enumerate(data[: count * size].reshape(size, count)):
+        fields[str(byte)] = plane
     values[count * size :] = data[count * size :]
     return values
-
-
-def _interleave(planes: Array, out: Array) -> None:
-    """Put values together from planes, (bytes of a value, *shape), of their first bytes, their second, and so on."""
-    # Each byte of the values as a field of its own: a view, whatever the strides, and twice as fast as transposing.
-    fields = out.view([(str(byte), np.uint8) for byte in range(len(planes))])
-    for byte, plane in enumerate(planes):
-        fields[str(byte)] = plane
-
-
-def _corner(out: Array) -> Box:
-    """Return the box of a chunk that `out` holds."""
-    return tuple(slice(0, length) for length in out.shape)

@@ -292,13 +292,13 @@ def _member(file: Any, path: str, source: str) -> Any:
         link = None
         with suppress(KeyError, OSError, RuntimeError):
             link = file.get(path, getlink=True)
-        if isinstance(link, h5py.ExternalLink):
+        if isinstance(link, (h5py.ExternalLink, h5py.SoftLink)):
+            place, remedy = repr(link.path), "correct the link"
+            if isinstance(link, h5py.ExternalLink):
+                place, remedy = f"{place} in {link.filename}", "copy that file beside this one"
             raise SourceError(
-                f"{source}, dataset {path!r}, is a link to {link.path!r} in {link.filename}, which is not there; copy "
-                "that file beside this one."
+                f"{source}, dataset {path!r}, is a link to {place}, which is not there; {remedy}."
             ) from error
-        if isinstance(link, h5py.SoftLink):
-            raise SourceError(f"{source}, dataset {path!r}, is a link to {link.path!r}, which is not there.") from error
         if link is not None:
             raise SourceError(
                 f"{source}, dataset {path!r}, cannot be opened ({first_line(error)}); it is damaged, copy the file "
