@@ -297,7 +297,7 @@ class _Time(NamedTuple):
 def one_after_another(parts: Sequence[Coordinate]) -> Coordinate | None:
     """Put coordinates one after another in the units of the first; None where their units cannot be converted.
 
-    Times that would not stay whole numbers in these units become fractions.
+    Times that would not stay whole numbers in these units are given in the largest unit in which all of them do.
     Attributes that are not the same in all parts are left out.
     """
     first = parts[0]
@@ -308,7 +308,7 @@ def one_after_another(parts: Sequence[Coordinate]) -> Coordinate | None:
     elif all(_units(part) == _units(first) for part in parts):
         converted = [part.values for part in parts]
     else:
-        converted = _converted(parts)
+        converted, units = _converted(parts, units)
     if converted is None:
         return None
     shared = {
@@ -323,24 +323,32 @@ def _units(coordinate: Coordinate) -> tuple[Any, Any]:
     return coordinate.attributes.get("units"), coordinate.attributes.get("calendar")
 
 
-def _converted(parts: Sequence[Coordinate]) -> list[Array] | None:
-    """Return times in the units of the first, whole where they stay so; None where they are not times of a calendar."""
+def _converted(parts: Sequence[Coordinate], units: Mapping[str, Any]) -> tuple[list[Array] | None, Mapping[str, Any]]:
     times = [_time_of(part) for part in parts]
     known = [time for time in times if time is not None]
     if len(known) < len(parts) or len({time.era for time in known}) > 1:
-        return None
-    unit, start = known[0].seconds, known[0].start
-    steps = [(time.seconds / unit, (time.start - start) / unit) for time in known]
-    whole = all(number.denominator == 1 for step in steps for number in step)
-    if whole and all(part.values.dtype.kind in "iu" for part in parts):
-        return [
-            part.values.astype(np.int64) * int(factor) + int(offset)
-            for part, (factor, offset) in zip(parts, steps, strict=True)
-        ]
-    return [
-        part.values.astype(np.float64) * float(factor) + float(offset)
-        for part, (factor, offset) in zip(parts, steps, strict=True)
-    ]
+        return None, units
+    whole = all(part.values.dtype.kind in "iu" for part in parts)
+    first = known[0]
+    unit, exact = first.seconds, False
+    if whole:
+        fitting = (seconds for seconds in (unit, *_SECONDS) if all(_is_whole(time, first, seconds) for time in known))
+        unit, exact = next(((seconds, True) for seconds in fitting), (unit, False))
+    values: list[Array] = []
+    for part, time in zip(parts, known, strict=True):
+        factor, offset = time.seconds / unit, (time.start - first.start) / unit
+        if exact:
+            values.append(part.values.astype(np.int64) * int(factor) + int(offset))
+        else:
+            values.append(part.values.astype(np.float64) * float(factor) + float(offset))
+    if unit != first.seconds:
+        units = {**units, "units": f"{_SECONDS[unit][0]} since {first.reference}"}
+    return values, units
+
+
+def _is_whole(time: _Time, first: _Time, seconds: Fraction) -> bool:
+    """Return whether whole units of one time are whole numbers of so many seconds since the first one's reference."""
+    return all((part / seconds).denominator == 1 for part in (time.seconds, time.start - first.start))
 
 
 def _time_of(coordinate: Coordinate) -> _Time | None:

@@ -102,10 +102,10 @@ class StoredArray(abc.ABC):
 
     def read_all(self) -> Array:
         """Read the whole array, in native byte order."""
-        out = np.empty(self.shape, self.dtype.newbyteorder("="))
+        out = np.empty(self.shape, self.dtype)
         if out.size:
             self.read_into(tuple(slice(0, length) for length in self.shape), out)
-        return out
+        return out.astype(self.dtype.newbyteorder("="), copy=False)
 
     def states(self, *, now: bool = False) -> list[State]:
         """Return the states of the files, see `Collection.states`; groups are of entries along axis 0."""
