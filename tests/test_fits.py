@@ -233,3 +233,14 @@ def test_one_image_a_file(tmp_path):
     assert collection.where(4) == os.path.join(str(tmp_path), "4.fits")
     fits.PrimaryHDU(x).writeto(tmp_path / "11.fits")
     refused(tmp_path, r"11\.fits, HDU 0 has shape 11 x 12 x 13, and a file of a folder, glob or list is one image")
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i2", "i4", "f4", "f8"])
+def test_images_of_a_folder_have_the_values_of_astropy(tmp_path, dtype):
+    """Plain values, which lie in the file with their first byte first."""
+    x = (np.arange(60).reshape(5, 3, 4) * 3 + 1).astype(dtype)
+    for number, image in enumerate(x):
+        fits.PrimaryHDU(image).writeto(tmp_path / f"{number}.fits")
+    collection = open_collection(tmp_path)
+    assert collection.dtype == np.dtype(dtype)
+    np.testing.assert_array_equal(collection.read(slice(0, 5)), x.reshape(5, 12))
