@@ -10,6 +10,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import re
 import signal
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,14 +22,14 @@ import pytest
 import streampca
 from streampca.errors import BudgetError, DataError, OutputError, Stopped
 from streampca.events import BlockDone, Checkpoint, PassFinished, Resumed, Warned
+from streampca.execution import checkpoint as checkpointing
 from streampca.execution import slots
+from streampca.execution.checkpoint import Checkpointing
+from streampca.execution.signals import Switch
 from streampca.execution.slots import Slots
 from streampca.models.pca import load_model
 from streampca.models.transform import projection as pieces
-from streampca.models.transform import resume as resuming
 from streampca.models.transform import write as writing
-from streampca.models.transform.by_samples import Written
-from streampca.models.transform.resume import Recorder
 from streampca.planning import Application, component_chunks
 from streampca.planning.memory import MemoryEstimate, Phase
 from streampca.planning.transform_pieces import Piecewise
@@ -215,7 +216,8 @@ def test_a_run_killed_again_and_again_loses_nothing_recorded(here, what, output,
     assert content(output) == expected
     events = [json.loads(line) for line in Path("events.txt").read_text().splitlines()]
     assert [samples for name, samples in events if name == "Resumed"] == [20, 40]
-    assert [samples for name, samples in events if name == "Checkpoint"] == [10, 20, 30, 40, N]
+    saved = [samples for name, samples in events if name == "Checkpoint"]
+    assert list(dict.fromkeys(saved)) == [10, 20, 30, 40, N]
 
 
 def test_killed_before_anything_is_recorded(here):
@@ -282,13 +284,23 @@ def stop_at(block, error=Stopped):
     return listener
 
 
+def told_to_stop(block):
+    """Options of a run that is told to stop at a block, and saves nothing before."""
+    switch, count = Switch(), iter(range(1, 10**9))
+
+    def listener(event):
+        if isinstance(event, BlockDone) and next(count) == block:
+            switch.asked = "SIGTERM"
+
+    return {"checkpoint": Checkpointing("ck", 1000.0, switch), "listener": listener}
+
+
 @pytest.mark.parametrize(("what", "output", "plan"), CASES)
-@pytest.mark.parametrize("error", [Stopped, KeyboardInterrupt])
-def test_a_stopped_run_records_the_block_it_finished(here, what, output, plan, error):
+def test_a_stopped_run_saves_the_block_it_finished(here, what, output, plan):
     expected = unbroken(what, output, plan)
     for _ in range(2):
-        with pytest.raises(error):
-            write(what, output, plan, checkpoint_every=1000.0, listener=stop_at(2, error))
+        with pytest.raises(Stopped, match="what was done is kept in ck"):
+            write(what, output, plan, **told_to_stop(1))
         assert not os.path.exists(output)
     events = []
     write(what, output, plan, listener=events.append)
@@ -301,9 +313,9 @@ def test_a_stopped_run_records_the_block_it_finished(here, what, output, plan, e
 
 
 def test_a_record_that_takes_too_long_is_not_made_on_stopping(here, monkeypatch):
-    monkeypatch.setattr(resuming, "STOP_SECONDS", -1.0)
-    with pytest.raises(Stopped):
-        write("scores", "s.npy", checkpoint_every=1000.0, listener=stop_at(3))
+    monkeypatch.setattr(checkpointing, "PATIENCE", -1.0)
+    with pytest.raises(Stopped, match="saving would take too long"):
+        write("scores", "s.npy", **told_to_stop(2))
     events = []
     write("scores", "s.npy", listener=events.append)
     assert [event.samples for event in events if isinstance(event, Resumed)] == []
@@ -404,29 +416,24 @@ def test_the_partial_output_of_another_run_is_not_taken(here):
     assert content("s.npy") == expected
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [({"memory": "1GiB"}, "memory None and not 1073741824"), ({"whiten": True}, "whiten False and not True")],
-)
-def test_another_request_begins_anew_and_says_so(here, options, words):
-    begun()
-    if options.pop("whiten", False):
-        events = []
-        write("whitened", "s.npy", listener=events.append)
-        start, warned = None, [event.message for event in events if isinstance(event, Warned)]
-        assert not any(isinstance(event, Resumed) for event in events)
-    else:
-        start, warned = went_on(**options)
-    assert start is None
-    assert warned == [f"ck holds a run with {words}; this one begins anew."]
-    assert left() == ["s.npy"]
-
-
-def test_another_model_begins_anew(here):
-    begun()
+def another_model():
     os.remove("m.zarr")
     streampca.fit(np.load("x.npy")[:40], n_components=5, memory="64MiB").save("m.zarr")
-    assert went_on() == (None, ["ck holds a run with another model; this one begins anew."])
+
+
+@pytest.mark.parametrize(("change", "options", "words"), [
+    (lambda: None, {"memory": "1GiB"}, "memory None, and this one has 1073741824"),
+    (another_model, {}, r"digest of the model '\w+', and this one has '\w+'"),
+])  # fmt: skip
+def test_another_request_is_refused_unless_it_may_replace(here, change, options, words):
+    begun()
+    change()
+    with pytest.raises(OutputError, match=f"ck holds an unfinished run with {words}; give what that one had"):
+        went_on(**options)
+    start, warned = went_on(overwrite=True, **options)
+    assert start is None
+    assert re.fullmatch(f"ck holds an unfinished run with {words}; this one begins anew.", warned[0])
+    assert left() == ["s.npy"]
 
 
 def test_a_source_that_changed_is_refused_and_the_remedy_works(here):
@@ -435,7 +442,7 @@ def test_a_source_that_changed_is_refused_and_the_remedy_works(here):
     os.remove("x.npy")
     np.save("x.npy", x[::-1].copy())
     os.utime("x.npy", (1, 1))
-    with pytest.raises(OutputError, match=r"s\.npy was begun with other data: x\.npy has changed since.*delete ck"):
+    with pytest.raises(OutputError, match=r"with state of x\.npy '.*', and this one has .*remove the folder"):
         went_on()
     for path in Path("ck").iterdir():
         path.unlink()
@@ -481,43 +488,15 @@ def test_rows_are_on_disk_before_they_are_recorded(here, output, plan):
         synced[state.st_ino] = state.st_mtime_ns
 
     def checked(slots, about, arrays):
-        partial = Path(f"{output}.{about['partial'][0]}.streampca-partial")
+        if slots.name == "run":
+            return save(slots, about, arrays)
+        partial = next(Path().glob(f"{output}.*.streampca-partial"))
         for path in (Path(), partial, *partial.rglob("*")):
             if path != Path() or not checks:  # saving makes another name there
                 assert synced[path.stat().st_ino] == path.stat().st_mtime_ns, path
-        checks.append(about["parts"])
-        save(slots, about, arrays)
+        checks.append(about["at"])
+        return save(slots, about, arrays)
 
     with mock.patch.object(os, "fsync", noted), mock.patch.object(Slots, "save", checked):
         write("images", output, plan)
     assert len(checks) > 4
-
-
-def test_recording_adapts_to_what_it_costs(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(resuming, "time", mock.Mock(monotonic=lambda: now[0]))
-    saved = []
-
-    class Slow:
-        folder = "ck"
-
-        def save(self, about, arrays):
-            now[0] += 5.0
-            saved.append(about["parts"][0][2])
-
-    class Nothing:
-        is_copy = False
-
-        def sync(self):
-            return 0
-
-    collection = streampca.open_collection(np.ones((9, 4)))
-    recorder = Recorder(None, "scores", {}, collection=collection, every=30, listener=print)
-    recorder._slots, recorder._unfinished, recorder._writer = Slow(), writers.UnfinishedOutput("0" * 8), Nothing()
-    began = now[0]
-    for second in range(2000):
-        now[0] += 1.0
-        recorder.save_if_due(0, 0, second, Written(Nothing()))
-    assert saved[0] == 29
-    assert 5.0 * len(saved) < 0.03 * (now[0] - began)
-    assert len(saved) > 5

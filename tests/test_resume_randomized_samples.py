@@ -159,5 +159,5 @@ def test_another_plan_is_refused_by_name(images, tmp_path, monkeypatch):
     with pytest.raises(Died):
         run(images, "fixed", tmp_path / "m.zarr", tmp_path / "kept", dying(6))
     monkeypatch.setattr(sides, "_turns", lambda problem: False)
-    with pytest.raises(OutputError, match="holds the beginning of a fit planned with"):
+    with pytest.raises(OutputError, match="holds an unfinished run planned with"):
         run(images, "fixed", tmp_path / "m.zarr", tmp_path / "kept")

@@ -164,9 +164,10 @@ class _Job:
         """Weights of the samples, if they have any."""
         return weights_of(self.run.fit.sample_weight, self.raw)
 
-    def checkpoint(self, output: str | None) -> str | None:
-        """Return the folder beside an output that its checkpoints are written to."""
-        return output.rstrip("/") + FOLDER if output and self.run.checkpoint.enabled else None
+    def checkpoint(self, output: str | None) -> Checkpointing | None:
+        """Return where and how often an output's checkpoints are saved: in a folder beside it."""
+        how = self.run.checkpoint
+        return Checkpointing(output.rstrip("/") + FOLDER, how.every, self.switch) if output and how.enabled else None
 
 
 def _open(run: Run, outputs: OutputPaths, listener: Listener, switch: Switch) -> _Job:
@@ -276,15 +277,14 @@ def _fitted(job: _Job) -> Result:
             plans.append(event.plan)
         job.listener(event)
 
-    request, folder = request_of(run), job.checkpoint(path)
     model = fit_collection(
         job.collection,
-        request,
+        request_of(run),
         weights=job.weights,
         place=Place(path, run.output.overwrite) if path else None,
         part=part_of(run.fit.part),
         executor=job.executor,
-        checkpoint=Checkpointing(folder, run.checkpoint.every, job.switch) if folder else None,
+        checkpoint=job.checkpoint(path),
         listener=listen,
     )
     budget, _ = this_machine().budget(parse_bytes(run.fit.memory))
@@ -306,7 +306,6 @@ def _apply(job: _Job, result: Result, model: PCAModel, note: Callable[[str], Non
             memory=run.fit.memory,
             overwrite=output.overwrite,
             checkpoint=job.checkpoint(outputs.scores),
-            checkpoint_every=run.checkpoint.every,
             cluster=job.executor,
             listener=job.listener,
         )
@@ -322,7 +321,6 @@ def _apply(job: _Job, result: Result, model: PCAModel, note: Callable[[str], Non
             memory=run.fit.memory,
             overwrite=output.overwrite,
             checkpoint=job.checkpoint(outputs.images),
-            checkpoint_every=run.checkpoint.every,
             cluster=job.executor,
             listener=job.listener,
         )

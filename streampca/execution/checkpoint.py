@@ -11,7 +11,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -24,14 +24,14 @@ from ..storage.disk import expanded
 from ..storage.locks import alone_in
 from ..storage.outputs import check_place, discard
 from ..units import MIB, format_seconds
-from .fingerprint import Difference, first_difference
+from .fingerprint import first_difference
 from .signals import Switch
 from .slots import Slots, is_slot
 from .task import SavedPartial, Stateful
 
 Array = npt.NDArray[Any]
 
-RECORD = "fit"  # name of the slots that say which work the folder holds
+RECORD = "run"  # name of the slots that say which work the folder holds
 SLOT = re.compile(r"[a-z]+(-\d+)?\.[ab]")  # names of slots, in a folder that may hold other files
 FOLDER = ".streampca-checkpoint"  # ending of the name of a folder that lies beside an output
 EVERY = 30.0  # seconds between saves, or more ...
@@ -79,8 +79,6 @@ class CheckpointFolder:
         Where, how often, and when to end.
     identity : mapping
         Plain data that tell this work from other work.
-    explain : callable, optional
-        Words a `Difference` of identities, to follow "the beginning of a fit".
     overwrite : bool, default=False
         Whether the checkpoint of other work is removed, with a warning, instead of refused.
     listener : callable
@@ -102,12 +100,11 @@ class CheckpointFolder:
         how: Checkpointing,
         identity: Mapping[str, Any],
         *,
-        explain: Callable[[Difference], str] = "with {}".format,
         overwrite: bool = False,
         listener: Listener,
     ) -> None:
         if os.path.lexists(how.folder) and not os.path.isdir(how.folder):
-            raise OutputError(f"checkpoint {how.folder} is no folder; choose another.")
+            raise OutputError(f"checkpoint {how.folder} is not a folder; choose another.")
         check_place(how.folder)
         self._how, self._listener, self.folder = how, listener, how.folder
         self._identity = json.loads(json.dumps(identity, default=lambda value: value.item()))
@@ -119,7 +116,7 @@ class CheckpointFolder:
         self._replaced: Mapping[str, Any] = {}
         self._is_recorded = found is not None
         if found is not None and (difference := first_difference(self.record["identity"], self._identity)):
-            differs = f"{self.folder} holds the beginning of a fit {explain(difference)}"
+            differs = f"{self.folder} holds an unfinished run with {difference}"
             if not overwrite:
                 raise OutputError(
                     f"{differs}; give what that one had to resume it, or remove the folder to start again."
@@ -127,13 +124,17 @@ class CheckpointFolder:
             listener(Warned(f"{differs}; this one begins anew."))
             self._replaced, self.record = self.record, {}  # removed once this run has a plan
 
-    def begin(self, plan: Mapping[str, Any], *, scratch: str | None = None, **details: Any) -> None:
+    def begin(
+        self, plan: Mapping[str, Any], *, resumes: bool = True, scratch: str | None = None, **details: Any
+    ) -> None:
         """Note the plan that is carried out; of a run that is resumed, check that it is still the same.
 
         Parameters
         ----------
         plan : mapping
             Plain data that decide the bits of the answer, and where blocks begin.
+        resumes : bool, default=True
+            False where what was saved is of an output that is gone.
         scratch : str, optional
             File or folder that is removed with the checkpoint.
         **details
@@ -144,7 +145,7 @@ class CheckpointFolder:
         OutputError
             If the plan is another, as on a machine of more cores.
         """
-        if not self.record:
+        if not self.record or not resumes:
             self.clear()  # partial results of unknown work
             self.record = {"identity": self._identity, "plan": dict(plan), "scratch": scratch, **details}
             if scratch is not None:
@@ -152,7 +153,7 @@ class CheckpointFolder:
         elif difference := first_difference(self.record["plan"], plan):
             name, before, now = difference
             raise OutputError(
-                f"{self.folder} holds the beginning of a fit planned with {name} {before}, and on this machine it "
+                f"{self.folder} holds an unfinished run planned with {name} {before}, and on this machine it "
                 f"is {now}; resume it where it was begun, or remove the folder to start again."
             )
 
@@ -188,8 +189,10 @@ class CheckpointFolder:
         _clear(self.folder)
         self._is_recorded = False
 
-    def save(self, saves: list[_Save], since: float) -> float:
+    def save(self, saves: list[_Save], since: float, cost: float) -> float:
         """Save states in order, and return the seconds it took; a save that fails is a warning, not an error.
+
+        `since` is when these were saved last, and `cost` the seconds it took then.
 
         Raises
         ------
@@ -197,11 +200,13 @@ class CheckpointFolder:
             If the run was told to stop.
         """
         signal, began = self._how.switch.asked, time.monotonic()
+        again = f"saving would take too long: the last {format_seconds(began - since)} will be done again."
+        if signal and cost > PATIENCE:
+            raise Stopped(f"stopped by {signal}; {again}")
         states = [(each, each.stateful.state(copy=False)) for each in saves]
         count = sum(array.nbytes for _, state in states for array in state.values())
         if signal and count / self._rate > PATIENCE:
-            again = format_seconds(began - since)
-            raise Stopped(f"stopped by {signal}; saving would take too long: the last {again} will be done again.")
+            raise Stopped(f"stopped by {signal}; {again}")
         try:
             for each, state in states:
                 self._save(each.slots, each.position, state)
@@ -209,7 +214,7 @@ class CheckpointFolder:
             if signal:
                 raise Stopped(f"stopped by {signal}; what was done since the last save is lost: {error}") from None
             self._listener(
-                Warned(f"{error} The fit goes on; were it stopped now, it would begin from an earlier state.")
+                Warned(f"{error} The run goes on; were it stopped now, it would begin from an earlier state.")
             )
         self.last = time.monotonic()
         if count > MIB:
@@ -269,7 +274,7 @@ class StageCheckpoint:
         if not (now or self._folder.is_due(since, cost)):
             return
         save = _Save(self._of(first), {"first": first, "last": last, "at": at, "number": self.number}, accumulator)
-        self._cost[first] = self._folder.save([*self._first, save], since)
+        self._cost[first] = self._folder.save([*self._first, save], since, cost)
         self._since[first], self._first = self._folder.last, []
 
     def _of(self, first: int) -> Slots:

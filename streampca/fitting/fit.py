@@ -32,7 +32,7 @@ from ..storage.locks import alone_in
 from ..units import parse_bytes
 from .build_model import data_of, model_of, provenance_of
 from .executor import resumable_scratch_name, scratch_name, suited
-from .identity import check_beside, decisive_fields, explain, identity_of
+from .identity import check_beside, decisive_fields, identity_of
 from .methods import METHODS, Decomposition, Job
 from .plan import check_options, narrowed, plan_collection, prepared
 
@@ -223,7 +223,7 @@ def _fitted(
     if checkpoint is not None:
         identity = identity_of(collection, request, weights_digest(weights), part, states)
         overwrite = place is not None and place.overwrite
-        saved = CheckpointFolder(checkpoint, identity, explain=explain, overwrite=overwrite, listener=listener)
+        saved = CheckpointFolder(checkpoint, identity, overwrite=overwrite, listener=listener)
     with as_of(runner):
         chosen = plan_collection(collection, suited(request, runner, saved), total_weight=total_of(weights), part=part)
     runner.check(partial(collection.read, slice(0, 1)), chosen.memory_estimate.total, listener)

@@ -12,14 +12,11 @@ import numpy.typing as npt
 
 from .. import __version__
 from ..errors import RequestError
-from ..execution.fingerprint import Difference
 from ..planning import Plan
 from ..planning.blocks import Part
 from ..planning.request import HOW, Request
 from ..preprocessing import Preparation, Prepared
-from ..readers.collection import State, digest, first_change
-
-STATES = "states of the source"  # entry of an identity
+from ..readers.collection import State, digest, states_by_name
 
 # Fields of a plan that decide the bits of the answer, and where its blocks begin.
 DECISIVE = (
@@ -41,7 +38,7 @@ def identity_of(
         **described(collection.source, requested, collection.preparation, collection.mask, part, digest_of_weights),
         "version of streampca": __version__,
         "number of samples": collection.n_samples,
-        STATES: [list(state) for state in states],
+        **states_by_name(states),
     }
 
 
@@ -64,14 +61,6 @@ def described(
         "source": source,
         "sample_weight": digest_of_weights,
     }
-
-
-def explain(difference: Difference) -> str:
-    """Word the difference of two identities; of the data, name the file that changed."""
-    if difference.name != STATES:
-        return f"with {difference}"
-    before, now = ([State(*state) for state in states or []] for states in (difference.before, difference.now))
-    return f"of other data: {first_change(before, now)} has changed"
 
 
 def decisive_fields(plan: Plan) -> dict[str, Any]:

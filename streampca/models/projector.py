@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ..errors import ModelError, RequestError
 from ..events import Listener, check_listener, silent
+from ..execution.checkpoint import EVERY, Checkpointing
 from ..preprocessing import Frame, Preparation, Prepared, check_raw, given_shape, shape_like
 from ..preprocessing.coordinates import raw_orders
 from ..readers import Collection, check_apart, check_reading, fitted_on, open_collection, paths_of
@@ -350,8 +351,8 @@ class Projector:
         whiten: bool = False,
         memory: int | str | None = None,
         overwrite: bool = False,
-        checkpoint: str | None = None,
-        checkpoint_every: float = 30.0,
+        checkpoint: str | os.PathLike[str] | Checkpointing | None = None,
+        checkpoint_every: float = EVERY,
         cluster: Any = None,
         coordinates: str = CHECK,
         listener: Listener = silent,
@@ -359,7 +360,7 @@ class Projector:
         """Write the scores of a collection to ``.zarr``, ``.npy`` or ``.csv`` within a memory budget.
 
         Rows are in the collection's order; Zarr and csv carry the samples' names where they have any. With a folder
-        `checkpoint`, progress is recorded there every so many seconds, and after a kill the same call resumes.
+        `checkpoint`, progress is saved there every so many seconds, and after a kill the same call resumes.
         `cluster` shares the work as in `fit`: workers write their own rows to the output, which they must reach, but a
         csv file is written by this process alone. `coordinates` is as for `transform`.
 
@@ -368,7 +369,8 @@ class Projector:
         RequestError
             If the output is the source, the model or what that was fitted on, holds it or lies in it.
         OutputError
-            If the output exists (and `overwrite` is false), cannot be written, or was begun with other data.
+            If the output exists, or the checkpoint is of another run (and `overwrite` is false), or it cannot be
+            written.
         BudgetError
             If not even pieces of the components and one sample fit the budget.
         """
@@ -397,8 +399,8 @@ class Projector:
         whiten: bool = False,
         memory: int | str | None = None,
         overwrite: bool = False,
-        checkpoint: str | None = None,
-        checkpoint_every: float = 30.0,
+        checkpoint: str | os.PathLike[str] | Checkpointing | None = None,
+        checkpoint_every: float = EVERY,
         cluster: Any = None,
         coordinates: str = CHECK,
         listener: Listener = silent,

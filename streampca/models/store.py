@@ -25,7 +25,7 @@ from ..preprocessing import Preparation
 from ..storage.components import NAME as COMPONENTS
 from ..storage.components import ComponentWriter, StoredComponents, UnfinishedComponents
 from ..storage.coordinate import Coordinate
-from ..storage.disk import sync_files, sync_folder
+from ..storage.disk import sync_files
 from ..storage.integrity import (
     CHECKED,
     FORMAT,
@@ -117,10 +117,7 @@ class ModelWriter:
         self._root = zarr.create_group(self._partial, zarr_format=3, attributes=about)
 
     def __exit__(self, *raised: Any) -> bool | None:
-        done = self._stack.__exit__(*raised)
-        if self._keeps:
-            sync_folder(os.path.dirname(os.path.abspath(self._path)))  # who kept what was begun may forget it now
-        return done
+        return self._stack.__exit__(*raised)
 
     def components(
         self,

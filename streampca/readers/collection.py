@@ -372,6 +372,11 @@ def data_difference(provenance: Mapping[str, Any], collection: Collection) -> st
     return f"{changed} has changed since the fit, or was opened with other options (key, select, samples ...) then"
 
 
+def states_by_name(states: Sequence[State]) -> dict[str, str]:
+    """Return states as entries of the identity of a run, named as its difference from another is told."""
+    return {f"state of {what}" + (f" (from sample {first})" if first else ""): state for first, what, state in states}
+
+
 def group_size(count: int) -> int:
     """Return the smallest power of two of entries to a group that makes at most `MOST_STATES` groups of `count`."""
     return 1 << max(0, (-(-count // MOST_STATES) - 1).bit_length())

@@ -17,7 +17,8 @@ from typing import Any
 
 from numpy.lib import format as npy_format
 
-from ..errors import OutputError, RequestError
+from ..errors import ChangedError, DataError, OutputError, RequestError
+from .disk import sync_folder
 from .free_space import writing
 from .writers import ATTRIBUTE, WRITERS, OutputArray, UnfinishedOutput, Writer, wait_for_writes
 
@@ -66,7 +67,7 @@ def staged(path: str, unfinished: UnfinishedOutput | None = None) -> Iterator[st
         Of the output.
     unfinished : UnfinishedOutput, optional
         A partial output to resume; reset if it does not match what is on disk. What is resumable when the block breaks
-        off is not removed.
+        off is not removed, unless because of its data.
 
     Raises
     ------
@@ -80,8 +81,11 @@ def staged(path: str, unfinished: UnfinishedOutput | None = None) -> Iterator[st
         try:
             yield partial
             _take_place(partial, path)
-        except BaseException:
-            if unfinished is None or not unfinished.is_resumable:
+            if unfinished is not None:  # the checkpoint is removed next: the output must have its name by then
+                sync_folder(os.path.dirname(os.path.abspath(path)))
+        except BaseException as error:
+            is_useless = isinstance(error, DataError | ChangedError)  # whose remedy is other data
+            if unfinished is None or not unfinished.is_resumable or is_useless:
                 wait_for_writes()
                 with suppress(OSError):
                     discard(partial)

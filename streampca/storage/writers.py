@@ -126,7 +126,7 @@ class Writer(Protocol):
         """Write rows `start` onwards, or a box of them at `inside` of the sample's axes, itself a range of it."""
 
     def sync(self) -> int:
-        """Put what was written on disk; return the bytes of the file, 0 where it is a folder."""
+        """Put what was written on disk, where it is resumable; return the bytes of the file, 0 where it is a folder."""
 
     def close(self) -> None:
         """Complete the output, on disk where it is resumable; may be repeated after resuming."""
@@ -144,11 +144,15 @@ class _FileWriter:
     """Writer of one file."""
 
     _file: IO[Any]
+    _unfinished: UnfinishedOutput | None
 
     def sync(self) -> int:
         self._file.flush()
         sync_files([self._file.name], os.path.dirname(os.path.abspath(self._file.name)))
-        return os.fstat(self._file.fileno()).st_size
+        size = os.fstat(self._file.fileno()).st_size
+        if self._unfinished is not None:
+            self._unfinished.size = size
+        return size
 
     def close(self) -> None:
         self._file.flush()
@@ -164,7 +168,7 @@ class _NpyWriter(_FileWriter):
     in_order, is_copy = False, False
 
     def __init__(self, path: str, table: OutputArray, unfinished: UnfinishedOutput | None = None) -> None:
-        resumes = unfinished is not None and unfinished.is_resumable
+        self._unfinished, resumes = unfinished, unfinished is not None and unfinished.is_resumable
         self._file = open(path, "r+b" if resumes else "wb", buffering=0)  # noqa: SIM115 - `close` or `abandon` does
         header = {"descr": np.lib.format.dtype_to_descr(table.dtype), "fortran_order": False, "shape": table.shape}
         try:
@@ -201,7 +205,7 @@ class _CsvWriter(_FileWriter):
     in_order, is_copy = True, False
 
     def __init__(self, path: str, table: OutputArray, unfinished: UnfinishedOutput | None = None) -> None:
-        size = None if unfinished is None else unfinished.size
+        self._unfinished, size = unfinished, None if unfinished is None else unfinished.size
         if size is not None:
             os.truncate(path, size)
         self._file = open(path, "w" if size is None else "a", newline="", encoding="utf-8")  # noqa: SIM115 - as above
@@ -234,6 +238,7 @@ class ZarrWriter:
 
     def __init__(self, path: str, table: OutputArray, unfinished: UnfinishedOutput | None = None) -> None:
         self._path, self._table, self._lock, self._is_shared = path, table, threading.Lock(), False
+        self._unfinished = unfinished
         self._unsynced = None if unfinished is None else UnsyncedFiles(os.path.dirname(os.path.abspath(path)))
         if unfinished is not None and unfinished.is_resumable:
             remove_debris(path)
@@ -256,7 +261,7 @@ class ZarrWriter:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._path, self._table, self._lock = state["path"], state["table"], threading.Lock()
-        self.is_copy = self._is_shared = True
+        self.is_copy, self._is_shared, self._unfinished = True, True, None
         self._unsynced = UnsyncedFiles(os.path.dirname(self._path)) if state["syncs"] else None
         self._open()
 
@@ -301,6 +306,8 @@ class ZarrWriter:
         if self._unsynced is not None:
             with self._lock:
                 self._unsynced.sync()
+        if self._unfinished is not None:
+            self._unfinished.size = 0
         return 0
 
     def close(self) -> None:

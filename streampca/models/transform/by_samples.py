@@ -19,6 +19,7 @@ from .projection import Projection
 from .row_maps import Rebuilding, images_of, scores_of
 
 Array = npt.NDArray[Any]
+OWN = ("totals", "size")  # entries of every state of `Written`
 
 
 class Written:
@@ -44,16 +45,13 @@ class Written:
         self.totals += other.totals
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
-        """Everything as plain arrays; of a worker, once its rows are on disk."""
-        if self.writer.is_copy:
-            self.writer.sync()
-        return {"totals": self.totals.copy(), **self.arrays}
+        """Put the rows on disk, and return everything else as plain arrays, and the `size` of the output's file."""
+        return {"totals": self.totals.copy(), "size": np.array(self.writer.sync()), **self.arrays}
 
     @classmethod
     def from_state(cls, writer: Writer, state: dict[str, Array]) -> Self:
         """Undo `state`."""
-        state = dict(state)
-        return cls(writer, state.pop("totals"), state)
+        return cls(writer, state["totals"], {name: array for name, array in state.items() if name not in OWN})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,18 +16,17 @@ from ... import machine
 from ...errors import BudgetError
 from ...events import Listener, PassFinished, PassStarted, one_at_a_time
 from ...execution import Executor, LocalExecutor
+from ...execution.checkpoint import EVERY, CheckpointFolder, Checkpointing
 from ...execution.executor import as_of, executing
 from ...planning import Application, plan_application
 from ...planning.budget import SPANS_A_WORKER
 from ...planning.component_chunks import Cut
-from ...planning.memory import MemoryEstimate, Phase
 from ...planning.transform_pieces import Piecewise, are_possible
 from ...preprocessing import Frame
 from ...preprocessing.problem import problem_of
 from ...readers import Collection
-from ...readers.collection import counting_dim
+from ...readers.collection import counting_dim, unchanged
 from ...storage.coordinate import Coordinate
-from ...storage.disk import expanded
 from ...storage.locks import alone_in
 from ...storage.writers import OutputArray, Writer
 from ...units import parse_bytes
@@ -36,7 +35,9 @@ from .by_features import ByFeatures, tiling_of
 from .by_samples import BySamples, Written
 from .patches import patches_of, table_of
 from .projection import Projection
-from .resume import EVERY, Recorder, digest_of, numbers_of
+from .resume import identity_of, resumable, saved_plan
+
+Checkpoint = str | os.PathLike[str] | Checkpointing | None
 
 
 def write_scores(
@@ -109,22 +110,27 @@ def _write(
     memory: int | str | None,
     overwrite: bool,
     listener: Listener,
-    checkpoint: str | None = None,
+    checkpoint: Checkpoint = None,
     checkpoint_every: float = EVERY,
     cluster: Any = None,
 ) -> float:
     """Write, while no other process writes the same; returns the squared error of images made of samples."""
-    folder = None if checkpoint is None else expanded(checkpoint)
+    if not isinstance(checkpoint, Checkpointing | None):
+        checkpoint = Checkpointing(os.fspath(checkpoint), checkpoint_every)
     budget, listener = parse_bytes(memory), one_at_a_time(listener)
-    with alone_in(folder), executing(cluster, budget, listener=listener) as executor:
+    with (
+        alone_in(None if checkpoint is None else checkpoint.folder),
+        executing(cluster, budget, listener=listener) as executor,
+    ):
         if work.windows is not None or os.path.splitext(path)[1].lower() == ".csv":
             executor = LocalExecutor()  # what is written in order is written by one process
-        request = {} if folder is None else _request(work, table, path, budget)
-        how: Any = {"collection": work.collection, "every": checkpoint_every, "listener": listener}
-        recorder = Recorder(folder, table.name, request, **how)
+        saved = None
+        if checkpoint is not None:
+            identity = identity_of(work, table, path, budget)
+            saved = CheckpointFolder(checkpoint, identity, overwrite=overwrite, listener=listener)
         with as_of(executor):
-            plan = _recorded(recorder.plan) or _planned(work, path, budget or executor.memory, executor.workers)
-        return _write_by(executor, work, plan, table, path, recorder, overwrite=overwrite, listener=listener)
+            plan = saved_plan(saved) or _planned(work, path, budget or executor.memory, executor.workers)
+        return _write_by(executor, work, plan, table, path, saved, overwrite=overwrite, listener=listener)
 
 
 def _write_by(
@@ -133,7 +139,7 @@ def _write_by(
     plan: Application | Piecewise,
     table: OutputArray,
     path: str,
-    recorder: Recorder,
+    saved: CheckpointFolder | None,
     *,
     overwrite: bool,
     listener: Listener,
@@ -142,7 +148,10 @@ def _write_by(
     collection = work.collection
     began = time.perf_counter()
     listener(PassStarted(table.name, 1, 1, collection.n_samples, collection.nbytes))
-    with recorder.output(path, _stored(work, plan, table), numbers_of(plan), overwrite=overwrite) as writer:
+    with (
+        resumable(saved, plan, path, _stored(work, plan, table), overwrite=overwrite) as (writer, checkpoint),
+        unchanged(collection),
+    ):
         executor.check(partial(_try, collection, writer), plan.memory_estimate.total, listener)
         task: Any
         if isinstance(plan, Piecewise):
@@ -151,8 +160,7 @@ def _write_by(
         else:
             task = BySamples(work=work, writer=writer, block_rows=plan.block_rows)
             spans, threads, ahead = plan.spans(collection.n_samples), plan.threads, plan.ahead
-        checkpoint = recorder if recorder.records else None
-        how: Any = {"threads": threads, "ahead": ahead, "listener": recorder.told, "checkpoint": checkpoint}
+        how: Any = {"threads": threads, "ahead": ahead, "listener": listener, "checkpoint": checkpoint}
         written: Written = executor.fold(task, spans, Written.absorb, **how)
     listener(PassFinished(time.perf_counter() - began))
     return float(written.totals[1])
@@ -172,29 +180,6 @@ def _stored(work: Projection, plan: Application | Piecewise, table: OutputArray)
         return table
     box = tiling_of(work, plan).box
     return replace(table, cut=Cut((plan.chunk_rows, *box), (plan.block_rows, *box)))
-
-
-def _request(work: Projection, table: OutputArray, path: str, budget: int | None) -> dict[str, Any]:
-    """The options that tell one call from another, by name."""
-    return {
-        "output": os.path.abspath(path),
-        "source": work.collection.source,
-        "model": digest_of(work.subspace, work.frame),
-        "n_components": len(work.subspace.components),
-        "whiten": work.whiten,
-        "shape": table.shape,
-        "dtype": table.dtype.str,
-        "memory": budget,
-    } | ({"residual": True} if work.residual else {})
-
-
-def _recorded(numbers: Mapping[str, int] | None) -> Application | Piecewise | None:
-    """The plan of a run that is resumed, whatever memory there is now; its memory was checked when it was made."""
-    if numbers is None:
-        return None
-    if "scored_rows" in numbers:
-        return Piecewise(**numbers, memory_estimate=MemoryEstimate((Phase("apply", ()),)))
-    return Application(**numbers, memory_estimate=Phase("apply", ()))
 
 
 def fits(work: Projection, budget: int) -> bool:
