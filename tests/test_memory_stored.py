@@ -15,7 +15,7 @@ import zarr
 import streampca
 from streampca.errors import BudgetError
 from streampca.models.pca import PCAModel, load_model
-from streampca.models.store import ModelWriter, model_arrays, model_attributes
+from streampca.models.store import ModelWriter
 from streampca.planning.component_chunks import POOLS, WRITE_COPIES, component_cut, tile_bytes
 from streampca.preprocessing import Preparation
 from streampca.units import MIB, parse_bytes
@@ -96,7 +96,7 @@ def write_model(path, mask=None, preparation=None):
             angle_bound=ones, total_variance=1e4, n_samples=1000, sample_dims=("y", "x"), raw_shape=SHAPE,
             raw_kind="f", mask=mask, preparation=preparation or Preparation(),
         )  # fmt: skip
-        writer.finish(model_arrays(model), model_attributes(model))
+        writer.finish(model)
     return path
 
 

@@ -25,7 +25,7 @@ from streampca.cli.pipeline import execute
 from streampca.errors import BudgetError, DataError, ModelError, OutputError, RequestError
 from streampca.models.export import export_components
 from streampca.models.pca import PCAModel, load_model
-from streampca.models.store import ModelWriter, model_arrays, model_attributes
+from streampca.models.store import ModelWriter
 from streampca.models.transform import projection as pieces
 from streampca.models.transform import write as writing
 from streampca.planning import component_chunks
@@ -382,7 +382,7 @@ def write_made(path, model, mask=None, k=5, fail=False):
         if fail:
             raise KeyboardInterrupt
         done = replace(model, components=writer.stored(), name=str(path))
-        writer.finish(model_arrays(done), model_attributes(done))
+        writer.finish(done)
     return done
 
 

@@ -19,7 +19,7 @@ from ..execution.checkpoint import CheckpointFolder, Checkpointing
 from ..execution.executor import as_of, executing
 from ..machine import PeakMeter, hand_back
 from ..models.pca import PCAModel
-from ..models.store import ModelWriter, check_model_output, model_arrays, model_attributes
+from ..models.store import ModelWriter, check_model_output
 from ..planning.blocks import Part, part_of
 from ..planning.request import Request
 from ..preprocessing import Preparation, Prepared
@@ -270,5 +270,5 @@ def _written(
 
         found = METHODS[job.plan.method](replace(job, sink=sink))
         model = model_of(collection, found, about(found), writer.stored())
-        writer.finish(model_arrays(model), model_attributes(model), kind=model.kind)
+        writer.finish(model)
     return model

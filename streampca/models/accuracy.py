@@ -5,67 +5,23 @@ Everything follows from what a model stores. What it does not know is not said.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..eigensolvers import Cluster, clusters, unseparated
 
+if TYPE_CHECKING:
+    from .pca import PCAModel
+    from .projector import Projector
+
 Float64 = npt.NDArray[np.float64]
 
 LISTED = 4  # groups of components named in a sentence
 _DEGREES = 0.001  # of an angle; less is not worth a figure
-
-
-class Bounded(Protocol):
-    """Variances with bounds on their errors."""
-
-    @property
-    def explained_variance(self) -> Float64:
-        """Variances, descending, shape (k,)."""
-
-    @property
-    def error_bound(self) -> Float64:
-        """Bounds of relative residuals, shape (k,)."""
-
-    @property
-    def variance_bound(self) -> Float64 | None:
-        """Bounds of relative errors of the variances, shape (k,), where they are sharper."""
-
-    @property
-    def n_samples(self) -> int:
-        """Samples fitted."""
-
-
-class Numbers(Bounded, Protocol):
-    """What is asked of a `PCAModel`."""
-
-    @property
-    def angle_bound(self) -> Float64:
-        """Bounds of angles, radians, shape (k,)."""
-
-    @property
-    def eigenvalues(self) -> Float64 | None:
-        """All variances, where known."""
-
-    @property
-    def outside(self) -> float | None:
-        """Bound on the largest variance left outside, where known."""
-
-    @property
-    def total_variance(self) -> float:
-        """Sum of all variances."""
-
-    @property
-    def total_weight(self) -> float | None:
-        """Sum of the samples' weights, where they have any."""
-
-    @property
-    def provenance(self) -> Mapping[str, Any]:
-        """Plan and precision, and whether sums were exact, where known."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +63,7 @@ class Trust:
         }
 
 
-def trust_of(model: Numbers) -> Trust:
+def trust_of(model: PCAModel) -> Trust:
     """Say how far the numbers of a model can be trusted."""
     values, bounds = model.explained_variance, model.error_bound
     known = bool(np.all(np.isfinite(bounds)))
@@ -127,12 +83,12 @@ def trust_of(model: Numbers) -> Trust:
     )
 
 
-def sharpest_bounds(model: Bounded) -> Float64:
+def sharpest_bounds(model: Projector) -> Float64:
     """Bound on the relative error of each variance, shape (k,); NaN where it is not known."""
     return model.error_bound if model.variance_bound is None else np.fmin(model.error_bound, model.variance_bound)
 
 
-def null_directions(model: Bounded, n_features: int) -> npt.NDArray[np.bool_]:
+def null_directions(model: Projector, n_features: int) -> npt.NDArray[np.bool_]:
     """Return which components have a variance that is no more than rounding, shape (k,).
 
     A component is null where its variance lies below the rounding of float64, eps max(n, p) times the first variance,
@@ -148,12 +104,12 @@ def digits_of(bound: float) -> int | None:
     return int(np.clip(np.floor(-np.log10(max(bound, 1e-15))), 0, 15)) if np.isfinite(bound) else None
 
 
-def _copies(model: Numbers) -> float:
+def _copies(model: PCAModel) -> float:
     """Number of samples, each counted as many times as its weight says."""
     return model.total_weight or model.n_samples
 
 
-def _next(model: Numbers) -> float | None:
+def _next(model: PCAModel) -> float | None:
     """Variance k + 1, where it is known; minus infinity where there is none."""
     if model.eigenvalues is None:
         return None
@@ -161,7 +117,7 @@ def _next(model: Numbers) -> float | None:
     return float(after[0]) if len(after) else -np.inf
 
 
-def _at_most_next(model: Numbers, residual: Float64) -> float | None:
+def _at_most_next(model: PCAModel, residual: Float64) -> float | None:
     """What variance k + 1 is at most: where it is not stored, the last angle tells what gap it was computed with."""
     known, angle = _next(model), model.angle_bound[-1]
     if known is not None or not np.isfinite(angle):
@@ -170,7 +126,7 @@ def _at_most_next(model: Numbers, residual: Float64) -> float | None:
     return float(model.explained_variance[-1] - residual[-1] - gap)
 
 
-def _outside(model: Numbers, residual: Float64) -> float:
+def _outside(model: PCAModel, residual: Float64) -> float:
     """Largest variance that may have been left outside: no more than all that is left."""
     after, left = _next(model), model.total_variance - model.explained_variance.sum() + residual.sum()
     if after is not None:
@@ -210,7 +166,7 @@ def component_rows(model: Any, count: int) -> list[tuple[str, ...]]:
     ]
 
 
-def sentences(model: Numbers) -> list[str]:
+def sentences(model: PCAModel) -> list[str]:
     """Say in a few lines how far to trust a model; nothing is said of what is not known."""
     trust = trust_of(model)
     said = [_of_exact_sums(model), _of_clusters(trust), _of_sampling(trust, _copies(model))]
@@ -254,7 +210,7 @@ def _of_sampling(trust: Trust, n_samples: float) -> str:
     return f"{rule}, component{'' if one else 's'} {_listed(named)} {verb} not separated from {whose} neighbours"
 
 
-def _of_rank(model: Numbers, trust: Trust) -> str:
+def _of_rank(model: PCAModel, trust: Trust) -> str:
     """Say which bounds are to some true variance, where larger ones may have been missed."""
     count = len(trust.digits)
     if model.outside is None or trust.leading == count:
@@ -267,7 +223,7 @@ def _of_rank(model: Numbers, trust: Trust) -> str:
     return f"the variances {which} are each known to lie near a true one, not for certain that of the same rank"
 
 
-def _of_exact_sums(model: Numbers) -> str:
+def _of_exact_sums(model: PCAModel) -> str:
     """Say where digits are those of the probes and not of the variances."""
     plan = model.provenance.get("plan") or {}
     if not model.provenance.get("exact_sums") or plan.get("precision") != "single":
@@ -278,7 +234,7 @@ def _of_exact_sums(model: Numbers) -> str:
     )
 
 
-def _of_outside(model: Numbers, trust: Trust) -> str:
+def _of_outside(model: PCAModel, trust: Trust) -> str:
     count = len(trust.digits)
     if trust.outside is None or trust.outside == 0:
         return ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,54 +34,42 @@ COLOURS = ("red", "green", "blue", "alpha")
 
 
 @dataclass(frozen=True)
-class Components:
+class Pictures:
     """Mean and components of a model, in memory or in its store: a few are read at a time.
 
     Attributes
     ----------
-    name : str
-        What messages call the model.
-    arrays : mapping
-        ``mean``, ``components`` and ``explained_variance_ratio``: arrays, or what gives arrays when sliced.
-    dims : tuple of str
-        Names of the sample's axes.
+    model : PCAModel
+        What they are of.
     first : int
         How many components.
     mean : bool
         Whether the mean comes before them.
-    provenance : mapping
-        The model's.
     """
 
-    name: str
-    arrays: dict[str, Any]
-    dims: tuple[str, ...]
+    model: PCAModel
     first: int
     mean: bool
-    provenance: Mapping[str, Any]
 
     @property
     def shape(self) -> tuple[int, ...]:
         """(images, *sample_shape)."""
-        return (self.first + self.mean, *self.arrays["mean"].shape)
+        return (self.first + self.mean, *self.model.sample_shape)
 
     def labels(self) -> list[str]:
         """One a picture: ``"mean"``, then ``"component 1: 9.7 %"`` with its share of the variance."""
-        shares = self.arrays["explained_variance_ratio"][: self.first]
+        shares = self.model.explained_variance_ratio[: self.first]
         names = [f"component {number}: {share:.2g} %" for number, share in enumerate(100 * shares, 1)]
         return ["mean", *names] if self.mean else names
 
     def images(self) -> Iterator[Array]:
         """The pictures, in order, each of the sample's shape."""
         if self.mean:
-            yield self.arrays["mean"]
-        for start in range(0, self.first, self._together):
-            yield from self.arrays["components"][start : min(start + self._together, self.first)]
-
-    @property
-    def _together(self) -> int:
-        """Components read at a time: chunks on disk hold several, which are decoded together."""
-        return max(1, READ // (8 * math.prod(self.shape[1:])))
+            yield self.model.mean
+        # Chunks on disk hold several components, which are decoded together.
+        some = max(1, READ // (8 * math.prod(self.shape[1:])))
+        for start in range(0, self.first, some):
+            yield from self.model.components[start : min(start + some, self.first)]
 
 
 def export_components(
@@ -121,9 +109,14 @@ def export_components(
     """
     path = expanded(path)
     suffix = _checked(path, overwrite)
-    found = _components(model, n_components, mean)
-    check_apart([path], [found.name])
-    check_apart([path], fitted_on(found.provenance), "the model was fitted on")
+    model = model if isinstance(model, PCAModel) else load_model(model, memory="1B")  # its components stay on disk
+    if n_components is not None and not 1 <= n_components <= model.n_components:
+        raise RequestError(
+            f"n_components={n_components} is not between 1 and {model.n_components}, what {model.name} has."
+        )
+    check_apart([path], [model.name])
+    check_apart([path], fitted_on(model.provenance), "the model was fitted on")
+    found = Pictures(model, n_components or model.n_components, mean)
     if suffix == ".npy":
         _write_npy(found, path, overwrite)
     else:
@@ -139,19 +132,9 @@ def _checked(path: str, overwrite: bool) -> str:
     return suffix
 
 
-def _components(model: PCAModel | str | os.PathLike[str], asked: int | None, mean: bool) -> Components:
-    model = model if isinstance(model, PCAModel) else load_model(model, memory="1B")  # its components stay on disk
-    name, dims = model.name, model.sample_dims
-    arrays = {key: getattr(model, key) for key in ("mean", "components", "explained_variance_ratio")}
-    most = arrays["components"].shape[0]
-    if asked is not None and not 1 <= asked <= most:
-        raise RequestError(f"n_components={asked} is not between 1 and {most}, what {name} has.")
-    return Components(name, arrays, dims, asked or most, mean, model.provenance)
-
-
-def _write_npy(found: Components, path: str, overwrite: bool) -> None:
-    dtype = np.result_type(found.arrays["components"].dtype, *([found.arrays["mean"].dtype] if found.mean else []))
-    table = OutputArray("components", found.shape, ("component", *found.dims), dtype)
+def _write_npy(found: Pictures, path: str, overwrite: bool) -> None:
+    dtype = np.result_type(found.model.components.dtype, *([found.model.mean.dtype] if found.mean else []))
+    table = OutputArray("components", found.shape, ("component", *found.model.sample_dims), dtype)
     with open_writer(path, table, overwrite=overwrite) as sink:
         for number, image in enumerate(found.images()):
             sink.write(number, image[None])
@@ -171,7 +154,7 @@ def _is_another_tiff(path: str) -> bool:
         return False
 
 
-def _write_tiff(found: Components, path: str) -> None:
+def _write_tiff(found: Pictures, path: str) -> None:
     """Write pages; what ImageJ should show is read off the components first, one at a time."""
     import tifffile
 
@@ -186,10 +169,10 @@ def _write_tiff(found: Components, path: str) -> None:
 class _Planes:
     """The pictures as pages (y, x) in ImageJ's order of axes, T Z C Y X."""
 
-    def __init__(self, found: Components) -> None:
+    def __init__(self, found: Pictures) -> None:
         self._found = found
         inside = list(found.shape[1:])
-        named = [axis for axis, dim in enumerate(found.dims) if dim.lower() in CHANNELS]
+        named = [axis for axis, dim in enumerate(found.model.sample_dims) if dim.lower() in CHANNELS]
         self._colour = named[-1] if named and len(inside) > 2 else None
         colours = inside.pop(self._colour) if self._colour is not None else 1
         y, x = (1, *inside)[-2:]

@@ -21,11 +21,13 @@ from ..preprocessing.coordinates import prepared_coordinates
 from ..readers.coordinates import Grid, Order, is_straight, order_of
 from ..storage.components import StoredComponents
 from ..storage.coordinate import Coordinate
-from .store import Stored
+from .store import model_arrays
 from .transform import lazy_components
 
 if TYPE_CHECKING:
     from xarray import DataArray, Dataset
+
+    from .pca import PCAModel
 
 COMPONENT = "component"
 
@@ -219,30 +221,24 @@ class Labelled:
         return DataArray(result.reshape(shape), coords, whole, name=name or self.array.name, attrs=about)
 
 
-def dataset_of(model: Any, arrays: Mapping[str, Stored]) -> Dataset:
-    """A `PCAModel` as an `xarray.Dataset`.
-
-    Parameters
-    ----------
-    model : PCAModel
-        Whose units are told of.
-    arrays : mapping of str to Stored
-        As they are stored, see `streampca.models.store.model_arrays`; components on disk stay there, in a lazy dask
-        array.
-    """
+def dataset_of(model: PCAModel) -> Dataset:
+    """Return a model as an `xarray.Dataset`; components on disk stay there, in a lazy dask array."""
     from xarray import Dataset
 
-    own = {name: (entry.dims, _lazy(entry.values), dict(entry.attributes or {})) for name, entry in arrays.items()}
+    own = {
+        name: (
+            entry.dims,
+            lazy_components(entry.values) if isinstance(entry.values, StoredComponents) else entry.values,
+            dict(entry.attributes or {}),
+        )
+        for name, entry in model_arrays(model).items()
+    }
     about = {key: model.provenance[key] for key in ("source", "created", "streampca") if key in model.provenance}
     made = Dataset(own, attrs={"title": "principal components", **about})
     for name, attributes in _attributes(model).items():
         if name in made:
             made[name].attrs.update(attributes)
     return made
-
-
-def _lazy(values: Any) -> Any:
-    return lazy_components(values) if isinstance(values, StoredComponents) else values
 
 
 def _attributes(model: Any) -> dict[str, dict[str, str]]:

@@ -17,13 +17,13 @@ from ..readers.coordinates import CHECK
 from ..storage.disk import expanded
 from ..storage.integrity import read_model
 from ..units import GIB, format_shape, parse_bytes
+from .accuracy import trust_of
 from .compression import Compression, fitted_compression, measured_compression
 from .labelled import dataset_of
 from .notebook import model_html
 from .projector import Projector
 from .registry import MODEL_KINDS, model_class
-from .store import model_arrays, model_attributes, read_fields, read_statistic, write_model
-from .summary import summary_of
+from .store import PER_COMPONENT, ModelWriter, read_fields, read_statistic
 
 if TYPE_CHECKING:
     from xarray import Dataset
@@ -120,7 +120,21 @@ class PCAModel(Projector):
 
     def summary(self) -> dict[str, Any]:
         """The numbers as plain data, and how far to trust them; None for what is not finite."""
-        return summary_of(self)
+        table = {name: [x if np.isfinite(x) else None for x in getattr(self, name).tolist()] for name in PER_COMPONENT}
+        return {
+            "kind": self.kind,
+            "n_components": self.n_components,
+            "n_samples": self.n_samples,
+            "n_features": self.n_features,
+            "sample_shape": list(self.sample_shape),
+            "sample_dims": list(self.sample_dims),
+            "total_variance": self.total_variance,
+            **table,
+            **{name: np.asarray(getattr(self, name)).tolist() for name in self.own_arrays},
+            "trust": trust_of(self).to_json(),
+            "preparation": self.preparation.to_json(),
+            "provenance": dict(self.provenance),
+        }
 
     # -- what it keeps
 
@@ -191,7 +205,7 @@ class PCAModel(Projector):
         ImportError
             If xarray is not installed; ``pip install "streampca[xarray]"``.
         """
-        return dataset_of(self, model_arrays(self))
+        return dataset_of(self)
 
     # -- saving
 
@@ -214,10 +228,8 @@ class PCAModel(Projector):
         """
         if keep_state is None:
             keep_state = "part" in self.provenance or 8 * self.n_features**2 <= STATE_LIMIT
-        how: dict[str, Any] = {"arrays": model_arrays(self), "attributes": model_attributes(self)}
-        if self.statistic is not None and keep_state:
-            how |= {"state": self.statistic.state(copy=False), "state_kind": self.statistic.kind}
-        write_model(expanded(path), kind=self.kind, overwrite=overwrite, **how)
+        with ModelWriter(expanded(path), overwrite=overwrite) as writer:
+            writer.finish(self, self.statistic if keep_state else None)
 
     def without_statistic(self) -> PCAModel:
         """The same model without the p x p statistic, which gives its memory back."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from ..preprocessing.coordinates import is_latitude
 from ..readers.collection import COLOURS
+from ..storage.components import StoredComponents
 from ..storage.coordinate import Coordinate
 from ..units import MIB
 
@@ -34,21 +35,6 @@ PART = 1 * MIB  # of a band reduced at a time, which takes several copies in flo
 CHANNELS = frozenset({"channel", "channels", "c", "s", "rgb", "rgba", "colour", "color"})
 BANDS = CHANNELS | {"band", "bands", "wavelength", "variable"}
 LONGITUDES = frozenset({"lon", "longitude"})
-
-
-class Sliceable(Protocol):
-    """Rows of samples, (m, *shape), in memory or on disk."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(m, *shape)."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of the values."""
-
-    def __getitem__(self, key: Any) -> Array:
-        """Some of them."""
 
 
 class PanelLayout(NamedTuple):
@@ -173,7 +159,7 @@ class SampleView:
         return tuple(said)
 
     def read(
-        self, rows: Sliceable, start: int = 0, stop: int | None = None, over: Array | float | None = None
+        self, rows: Array | StoredComponents, start: int = 0, stop: int | None = None, over: Array | float | None = None
     ) -> Float64:
         """Read pictures of rows start to stop, each divided by `over`, a number or of a sample's shape.
 
@@ -189,7 +175,9 @@ class SampleView:
         """Return the pictures of one sample."""
         return cast("Float64", self.read(sample[None], over=over)[0])
 
-    def _picture(self, rows: Sliceable, run: slice, at: dict[int, int], over: Array | float | None) -> Float64:
+    def _picture(
+        self, rows: Array | StoredComponents, run: slice, at: dict[int, int], over: Array | float | None
+    ) -> Float64:
         first, *rest = self.axes
         line = max(1, run.stop - run.start) * math.prod(self.shape[axis] for axis in rest) * rows.dtype.itemsize
         step = self.bin * max(1, BAND // (line * self.bin * (1 if self.colour is None else 3)))

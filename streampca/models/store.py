@@ -12,13 +12,13 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import zarr
 
-from ..accumulators import Scatter
+from ..accumulators import Accumulator, Scatter
 from ..errors import RequestError
 from ..planning.component_chunks import PIECE
 from ..preprocessing import Preparation
@@ -42,6 +42,9 @@ from ..storage.outputs import check_existing, discard, group_attribute, recover,
 from ..storage.writers import ATTRIBUTE, EVERY_CHUNK, UnfinishedOutput, consolidate, files_but
 from ..units import MIB
 from .registry import MODEL_KINDS
+
+if TYPE_CHECKING:
+    from .pca import PCAModel
 
 Array = npt.NDArray[Any]
 
@@ -90,7 +93,7 @@ class ModelWriter:
     ...     sink = writer.components((k, *sample_shape), dims=("y", "x"), dtype="f4", mask=None)
     ...     for features in sink.ranges(most_features):
     ...         sink.write(features, loadings(features))
-    ...     writer.finish(arrays, attributes)
+    ...     writer.finish(model)
     """
 
     def __init__(self, path: str, *, overwrite: bool = False, keeps: bool = False) -> None:
@@ -170,63 +173,39 @@ class ModelWriter:
 
     def finish(
         self,
-        arrays: Mapping[str, Stored],
-        attributes: Mapping[str, Any],
-        *,
-        kind: str = "pca",
-        state: Mapping[str, Array] | None = None,
-        state_kind: str = "",
+        model: PCAModel,
+        statistic: Accumulator | None = None,
     ) -> None:
         """Write all that is left, and mark the model complete.
 
         Parameters
         ----------
-        arrays : mapping of str to Stored
-            The root Dataset; ``components`` in it are written unless they were begun before.
-        attributes : mapping
-            Plain data beside format and kind: provenance, preparation.
-        kind : str, default="pca"
-            Kind of model, see `MODEL_KINDS`.
-        state : mapping of str to ndarray, optional
-            Sub-group ``state``: the mergeable statistic.
-        state_kind : str
-            Which statistic it is, e.g. ``"scatter"``.
+        model : PCAModel
+            Its components are written unless they were begun before.
+        statistic : Accumulator, optional
+            Mergeable, for the sub-group ``state``.
         """
         if self._sink is not None:
             self._sink.write_outside()
-        for name, array in arrays.items():
+        for name, array in model_arrays(model).items():
             if name != COMPONENTS:
                 _write_array(self._root, name, array)
             elif self._sink is None:
                 values = array.values
                 own = values.identity if isinstance(values, StoredComponents) else None
                 self.components(values.shape, dims=array.dims[1:], dtype=values.dtype, identity=own).copy(values)
-        if state:
-            group = self._root.create_group(STATE, attributes={"kind": state_kind})
-            for name, values in state.items():
+        if statistic is not None:
+            group = self._root.create_group(STATE, attributes={"kind": statistic.kind})
+            for name, values in statistic.state(copy=False).items():
                 dims = tuple(f"{name}_{axis}" for axis in range(values.ndim))
                 _write_array(group, name, Stored(dims, values))
-        self._root.attrs.put({ATTRIBUTE: {"format": FORMAT, "kind": kind, "complete": True, **attributes}})
+        about = {"format": FORMAT, "kind": model.kind, "complete": True, **model_attributes(model)}
+        self._root.attrs.put({ATTRIBUTE: about})
         consolidate(self._partial)
         seal(self._partial)
         if self._keeps and self._sink is not None:
             self._sink.sync()
             sync_files(files_but(self._partial, COMPONENTS), self._partial)
-
-
-def write_model(
-    path: str,
-    *,
-    kind: str,
-    arrays: Mapping[str, Stored],
-    attributes: Mapping[str, Any],
-    state: Mapping[str, Array] | None = None,
-    state_kind: str = "",
-    overwrite: bool = False,
-) -> None:
-    """Write a model of format 1, whose components exist already; see `ModelWriter`."""
-    with ModelWriter(path, overwrite=overwrite) as writer:
-        writer.finish(arrays, attributes, kind=kind, state=state, state_kind=state_kind)
 
 
 def _write_array(group: zarr.Group, name: str, array: Stored) -> None:
@@ -303,7 +282,7 @@ def read_statistic(path: str) -> Scatter | None:
         raise damaged(path, STATE, reason_of(error)) from None
 
 
-def model_arrays(model: Any) -> dict[str, Stored]:
+def model_arrays(model: PCAModel) -> dict[str, Stored]:
     """Return the root Dataset of a `PCAModel`, or of a model of another kind."""
     dims = model.sample_dims
     arrays = {
@@ -328,7 +307,7 @@ def model_arrays(model: Any) -> dict[str, Stored]:
     return arrays | {name: Stored(own, np.asarray(getattr(model, name))) for name, own in model.own_arrays.items()}
 
 
-def model_attributes(model: Any) -> dict[str, Any]:
+def model_attributes(model: PCAModel) -> dict[str, Any]:
     """Return the plain data of a model beside its arrays."""
     raw = {"raw_shape": list(model.raw_shape), "raw_kind": model.raw_kind}
     return {"provenance": dict(model.provenance), "preparation": {**model.preparation.to_json(), **raw}}

@@ -10,44 +10,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from ..planning.blocks import Span, blocks_of
+from ..storage.components import StoredRows
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 PIECE = 2**17  # values whose squares are added at a time: 1 MiB in float64, which stays in the cache
-
-
-class FeatureRows(Protocol):
-    """Components (k, p) that are read a range of features at a time; `streampca.storage.components.StoredRows` are."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(k, p)."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """float32 or float64."""
-
-    def __len__(self) -> int:
-        """Number of components, k."""
-
-    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
-        """All of them, in memory."""
-
-    def ranges(self, most_features: int | None = None) -> list[Span]:
-        """Cut the features into ranges to read, of at most so many where storage allows it."""
-
-    def read(self, features: Span) -> Array:
-        """Read a range of features: (k, features)."""
-
-    def first(self, count: int) -> FeatureRows:
-        """Take the first `count` components."""
 
 
 def working_dtype(rows: npt.DTypeLike, components: npt.DTypeLike) -> np.dtype[Any]:
@@ -89,14 +63,14 @@ class Subspace:
     ----------
     mean : ndarray of shape (p,)
         float64.
-    components : ndarray or FeatureRows of shape (k, p)
+    components : ndarray or StoredRows of shape (k, p)
         Orthonormal rows, float32 or float64.
     variance : ndarray of shape (k,)
         Variances along the components, for whitening and T2; 0 of a null direction.
     """
 
     mean: Float64
-    components: Array | FeatureRows
+    components: Array | StoredRows
     variance: Float64
 
     @property
