@@ -42,24 +42,19 @@ def valid_mask(collection: Collection, listener: Listener = silent, *, memory: i
     """
     valid = np.ones(collection.n_features, dtype=bool)
     if collection.dtype.kind == "f":
-        _look(collection, valid, listener, memory)
+        began = time.perf_counter()
+        listener(PassStarted("valid pixels", 1, 1, collection.n_samples, collection.nbytes))
+        # Beside a block of rows stands what is true of them, a byte a value.
+        row = collection.row_bytes + getattr(collection, "prepared_bytes", 0) + collection.n_features
+        for block in blocks_of(Span(0, collection.n_samples), block_rows(row, collection.chunks.samples, memory)):
+            valid &= np.isfinite(collection.read(slice(*block))).all(axis=0)
+            listener(BlockDone(block.size, block.size * collection.row_bytes))
+        listener(PassFinished(time.perf_counter() - began))
     if not valid.any():
         raise DataError(
             f"{collection.source} has no pixel that is finite in every sample; leave samples out, or fill values in."
         )
     return valid.reshape(collection.sample_shape)
-
-
-def _look(collection: Collection, valid: npt.NDArray[np.bool_], listener: Listener, memory: int) -> None:
-    """Mark as not valid what is not finite anywhere."""
-    began = time.perf_counter()
-    listener(PassStarted("valid pixels", 1, 1, collection.n_samples, collection.nbytes))
-    # Beside a block of rows stands what is true of them, a byte a value.
-    row = collection.row_bytes + getattr(collection, "prepared_bytes", 0) + collection.n_features
-    for block in blocks_of(Span(0, collection.n_samples), block_rows(row, collection.chunks.samples, memory)):
-        valid &= np.isfinite(collection.read(slice(*block))).all(axis=0)
-        listener(BlockDone(block.size, block.size * collection.row_bytes))
-    listener(PassFinished(time.perf_counter() - began))
 
 
 def area_scale(collection: Collection) -> npt.NDArray[np.float64]:

@@ -89,8 +89,6 @@ def _load(array: StoredArray) -> Array:
 class CompressedTiles(Reopening, StoredArray):
     """A tile-compressed image HDU, decoded by astropy."""
 
-    _left_behind = ("_hdus", "_file", "_lock")
-
     encoded = True
     _hdus: Any  # opened on first use; astropy moves one file position, hence the lock
     _file: IO[bytes] | None
@@ -223,17 +221,13 @@ def _opened(path: str) -> Iterator[Any]:
 
 def _hdus(file: IO[bytes], path: str) -> Any:
     """The HDUs of a file that the caller closes: astropy leaves those open that it cannot make sense of."""
-    return _astropy(path).open(file, memmap=False, do_not_scale_image_data=True, lazy_load_hdus=True)
-
-
-def _astropy(path: str) -> Any:
     try:
         from astropy.io import fits
     except ImportError as error:
         raise SourceError(
             f"{path} is a FITS file, and astropy, which reads those, is not installed; pip install 'streampca[fits]'."
         ) from error
-    return fits
+    return fits.open(file, memmap=False, do_not_scale_image_data=True, lazy_load_hdus=True)
 
 
 def _axis_names(image: ImageHDU) -> tuple[str, ...]:

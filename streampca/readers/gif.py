@@ -48,8 +48,6 @@ class GifFrames(Reopening, StoredArray):
     A frame is drawn over the one before it, so reading goes forward; reading back begins again at the first.
     """
 
-    _left_behind = ("_image", "_lock")
-
     encoded = True
     _image: Any  # opened on first use
     _lock: threading.Lock

@@ -71,8 +71,6 @@ def open_hdf5(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes]
 class Hdf5Array(Reopening, StoredArray):
     """A dataset, known by the path of its file and its name there."""
 
-    _left_behind = ("_dataset", "_file", "_process", "_lock")
-
     _dataset: Any
     _file: Any
     _process: int

@@ -44,7 +44,7 @@ def open_npz(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes])
             name = select_array(headers, key if key is None or key in headers else key.removesuffix(".npy"), source)
             member = archive.getinfo(f"{name}.npy")
             label = f"{source}, array {name!r}"
-            header = _member_header(archive, member, label)
+            header = headers[name]
     except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
         raise SourceError(
             f"{source} is not a whole .npz archive ({error}); it was cut short, copy it again."

@@ -95,8 +95,6 @@ class TiffCollection(ArrayCollection):
 class TiffPages(Reopening, StoredArray):
     r"""The pages of a TIFF file, decoded on demand, as an array of shape (\*leading, height, width[, channels])."""
 
-    _left_behind = ("_tiff", "_lock")
-
     encoded = True  # plain pages too: tifffile copies each several times, at a decoder's speed
     _tiff: Any  # opened on first use
     _lock: threading.Lock

@@ -60,11 +60,9 @@ def choose(group: zarr.Group, key: str | None, source: str) -> ArrayPath:
         return choose(found, None, f"{source}, group {wanted!r}").within(wanted)
     folder, _, last = wanted.rpartition("/")
     parent = member(group, folder, f"{source}, group {folder!r}") if folder else None
-    if isinstance(parent, zarr.Group):
-        picture = multiscale_of(dict(parent.attrs), f"{source}, group {folder!r}")
-        level = picture.level(last) if picture else None
-        if level is not None:
-            return ArrayPath(level, picture, level).within(folder)
+    within = f"{source}, group {folder!r}"
+    if isinstance(parent, zarr.Group) and multiscale_of(dict(parent.attrs), within) is not None:
+        return choose(parent, last, within).within(folder)
     if found is not None:
         return ArrayPath(wanted)
     arrays = _arrays(group, source)

@@ -13,7 +13,7 @@ import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
-from typing import IO, Any, ClassVar, cast
+from typing import IO, Any, cast
 
 import numpy as np
 
@@ -32,17 +32,17 @@ _CURSORS = 4
 class Reopening:
     """Holds a path and, once used, what it opened there; in a process it is sent to, that is opened anew.
 
-    Subclasses name in `_left_behind` the attributes that do not travel, and set them in `_forget` as they are when
-    nothing is open; their constructors call it.
+    Subclasses set in `_forget` the attributes that do not travel, as they are when nothing is open; their constructors
+    call it.
     """
-
-    _left_behind: ClassVar[tuple[str, ...]]
 
     def _forget(self) -> None:
         raise NotImplementedError
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in self._left_behind}
+        blank = object.__new__(type(self))
+        blank._forget()
+        return {name: value for name, value in self.__dict__.items() if name not in blank.__dict__}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -95,8 +95,6 @@ class ByteSource(abc.ABC):
 
 class PlainFile(Reopening, ByteSource):
     """A file from byte `offset` on."""
-
-    _left_behind = ("_descriptor", "_lock")
 
     def __init__(self, path: str, offset: int = 0, label: str | None = None) -> None:
         super().__init__(path, label)
@@ -208,8 +206,6 @@ class StreamFile(Reopening, ByteSource):
     Reading on decodes every byte once; reading back begins again at the start. A few places are kept at a time, so
     that tasks that each walk through their own part do not throw each other back.
     """
-
-    _left_behind = ("_cursors", "_lock")
 
     def __init__(self, path: str, opener: Callable[[], IO[bytes]], size: int, label: str | None = None) -> None:
         super().__init__(path, label)

@@ -109,8 +109,6 @@ class _Part(NamedTuple):
 class Joined(Reopening, Collection):
     """Collections in files, one after another; each is opened again when it is read, some are kept open."""
 
-    _left_behind = ("_open", "_lock")
-
     _open: OrderedDict[int, Collection]
     _lock: threading.Lock
 
