@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import settings
-from shell import pictures, succeeded
+from shell import not_drawn, pictures, succeeded
 from threadpoolctl import threadpool_limits
 
 # Tests run side by side: threads of BLAS would wait for each other's cores. In processes that tests start too, whose
@@ -51,23 +51,27 @@ def source(here):
     return "images.npy"
 
 
+@pytest.fixture(scope="session")
+def fitted_once(tmp_path_factory):
+    """A folder with images and the model of them."""
+    folder = tmp_path_factory.mktemp("fitted")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        np.save("images.npy", pictures())
+        succeeded("fit", "images.npy", "-k", 3, "-o", "model.zarr", "-q")
+    return folder
+
+
 @pytest.fixture
-def model(source):
-    succeeded("fit", source, "-k", 3, "-o", "model.zarr", "-q")
+def model(fitted_once, source):
+    shutil.copytree(fitted_once, ".", dirs_exist_ok=True)
     return "model.zarr"
 
 
 @pytest.fixture
 def undrawn(monkeypatch):
     """Reports whose pictures are not drawn, which takes most of their time."""
-    from streampca.plot.report.figures import DrawnFigure
-
-    def drawn(picture, kind):
-        assert picture.caption.endswith(".")
-        assert picture.alt.endswith(".")
-        return DrawnFigure(picture.name, picture.title, picture.caption, picture.alt, picture.name.encode(), kind, 1, 1)
-
-    monkeypatch.setattr("streampca.plot.report.page.drawn", drawn)
+    monkeypatch.setattr("streampca.plot.report.page.drawn", not_drawn)
 
 
 @pytest.fixture

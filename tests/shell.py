@@ -16,6 +16,7 @@ from unittest import mock
 import numpy as np
 
 from streampca.cli.commands import main
+from streampca.plot.report.figures import DrawnFigure, ReportFigure
 
 DATA = Path(__file__).parents[2] / "shared" / "data"  # real collections, which lie beside the repository or nowhere
 
@@ -79,6 +80,13 @@ class Said:
 def pictures(n: int = 12, height: int = 8, width: int = 7, seed: int = 0) -> np.ndarray:
     """Images to run commands on, uint8."""
     return np.random.default_rng(seed).integers(0, 256, (n, height, width), dtype=np.uint8)
+
+
+def not_drawn(picture: ReportFigure, kind: str) -> DrawnFigure:
+    """Return a figure of a report that holds its name and nothing drawn."""
+    assert picture.caption.endswith(".")
+    assert picture.alt.endswith(".")
+    return DrawnFigure(picture.name, picture.title, picture.caption, picture.alt, picture.name.encode(), kind, 1, 1)
 
 
 def typed(*words: object) -> Said:

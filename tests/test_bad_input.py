@@ -16,7 +16,7 @@ import pytest
 import tifffile
 import zarr
 from PIL import Image
-from shell import DATA, fresh, pictures, refused, succeeded
+from shell import DATA, pictures, refused, succeeded
 
 import streampca
 from streampca import Preparation, plot
@@ -233,10 +233,18 @@ def test_remedies_for_a_large_p_work(here):
     (["--tol", "nan"], "--tol nan: input should be a finite number; correct it"),
     (["--normalize", "nom"], "'--normalize': 'nom' is not one of 'mean', 'norm', 'ratio'. See: "),
     (["-k", "1.0"], "-k 1.0 is ambiguous; give 1 for one component, or all."),
+    (["-k", "abc"], "give such as 50, 0.95, a rule (elbow, mp, mle) or all"),
     (["-k", "0"], "-k 0 is neither a whole number of at least 1 nor a fraction"),
+    (["-k", "-3"], "-k -3 is neither"),
     (["-k", "1.5"], "-k 1.5 is neither"),
-    (["--part", "0/3"], "--part 0/3 does not exist; parts count from 1, as in 1/3 to 3/3."),
-    (["--part", "3"], "--part '3' is not PART/PARTS"),
+    (["-k", "nan"], "-k nan is neither"),
+    (["-k", "1e999"], "-k 1e999 is neither"),
+    (["--patches", "8x"], "HEIGHTxWIDTH; write for example 64x64"),
+    (["--samples", "8"], "START:STOP or START:STOP:STEP"),
+    (["--resize", "big"], "HEIGHTxWIDTH"),
+    (["--where", "label=9"], "--labels"),
+    (["--part", "0/3"], "--part '0/3': part 0/3 does not exist; parts count from 1, as in 1/3 to 3/3; correct it"),
+    (["--part", "3"], "--part '3': part '3' is not PART/PARTS"),
     (["--tol", "small"], "'--tol': 'small'"),
     (["--max-passes", "0"], "'--max-passes': 0 is not in the range x>=1. See: "),
     (["--max-passes", "1.5"], "'--max-passes': '1.5'"),
@@ -253,6 +261,8 @@ def test_remedies_for_a_large_p_work(here):
     (["--select", "t=0"], "'t'"),
     (["--crop", "3"], "10:100"),
     (["--crop", "0:99,0:5"], "0:99"),
+    (["--crop", "1-2"], "START:STOP"),
+    (["--crop", "6:2"], "crop 6:2 takes nothing of an axis of 8 pixels"),
     (["--crop", "5:5,0:5"], "5:5"),
     (["--crop", "0:2,0:2,0:2"], "8 x 7"),
     (["--bin", "9"], "smaller bin"),
@@ -399,12 +409,6 @@ def test_collections_of_another_shape_or_kind(source, model):
 # -- what is written
 
 
-def test_outputs_with_other_endings(source, model):
-    assert ".zarr, .npy, .csv" in refused("transform", model, source, "-o", "scores.txt", code=2)
-    assert "ends in none of .zarr, .npy;" in refused("reconstruct", model, source, "-o", "images.csv", code=2)
-    assert not os.path.exists("images.csv")
-
-
 @pytest.mark.parametrize("output", ["scores.npy", "scores.csv", "scores.zarr"])
 def test_existing_output(source, model, output):
     succeeded("transform", model, source, "-o", output, "-q")
@@ -420,29 +424,6 @@ def test_existing_output(source, model, output):
     assert sorted(os.listdir()) == ["images.npy", "model.zarr", output]
 
 
-@pytest.mark.parametrize("kind", ["folder", "file", "zarr of others", "our scores", "our images"])
-def test_outputs_that_are_not_ours_to_replace(source, model, kind):
-    if kind == "folder":
-        folder_of(pictures(1), "there.zarr")
-    elif kind == "file":
-        Path("there.zarr").write_text("precious")
-    elif kind == "zarr of others":
-        zarr.save("there.zarr", pictures())
-    else:
-        command = {"our scores": "transform", "our images": "reconstruct"}[kind]
-        succeeded(command, model, source, "-o", "there.zarr", "-q")
-    before = sorted(map(str, Path("there.zarr").rglob("*")))
-    assert "there.zarr exists" in refused("fit", source, "-o", "there.zarr", "-k", 2)
-    if kind in ("folder", "file", "zarr of others"):
-        assert "there.zarr exists" in refused("fit", source, "-o", "there.zarr", "-k", 2, "--overwrite")
-    if kind != "our scores":
-        assert "there.zarr exists" in refused("transform", model, source, "-o", "there.zarr")
-    if kind not in ("our scores", "file"):
-        line = refused("transform", model, source, "-o", "there.zarr", "--overwrite")
-        assert "is not scores written by streampca; choose another output" in line
-    assert sorted(map(str, Path("there.zarr").rglob("*"))) == before
-
-
 def test_replacing_what_is_read(source, model):
     succeeded("reconstruct", model, source, "-o", "images.zarr", "-q")
     line = refused("reconstruct", model, "images.zarr", "-o", "./images.zarr", "--overwrite", code=2)
@@ -450,27 +431,6 @@ def test_replacing_what_is_read(source, model):
     assert "is what the run reads" in refused("transform", model, source, "-o", source, "--overwrite", code=2)
     assert "is what the run reads" in refused("transform", model, source, "-o", model, "--overwrite", code=2)
     assert streampca.load_model(model).n_components == 3
-
-
-def test_run_directory_of_others(source):
-    os.mkdir("mine")
-    Path("mine/config.yaml").write_text("precious: 1")
-    Path("run.yaml").write_text("collection: {source: images.npy}\nfit: {n_components: 2}\noutput: {directory: mine}")
-    assert "mine holds a config.yaml that no run wrote" in refused("run", "run.yaml")
-    assert Path("mine/config.yaml").read_text() == "precious: 1"
-    succeeded("run", "run.yaml", "-q", "--set", "output.directory=other")
-    Path("file").write_text("precious")
-    assert "file is not a folder" in refused("run", "run.yaml", "--set", "output.directory=file")
-    assert Path("file").read_text() == "precious"
-
-
-def test_pictures_would_join_the_collection(here, undrawn):
-    folder_of(pictures(5))
-    Path("run.yaml").write_text("collection: {source: pictures}\nfit: {n_components: 2}\noutput: {report: true}")
-    line = refused("run", "run.yaml", "--set", "output.directory=pictures/run", code=2)
-    assert "would become part of the collection" in line
-    assert len(os.listdir("pictures")) == 5
-    succeeded("run", "run.yaml", "--set", "output.directory=run", "-q")
 
 
 @pytest.mark.parametrize(("options", "says"), [
@@ -508,16 +468,6 @@ def test_folder_that_is_a_file(source, model):
     for command in (["fit", source, "-k", 2], ["transform", model, source], ["reconstruct", model, source]):
         line = refused(*command, "-o", f"{source}/out.zarr")
         assert "images.npy is not a folder" in line
-
-
-# -- and in a fresh process
-
-
-@pytest.mark.slow
-def test_one_line_in_a_fresh_process(here):
-    said = fresh("fit", "nowhere.npy", "-o", "m.zarr")
-    assert said.code == 1
-    assert "nowhere.npy does not exist" in said.complaint
 
 
 # -- in Python

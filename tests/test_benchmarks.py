@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,27 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
 def run(script, *options):
+    """Run a script by itself, with fresh processes for what it measures."""
     command = [sys.executable, str(BENCHMARKS / script), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-    assert not done.stderr or done.returncode, done.stderr
-    return done
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def run_here(monkeypatch, capsys):
+    """Run a script in this process: its numbers mean little, and it prints the same."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+    def run_script(script, *options):
+        module = import_module(script.removesuffix(".py"))
+        monkeypatch.setattr(module, "in_fresh_process", lambda job, *given: job(*given), raising=False)
+        monkeypatch.setattr(sys, "argv", [script, *options])
+        module.main()
+        return capsys.readouterr().out
+
+    return run_script
 
 
 def cells(output):
@@ -30,10 +48,9 @@ def cells(output):
     return {first: [cell.strip() for cell in rest] for first, *rest in lines if rest}
 
 
-def test_limits_prints_floors_ratios_and_phases():
-    done = run("limits.py", "--samples", "2000", "--side", "16", "--components", "5", "--rounds", "1", "--phases")
-    assert done.returncode == 0, done.stderr
-    table = cells(done.stdout)
+def test_limits_prints_floors_ratios_and_phases(run_here):
+    size = ("--samples", "2000", "--side", "16", "--components", "5")
+    table = cells(run_here("limits.py", *size, "--rounds", "1", "--phases"))
     ours, floor = float(table["streampca.fit"][0]), float(table["ssyrk of 1024 rows"][0])
     assert ours > 0
     assert floor > 0
@@ -44,21 +61,20 @@ def test_limits_prints_floors_ratios_and_phases():
     assert watched == pytest.approx(float(table["all"][0]), abs=0.01)  # the parts and the rest make the whole
 
 
-def test_choices_prints_what_was_chosen_from():
+def test_choices_prints_what_was_chosen_from(run_here):
     threads = ("--sides", "16", "--pictures", "2")
-    done = run("choices.py", "--rounds", "1", "--features", "64", "--megabytes", "96", "--sizes", "64", *threads)
-    assert done.returncode == 0, done.stderr
+    size = ("--features", "64", "--megabytes", "96", "--sizes", "64")
+    printed = run_here("choices.py", "--rounds", "1", *size, *threads)
     rows = {"scipy for all", "numpy between", "24 MiB", "96 MiB", "p = 64", "p = 256, one thread", "p = 256, two"}
-    assert rows <= set(cells(done.stdout))
+    assert rows <= set(cells(printed))
 
 
-def test_peers_shows_what_an_offset_does():
+def test_peers_shows_what_an_offset_does(run_here):
     size = ("--samples", "2000", "--side", "16", "--components", "12")
-    done = run("peers.py", "--problem", "offset", *size, "--rounds", "1", "--only", "eigh,partial_fit")
-    assert done.returncode == 0, done.stderr
-    assert "failed" not in done.stdout
-    assert len(re.findall("^sklearn ", done.stdout, flags=re.MULTILINE)) == 3
-    table = cells(done.stdout)
+    printed = run_here("peers.py", "--problem", "offset", *size, "--rounds", "1", "--only", "eigh,partial_fit")
+    assert "failed" not in printed
+    assert len(re.findall("^sklearn ", printed, flags=re.MULTILINE)) == 3
+    table = cells(printed)
     ours = [float(cell) for cell in table["streampca.fit, from the file"][-3:]]
     theirs = [float(cell) for cell in table["sklearn PCA covariance_eigh, float32 array"][-3:]]
     assert max(ours) < 1e-5
@@ -67,93 +83,78 @@ def test_peers_shows_what_an_offset_does():
 
 def test_budget_compares_peaks():
     size = ("--gigabytes", "0.02", "--side", "16", "--components", "5", "--layouts", "zarr across features")
-    done = run("budget.py", *size, "--memory", "48MiB")
-    assert done.returncode == 0, done.stdout + done.stderr
-    peaks = {name: float(values[1]) for name, values in cells(done.stdout).items() if ": " in name}
+    printed = run("budget.py", *size, "--memory", "48MiB")
+    peaks = {name: float(values[1]) for name, values in cells(printed).items() if ": " in name}
     assert len(peaks) == 3
     assert max(peaks.values()) <= 48
 
 
-def test_budget_makes_png_files_that_are_opened(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import budget
-
+def test_budget_makes_png_files_that_are_opened(tmp_path, run_here):
+    budget = import_module("budget")
     collection = budget.opened(budget.as_png(tmp_path, 3, budget.PNG_SIDE))
     assert collection.shape == (3, 32, 32)
 
 
-def test_budget_fails_when_a_peak_is_higher(monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import budget
-
+def test_budget_fails_when_a_peak_is_higher(run_here, monkeypatch):
+    budget = import_module("budget")
     monkeypatch.setattr(budget, "steps", lambda path, k, memory: {"fit": budget.Step(1.0, 2**26, 2**20)})
-    monkeypatch.setattr(sys, "argv", ["budget.py", "--gigabytes", "0.0001", "--memory", "32MiB", "--layouts", "npy"])
     with pytest.raises(SystemExit, match="1 of 1 peaks exceed the budget"):
-        budget.main()
+        run_here("budget.py", "--gigabytes", "0.0001", "--memory", "32MiB", "--layouts", "npy")
 
 
-def test_many_files_are_listed_and_found_again():
-    done = run("many_files.py", "--files", "2500", "--each", "100")
-    assert done.returncode == 0, done.stderr
-    table = cells(done.stdout)
+def test_many_files_are_listed_and_found_again(run_here):
+    printed = run_here("many_files.py", "--files", "2500", "--each", "100")
+    table = cells(printed)
     for way in ("listed", "listed and kept", "from the kept listing"):
         assert table[way][0] == "2500 x 8 x 8"
         assert float(table[way][1]) < 20
 
 
-def test_copies_print_floors_and_codecs(tmp_path):
-    done = run("copies.py", "--samples", "3000", "--side", "16", "--rounds", "1", "--directory", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    table = cells(done.stdout)
+def test_copies_print_floors_and_codecs(tmp_path, run_here):
+    printed = run_here("copies.py", "--samples", "3000", "--side", "16", "--rounds", "1", "--directory", str(tmp_path))
+    table = cells(printed)
     assert all(float(table[layout][1]) > 0 for layout in ("npy", "samples", "across"))
     pictures = next(tmp_path.glob("*.npy"))
-    done = run("copies.py", "--codecs", str(pictures), "--rounds", "1")
-    assert done.returncode == 0, done.stderr
-    assert float(cells(done.stdout)["Blosc zstd 1, shuffle"][0]) < 1.1
+    printed = run_here("copies.py", "--codecs", str(pictures), "--rounds", "1")
+    assert float(cells(printed)["Blosc zstd 1, shuffle"][0]) < 1.1
 
 
-def test_rates_measures_every_rate_that_plans_count_with():
-    done = run("rates.py", "--samples", "64", "--megabytes", "2", "--rounds", "1")
-    assert done.returncode == 0, done.stderr
-    table = cells(done.stdout)
+def test_rates_measures_every_rate_that_plans_count_with(run_here):
+    printed = run_here("rates.py", "--samples", "64", "--megabytes", "2", "--rounds", "1")
+    table = cells(printed)
     for rate in fields(Rates):
         measured, planned = table[rate.name]
         assert float(measured) > 0
         assert float(planned) == getattr(RATES, rate.name)
 
 
-def test_ahead_prints_the_parts():
+def test_ahead_prints_the_parts(run_here):
     size = ("--samples", "300", "--sides", "16", "--picture-sides", "--components", "4")
-    done = run("ahead.py", *size, "--rounds", "1")
-    assert done.returncode == 0, done.stderr
-    parts = re.findall(r"^(decoding, 1 at a time|computing|fit) +(\S+)", done.stdout, flags=re.MULTILINE)
+    printed = run_here("ahead.py", *size, "--rounds", "1")
+    parts = re.findall(r"^(decoding, 1 at a time|computing|fit) +(\S+)", printed, flags=re.MULTILINE)
     assert [part for part, _ in parts] == ["decoding, 1 at a time", "computing", "fit"]
     assert all(float(seconds) > 0 for _, seconds in parts)
-    found = re.findall(r"^(.*): the fit takes (\S+) times .* \((\S+) is aimed at\)", done.stdout, flags=re.MULTILINE)
+    found = re.findall(r"^(.*): the fit takes (\S+) times .* \((\S+) is aimed at\)", printed, flags=re.MULTILINE)
     assert [(what, most) for what, _, most in found] == [("gzip HDF5", "1.25")]
     assert float(found[0][1]) > 0
 
 
 def test_cluster_prints_what_sharing_costs():
-    done = run("cluster.py", "--samples", "3000", "--side", "16", "--rounds", "1", "--memory", "64MiB")
-    assert done.returncode == 0, done.stderr
-    table = cells(done.stdout)
+    printed = run("cluster.py", "--samples", "3000", "--side", "16", "--rounds", "1", "--memory", "64MiB")
+    table = cells(printed)
     assert {"one process", "2 workers"} <= set(table)
-    assert float(re.search(r"workers to one process: ([0-9.]+) \(at most 1.25\)", done.stdout)[1]) > 0
+    assert float(re.search(r"workers to one process: ([0-9.]+) \(at most 1.25\)", printed)[1]) > 0
     assert float(table["2 workers"][-1]) < float(table["2 workers"][-2]) + 16, "the peak is within the memory estimate"
 
 
 def test_kills_are_survived():
     size = ("--samples", "1000", "--wide", "60", "--side", "64")
-    done = run("kills.py", *size, "--kills", "1", "--cases", "sweep", "--rounds", "0")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert cells(done.stdout)["dual, sweep"][0] == "1"
+    printed = run("kills.py", *size, "--kills", "1", "--cases", "sweep", "--rounds", "0")
+    assert cells(printed)["dual, sweep"][0] == "1"
 
 
-def test_kills_fail_when_an_answer_is_another_or_too_much_is_repeated(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import kills
-
+def test_kills_fail_when_an_answer_is_another_or_too_much_is_repeated(tmp_path, run_here, monkeypatch):
+    kills = import_module("kills")
     notes = [kills.Note(at, 1, "done", 10) for at in (1.0, 2.0, 3.0)]
     dead, ended = kills.Attempt(-9, 3.0, "", notes), kills.Attempt(0, 4.0, "", notes * 2)
     case = kills.Case("fit", ["fit"], ("m.npy",))
@@ -180,8 +181,7 @@ def test_kills_fail_when_an_answer_is_another_or_too_much_is_repeated(tmp_path, 
 def test_versions_compares_two_checkouts():
     """Here one with itself."""
     here = str(BENCHMARKS.parent)
-    done = run("versions.py", here, here, "--rounds", "1", "--scale", "0.01", "--only", "covariance")
-    assert done.returncode == 0, done.stdout + done.stderr
-    table = cells(done.stdout)
+    printed = run("versions.py", here, here, "--rounds", "1", "--scale", "0.01", "--only", "covariance")
+    table = cells(printed)
     assert float(table["covariance fit"][2]) > 0
     assert {"covariance fit", "covariance transform"} <= set(table)

@@ -240,22 +240,6 @@ def test_default_keeps_95_percent(tmp_path, source):
     assert kept.sum() >= 0.95 > kept[:-1].sum()
 
 
-@pytest.mark.parametrize(("asked", "says"), [
-    ("1.0", "1 for one component, or all."),
-    ("abc", "give such as 50, 0.95, a rule (elbow, mp, mle) or all"),
-    ("0", "whole number of at least 1"),
-    ("-3", "whole number of at least 1"),
-    ("1.5", "whole number of at least 1"),
-    ("nan", "give such as 50, 0.95, a rule"),
-    ("1e999", "neither a whole number"),
-])  # fmt: skip
-def test_numbers_of_components_that_are_none(tmp_path, source, asked, says):
-    said = typed("fit", source, "-k", asked, "-o", tmp_path / "m.zarr", "-q")
-    assert said.code == 2
-    assert says in said.complaint
-    assert os.listdir(tmp_path) == []
-
-
 def hand_prepared():
     """Options, the raw array they are for, and the images they should make of it."""
     images = digits(60, 9, 8)
@@ -287,17 +271,6 @@ def test_preparation_and_axes_equal_numpy(tmp_path, monkeypatch, case):
     np.testing.assert_allclose(model.explained_variance, variances[:3], rtol=1e-6)
     assert model.n_samples == len(images)
     assert model.n_features == images[0].size
-
-
-def test_fit_asks_before_it_replaces(tmp_path, source):
-    path = tmp_path / "model.zarr"
-    succeeded("fit", source, "-k", 2, "-o", path, "-q")
-    said = typed("fit", source, "-k", 3, "-o", path, "-q")
-    assert said.code == 1
-    assert str(path) in said.complaint
-    assert streampca.load_model(path).n_components == 2
-    succeeded("fit", source, "-k", 3, "-o", path, "-q", "--overwrite")
-    assert streampca.load_model(path).n_components == 3
 
 
 # -- runs
@@ -337,14 +310,24 @@ def test_printed_config_of_transform_and_reconstruct_does_the_same(tmp_path, sou
         np.testing.assert_array_equal(np.load(direct), np.load(by_file))
 
 
+def written_to(folder, source):
+    """A run file that writes model and scores to `folder`/out."""
+    output = {"directory": str(folder / "out"), "transform": True}
+    run = {"collection": {"source": str(source)}, "fit": {"n_components": 3}, "output": output}
+    (folder / "run.yaml").write_text(yaml.safe_dump(run))
+    return folder / "run.yaml"
+
+
 @pytest.fixture
 def run_file(tmp_path, source):
-    """A run file that writes model and scores to `tmp_path`/out."""
-    path = tmp_path / "run.yaml"
-    output = {"directory": str(tmp_path / "out"), "transform": True}
-    path.write_text(
-        yaml.safe_dump({"collection": {"source": str(source)}, "fit": {"n_components": 3}, "output": output})
-    )
+    return written_to(tmp_path, source)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory, source):
+    """A run file whose run is complete."""
+    path = written_to(tmp_path_factory.mktemp("done"), source)
+    succeeded("run", path, "-q")
     return path
 
 
@@ -402,50 +385,37 @@ def test_same_run_again_uses_what_is_there(tmp_path, run_file, undrawn):
     ("collection.source=OTHER", "source"),
     ("collection.select={0: [0, 50]}", "other data"),
 ])  # fmt: skip
-def test_changed_run_is_refused_by_key(tmp_path, run_file, change, key):
+def test_changed_run_is_refused_by_key(tmp_path, done, change, key):
     np.save(tmp_path / "other.npy", digits(seed=5))
     np.save(tmp_path / "mask.npy", np.eye(8, 7) == 0)
     change = change.replace("MASK", str(tmp_path / "mask.npy")).replace("OTHER", str(tmp_path / "other.npy"))
-    succeeded("run", run_file, "-q")
-    record = (tmp_path / "out" / "config.yaml").read_text()
-    said = typed("run", run_file, "--set", change, "-q")
+    record = (done.parent / "out" / "config.yaml").read_text()
+    said = typed("run", done, "--set", change, "-q")
     assert said.code == 1
     assert key in said.complaint
-    assert (tmp_path / "out" / "config.yaml").read_text() == record, "the record stays that of the model beside it"
-    succeeded("run", run_file, "--set", change, "-q", "--overwrite")
-    assert load_run(str(tmp_path / "out" / "config.yaml")) == load_run(str(run_file), [change, "output.overwrite=true"])
-    n = 50 if "select" in change else 120
-    assert zarr.open_group(tmp_path / "out" / "scores.zarr")["scores"].shape[0] == n
+    assert (done.parent / "out" / "config.yaml").read_text() == record, "the record stays that of the model beside it"
 
 
-def test_changed_data_are_refused(tmp_path, run_file):
+def test_changed_run_replaces_what_it_may(tmp_path, run_file):
+    """Data that changed, and scores by other options."""
     np.save(tmp_path / "mine.npy", digits())
-    options = ["run", run_file, "--set", f"collection.source={tmp_path / 'mine.npy'}", "-q"]
-    succeeded(*options)
+    source, whitened = f"collection.source={tmp_path / 'mine.npy'}", "output.whiten=true"
+    words = ("run", run_file, "--set", source, "-q")
+    succeeded(*words)
+    assert "scores.zarr exists already" in typed(*words, "--set", whitened).complaint
     np.save(tmp_path / "mine.npy", digits(100))
-    said = typed(*options)
+    said = typed(*words)
     assert (said.code, "mine.npy has changed since" in said.complaint) == (1, True)
-
-
-def test_scores_of_other_options_are_not_taken_for_this_runs(tmp_path, run_file):
-    succeeded("run", run_file, "-q")
-    said = typed("run", run_file, "-q", "--set", "output.whiten=true")
-    assert "scores.zarr exists already" in said.complaint
-    succeeded("run", run_file, "-q", "--set", "output.whiten=true", "--overwrite")
+    succeeded(*words, "--set", whitened, "--overwrite")
+    changes = [source, whitened, "output.overwrite=true"]
+    assert load_run(str(tmp_path / "out" / "config.yaml")) == load_run(str(run_file), changes)
     scores = zarr.open_group(tmp_path / "out" / "scores.zarr")["scores"][...]
+    assert len(scores) == 100
     np.testing.assert_allclose(scores.std(axis=0, ddof=1), 1, rtol=1e-4)
 
 
-def test_more_memory_is_no_other_request(tmp_path, run_file):
-    succeeded("run", run_file, "-q", "--set", "fit.memory=64MiB")
-    assert "used again" in typed("run", run_file, "--set", "fit.memory=128MiB").err
-
-
-def test_set_is_read_as_yaml(run_file):
-    printed = succeeded(
-        "run", run_file, "--set", "fit.n_components=5e-1", "--set", "fit.memory=1 GiB", "--print-config"
-    )
-    assert yaml.safe_load(printed)["fit"] == {"n_components": 0.5, "memory": "1 GiB"}
+def test_more_memory_is_no_other_request(done):
+    assert "used again" in typed("run", done, "--set", "fit.memory=128MiB").err
 
 
 # -- fresh processes

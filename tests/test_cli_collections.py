@@ -10,7 +10,6 @@ import h5py
 import numpy as np
 import pytest
 import xarray
-import yaml
 import zarr
 from PIL import Image
 from shell import refused, succeeded, typed
@@ -131,7 +130,7 @@ def test_skipping_leaves_out_no_image_that_resizing_makes_fit(both_ways, tmp_pat
     assert streampca.fit(photos, n_components=4, preparation=RESIZED).n_samples == 100
 
 
-def test_skipping_leaves_out_what_no_preparation_makes_fit(both_ways, tmp_path):
+def test_skipping_leaves_out_what_no_preparation_makes_fit(undrawn, both_ways, tmp_path):
     skips = ("--on-bad-file", "skip", "-q")
     succeeded("fit", both_ways, *skips, "-k", 4, "-o", tmp_path / "m.zarr")
     model = streampca.load_model(tmp_path / "m.zarr")
@@ -304,27 +303,9 @@ def test_options_are_printed_as_a_run_file_that_does_the_same(tmp_path):
     assert run.to_yaml() == text
 
 
-@pytest.mark.parametrize(("option", "text", "remedy"), [
-    ("--patches", "8x", "HEIGHTxWIDTH; write for example 64x64"),
-    ("--samples", "8", "START:STOP or START:STOP:STEP"),
-    ("--resize", "big", "HEIGHTxWIDTH"),
-    ("--crop", "1-2", "START:STOP"),
-    ("--where", "label=9", "--labels"),
-    ("--normalize", "all", "'mean', 'norm', 'ratio'"),
-])  # fmt: skip
-def test_options_mistyped(digits, option, text, remedy, tmp_path):
-    said = refused("fit", digits[0] / "x.npy", option, text, "-o", tmp_path / "m.zarr", code=2)
-    assert remedy in said
-
-
 def test_schema_is_json_with_every_section():
     schema = json.loads(succeeded("schema"))
     assert set(schema["properties"]) == {"collection", "model", "prepare", "fit", "output", "execution", "checkpoint"}
-
-
-def test_scalar_yaml_of_samples(tmp_path):
-    text = succeeded("fit", "a", "--samples", "0:10", "-o", "m.zarr", "--print-config")
-    assert yaml.safe_load(text)["collection"]["samples"] == [0, 10]
 
 
 def test_next_command_opens_the_collection_alike(tmp_path):
@@ -408,21 +389,10 @@ def test_outputs_at_urls_are_refused_before_anything_is_read(digits, command):
     assert "outputs are files and folders" in said.complaint
 
 
-def test_crops_the_wrong_way_round(digits, tmp_path):
-    said = refused("fit", digits[0] / "x.npy", "--crop", "8:2", "-o", tmp_path / "m.zarr", code=2)
-    assert "crop 8:2 takes nothing of an axis of 12 pixels" in said
-
-
 def test_servers_that_do_not_answer_are_named(tmp_path):
     said = refused("info", "ftp://127.0.0.1:9/x.npy")
     assert said.startswith("ftp://127.0.0.1:9/x.npy cannot be opened (")
     assert "check the address" in said
-
-
-@pytest.mark.parametrize("name", ["c.tif", "c.npy", "c.csv"])
-def test_copies_are_zarr(digits, name, tmp_path):
-    said = refused("copy", digits[0] / "x.npy", "-o", tmp_path / name, code=2)
-    assert "does not end in .zarr" in said
 
 
 def test_scores_of_another_model(digits, tmp_path):

@@ -18,7 +18,7 @@ import pytest
 import tifffile
 import xarray
 import zarr
-from shell import pictures, python, refused, succeeded, typed
+from shell import not_drawn, pictures, python, refused, succeeded, typed
 
 import streampca
 from streampca.cli.demo import guided_tour
@@ -78,6 +78,7 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        patch.setattr("streampca.plot.report.page.drawn", not_drawn)
         np.save("images.npy", pictures(400, 8, 7))
         np.save("mask.npy", np.eye(8, 7, dtype=bool))
         Path("run.yaml").write_text(RUN.replace("DISK", "."))
@@ -124,7 +125,10 @@ _KILLED = """
 import os, signal, sys
 from streampca.storage import outputs
 from streampca.cli.commands import main
+from streampca.plot.report import page
+import shell
 
+page.drawn = shell.not_drawn
 moment = sys.argv.pop(1)
 place, replace = outputs._partial, os.replace
 
@@ -247,6 +251,7 @@ def test_run_files_of_others_are_not_replaced_even_if_asked(there):
     Path("mine/run.log").write_text("of another program")
     assert "mine holds a config.yaml that no run wrote" in refused("run", "run.yaml", *set_to)
     assert Path("mine/config.yaml").read_text() == "precious: 1"
+    assert "mask.npy is not a folder" in refused("run", "run.yaml", "--set", "output.directory=mask.npy")
 
 
 def test_outputs_of_a_run_are_apart(there):
