@@ -29,36 +29,23 @@ _HOME = {
 }
 _MODULES = ("errors", "events", "plot", "testing")
 
-__all__ = [
-    "Collection",
-    "PCAModel",
-    "Plan",
-    "Preparation",
-    "Request",
-    "StreamingPCA",
-    "StreampcaError",
-    "fit",
-    "from_patches",
-    "load_model",
-    "merge",
-    "open_collection",
-    "plan",
-    "write_report",
-]
+__all__ = [*_HOME]
 
 if TYPE_CHECKING:
-    from .errors import StreampcaError
-    from .estimators.streaming_pca import StreamingPCA
-    from .fitting.fit import fit
-    from .fitting.merge import merge
-    from .fitting.plan import plan
-    from .models.pca import PCAModel, load_model
-    from .planning import Plan
-    from .planning.request import Request
-    from .plot.report import write_report
-    from .preprocessing import Preparation
-    from .readers import Collection, open_collection
-    from .readers.windows import from_patches
+    from .errors import StreampcaError as StreampcaError
+    from .estimators.streaming_pca import StreamingPCA as StreamingPCA
+    from .fitting.fit import fit as fit
+    from .fitting.merge import merge as merge
+    from .fitting.plan import plan as plan
+    from .models.pca import PCAModel as PCAModel
+    from .models.pca import load_model as load_model
+    from .planning import Plan as Plan
+    from .planning.request import Request as Request
+    from .plot.report import write_report as write_report
+    from .preprocessing import Preparation as Preparation
+    from .readers import Collection as Collection
+    from .readers import open_collection as open_collection
+    from .readers.windows import from_patches as from_patches
 
 
 def __getattr__(name: str) -> Any:

@@ -22,19 +22,16 @@ from .options import Run
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from .pipeline import Result
-
 _SWITCH = Switch()  # of this process: signals turn it
 STOPPED = 75  # stopped, and the same command may be run again
 SHOWN = 10  # components listed
 
 
 class _Commands(click.Group):
-    """Lists commands in the order people need them."""
+    """Lists commands in the order of this file, in which people need them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        first = ["demo", "info", "plan", "fit", "merge", "transform", "reconstruct", "inspect", "report"]
-        return [*first, "copy", "export", "run", "schema"]
+        return list(self.commands)
 
 
 @click.group(
@@ -114,16 +111,21 @@ _print_config = click.option("--print-config", is_flag=True, help="Print the run
 _writing = combined(options("output.overwrite"), _quiet, _print_config)
 
 
-def _carry_out(run: Run, *, quiet: bool, print_config: bool) -> Result | None:
-    """Hand a run to the pipeline, with progress; or print it as a run file."""
+def _carry_out(run: Run, *, quiet: bool, print_config: bool) -> bool:
+    """Hand a run to the pipeline, with progress, and print the outcome; or print it as a run file, and return False."""
     if print_config:
         click.echo(run.to_yaml(), nl=False)
-        return None
+        return False
     from .pipeline import execute
-    from .terminal import Progress
+    from .terminal import Progress, print_fit
 
     with Progress(quiet=quiet) as listener:
-        return execute(run, listener, _SWITCH)
+        result = execute(run, listener, _SWITCH)
+    fits = result.plan is not None or run.output.directory  # a model that is only applied is not shown
+    print_fit(_console(), result.model if fits else None, result.plan, result.written)
+    if result.compression is not None:
+        click.echo(result.compression.line())
+    return True
 
 
 def _console() -> Console:
@@ -227,12 +229,8 @@ def plan(run: Run, shape: str | None, dtype: str, workers: int, as_json: bool) -
 @takes_run
 def fit(run: Run, quiet: bool, print_config: bool) -> None:
     """Learn the components of a collection: write a model."""
-    result = _carry_out(run, quiet=quiet, print_config=print_config)
-    if result is None:
+    if not _carry_out(run, quiet=quiet, print_config=print_config):
         return
-    from .terminal import print_fit
-
-    print_fit(_console(), result.model, result.plan, result.written)
     if run.fit.part is not None:
         click.echo(f"next, with all {run.fit.part.partition('/')[2]} parts: streampca merge PARTS... -o model.zarr")
         return
@@ -282,8 +280,7 @@ def merge(run: Run, parts: tuple[str, ...], output: str, quiet: bool) -> None:
 @takes_run
 def transform(run: Run, quiet: bool, print_config: bool) -> None:
     """Project a collection on a model's components: write scores."""
-    if _carry_out(run, quiet=quiet, print_config=print_config):
-        click.echo(f"wrote {run.output.scores}")
+    _carry_out(run, quiet=quiet, print_config=print_config)
 
 
 @cli.command()
@@ -300,11 +297,7 @@ def transform(run: Run, quiet: bool, print_config: bool) -> None:
 @takes_run
 def reconstruct(run: Run, quiet: bool, print_config: bool) -> None:
     """Rebuild images from scores, or themselves: say what is lost."""
-    result = _carry_out(run, quiet=quiet, print_config=print_config)
-    if result is not None:
-        click.echo(f"wrote {run.output.images}")
-        if result.compression is not None:
-            click.echo(result.compression.line())
+    _carry_out(run, quiet=quiet, print_config=print_config)
 
 
 @cli.command()
@@ -385,33 +378,6 @@ def report(
         click.echo(f"wrote {path}")
 
 
-@cli.command("run")
-@click.argument("config")
-@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Change a key, e.g. fit.n_components=20.")
-@click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
-@_quiet
-@_print_config
-def run_command(config: str, overrides: tuple[str, ...], overwrite: bool, quiet: bool, print_config: bool) -> None:
-    """Carry out a run file: model, scores, pictures in a directory."""
-    from .config import load_run
-
-    run = load_run(config, [*overrides, *(["output.overwrite=true"] if overwrite else [])])
-    result = _carry_out(run, quiet=quiet, print_config=print_config)
-    if result is None:
-        return
-    from .terminal import print_fit
-
-    print_fit(_console(), result.model, result.plan, result.written)
-
-
-@cli.command()
-def schema() -> None:
-    """Print the JSON schema of run files, for editors."""
-    from .config import json_schema
-
-    click.echo(json.dumps(json_schema(), indent=1))
-
-
 @cli.command()
 @_source
 @_output("output.collection", "IMAGES", "Copy: .zarr.")
@@ -422,8 +388,7 @@ def schema() -> None:
 @takes_run
 def copy(run: Run, quiet: bool, print_config: bool) -> None:
     """Copy a collection, prepared or not, to Zarr that reads fast."""
-    if _carry_out(run, quiet=quiet, print_config=print_config):
-        click.echo(f"wrote {run.output.collection}")
+    _carry_out(run, quiet=quiet, print_config=print_config)
 
 
 @cli.command()
@@ -438,6 +403,28 @@ def export(model: str, output: str, count: int | None, mean: bool, overwrite: bo
 
     export_components(model, output, n_components=count, mean=mean, overwrite=overwrite)
     click.echo(f"wrote {output}")
+
+
+@cli.command("run")
+@click.argument("config")
+@click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Change a key, e.g. fit.n_components=20.")
+@click.option("--overwrite", is_flag=True, help="Replace outputs that exist.")
+@_quiet
+@_print_config
+def run_command(config: str, overrides: tuple[str, ...], overwrite: bool, quiet: bool, print_config: bool) -> None:
+    """Carry out a run file: model, scores, pictures in a directory."""
+    from .config import load_run
+
+    run = load_run(config, [*overrides, *(["output.overwrite=true"] if overwrite else [])])
+    _carry_out(run, quiet=quiet, print_config=print_config)
+
+
+@cli.command()
+def schema() -> None:
+    """Print the JSON schema of run files, for editors."""
+    from .config import json_schema
+
+    click.echo(json.dumps(json_schema(), indent=1))
 
 
 def _command(*words: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 
 from ..errors import RequestError
-from ..planning.blocks import part_of
 from ..planning.request import RULES
 
 
@@ -40,15 +39,6 @@ def read_count(text: str) -> int | None:
     if not text.isdecimal() or int(text) < 1:
         raise RequestError(f"--examine {text!r} is not a number of samples; give one such as 20000, or all.")
     return int(text)
-
-
-def read_part(text: str) -> str:
-    """Check ``I/N``."""
-    try:
-        part_of(text)
-    except RequestError as error:
-        raise RequestError(f"--{error}") from None
-    return text
 
 
 def read_axes(text: str) -> list[int | str]:

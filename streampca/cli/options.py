@@ -216,7 +216,7 @@ class FitConfig(Section):
     part: Annotated[str, AfterValidator(_part)] | None = option(
         None,
         "samples of part I of N only, such as 3/16; streampca merge makes one model of all",
-        CommandLine("I/N", read=notation.read_part),
+        "I/N",
     )
     seed: int = option(0, "of everything random", "N", ge=0)
 

@@ -376,17 +376,6 @@ def _number(value: float) -> str:
     return f"{value:.4g}".replace("-", "\N{MINUS SIGN}")
 
 
-def middle_slice(sample: Array) -> Array:
-    """Return (x,), (y, x) or (y, x, 3): of more axes the middle slice; alpha is left out."""
-    if sample.ndim > 1 and sample.shape[-1] == 1:
-        sample = sample[..., 0]
-    while sample.ndim > 2:
-        if sample.ndim == 3 and sample.shape[-1] in (3, 4):
-            return sample[..., :3]
-        sample = sample[sample.shape[0] // 2]
-    return sample
-
-
 def limits_of(image: Array) -> tuple[float, float]:
     """Return least and greatest value; in colour black and 8-bit white stay, since stretching would change the colours.
 

@@ -107,10 +107,13 @@ def page_of(model: PCAModel, survey: Survey | None, *, missing: str, kind: str, 
 def _sections(
     model: PCAModel, survey: Survey | None, figures: Compression, pictures: list[DrawnFigure]
 ) -> Iterator[ReportSection]:
+    tables = {"scree": text.components_table(model), "compression": text.compression_table(figures)}
+    if survey is not None:
+        tables["unusual"] = text.unusual_table(survey)
     for each in pictures:
-        yield ReportSection(each.name, each.title, picture=each, table=_table_of(each.name, model, survey, figures))
+        yield ReportSection(each.name, each.title, picture=each, table=tables.get(each.name))
     if survey is not None and survey.unusual and "unusual" not in {each.name for each in pictures}:
-        yield ReportSection("unusual", "The most unusual samples", table=text.unusual_table(survey))
+        yield ReportSection("unusual", "The most unusual samples", table=tables["unusual"])
     known = [BOUNDS] if np.isfinite(model.error_bound).all() else []
     yield ReportSection(
         "trust", "How far to trust the numbers", [*known, *(sentence(text) for text in sentences(model))]
@@ -122,18 +125,6 @@ def _sections(
         table=text.plan_table(model),
     )
     yield ReportSection("settings", "Settings and versions", lists=text.settings(model))
-
-
-def _table_of(name: str, model: PCAModel, survey: Survey | None, figures: Compression) -> Table | None:
-    """Return the table below a figure."""
-    match name:
-        case "scree":
-            return text.components_table(model)
-        case "compression":
-            return text.compression_table(figures)
-        case "unusual" if survey is not None:
-            return text.unusual_table(survey)
-    return None
 
 
 def write_page(page: Page, file: IO[bytes]) -> None:
