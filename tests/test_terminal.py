@@ -117,7 +117,7 @@ def test_a_log_says_how_far_an_iteration_has_come():
 def test_a_bar_says_how_far_an_iteration_has_come():
     console = screen()
     with Progress(console) as listener:
-        bars = listener._view._bars
+        bars = listener._bars
         bars.live.auto_refresh = False
         said = []
         for event in (
@@ -160,7 +160,7 @@ def test_a_terminal_shows_a_bar_in_80_columns():
     console = screen()
     now = iter(np.arange(0, 1e4, 0.25))
     with Progress(console) as listener:
-        bars = listener._view._bars
+        bars = listener._bars
         bars.get_time = lambda: float(next(now))
         bars.live.auto_refresh = False
         listener(PassStarted("scatter", 2, 12, samples=60_000, bytes=60 * 2**30))

@@ -11,14 +11,13 @@ from rich.markup import escape
 
 from .. import plot
 from ..errors import OutputError
-from ..fitting.fit import fit_collection
-from ..fitting.plan import plan, prepared
+from ..fitting.fit import fit
+from ..fitting.plan import plan
 from ..models.pca import PCAModel
-from ..planning.request import Request
 from ..plot.report import overview, survey
 from ..readers import open_collection
 from ..storage.disk import expanded
-from ..units import format_bytes, format_seconds, parse_bytes
+from ..units import format_bytes, format_seconds
 from .demo_data import labels_path, make_digits, make_patches
 from .terminal import Progress, components_table, draw_images
 
@@ -78,19 +77,18 @@ def _check_folder(folder: str) -> None:
 def _show(console: Console, title: str, source: str, memory: str) -> None:
     console.rule(f"[bold]{title}")
     console.print(str(plan(source, n_components=COMPONENTS, memory=memory)), soft_wrap=True)
+    stem = source.removesuffix(".zarr")
     with Progress() as listener:
-        collection = prepared(open_collection(source), None)
-        model = fit_collection(collection, Request(COMPONENTS, memory=parse_bytes(memory)), listener=listener)
-    peak = model.provenance["peak_bytes"]
+        output = f"{stem}-model.zarr"
+        model = fit(source, n_components=COMPONENTS, memory=memory, output=output, overwrite=True, listener=listener)
+    collection, peak = open_collection(source), model.provenance["peak_bytes"]
     if peak is not None:
         console.print(
             f"peak memory {format_bytes(peak)} of {memory} allowed, for {format_bytes(collection.nbytes)} of data"
         )
     console.print(components_table(model, LISTED))
     _draw(console, model)
-    stem = source.removesuffix(".zarr")
-    model.save(f"{stem}-model.zarr", overwrite=True)
-    plot.save(overview(survey(model, collection.raw, examine=EXAMINED)), f"{stem}.png")
+    plot.save(overview(survey(model, collection, examine=EXAMINED)), f"{stem}.png")
     console.print(f"wrote {stem}-model.zarr and {stem}.png", soft_wrap=True, markup=False)
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 
 import numpy as np
@@ -236,9 +236,9 @@ def _check_applying(job: _Job) -> None:
     dtype = np.dtype(np.float32 if single else np.float64)
     nbytes = dtype.itemsize * k * prod(collection.sample_shape)
     stored = plan.stored or (job.outputs.model is not None and not are_held(nbytes, plan.memory))
-    memory = run.fit.memory
+    check = partial(check_foreseen, dtype=dtype, stored=stored, memory=run.fit.memory)
     if job.outputs.scores:
-        check_foreseen(collection, collection.frame, k, dtype=dtype, stored=stored, makes_images=False, memory=memory)
+        check(collection, collection.frame, k, makes_images=False)
     if job.outputs.images:
         most = k if isinstance(plan.request.n_components, int) else plan.problem.most_components
         if (output.n_components or 1) > most:
@@ -246,17 +246,8 @@ def _check_applying(job: _Job) -> None:
                 f"output.n_components {output.n_components} is more than the {most} components that are fitted; "
                 "give no more."
             )
-        check_foreseen(
-            Prepared(job.raw, collection.preparation.unnormalized),
-            collection.frame,
-            min(k, output.n_components or k),
-            dtype=dtype,
-            stored=stored,
-            makes_images=True,
-            residual=output.residual,
-            whole=output.whole,
-            memory=memory,
-        )
+        made, count = Prepared(job.raw, collection.preparation.unnormalized), min(k, output.n_components or k)
+        check(made, collection.frame, count, makes_images=True, residual=output.residual, whole=output.whole)
 
 
 def _fewest(plan: Plan) -> int:

@@ -45,24 +45,95 @@ class Progress:
     def __init__(
         self, console: Console | None = None, *, quiet: bool = False, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        console = console or Console(stderr=True)
-        live = console.is_terminal and not console.is_dumb_terminal
-        self._quiet = quiet
-        self._view = _Bar(console, clock) if live and not quiet else _Lines(console, clock)
+        self._console = console or Console(stderr=True)
+        self._quiet, self._clock = quiet, clock
+        live = self._console.is_terminal and not self._console.is_dumb_terminal and not quiet
+        self._bars = _bar(self._console) if live else None
+        self._task: bars.TaskID | None = None
+        self._reached = ""  # residual so far, behind what the bar says is being done
+        self._pass: _Pass | None = None
+        self._next_line = 0.0
 
     def __enter__(self) -> Self:
-        self._view.open()
+        if self._bars is not None:
+            self._bars.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._view.close()
+        if self._bars is not None:
+            self._bars.stop()
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
-        if not self._quiet or isinstance(event, Warned):
-            self._view.show(event)
+        match event:
+            case Warned():
+                self._print(f"warning: {event.message}", "yellow")
+            case _ if self._quiet:
+                return
+            case PassStarted():
+                self._pass = current = _Pass.of(event, self._clock())
+                self._next_line = current.started + FIRST_LINE
+                line = f"{current.label}: {current.samples} samples, {format_bytes(current.bytes)}"
+                self._begin(current.label, line, current.samples)
+            case BlockDone() if self._pass:
+                self._pass.samples_done += event.samples
+                self._pass.bytes_done += event.bytes
+                self._advance(self._pass)
+            case Resumed() if self._pass:
+                self._pass.samples_done += event.samples
+                self._pass.bytes_done += event.bytes
+                self._pass.samples_kept += event.samples
+                self._pass.bytes_kept += event.bytes
+                self._print(f"{self._pass.label}: {event.samples} samples were done before")
+            case PassFinished() if self._pass:
+                self._clear()
+                self._print(f"{self._pass.label}: {format_seconds(event.seconds)}, {self._pass.rates(event.seconds)}")
+                self._pass = None
+            case Solving() | Drawing():
+                line = f"{type(event).__name__.lower()}: {event.what}"
+                self._begin(line, line)
+            case Converging():
+                self._converge(event)
+
+    def _print(self, line: str, style: str = "") -> None:
+        # soft_wrap: a log keeps one fact to a line, and a terminal wraps by itself.
+        self._console.print(Text(line, style), soft_wrap=True)
+
+    def _begin(self, description: str, line: str, total: float | None = None) -> None:
+        """Say what is being done now: by a new bar, or by a line of a log."""
+        if self._bars is None:
+            self._print(line)
+            return
+        self._clear()
+        self._task = self._bars.add_task(description + self._reached, total=total, bytes_done=0)
+
+    def _clear(self) -> None:
+        if self._bars is not None and self._task is not None:
+            self._bars.remove_task(self._task)
+            self._task = None
+
+    def _advance(self, current: _Pass) -> None:
+        now = self._clock()
+        if self._bars is not None:
+            if self._task is not None:
+                self._bars.update(self._task, completed=current.samples_done, bytes_done=current.bytes_done)
+        elif now >= self._next_line and current.samples_done < current.samples:
+            self._next_line = now + NEXT_LINE
+            self._print(current.so_far(now - current.started))
+
+    def _converge(self, event: Converging) -> None:
+        known = math.isfinite(event.residual)
+        if self._bars is None:
+            after = f"after {event.passes} pass{'' if event.passes == 1 else 'es'}"
+            found = f"largest residual {event.residual:.1e}" if known else "nothing settled yet"
+            self._print(f"{after}: {found}, to reach {event.tol:.1e}")
+            return
+        before, self._reached = self._reached, f", residual {event.residual:.0e}" if known else ""
+        if self._task is not None:
+            description = self._bars.tasks[-1].description.removesuffix(before)
+            self._bars.update(self._task, description=description + self._reached)
 
 
 @dataclass
@@ -97,125 +168,18 @@ class _Pass:
         return f"{self.label}: {100 * done:.0f} %, {self.rates(seconds)}{left}"
 
 
-class _Lines:
-    """Plain lines, for logs and pipes."""
-
-    def __init__(self, console: Console, clock: Callable[[], float]) -> None:
-        self._console = console
-        self._clock = clock
-        self._pass: _Pass | None = None
-        self._next_line = 0.0
-
-    def open(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    def show(self, event: Event) -> None:
-        match event:
-            case PassStarted():
-                self._pass = _Pass.of(event, self._clock())
-                self._start(self._pass)
-            case BlockDone() if self._pass:
-                self._pass.samples_done += event.samples
-                self._pass.bytes_done += event.bytes
-                self._advance(self._pass)
-            case Resumed() if self._pass:
-                self._pass.samples_done += event.samples
-                self._pass.bytes_done += event.bytes
-                self._pass.samples_kept += event.samples
-                self._pass.bytes_kept += event.bytes
-                self._print(f"{self._pass.label}: {event.samples} samples were done before")
-            case PassFinished() if self._pass:
-                self._finish(f"{self._pass.label}: {format_seconds(event.seconds)}, {self._pass.rates(event.seconds)}")
-                self._pass = None
-            case Solving():
-                self._solve(f"solving: {event.what}")
-            case Drawing():
-                self._solve(f"drawing: {event.what}")
-            case Converging():
-                self._converge(event)
-            case Warned():
-                self._print(f"warning: {event.message}", "yellow")
-
-    def _print(self, line: str, style: str = "") -> None:
-        # soft_wrap: a log keeps one fact to a line, and a terminal wraps by itself.
-        self._console.print(Text(line, style), soft_wrap=True)
-
-    def _start(self, current: _Pass) -> None:
-        self._next_line = current.started + FIRST_LINE
-        self._print(f"{current.label}: {current.samples} samples, {format_bytes(current.bytes)}")
-
-    def _advance(self, current: _Pass) -> None:
-        now = self._clock()
-        if now >= self._next_line and current.samples_done < current.samples:
-            self._next_line = now + NEXT_LINE
-            self._print(current.so_far(now - current.started))
-
-    def _finish(self, line: str) -> None:
-        self._print(line)
-
-    def _solve(self, line: str) -> None:
-        self._print(line)
-
-    def _converge(self, event: Converging) -> None:
-        after = f"after {event.passes} pass{'' if event.passes == 1 else 'es'}"
-        found = f"largest residual {event.residual:.1e}" if math.isfinite(event.residual) else "nothing settled yet"
-        self._print(f"{after}: {found}, to reach {event.tol:.1e}")
-
-
-class _Bar(_Lines):
-    """A bar for the current pass; each finished pass leaves one line above it."""
-
-    def __init__(self, console: Console, clock: Callable[[], float]) -> None:
-        super().__init__(console, clock)
-        self._task: bars.TaskID | None = None
-        self._reached = ""  # residual so far, behind what is being done
-        self._bars = bars.Progress(
-            bars.TextColumn("{task.description}", markup=False),
-            bars.BarColumn(bar_width=None, table_column=Column(ratio=1)),  # the bar gives way, the figures do not
-            bars.TaskProgressColumn("{task.percentage:>3.0f} %"),
-            _Rates(),
-            bars.TimeRemainingColumn(compact=True),
-            console=console,
-            transient=True,
-            expand=True,
-        )
-
-    def open(self) -> None:
-        self._bars.start()
-
-    def close(self) -> None:
-        self._bars.stop()
-
-    def _replace(self, description: str, total: float | None) -> None:
-        if self._task is not None:
-            self._bars.remove_task(self._task)
-        self._task = self._bars.add_task(description + self._reached, total=total, bytes_done=0)
-
-    def _start(self, current: _Pass) -> None:
-        self._replace(current.label, current.samples)
-
-    def _advance(self, current: _Pass) -> None:
-        if self._task is not None:
-            self._bars.update(self._task, completed=current.samples_done, bytes_done=current.bytes_done)
-
-    def _finish(self, line: str) -> None:
-        if self._task is not None:
-            self._bars.remove_task(self._task)
-            self._task = None
-        self._print(line)
-
-    def _solve(self, line: str) -> None:
-        self._replace(line, None)
-
-    def _converge(self, event: Converging) -> None:
-        before = self._reached
-        self._reached = f", residual {event.residual:.0e}" if math.isfinite(event.residual) else ""
-        if self._task is not None:
-            description = self._bars.tasks[-1].description.removesuffix(before)
-            self._bars.update(self._task, description=description + self._reached)
+def _bar(console: Console) -> bars.Progress:
+    """Return a bar of the current pass; each finished pass leaves one line above it."""
+    return bars.Progress(
+        bars.TextColumn("{task.description}", markup=False),
+        bars.BarColumn(bar_width=None, table_column=Column(ratio=1)),  # the bar gives way, the figures do not
+        bars.TaskProgressColumn("{task.percentage:>3.0f} %"),
+        _Rates(),
+        bars.TimeRemainingColumn(compact=True),
+        console=console,
+        transient=True,
+        expand=True,
+    )
 
 
 class _Rates(bars.ProgressColumn):
