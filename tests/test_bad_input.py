@@ -228,9 +228,9 @@ def test_remedies_for_a_large_p_work(here):
 
 @pytest.mark.parametrize(("options", "says"), [
     (["--method", "covarianse"], "Did you mean 'covariance'?"),
-    (["--tol", "0"], "'--tol': 0.0 is not in the range 0<x<1. See: "),
-    (["--tol", "1"], "0<x<1"),
-    (["--tol", "nan"], "--tol nan: input should be a finite number; correct it"),
+    (["--tol", "0"], "--tol '0': input should be greater than 0; correct it (residual of a component"),
+    (["--tol", "1"], "--tol '1': input should be less than 1"),
+    (["--tol", "nan"], "--tol 'nan': input should be a finite number; correct it"),
     (["--normalize", "nom"], "'--normalize': 'nom' is not one of 'mean', 'norm', 'ratio'. See: "),
     (["-k", "1.0"], "-k 1.0 is ambiguous; give 1 for one component, or all."),
     (["-k", "abc"], "give such as 50, 0.95, a rule (elbow, mp, mle) or all"),
@@ -245,9 +245,9 @@ def test_remedies_for_a_large_p_work(here):
     (["--where", "label=9"], "--labels"),
     (["--part", "0/3"], "--part '0/3': part 0/3 does not exist; parts count from 1, as in 1/3 to 3/3; correct it"),
     (["--part", "3"], "--part '3': part '3' is not PART/PARTS"),
-    (["--tol", "small"], "'--tol': 'small'"),
-    (["--max-passes", "0"], "'--max-passes': 0 is not in the range x>=1. See: "),
-    (["--max-passes", "1.5"], "'--max-passes': '1.5'"),
+    (["--tol", "small"], "--tol 'small': input should be a valid number"),
+    (["--max-passes", "0"], "--max-passes '0': input should be greater than or equal to 1"),
+    (["--max-passes", "1.5"], "--max-passes '1.5': input should be a valid integer"),
     (["--precision", "half"], "auto, single, double"),
     (["--memory", "lots"], "such as 512MiB or 2GiB"),
     (["--memory", "-1"], "such as 512MiB or 2GiB"),
@@ -266,10 +266,10 @@ def test_remedies_for_a_large_p_work(here):
     (["--crop", "5:5,0:5"], "5:5"),
     (["--crop", "0:2,0:2,0:2"], "8 x 7"),
     (["--bin", "9"], "smaller bin"),
-    (["--bin", "0"], "--help"),
+    (["--bin", "0"], "--bin '0': input should be greater"),
     (["--grey"], "Leave it out"),
     (["--key", "images"], "leave key out"),
-    (["--seed", "-1"], "--help"),
+    (["--seed", "-1"], "--seed '-1': input should be greater"),
     (["--dtype", "u1"], "No such option"),
 ])  # fmt: skip
 def test_options_that_do_not_fit(source, options, says):

@@ -121,18 +121,10 @@ def _keys(section: str) -> list[str]:
 
 
 def _type(field: FieldInfo) -> Any:
-    """Return click's type of a field that is given by one word."""
-    kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if kind is not type(None)]
+    """Return click's type of a field: a choice or text; numbers and ranges are checked by the declaration."""
+    kinds = (field.annotation, *get_args(field.annotation))
     literal = next((kind for kind in kinds if get_origin(kind) is Literal), None)
-    if literal is not None:
-        return click.Choice(get_args(literal))
-    if str in kinds or not {int, float} & set(kinds):
-        return str
-    limits = {
-        name: getattr(item, name) for item in field.metadata for name in ("ge", "gt", "lt") if hasattr(item, name)
-    }
-    kind = click.FloatRange if float in kinds else click.IntRange
-    return kind(limits.get("ge", limits.get("gt")), limits.get("lt"), min_open="gt" in limits, max_open="lt" in limits)
+    return str if literal is None else click.Choice(get_args(literal))
 
 
 def sentence(description: str) -> str:
