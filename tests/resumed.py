@@ -1,12 +1,108 @@
-"""Fits that die at a known moment, and what tells that they went on to the same answer, bit for bit."""
+"""Small fits of every method and schedule, planned in several blocks, and what tells that two have the same answer."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
+import pytest
+from judged import turned
 
+import streampca
 from streampca.events import BlockDone
+from streampca.execution.checkpoint import Checkpointing
+from streampca.execution.signals import Switch
+from streampca.fitting import fit as fitting
+from streampca.fitting.methods.randomized_start import sample_runs
+from streampca.fitting.plan import prepared
+from streampca.planning import component_chunks, sample_rows
+from streampca.planning.blocks import spans_of
+from streampca.planning.request import Request
+
+TALL, WIDE = (500, 12, 12), (90, 20, 30)  # shapes of the two collections
+ROWS, RANGE = 128, 150  # samples to a block of the first, features to a range of the second
+TILE = 2**11  # bytes of a storage tile of components, so that there are many
+
+_ROWS = {"block_rows": ROWS, "product_rows": ROWS, "ahead": 0, "threads": 1}
+_RANGES = {"block_rows": 32, "block_features": RANGE, "product_features": 64, "schedule": "sweep"}
+_RANGES |= {"threads": 1, "ahead": 0, "spans": spans_of(600, 1), "solver": "lanczos"}
+_DENSE = _RANGES | {"solver": "dense"}
+_SCRATCH = {"schedule": "scratch", "bytes_written": 4 * 90 * 600}
+_STORED = {"stored": True, "component_features": RANGE, "precision": "double"}
+_SAMPLES = _RANGES | {"width": 15, "columns": 75}
+
+# What a fit asks for, and what is changed in its plan.
+KINDS = {
+    "covariance": ({"method": "covariance"}, _ROWS),
+    "covariance in threads": ({"method": "covariance"}, _ROWS | {"threads": 2}),
+    "dual sweep": ({"method": "dual"}, _DENSE),
+    "dual scratch": ({"method": "dual"}, _DENSE | _SCRATCH),
+    "dual sweep, stored": ({"method": "dual"}, _DENSE | _STORED),
+    "dual scratch, stored": ({"method": "dual"}, _DENSE | _SCRATCH | _STORED),
+    "randomized": ({}, _ROWS),
+    "randomized in threads": ({}, _ROWS | {"threads": 2}),
+    "fraction": ({"n_components": 0.8}, _ROWS | {"width": 20, "columns": 144}),
+    "full basis": ({"n_components": 0.95}, _ROWS | {"width": 20, "columns": 60}),
+    "begins again": ({"n_components": 8}, _ROWS | {"width": 18, "columns": 36}),
+    "to double": ({"n_components": 4, "tol": 1e-8}, _ROWS),
+    "weighted": ({"n_components": 3}, _ROWS),
+    "off": ({"n_components": 2}, _ROWS | {"width": 12, "columns": 48}),
+    "sketch": ({"max_passes": 2}, _ROWS),
+    "samples": ({}, _SAMPLES),
+    "samples, fraction": ({"n_components": 0.8}, _SAMPLES | {"width": 20, "columns": 90}),
+    "samples, begins again": ({"n_components": 6}, _SAMPLES | {"width": 14, "columns": 28}),
+    "samples, to double": ({"n_components": 4, "tol": 1e-8}, _SAMPLES),
+    "samples, weighted": ({"n_components": 3}, _SAMPLES),
+    "samples, sketch": ({"max_passes": 3}, _SAMPLES),
+    "samples, scratch": ({}, _SAMPLES | _SCRATCH),
+    "samples, stored": ({}, _SAMPLES | _STORED),
+}
+
+
+def write_collections(folder):
+    """Write the collections that `run` reads."""
+    tall = turned(1e3 / np.arange(1, 145), (500, 144)).astype(np.float32) + np.float32(100)
+    wide = turned(1e3 / np.arange(1, 91), (90, 600)).astype(np.float32) + np.float32(100)
+    off, unseen = tall.copy(), np.ones(500, bool)
+    for rows in sample_runs(500, sample_rows(500, 12), 1):
+        unseen[slice(*rows)] = False
+    off[unseen] += 1e5  # the start has seen only the darker: its mean is far off
+    for name, x, shape in (("tall", tall, TALL), ("wide", wide, WIDE), ("off", off, TALL)):
+        np.save(folder / f"{name}.npy", x.reshape(shape))
+
+
+def source_of(folder, kind):
+    name = (
+        "off" if kind == "off" else "tall" if "threads" in KINDS[kind][1] and "spans" not in KINDS[kind][1] else "wide"
+    )
+    return folder / f"{name}.npy"
+
+
+def run(path, kind, output, folder=None, *, listener=lambda event: None, switch=None, overwrite=False, **more):
+    """A fit to an output, saved after every block where there is a folder to save it in."""
+    words, sizes = KINDS[kind]
+    whole = fitting.plan_collection
+    options = {"n_components": 5, "method": "randomized", "memory": 64 * 2**20, "precision": "single", "output": True}
+    request = Request(**options | words | more)
+
+    def planned(*about, **others):
+        plan = whole(*about, **others)
+        spans = sizes.get("spans") or spans_of(plan.problem.n_samples, sizes["threads"], ROWS)
+        return replace(plan, **sizes | {"spans": spans})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "plan_collection", planned)
+        patch.setattr(component_chunks, "TILE", TILE)
+        patch.setattr(component_chunks, "LEAST_RUN", 64)
+        collection = prepared(streampca.open_collection(path), None)
+        n = collection.n_samples
+        weights = np.random.default_rng(1).integers(0, 3, n).astype(np.float64) if "weighted" in kind else None
+        place = fitting.Place(str(output), overwrite=overwrite)
+        how = None if folder is None else Checkpointing(str(folder), 0, switch or Switch())
+        about = {"weights": weights, "checkpoint": how, "place": place, "listener": listener}
+        return fitting.fit_collection(collection, request, **about)
+
 
 _ARRAYS = ("components", "mean", "explained_variance", "error_bound", "angle_bound", "variance_bound")
 
@@ -37,12 +133,12 @@ def dying(count, kind=BlockDone):
     return listen
 
 
-def undisturbed(run):
-    """A function of a kind of fit: the answer of ``run(kind, listener)``, and what happened; each is made once."""
+def unbroken_fits(folder, outputs):
+    """A function of a kind of fit: the answer, and what happened; each is made once."""
 
     @cache
     def unbroken(kind):
         events = []
-        return bits(run(kind, events.append)), events
+        return bits(run(source_of(folder, kind), kind, outputs / f"{kind}.zarr", listener=events.append)), events
 
     return unbroken

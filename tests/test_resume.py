@@ -1,257 +1,337 @@
-"""Fits that are killed, stopped or damaged at any moment, and go on to the same answer, bit for bit."""
+"""Fits of every method that die, are killed or are told to stop anywhere, and resume to the same answer bit for bit."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from resumed import Died, bits, dying, number, undisturbed
+from judged import of, warnings
+from resumed import KINDS, Died, bits, dying, number, run, source_of, unbroken_fits, write_collections
 from shell import python, typed
 
 import streampca
 from streampca.cli.config import make_run
 from streampca.cli.pipeline import execute
 from streampca.errors import DataError, OutputError, RequestError, Stopped
-from streampca.events import BlockDone, Checkpoint, PassFinished, PassStarted, Resumed, Warned
+from streampca.events import BlockDone, Checkpoint, Converging, PassFinished, PassStarted, Planned, Resumed
 from streampca.execution import checkpoint
 from streampca.execution.checkpoint import Checkpointing
 from streampca.execution.signals import Switch
-from streampca.fitting.fit import Place, fit_collection
+from streampca.fitting.fit import fit_collection
 from streampca.fitting.plan import prepared
 from streampca.models.pca import load_model
-from streampca.planning import dual
 from streampca.planning.request import Request
-from streampca.units import parse_bytes
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
-KINDS = ("covariance", "sweep", "scratch")
-MEMORY = {"covariance": "40MiB", "sweep": "48MiB", "scratch": "48MiB"}
+EXAMPLES = max(1, settings.default.max_examples // 16)  # of every kind of fit: 3, and 31 in a campaign
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A collection for each method: many small images, few large ones."""
-    folder, rng = tmp_path_factory.mktemp("resume"), np.random.default_rng(0)
-    np.save(folder / "covariance.npy", rng.integers(0, 255, (60_000, 16, 16), dtype=np.uint8))
-    np.save(folder / "dual.npy", rng.random((150, 200, 200), dtype=np.float32))
+    folder = tmp_path_factory.mktemp("resume")
+    write_collections(folder)
     return folder
 
 
-def source_of(files, kind):
-    return files / ("covariance.npy" if kind == "covariance" else "dual.npy")
-
-
-def run(path, kind, folder=None, listener=lambda event: None, switch=None, k=10, **stops):
-    """A fit by one method and schedule, kept after every block."""
-    schedules = dual.SCHEDULES
-    dual.SCHEDULES = (kind,)
-    try:
-        method = "covariance" if kind == "covariance" else "dual"
-        scratch = Path(path).parent if kind == "scratch" else None
-        request = Request(k, method, parse_bytes(MEMORY[kind]), "single", scratch=scratch, **stops)
-        how = None if folder is None else Checkpointing(str(folder), 0, switch or Switch())
-        return fit_collection(
-            prepared(streampca.open_collection(path), None), request, checkpoint=how, listener=listener
-        )
-    finally:
-        dual.SCHEDULES = schedules
-
-
 @pytest.fixture(scope="module")
-def unbroken(files):
+def unbroken(files, tmp_path_factory):
     """Of a kind: the answer, and what happened."""
-    return undisturbed(lambda kind, listener: run(source_of(files, kind), kind, listener=listener))
+    return unbroken_fits(files, tmp_path_factory.mktemp("unbroken"))
+
+
+def test_these_fits_do_what_they_are_named_for(unbroken):
+    """Or the other tests would show nothing."""
+    happened = {kind: unbroken(kind)[1] for kind in KINDS}
+    passes = {kind: number(PassStarted, events) for kind, events in happened.items()}
+    labels = {kind: [event.label for event in of(PassStarted, events)] for kind, events in happened.items()}
+    told = {kind: warnings(events) for kind, events in happened.items()}
+    (plans,) = zip(*(of(Planned, events) for events in happened.values()), strict=True)
+    sides = {kind: event.plan.side for kind, event in zip(happened, plans, strict=True)}
+    assert {side for kind, side in sides.items() if kind.startswith("samples")} == {"samples"}
+    assert min(number(BlockDone, events) for events in happened.values()) >= 4
+    assert passes["covariance"] == 1
+    assert passes["dual sweep"] == 2
+    assert passes["begins again"] > passes["randomized"] >= 3
+    assert labels["begins again"] == ["products with 18 vectors"] * passes["begins again"]
+    assert passes["to double"] > passes["randomized"]
+    assert passes["off"] == number(Converging, happened["off"]) + 1
+    assert passes["samples, begins again"] > passes["samples"] >= 4
+    assert passes["samples, to double"] > passes["samples"]
+    assert labels["samples, scratch"] == ["scratch copy", *labels["samples"]]
+    assert labels["samples"][-1] == labels["dual sweep, stored"][-1] == "components"
+    assert "the budget holds" in told.pop("full basis")[0]
+    assert "after 2 passes" in told.pop("sketch")[0]
+    assert "after 2 passes" in told.pop("samples, sketch")[0]
+    assert not any(told.values())
+
+
+# Of a listener that ends a run: at which kind of event, how far through the run, and how.
+ENDS = st.lists(
+    st.tuples(
+        st.sampled_from([BlockDone, PassFinished, Converging, Checkpoint]),
+        st.floats(0, 1),
+        st.sampled_from(["dies", "stops"]),
+    ),
+    min_size=1,
+    max_size=3,
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_dead_after_any_block(files, tmp_path, unbroken, kind):
-    """At every block of every pass; what was kept is not done again, and the folder is gone in the end."""
-    expected, events = unbroken(kind)
-    blocks = number(BlockDone, events)
-    assert blocks >= 4
-    for count in range(1, blocks + 1):
-        folder = tmp_path / f"{count}"
-        with pytest.raises(Died):
-            run(source_of(files, kind), kind, folder, dying(count))
-        after = []
-        assert bits(run(source_of(files, kind), kind, folder, after.append)) == expected
-        assert number(BlockDone, after) <= blocks - count + 1
-        assert any(isinstance(event, Resumed) for event in after)
-        assert not folder.exists()
-    assert not [path for path in files.iterdir() if path.suffix != ".npy"]  # no scratch copy is left
+@settings(max_examples=EXAMPLES)
+@given(ends=ENDS)
+def test_a_fit_resumes_wherever_it_ended(files, unbroken, tmp_path_factory, kind, ends):
+    """And as often as it does: the same bits, no more than the block of each death done again, and nothing left."""
+    (expected, events), here = unbroken(kind), tmp_path_factory.mktemp("ends")
+    source, output, seen, deaths = source_of(files, kind), here / "m.zarr", [], 0
+    for moment, share, how in ends:
+        most = number(BlockDone if moment is Checkpoint else moment, events)
+        deaths += ends_early(source, kind, output, here / "kept", moment, 1 + int(share * (most - 1)), how, seen)
+        if output.exists():
+            break
+    else:
+        found = run(source, kind, output, here / "kept", listener=seen.append)
+        assert bits(found) == expected
+    assert bits(load_model(str(output))) == expected
+    assert os.listdir(here) == [output.name]
+    assert number(BlockDone, seen) <= number(BlockDone, events) + deaths
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_dead_between_passes(files, tmp_path, unbroken, kind):
-    expected, events = unbroken(kind)
-    passes = number(PassStarted, events)
-    for count in range(1, passes + 1):
-        with pytest.raises(Died):
-            run(source_of(files, kind), kind, tmp_path / "kept", dying(count, PassFinished))
-        after = []
-        assert bits(run(source_of(files, kind), kind, tmp_path / "kept", after.append)) == expected
+def ends_early(source, kind, output, folder, moment, count, how, seen):
+    """Run a fit until the event of that number, or to its end; return how many blocks may have been lost."""
+    switch, before = Switch(), number(moment, seen)
 
+    def listen(event):
+        seen.append(event)
+        if isinstance(event, moment) and number(moment, seen) - before == count:
+            switch.asked = "SIGTERM"
+            if how == "dies":
+                raise Died
 
-def test_resumed_samples_and_blocks_are_all_samples(files, tmp_path):
-    with pytest.raises(Died):
-        run(source_of(files, "covariance"), "covariance", tmp_path / "kept", dying(5))
-    after = []
-    run(source_of(files, "covariance"), "covariance", tmp_path / "kept", after.append)
-    assert sum(event.samples for event in after if isinstance(event, BlockDone | Resumed)) == 60_000
+    try:
+        run(source, kind, output, folder, listener=listen, switch=switch)
+    except Died:
+        return 1
+    except Stopped as error:
+        if str(error) != f"stopped by SIGTERM; what was done is kept in {folder}.":
+            raise
+    return 0
 
 
 CHILD = """
 import os, signal, sys
+from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-import test_resume as tests
-from streampca.events import BlockDone, PassFinished
+import resumed
+from streampca.execution import slots
+from streampca.storage.components import ComponentWriter
 
-_, _, path, kind, folder, moment = sys.argv
-seen = {"block": 0, "save": 0}
+_, _, path, kind, output, folder, moment, count = sys.argv
+seen = []
+
+def is_last():
+    seen.append(moment)
+    return len(seen) == int(count)
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
-def listen(event):
-    seen["block"] += isinstance(event, BlockDone)
-    if moment == f"block {seen['block']}" or (moment == "pass" and isinstance(event, PassFinished)):
-        die()
-
-if moment == "writing":
-    from streampca.execution import slots
+if moment == "state":
     whole = slots._write_array
 
     def half(file, name, array):
-        seen["save"] += 1
-        if seen["save"] == 20:
+        if is_last():
             file.write(b"begun")
             file.flush()
             die()
         return whole(file, name, array)
 
     slots._write_array = half
-tests.run(path, kind, folder, listen)
+elif moment == "components":
+    written = ComponentWriter.write
+
+    def write(self, features, values):
+        written(self, features, values)
+        if is_last():
+            die()
+
+    ComponentWriter.write = write
+listener = resumed.dying(int(count)) if moment == "block" else print
+try:
+    resumed.run(path, kind, Path(output), folder, listener=listener)
+except resumed.Died:
+    die()
 """
 
 
-@pytest.mark.parametrize("moment", ["block 1", "block 4", "pass", "writing"])
-@pytest.mark.parametrize("kind", ["covariance", "sweep"])
-def test_killed(files, tmp_path, unbroken, kind, moment):
-    """By the system: at the first block, in a pass, between two, and while a state is written."""
-    path, folder = source_of(files, kind), tmp_path / "kept"
-    words = [str(Path(__file__).parent), str(path), kind, str(folder), moment]
-    done = python(CHILD, *words)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "moment", "count"),
+    [
+        ("covariance", "block", 2),
+        ("covariance", "state", 20),
+        ("dual sweep", "state", 12),
+        ("dual scratch, stored", "components", 5),
+        ("randomized", "block", 7),
+        ("randomized", "state", 45),
+        ("samples", "state", 60),
+        ("samples, stored", "components", 3),
+    ],
+)
+def test_killed(files, tmp_path, unbroken, kind, moment, count):
+    """By the system: in a pass, while a state is written, and when more components are written than the state says."""
+    path, folder, output = source_of(files, kind), tmp_path / "kept", tmp_path / "m.zarr"
+    done = python(CHILD, Path(__file__).parent, path, kind, output, folder, moment, count)
     assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
+    if moment == "components":  # as if some of the last were not on disk
+        last = max(tmp_path.glob("m.zarr.*/components/c/*/*/*"), key=os.path.getmtime)
+        last.write_bytes(last.read_bytes()[:10])
     after = []
-    assert bits(run(path, kind, folder, after.append)) == unbroken(kind)[0]
-    assert any(isinstance(event, Resumed) for event in after)
+    assert bits(run(path, kind, output, folder, listener=after.append)) == unbroken(kind)[0]
+    assert number(Resumed, after)
+    assert os.listdir(tmp_path) == ["m.zarr"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_told_to_stop(files, tmp_path, unbroken, kind):
-    """It ends at the end of the block, and loses nothing."""
-    switch, events = Switch(), []
-
-    def listen(event):
-        events.append(event)
-        if isinstance(event, BlockDone):
-            switch.asked = "SIGTERM"
-
-    with pytest.raises(Stopped, match=r"stopped by SIGTERM; what was done is kept in .*kept\.$"):
-        run(source_of(files, kind), kind, tmp_path / "kept", listen, switch)
-    after = []
-    assert bits(run(source_of(files, kind), kind, tmp_path / "kept", after.append)) == unbroken(kind)[0]
-    done = [number(BlockDone, some) for some in (events, after, unbroken(kind)[1])]
-    assert done[0] + done[1] <= done[2]
+def damage(slot):
+    content = bytearray(slot.read_bytes())
+    content[len(content) // 2] ^= 1
+    slot.write_bytes(content)
 
 
-def test_told_to_stop_without_time_to_save(files, tmp_path, monkeypatch):
-    """What was saved last is kept, and how much is lost is said."""
+@pytest.mark.parametrize(
+    ("kind", "stage", "count"),
+    [
+        ("dual sweep", "gram", 3),
+        ("dual scratch, stored", "components", 9),
+        ("randomized", "lanczos", 6),
+        ("randomized", "product", 11),
+    ],
+)
+@pytest.mark.parametrize("damaged", [1, 2])
+def test_a_damaged_state_is_passed_over(files, tmp_path, unbroken, kind, stage, count, damaged):
+    """The one before is taken; with both damaged it begins again from what the rest allows."""
+    path, folder, output = source_of(files, kind), tmp_path / "kept", tmp_path / "m.zarr"
     with pytest.raises(Died):
-        run(source_of(files, "sweep"), "sweep", tmp_path / "kept", dying(2))
-    kept = {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()}
-    monkeypatch.setattr(checkpoint, "PATIENCE", 0.0)
-    switch = Switch()
-    switch.asked = "SIGINT"
-    with pytest.raises(Stopped, match=r"stopped by SIGINT; saving would take too long: the last .* done again\.$"):
-        run(source_of(files, "sweep"), "sweep", tmp_path / "kept", switch=switch)
-    assert {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()} == kept
+        run(path, kind, output, folder, listener=dying(count))
+    slots = sorted(folder.glob(f"{stage}-0.*"), key=os.path.getmtime)
+    assert slots
+    for slot in slots[-damaged:]:
+        damage(slot)
+    assert bits(run(path, kind, output, folder)) == unbroken(kind)[0]
+    assert os.listdir(tmp_path) == ["m.zarr"]
 
 
-def test_a_damaged_state_is_passed_over(files, tmp_path, unbroken):
-    """The one before is taken; with both damaged the stage begins again."""
-    path = source_of(files, "sweep")
-    for damaged in (1, 2):
-        with pytest.raises(Died):
-            run(path, "sweep", tmp_path / "kept", dying(3))
-        slots = sorted((tmp_path / "kept").glob("gram-0.*"), key=os.path.getmtime)
-        assert len(slots) == 2
-        for slot in slots[-damaged:]:
-            content = bytearray(slot.read_bytes())
-            content[len(content) // 2] ^= 1
-            slot.write_bytes(content)
-        assert bits(run(path, "sweep", tmp_path / "kept")) == unbroken("sweep")[0]
+@pytest.fixture
+def begun(files, tmp_path):
+    """A fit by sweeps that died after two blocks: `again` calls it again, perhaps with other options."""
+    path, folder, output = source_of(files, "dual sweep"), tmp_path / "kept", tmp_path / "m.zarr"
 
+    def again(path=path, **options):
+        return run(path, "dual sweep", output, folder, **options)
 
-def test_another_fit_is_refused_by_name(files, tmp_path):
-    path, folder = source_of(files, "sweep"), tmp_path / "kept"
     with pytest.raises(Died):
-        run(path, "sweep", folder, dying(2))
-    with pytest.raises(OutputError, match=r"n_components 10, and this one has 7; .* remove the folder"):
-        run(path, "sweep", folder, k=7)
-    other = tmp_path / "other.npy"
-    np.save(other, np.load(path))
-    with pytest.raises(OutputError, match=r"source '.*dual\.npy', and this one has '.*other\.npy'"):
-        run(other, "sweep", folder)
-    with pytest.raises(OutputError, match=r"tol 0\.0001, and this one has 1e-06; give what that one had"):
-        run(path, "sweep", folder, tol=1e-6)
-    with pytest.raises(OutputError, match=r"max_passes None, and this one has 4; give what that one had"):
-        run(path, "sweep", folder, max_passes=4)
-    for slot in folder.iterdir():
+        again(listener=dying(2))
+    return SimpleNamespace(path=path, folder=folder, output=output, again=again)
+
+
+# -- another request, other data, another plan
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_components": 7}, r"n_components 5, and this one has 7; .* remove the folder"),
+        ({"tol": 1e-6}, r"tol 0\.0001, and this one has 1e-06; give what that one had"),
+        ({"max_passes": 4}, r"max_passes None, and this one has 4; give what that one had"),
+        ({"seed": 3}, "seed 0, and this one has 3"),
+    ],
+)
+def test_another_fit_is_refused_by_name(begun, options, message):
+    with pytest.raises(OutputError, match=message):
+        begun.again(**options)
+    for slot in begun.folder.iterdir():
         slot.unlink()
-    folder.rmdir()
-    run(path, "sweep", folder, k=7)
+    begun.folder.rmdir()
+    assert begun.again(**options)
 
 
-def test_a_source_that_changed_is_refused(tmp_path):
-    path, folder = tmp_path / "x.npy", tmp_path / "kept"
-    x = np.random.default_rng(0).random((150, 200, 200), dtype=np.float32)
-    np.save(path, x)
+def test_other_data_are_refused_by_name(begun, tmp_path):
+    other = tmp_path / "other.npy"
+    np.save(other, np.load(begun.path))
+    with pytest.raises(OutputError, match=r"source '.*wide\.npy', and this one has '.*other\.npy'"):
+        begun.again(other)
     with pytest.raises(Died):
-        run(path, "sweep", folder, dying(2))
-    np.save(path, x + 1)
-    with pytest.raises(OutputError, match=r"with state of \S+x\.npy '.*; give what that one had"):
-        run(path, "sweep", folder)
+        run(other, "dual sweep", begun.output, tmp_path / "another", listener=dying(2))
+    np.save(other, np.load(begun.path) + 1)
+    with pytest.raises(OutputError, match=r"with state of \S+other\.npy '.*; give what that one had"):
+        run(other, "dual sweep", begun.output, tmp_path / "another")
+
+
+def test_another_plan_is_refused_by_name(files, tmp_path):
+    """What was begun along samples is not resumed along features."""
+    with pytest.raises(Died):
+        run(source_of(files, "samples"), "samples", tmp_path / "m.zarr", tmp_path / "kept", listener=dying(6))
+    collection = prepared(streampca.open_collection(source_of(files, "samples")), None)
+    request = Request(5, "randomized", 64 * 2**20, "single", output=True)
+    with pytest.raises(OutputError, match="holds an unfinished run planned with"):
+        fit_collection(collection, request, checkpoint=Checkpointing(str(tmp_path / "kept")))
 
 
 def test_the_stored_plan_goes_on_whatever_memory_is_free(files, tmp_path, monkeypatch):
-    collection = prepared(streampca.open_collection(source_of(files, "covariance")), None)
-    request = Request(5, "covariance", None, "single")
+    collection = prepared(streampca.open_collection(files / "tall.npy"), None)
+    request, how = Request(5, "covariance", None, "single"), Checkpointing(str(tmp_path / "kept"), 0)
     expected = bits(fit_collection(collection, request))
-    how = Checkpointing(str(tmp_path / "kept"), 0)
     with pytest.raises(Died):
         fit_collection(collection, request, checkpoint=how, listener=dying(1))
     monkeypatch.setattr("streampca.machine.memory_limit", lambda: (60 * 2**20, "a smaller machine"))
     assert bits(fit_collection(collection, request, checkpoint=how)) == expected
 
 
+def test_overwriting_begins_anew_where_another_fit_was_begun(begun, tmp_path):
+    events = []
+    begun.again(n_components=4, overwrite=True, listener=events.append)
+    assert "this one begins anew" in warnings(events)[0]
+    assert os.listdir(tmp_path) == ["m.zarr"]
+
+
+# -- what a folder holds, and who removes it
+
+
+def test_resumed_samples_and_blocks_are_all_samples(files, tmp_path):
+    how = ("covariance", tmp_path / "m.zarr", tmp_path / "kept")
+    with pytest.raises(Died):
+        run(files / "tall.npy", *how, listener=dying(2))
+    after = []
+    run(files / "tall.npy", *how, listener=after.append)
+    assert sum(event.samples for event in after if isinstance(event, BlockDone | Resumed)) == 500
+
+
 def test_saves_keep_their_interval(files, tmp_path):
     """Not one in a run that is shorter than it."""
-    events = []
-    collection = prepared(streampca.open_collection(source_of(files, "covariance")), None)
-    request = Request(5, "covariance", 40 * 2**20, "single")
-    fit_collection(collection, request, checkpoint=Checkpointing(str(tmp_path / "kept")), listener=events.append)
-    assert not any(isinstance(event, Checkpoint) for event in events)
+    events, collection = [], prepared(streampca.open_collection(files / "tall.npy"), None)
+    request, how = Request(5, "covariance", 40 * 2**20, "single"), Checkpointing(str(tmp_path / "kept"))
+    fit_collection(collection, request, checkpoint=how, listener=events.append)
+    assert not number(Checkpoint, events)
+
+
+def test_told_to_stop_without_time_to_save(begun, monkeypatch):
+    """What was saved last is kept, and how much is lost is said."""
+    kept = {path.name: path.read_bytes() for path in begun.folder.iterdir()}
+    monkeypatch.setattr(checkpoint, "PATIENCE", 0.0)
+    switch = Switch()
+    switch.asked = "SIGINT"
+    with pytest.raises(Stopped, match=r"stopped by SIGINT; saving would take too long: the last .* done again\.$"):
+        begun.again(switch=switch)
+    assert {path.name: path.read_bytes() for path in begun.folder.iterdir()} == kept
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -260,7 +340,7 @@ def test_what_a_finished_run_could_not_remove_is_in_nobodys_way(files, tmp_path,
     output = tmp_path / "m.zarr"
 
     def command(k, **more):
-        data = {"collection": {"source": str(source_of(files, "sweep"))}, "checkpoint": {"every": 0}}
+        data = {"collection": {"source": str(files / "wide.npy")}, "checkpoint": {"every": 0}}
         data |= {"fit": {"n_components": k, "memory": "48MiB"}, "output": {"model": str(output), **more}}
         return execute(make_run(data, "test"))
 
@@ -276,26 +356,33 @@ def test_what_a_finished_run_could_not_remove_is_in_nobodys_way(files, tmp_path,
     assert os.listdir(tmp_path) == ["m.zarr"]
 
 
-def test_two_fits_of_one_scratch_folder_keep_apart(tmp_path, unbroken):
-    """One dies after its copy, so does the other; each goes on with its own."""
-    rng, answers = np.random.default_rng(1), {}
-    for name in "xy":
-        np.save(tmp_path / f"{name}.npy", rng.random((150, 200, 200), dtype=np.float32))
-        answers[name] = bits(run(tmp_path / f"{name}.npy", "scratch"))
-        with pytest.raises(Died):
-            run(tmp_path / f"{name}.npy", "scratch", tmp_path / f"kept-{name}", dying(1, PassFinished))
-    for name in "xy":
-        assert bits(run(tmp_path / f"{name}.npy", "scratch", tmp_path / f"kept-{name}")) == answers[name]
-    assert sorted(os.listdir(tmp_path)) == ["x.npy", "y.npy"]
-
-
-def test_a_scratch_copy_that_is_gone_is_made_again(files, tmp_path, unbroken):
-    path = source_of(files, "scratch")
+def test_a_replacement_that_was_killed_goes_on(begun):
+    """What is to be replaced stays until then, and is older than what was saved."""
+    streampca.fit(begun.path, n_components=3, memory="48MiB", output=begun.output)
+    folder = Path(f"{begun.output}.streampca-checkpoint")
     with pytest.raises(Died):
-        run(path, "scratch", tmp_path / "kept", dying(2, PassFinished))
-    for copy in files.glob("*.streampca-scratch"):
-        copy.unlink()
-    assert bits(run(path, "scratch", tmp_path / "kept")) == unbroken("scratch")[0]
+        run(begun.path, "dual sweep", begun.output, folder, listener=dying(2), overwrite=True)
+    checkpoint.clear_finished(str(begun.output))
+    assert len(list(folder.iterdir())) > 1
+
+
+def test_two_fits_of_one_scratch_folder_keep_apart(files, tmp_path, unbroken):
+    """One dies after its copy, so does the other; each goes on with its own, or makes another where it is gone."""
+    names = ("x", "y", "z")
+
+    def fit(name, **options):
+        more = {"scratch": str(tmp_path), **options}
+        return run(files / "wide.npy", "dual scratch", tmp_path / f"{name}.zarr", tmp_path / name, **more)
+
+    for name in names:
+        with pytest.raises(Died):
+            fit(name, listener=dying(1, PassFinished))
+    copies = sorted(tmp_path.glob("*.streampca-scratch"), key=os.path.getmtime)
+    assert len(copies) == len(names)
+    copies[-1].unlink()
+    for name in names:
+        assert bits(fit(name)) == unbroken("dual scratch")[0]
+    assert sorted(os.listdir(tmp_path)) == ["x.zarr", "y.zarr", "z.zarr"]
 
 
 def test_what_is_not_ours_stays(files, tmp_path):
@@ -305,102 +392,61 @@ def test_what_is_not_ours_stays(files, tmp_path):
     mine = [folder / "copy" / "precious.txt", folder / "gram-0.a", folder / "run-1.a"]
     for path in mine:
         path.write_text("mine")
-    run(source_of(files, "covariance"), "covariance", folder)
+    run(files / "tall.npy", "covariance", tmp_path / "m.zarr", folder)
     assert sorted(path for path in folder.rglob("*") if path.is_file()) == sorted(mine)
 
 
-def test_data_that_will_not_do_leave_nothing(tmp_path):
-    """They are changed, and the same call is made again."""
-    x = np.random.default_rng(0).random((60_000, 16, 16), dtype=np.float32)
-    x[-1, 3, 3] = np.nan
+@pytest.mark.parametrize("kind", ["covariance", "randomized"])
+def test_data_that_will_not_do_leave_nothing(files, tmp_path, kind):
+    """They are found when something was saved already; they are changed, and the same call is made again."""
+    x, events = np.load(files / "tall.npy"), []
+    x[-3, 3, 3] = np.nan
     np.save(tmp_path / "x.npy", x)
-    with pytest.raises(DataError, match="sample 59999"):
-        run(tmp_path / "x.npy", "covariance", tmp_path / "kept")
+    with pytest.raises(DataError, match=r"sample 497 .*NaN"):
+        run(tmp_path / "x.npy", kind, tmp_path / "m.zarr", tmp_path / "kept", listener=events.append)
+    assert number(Checkpoint, events)
     assert os.listdir(tmp_path) == ["x.npy"]
 
 
 def test_places_that_will_not_do(files, tmp_path):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(OutputError, match="is not a folder"):
-        run(source_of(files, "covariance"), "covariance", tmp_path / "file")
+        run(files / "tall.npy", "covariance", tmp_path / "m.zarr", tmp_path / "file")
     for folder in ("m.zarr", "m.zarr/kept"):
         words = {"output": tmp_path / "m.zarr", "checkpoint": tmp_path / folder}
         with pytest.raises(RequestError, match="or lies in it; choose a folder beside it"):
-            streampca.fit(source_of(files, "covariance"), n_components=3, **words)
+            streampca.fit(files / "tall.npy", n_components=3, **words)
 
 
-def test_overwriting_begins_anew_where_another_fit_was_begun(files, tmp_path):
-    events, path = [], source_of(files, "sweep")
-    request = Request(4, "dual", 48 * 2**20, "single", output=True)
-    how = Checkpointing(str(tmp_path / "kept"), 0)
-    with pytest.raises(Died):
-        run(path, "sweep", tmp_path / "kept", dying(2))
-    collection = prepared(streampca.open_collection(path), None)
-    place = Place(str(tmp_path / "m.zarr"), overwrite=True)
-    fit_collection(collection, request, checkpoint=how, place=place, listener=events.append)
-    assert any("this one begins anew" in event.message for event in events if isinstance(event, Warned))
-    assert os.listdir(tmp_path) == ["m.zarr"]
-
-
-def test_a_stop_between_passes_is_heeded(files, tmp_path):
-    """Also in a pass after a fit that was kept."""
-    data = {"collection": {"source": str(source_of(files, "sweep"))}, "fit": {"n_components": 3, "method": "dual"}}
-    data |= {"output": {"directory": str(tmp_path / "run"), "transform": True}}
-    switch = Switch()
-
-    def listen(event):
-        if isinstance(event, PassStarted) and event.label == "scores":
-            switch.asked = "SIGTERM"
-
-    with pytest.raises(Stopped):
-        execute(make_run(data, "test"), listen, switch)
-    execute(make_run(data, "test"))
-
-
-def test_a_replacement_that_was_killed_goes_on(files, tmp_path):
-    """What is to be replaced stays until then, and is older than what was saved."""
-    words = {"n_components": 3, "memory": "48MiB"}
-    streampca.fit(source_of(files, "sweep"), output=tmp_path / "m.zarr", **words)
-    folder = tmp_path / "m.zarr.streampca-checkpoint"
-    with pytest.raises(Died):
-        run(source_of(files, "sweep"), "sweep", folder, dying(2), k=4)
-    checkpoint.clear_finished(str(tmp_path / "m.zarr"))
-    assert len(list(folder.iterdir())) > 1
-
-
-@settings(max_examples=40)
+@settings(max_examples=10)
 @given(block=st.floats(1, 20), cost=st.floats(0.001, 60), growth=st.floats(1, 1.05))
 def test_saving_takes_less_than_three_hundredths(block, cost, growth):
     """Whatever a block and a save take, and though saves grow: by a clock of our own."""
     now, spent = 0.0, 0.0
+    state = SimpleNamespace(state=lambda *, copy=True: {"sum": np.zeros(1)})
 
-    class State:
-        def state(self, *, copy=True):
-            return {"sum": np.zeros(1)}
+    def save(self, slots, at, state):
+        nonlocal now, spent, cost
+        now, spent, cost = now + cost, spent + cost, cost * growth
 
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(checkpoint.time, "monotonic", lambda: now)
-        stage = checkpoint.CheckpointFolder(checkpoint.Checkpointing(folder), {}, listener=lambda event: None).stage(
-            "scatter"
-        )
-
-        def save(self, at, state):
-            nonlocal now, spent, cost
-            now, spent, cost = now + cost, spent + cost, cost * growth
-
-        patch.setattr(checkpoint.CheckpointFolder, "_save", lambda self, slots, at, state: save(slots, at, state))
+        patch.setattr(checkpoint.CheckpointFolder, "_save", save)
+        stage = checkpoint.CheckpointFolder(Checkpointing(folder), {}, listener=lambda event: None).stage("scatter")
         while now < 300 * max(cost, 10):
             now += block
-            stage.save_if_due(0, 0, int(now), State())
+            stage.save_if_due(0, 0, int(now), state)
     assert 0 < spent < 0.03 * now
+
+
+# -- by the estimator and the command line
 
 
 def test_the_estimator_goes_on(files, tmp_path, monkeypatch):
     """And leaves alone what else lies in the folder."""
-    path, folder = source_of(files, "covariance"), tmp_path / "kept"
+    path, folder = files / "tall.npy", tmp_path / "kept"
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")
-    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
     whole = checkpoint.CheckpointFolder.save
     pca = streampca.StreamingPCA(5, memory="40MiB", precision="single", checkpoint=folder)
 
@@ -419,19 +465,33 @@ def test_the_estimator_goes_on(files, tmp_path, monkeypatch):
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
 
 
-SLOW = """
-import sys, time
-from streampca.fitting import methods
+def test_a_stop_between_passes_is_heeded(files, tmp_path):
+    """Also in a pass after a fit that was kept."""
+    data = {"collection": {"source": str(files / "wide.npy")}, "fit": {"n_components": 3, "method": "dual"}}
+    data |= {"output": {"directory": str(tmp_path / "run"), "transform": True}}
+    switch = Switch()
+
+    def listen(event):
+        if isinstance(event, PassStarted) and event.label == "scores":
+            switch.asked = "SIGTERM"
+
+    with pytest.raises(Stopped):
+        execute(make_run(data, "test"), listen, switch)
+    execute(make_run(data, "test"))
+
+
+SIGNALLED = """
+import signal, sys
 from streampca.fitting.methods import covariance
-whole = covariance.ScatterTask.feed
-
-def slowly(self, accumulator, block, fetched):
-    whole(self, accumulator, block, fetched)
-    print("block", end=" ", flush=True)
-    time.sleep(0.2)
-
-covariance.ScatterTask.feed = slowly
 from streampca.cli.commands import main
+
+name, feed = sys.argv.pop(1), covariance.ScatterTask.feed
+
+def signalled(self, *words):
+    feed(self, *words)
+    signal.raise_signal(getattr(signal, name))
+
+covariance.ScatterTask.feed = signalled
 main()
 """
 
@@ -439,21 +499,17 @@ main()
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGUSR1"])
 def test_a_signal_ends_a_command_that_then_goes_on(files, tmp_path, name):
     """Exit 75, one line that names the command, and the same model as without."""
-    words = ["fit", str(source_of(files, "covariance")), "-k", "5", "--memory", "40MiB", "--precision", "single"]
-    output = ["-o", str(tmp_path / "m.zarr"), "--checkpoint-every", "0"]
-    command = [sys.executable, "-c", SLOW, *words, *output]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout.read(5) == "block"
-        process.send_signal(getattr(signal, name))
-        _, said = process.communicate(timeout=60)
-    assert process.returncode == 75
-    assert f"stopped by {name}; what was done is kept in {tmp_path}/m.zarr.streampca-checkpoint." in said
-    assert said.splitlines()[-1].endswith("Go on with: streampca " + " ".join([*words, *output]))
+    words = ["fit", str(files / "tall.npy"), "-k", "5", "--memory", "40MiB", "--precision", "single"]
+    output = ["-o", str(tmp_path / "m.zarr"), "--checkpoint-every", "0", "--method", "covariance"]
+    done = python(SIGNALLED, name, *words, *output)
+    assert done.returncode == 75
+    assert f"stopped by {name}; what was done is kept in {tmp_path}/m.zarr.streampca-checkpoint." in done.stderr
+    assert done.stderr.splitlines()[-1].endswith("Go on with: streampca " + " ".join([*words, *output]))
     assert not (tmp_path / "m.zarr").exists()
     again = typed(*words, *output)
     assert again.code == 0, again.err
     assert "samples were done before" in again.err
-    expected = streampca.fit(words[1], n_components=5, memory="40MiB", precision="single")
+    expected = streampca.fit(words[1], n_components=5, method="covariance", memory="40MiB", precision="single")
     assert bits(load_model(str(tmp_path / "m.zarr"))) == bits(expected)
     assert sorted(os.listdir(tmp_path)) == ["m.zarr"]
     assert json.loads((tmp_path / "m.zarr" / "zarr.json").read_text())["attributes"]["streampca"]["complete"]
