@@ -117,8 +117,8 @@ def watch_parts(clock: Clock) -> None:
 
     In one thread without reading ahead, so that the parts follow one another.
     """
+    from streampca.accumulators import scatter
     from streampca.accumulators.probes import Probes
-    from streampca.accumulators.scatter import Scatter
     from streampca.fitting.methods import covariance
     from streampca.planning import covariance as planning
 
@@ -129,11 +129,11 @@ def watch_parts(clock: Clock) -> None:
 
     planning.THREAD_FEATURES, planning.covariance_plan = 0, in_one_thread
     clock.watch(covariance.ScatterTask, "fetch", "reading")
-    clock.watch(Scatter, "_settle", "placing the centre")
-    clock.watch(Scatter, "_centred", "centring, to float32")
-    clock.watch(Scatter, "_multiply", "product (ssyrk)")
-    clock.watch(Scatter, "_sums", "sums of rows")
-    clock.watch(Scatter, "_absorb_piece", "adding p x p, and checks")
+    clock.watch(scatter.Scatter, "_settle", "placing the centre")
+    clock.watch(scatter.Scatter, "_centred", "centring, to float32")
+    clock.watch(scatter, "symmetric_product", "product (ssyrk)")
+    clock.watch(scatter.Scatter, "_sums", "sums of rows")
+    clock.watch(scatter.Scatter, "_absorb_piece", "adding p x p, and checks")
     clock.watch(Probes, "update", "probes")
     clock.watch(covariance, "leading_pairs", "eigenvectors")
     clock.watch(covariance, "certify", "error bounds")

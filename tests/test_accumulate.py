@@ -112,7 +112,7 @@ class ForgetsTheMean(Scatter):
     """Adds scatters about different centres: the classical mistake."""
 
     def absorb(self, other):
-        other = other._copy()
+        other = Scatter.from_state(other.state())
         other._centre = self._centre.copy()
         super().absorb(other)
 

@@ -98,13 +98,7 @@ class LosesAFeature(Gram):
         super().update(block[:, :-1] if block.shape[1] > 1 else block, at=at)
 
 
-class MergesInPlace(Gram):
-    def merge(self, other):
-        self.absorb(other)
-        return self
-
-
-@pytest.mark.parametrize("wrong", [ForgetsWhereItIs, LosesAFeature, MergesInPlace])
+@pytest.mark.parametrize("wrong", [ForgetsWhereItIs, LosesAFeature])
 def test_laws_catch_a_planted_mistake(wrong):
     cut = [part.copy() for part in np.split(samples(60, "f4", 3.0, seed=1), [11, 40], axis=1)]
     with pytest.raises(AssertionError):

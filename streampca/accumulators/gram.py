@@ -18,17 +18,15 @@ from scipy.linalg import blas
 
 from ..execution.threads import map_in_threads
 from ..planning.sizes import CHECK_FEATURES, PROBES
+from .exact_products import EXACT_SUMS_BELOW, ExactProducts
 from .finite import check_finite, not_finite
-from .moments import EXACT_SUMS_BELOW
 from .probes import CHECK_EVERY
-from .tile_product import Multiplied, Tile, Workspace
+from .protocol import Accumulator
+from .tile_product import FeatureTile, Multiplied, TileProducts
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-EXACT_BELOW = 2.0**24  # float32 holds every whole number up to here
-FIRST_FEATURES = 256  # of uint8 differences: exact whatever they are, as 256 * 255^2 < 2^24
-LEAST_EXACT_FEATURES = 64  # narrower tiles cost more (adding n x n) than exactness is worth
 NO_VARIANCE = 64 * float(np.finfo(np.float64).eps)  # of the squares about the centre: what centring leaves is rounding
 
 
@@ -65,7 +63,7 @@ class CentredGram:
         return blas.dsymm(1.0, self.upper, block)  # type: ignore[no-any-return]
 
 
-class Gram:
+class Gram(Accumulator):
     """Accumulates G over the features, one range of them after another.
 
     Parameters
@@ -85,8 +83,6 @@ class Gram:
     ----------
     n_features : int
         Features absorbed.
-    exact : bool
-        Whether every product so far was exact (whole numbers within range); see `sums_exactly` for their sums.
 
     Notes
     -----
@@ -106,15 +102,15 @@ class Gram:
         seed: int = 0,
     ) -> None:
         self.n_samples, self.precision, self.product_features, self.seed = n_samples, precision, product_features, seed
-        self.threads, self.n_features, self.exact = threads, 0, True
+        self.threads, self.n_features = threads, 0
+        self._pieces = ExactProducts(precision, product_features)
         self._dtype = np.dtype(np.float64 if precision == "double" else np.float32)
         self._gram: Float64 = np.zeros((n_samples, n_samples), order="F")  # upper triangle
         self._along: Float64 = np.zeros((n_samples, PROBES))
         self._rounding: Float64 = np.zeros((n_samples, PROBES))
         self._checked = 0
-        self._steepest = 0.0  # largest square of a centred value, averaged over a tile, of any sample so far
         self._probed = 0  # tiles
-        self._benches: list[Workspace] = []
+        self._free: list[TileProducts] = []
 
     # -- absorbing
 
@@ -136,56 +132,48 @@ class Gram:
             If a sample holds NaN or infinity, or products overflow. The accumulator is then of no more use.
         """
         threads = 1 if self.precision == "double" else self.threads
-        while len(self._benches) < threads:
-            self._benches.append(Workspace(self._dtype, self.product_features, seed=self.seed, one_thread=threads > 1))
-        for bench in self._benches:
-            bench.make_ready(*block.shape)
+        while len(self._free) < threads:
+            self._free.append(TileProducts(self._dtype, self.product_features, seed=self.seed, one_thread=threads > 1))
+        for products in self._free:
+            products.make_ready(*block.shape)
 
-        def multiplied(tile: Tile) -> tuple[Workspace, Multiplied]:
-            bench = self._benches.pop()
-            return bench, bench.multiply(tile, self._gram)
+        def multiplied(tile: FeatureTile) -> tuple[TileProducts, Multiplied]:
+            products = self._free.pop()
+            return products, products.multiply(tile, self._gram)
 
-        for bench, found in map_in_threads(multiplied, self._tiles(block, at), threads):
-            self._add(found, bench)
-            self._benches.append(bench)
-        self.exact = self.exact and (block.dtype.kind in "biu" or block.shape[1] == 0)
+        for products, found in map_in_threads(multiplied, self._tiles(block, at), threads):
+            self._add(found, products)
+            self._free.append(products)
+        self._pieces.exact = self.exact and (block.dtype.kind in "biu" or block.shape[1] == 0)
         self.n_features += block.shape[1]
+
+    @property
+    def exact(self) -> bool:
+        """Whether every product so far was exact (whole numbers within range); see `sums_exactly` for their sums."""
+        return self._pieces.exact
 
     @property
     def sums_exactly(self) -> bool:
         """Whether products were exact, and their sums too: none is larger than the largest on the diagonal."""
         return self.exact and bool(self._gram.diagonal().max(initial=0.0) < EXACT_SUMS_BELOW)
 
-    def _tiles(self, block: Array, at: int) -> Iterator[Tile]:
+    def _tiles(self, block: Array, at: int) -> Iterator[FeatureTile]:
         """Cut features into tiles, each as wide as is right when its turn comes."""
         start = 0
         while start < block.shape[1]:
-            stop = min(start + self._tile_features(block.dtype), block.shape[1])
-            yield Tile(block[:, start:stop], at + start, checked=self._probed % CHECK_EVERY == 0)
+            stop = min(start + self._pieces.length(block.dtype.kind in "biu"), block.shape[1])
+            yield FeatureTile(block[:, start:stop], at + start, checked=self._probed % CHECK_EVERY == 0)
             self._probed += 1
             start = stop
 
-    def _tile_features(self, dtype: np.dtype[Any]) -> int:
-        """Features to multiply next: as many as stay exact, or the most allowed where exactness is out of reach."""
-        if self.precision == "double" or not (dtype.kind in "biu" and self.exact):
-            return self.product_features
-        if self._steepest == 0.0:
-            return min(FIRST_FEATURES, self.product_features)
-        most = int(0.8 * EXACT_BELOW / self._steepest) // LEAST_EXACT_FEATURES * LEAST_EXACT_FEATURES
-        if most < LEAST_EXACT_FEATURES:
-            self.exact = False
-            return self.product_features
-        return min(most, self.product_features)
-
-    def _add(self, found: Multiplied, bench: Workspace) -> None:
+    def _add(self, found: Multiplied, products: TileProducts) -> None:
         """Add a tile's products; those that are not exact and could be are made again in halves."""
         tile = found.tile
         if not np.isfinite(found.largest):
             raise not_finite(tile.values, 0, self.precision)
-        whole = tile.values.dtype.kind in "biu"
-        if self.precision == "single" and whole and self.exact and self._too_steep(found.largest, tile):
+        if self._pieces.must_halve(found.largest, tile.width, tile.values.dtype.kind in "biu"):
             for half in tile.halves():
-                self._add(bench.multiply(half, self._gram), bench)
+                self._add(products.multiply(half, self._gram), products)
             return
         if found.product is not None:
             self._gram += found.product
@@ -193,16 +181,6 @@ class Gram:
         if found.rounding is not None:
             self._rounding += found.rounding
             self._checked += len(found.rounding) * min(tile.width, CHECK_FEATURES)
-
-    def _too_steep(self, largest: float, tile: Tile) -> bool:
-        """Take note of a tile's largest square; say whether the tile must be halved for its products to be exact."""
-        self._steepest = max(self._steepest, largest / tile.width)
-        if largest < EXACT_BELOW:
-            return False
-        if self._tile_features(tile.values.dtype) < tile.width:
-            return True
-        self.exact = False
-        return False
 
     # -- as a value
 
@@ -221,20 +199,13 @@ class Gram:
         self._along += other._along
         self._rounding += other._rounding
         self.n_features += other.n_features
-        self.exact = self.exact and other.exact
+        self._pieces.absorb(other._pieces)
         self._checked += other._checked
         self._probed += other._probed
-        self._steepest = max(self._steepest, other._steepest)
-
-    def merge(self, other: Self) -> Self:
-        """Return the accumulator of both sets of features."""
-        both = type(self).from_state(self.state())
-        both.absorb(other)
-        return both
 
     def release(self) -> None:
         """Give back the working memory; it is taken again when more features come."""
-        self._benches = []
+        self._free = []
 
     def centred(self, weights: Float64 | None = None) -> CentredGram:
         """The Gram matrix of samples less their mean, times the roots of their weights; uses the accumulator up.
@@ -285,7 +256,7 @@ class Gram:
             "seed": np.array(self.seed),
             "double": np.array(self.precision == "double"),
             "exact": np.array(self.exact),
-            "steepest": np.array(self._steepest),
+            "steepest": np.array(self._pieces.steepest),
             "checked": np.array(self._checked),
             "tiles": np.array(self._probed),
             "along": self._along.copy(),
@@ -299,8 +270,8 @@ class Gram:
         precision = "double" if state["double"] else "single"
         features, seed = int(state["product_features"]), int(state["seed"])
         new = cls(len(state["gram"]), precision=precision, product_features=features, threads=threads, seed=seed)
-        new.n_features, new.exact = int(state["n_features"]), bool(state["exact"])
-        new._steepest, new._checked, new._probed = float(state["steepest"]), int(state["checked"]), int(state["tiles"])
+        new._pieces.exact, new._pieces.steepest = bool(state["exact"]), float(state["steepest"])
+        new.n_features, new._checked, new._probed = (int(state[name]) for name in ("n_features", "checked", "tiles"))
         new._along = np.array(state["along"], dtype=np.float64)
         new._rounding = np.array(state["rounding"], dtype=np.float64)
         new._gram = np.array(state["gram"], dtype=np.float64, order="F", copy=copy or None)

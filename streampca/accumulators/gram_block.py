@@ -9,7 +9,8 @@ nothing of it is left. In single precision the products of a tile are float32 an
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple, Self
+from dataclasses import replace
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +19,11 @@ from ..execution.threads import map_in_threads
 from ..planning.sizes import CHECK_FEATURES
 from .block_product import block_product
 from .centering import subtract_mean, sum_of_squares, weighted_sum
-from .finite import NotFiniteError, not_finite
+from .finite import not_finite
 from .gram_probes import GramProbes, sample_directions, without
 from .probes import CHECK_EVERY, Directions
+from .protocol import Accumulator
+from .tile_product import FeatureTile
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -29,26 +32,7 @@ Float64 = npt.NDArray[np.float64]
 NO_VARIANCE = {"single": 1e-6, "double": 64 * float(np.finfo(np.float64).eps)}
 
 
-class Tile(NamedTuple):
-    """Some features of every sample.
-
-    Attributes
-    ----------
-    values : ndarray of shape (n, width)
-        As stored.
-    at : int
-        Position of the first.
-    measured, checked : bool
-        Whether probes and squares are added up, and whether the rounding of probes is measured.
-    """
-
-    values: Array
-    at: int
-    measured: bool
-    checked: bool
-
-
-class Workspace:
+class Buffers:
     """Working memory for one tile at a time: its centred values, its product, and directions as they are drawn."""
 
     def __init__(self, vectors: Array, values: int, seed: int) -> None:
@@ -57,7 +41,7 @@ class Workspace:
         self.directions = Directions(seed)
 
 
-class GramBlock:
+class GramBlock(Accumulator):
     """Accumulates G U over the features, one range of them after another.
 
     Parameters
@@ -112,7 +96,7 @@ class GramBlock:
         self._product: Float64 = np.zeros((width, n))
         self._measured = GramProbes.nothing(n) if measures else None
         self._directions = sample_directions(self._roots, seed) if measures else np.zeros((n, 0))
-        self._benches: list[Workspace] = []
+        self._free: list[Buffers] = []
 
     # -- absorbing
 
@@ -127,43 +111,43 @@ class GramBlock:
             If a sample holds NaN or infinity, or products overflow. The accumulator is then of no more use.
         """
         most = len(block) * min(self.product_features, block.shape[1])
-        if self._benches and self._benches[0].values.size < most:
-            self._benches.clear()
-        while len(self._benches) < self.threads:  # here, not in threads, each of which would keep what it has freed
-            self._benches.append(Workspace(self.vectors, most, self.seed))
+        if self._free and self._free[0].values.size < most:
+            self._free.clear()
+        while len(self._free) < self.threads:  # here, not in threads, each of which would keep what it has freed
+            self._free.append(Buffers(self.vectors, most, self.seed))
 
-        def multiplied(tile: Tile) -> tuple[Workspace, GramProbes | None]:
-            bench = self._benches.pop()
-            return bench, self._multiplied(tile, bench)
+        def multiplied(tile: FeatureTile) -> tuple[Buffers, GramProbes | None]:
+            buffers = self._free.pop()
+            return buffers, self._multiplied(tile, buffers)
 
-        for bench, found in map_in_threads(multiplied, self._tiles(block, at), self.threads):
-            self._product += bench.product
+        for buffers, found in map_in_threads(multiplied, self._tiles(block, at), self.threads):
+            self._product += buffers.product
             if self._measured is not None and found is not None:
                 self._measured.add(found)
-            self._benches.append(bench)
+            self._free.append(buffers)
         self.n_features += block.shape[1]
 
-    def _tiles(self, block: Array, at: int) -> Iterator[Tile]:
+    def _tiles(self, block: Array, at: int) -> Iterator[FeatureTile]:
         first = 0 if self._measured is None else self._measured.tiles
-        measured, narrow = self._measured is not None, self.precision == "single"
+        narrow = self._measured is not None and self.precision == "single"
         for number, start in enumerate(range(0, block.shape[1], self.product_features), first):
             values = block[:, start : start + self.product_features]
-            yield Tile(values, at + start, measured, measured and narrow and number % CHECK_EVERY == 0)
+            yield FeatureTile(values, at + start, checked=narrow and number % CHECK_EVERY == 0)
 
-    def _multiplied(self, tile: Tile, bench: Workspace) -> GramProbes | None:
-        """Multiply a tile, the product on its bench; return what is measured beside."""
-        centred = self._centred(tile, bench)
-        if not block_product(centred.T, self.vectors, bench.product):
-            raise self._no_number(tile)
-        if not tile.measured:
+    def _multiplied(self, tile: FeatureTile, buffers: Buffers) -> GramProbes | None:
+        """Multiply a tile, the product in its buffers; return what is measured beside."""
+        centred = self._centred(tile, buffers)
+        if not block_product(centred.T, self.vectors, buffers.product):
+            raise not_finite(tile.values, 0, self.precision)
+        if self._measured is None:
             return None
-        directions = bench.directions.rows(tile.at, tile.at + centred.shape[1])
+        directions = buffers.directions.rows(tile.at, tile.at + centred.shape[1])
         return self._measure(tile, centred, directions)
 
-    def _centred(self, tile: Tile, bench: Workspace) -> Array:
+    def _centred(self, tile: FeatureTile, buffers: Buffers) -> Array:
         """Values less about their mean, each row times its root, (n, width)."""
         values = tile.values
-        centred = bench.values[: values.size].reshape(values.shape)
+        centred = buffers.values[: values.size].reshape(values.shape)
         with np.errstate(over="ignore", invalid="ignore"):  # the products will say so
             subtract_mean(values, centred)
             if self._is_weighted:
@@ -172,7 +156,7 @@ class GramBlock:
                 centred *= self._roots[:, None].astype(centred.dtype)
         return centred
 
-    def _measure(self, tile: Tile, centred: Array, directions: Array) -> GramProbes:
+    def _measure(self, tile: FeatureTile, centred: Array, directions: Array) -> GramProbes:
         """What a tile adds to the squares, and to products with directions of samples and of features."""
         found = GramProbes.nothing(len(centred))
         with np.errstate(over="ignore", invalid="ignore"):
@@ -203,9 +187,6 @@ class GramBlock:
         found.along_rounding += along - exact @ directions.astype(np.float64)
         found.checked = centred.shape[1]
 
-    def _no_number(self, tile: Tile) -> NotFiniteError:
-        return not_finite(tile.values, 0, self.precision)
-
     # -- as a value
 
     def absorb(self, other: Self) -> None:
@@ -226,15 +207,9 @@ class GramBlock:
             self._measured.add(other._measured)
         self.n_features += other.n_features
 
-    def merge(self, other: Self) -> Self:
-        """Return the accumulator of both sets of features."""
-        both = self.from_state(self.state())
-        both.absorb(other)
-        return both
-
     def release(self) -> None:
         """Give back the working memory; it is taken again when more features come."""
-        self._benches = []
+        self._free = []
 
     def take(self) -> Float64:
         """Return G U of samples about the mean, (n, l) in Fortran order; the accumulator is then of no more use."""
@@ -258,15 +233,12 @@ class GramBlock:
         found = self._measured
         # Errors of one feature and another are independent: those not measured add to the others as squares do.
         scale = (self.n_features / (found.checked or 1)) ** 0.5
-        return GramProbes(
-            without(found.products, self._roots),
-            without(found.along, self._roots),
-            found.products_rounding * scale,
-            found.along_rounding * scale,
-            found.squares,
-            found.whole,
-            found.checked,
-            found.tiles,
+        return replace(
+            found,
+            products=without(found.products, self._roots),
+            along=without(found.along, self._roots),
+            products_rounding=found.products_rounding * scale,
+            along_rounding=found.along_rounding * scale,
         )
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:

@@ -1,70 +1,106 @@
-"""Sums over samples (number, mean, scatter about a centre, probes), and the statistics computed from them."""
+"""Sums over samples less a centre, from which mean, total variance, and probes about the mean are computed."""
 
 from __future__ import annotations
 
+import abc
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import blas
 
+from .centering import centre_samples
+from .finite import NotFiniteError
 from .probes import Probes
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-EXACT_SUMS_BELOW = 2.0**51  # float64 holds every whole number up to 4 times that, which moving a centre may take
+FIRST_ROWS = 256  # of working memory, before it is known how long pieces are
 
 
-class Sums:
-    """Of rows x less a centre c: the sum of (x - c), of (x - c)(x - c)^T, and of (x - c)(x - c)^T W.
+class Moments(abc.ABC):
+    """Number, weight, mean and squares of samples that are absorbed a block of rows after another.
 
     Parameters
     ----------
     n_features : int
         p.
-    probes : Probes
-        W, and what is added up of it.
+    precision : {"single", "double"}
+        Of products.
+    product_rows : int
+        Most rows multiplied at a time.
+    probes : Probes or None
+        W, and its products; None where they are not measured.
 
     Attributes
     ----------
     n_samples : int
-        Rows added.
+        Rows absorbed, but for those of weight 0.
     weight : float
-        Sum of their weights.
+        Sum of their weights; n_samples where none were given.
     """
 
-    def __init__(self, n_features: int, probes: Probes) -> None:
+    def __init__(self, n_features: int, precision: str, product_rows: int, probes: Probes | None) -> None:
         self.n_features, self.n_samples, self.weight = n_features, 0, 0.0
+        self.precision, self.product_rows = precision, product_rows
+        self._dtype = np.dtype(np.float64 if precision == "double" else np.float32)
         self._centre: Float64 = np.zeros(n_features)
         self._total: Float64 = np.zeros(n_features)
         self._squares = 0.0
-        self._scatter: Float64 = np.zeros((n_features, n_features), order="F")  # upper triangle
         self._probes = probes
+        self._work: Array | None = None
 
-    def _shift(self, shift: Float64, weight: float, total: Float64) -> None:
-        """Count rows of weight w and sum t about a centre moved by d: S' = S - t d^T - d t^T + w d d^T."""
-        blas.dsyr2(-1.0, total - weight * shift / 2, shift, a=self._scatter, overwrite_a=1)
-        self._probes.recentre(weight, total, shift)
-        self._squares += float(shift @ (weight * shift - 2 * total))
-        self._total -= weight * shift
+    def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
+        """Absorb rows, shape (rows, p), any real dtype.
+
+        Parameters
+        ----------
+        block : ndarray of shape (rows, p)
+            Samples.
+        at : int
+            Position of the first, for error messages.
+        weights : ndarray of shape (rows,), optional
+            How often each counts, at least 0: weight 2 is the row given twice, weight 0 a row not given.
+
+        Raises
+        ------
+        NotFiniteError
+            If a row holds NaN or infinity, or the products overflow. The accumulator is then of no more use.
+        """
+        if weights is not None and not weights.all():
+            kept = np.flatnonzero(weights)
+            try:
+                self.update(block[kept], weights=weights[kept])
+            except NotFiniteError as error:
+                raise NotFiniteError(at + int(kept[error.sample]), error.problem) from None
+            return
+        if len(block) == 0:
+            return
+        self._absorb_block(block, None if weights is None or (weights == 1).all() else np.sqrt(weights), at)
+        self.n_samples += len(block)
+        self.weight += len(block) if weights is None else float(np.sum(weights))
+
+    @abc.abstractmethod
+    def _absorb_block(self, block: Array, roots: Float64 | None, at: int) -> None:
+        """Absorb rows, given the square roots of their weights if these are not all 1."""
+
+    def _centred(self, piece: Array, parts: tuple[Array, ...], roots: Float64 | None) -> Array:
+        """Rows less a centre (`split`), each times the root of its weight, in working memory."""
+        if self._work is None or len(self._work) < len(piece):
+            self._work = np.empty((min(self.product_rows, max(len(piece), FIRST_ROWS)), self.n_features), self._dtype)
+        centred = self._work[: len(piece)]
+        centre_samples(piece, parts, centred, roots)
+        return centred
+
+    @property
+    def offset(self) -> Float64:
+        """Mean less centre, d, shape (p,): a scatter S about the centre is S - w d d^T about the mean."""
+        return self._total / (self.weight or 1.0)
 
     @property
     def mean(self) -> Float64:
         """Mean of the samples, shape (p,)."""
         return self._centre + self.offset
-
-    @property
-    def offset(self) -> Float64:
-        """Mean less centre, d, shape (p,): the scatter about the mean is ``upper`` - w d d^T for the weight w."""
-        return self._total / (self.weight or 1.0)
-
-    @property
-    def upper(self) -> Float64:
-        """Scatter about the centre, (p, p) in Fortran order, upper triangle; read-only and not a copy."""
-        view = self._scatter.view()
-        view.flags.writeable = False
-        return view
 
     @property
     def trace(self) -> float:
@@ -76,32 +112,18 @@ class Sums:
         return max(0.0, self._squares - self.weight * float(self.offset @ self.offset))
 
     @property
-    def probe_directions(self) -> Float64:
-        """W, shape (p, 8)."""
-        return self._probes.directions.copy()
+    def measured(self) -> Probes:
+        """The probes, where they are measured."""
+        assert self._probes is not None  # noqa: S101 - who asks has them measured
+        return self._probes
 
     @property
     def probe_products(self) -> Float64:
-        """Y = S W about the mean, shape (p, 8)."""
+        """Y = S W about the mean, shape (p, 8 or 16)."""
         offset = self.offset
-        return self._probes.products - self.weight * np.outer(offset, offset @ self._probes.directions)
+        return self.measured.products - self.weight * np.outer(offset, offset @ self.measured.directions)
 
     @property
     def probe_rounding(self) -> Float64:
-        """Rounding error of `probe_products` as measured on a sample of rows, scaled to all, shape (p, 8)."""
-        return self._probes.rounding * (self.weight / (self._probes.checked or 1.0))
-
-    @property
-    def size(self) -> int:
-        """Order of the matrix, p."""
-        return self.n_features
-
-    def multiply(self, block: Float64) -> Float64:
-        """The scatter about the mean times a block of columns, (p, l)."""
-        product = blas.dsymm(1.0, self._scatter, block)
-        along = blas.dgemv(1.0, block, self.offset, trans=1)
-        return blas.dger(-self.weight, self.offset, along, a=product, overwrite_a=1)  # type: ignore[no-any-return]
-
-    def matrix(self) -> Float64:
-        """Return the scatter about the mean as a new matrix, (p, p) in Fortran order, upper triangle."""
-        return blas.dsyr(-self.weight, self.offset, a=self._scatter.copy(order="F"), overwrite_a=1)  # type: ignore[no-any-return]
+        """Rounding error of `probe_products` as measured on a sample of rows, scaled to all, shape (p, 8 or 16)."""
+        return self.measured.rounding * (self.weight / (self.measured.checked or 1.0))

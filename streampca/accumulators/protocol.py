@@ -30,6 +30,9 @@ class Accumulator(Protocol):
 
     def merge(self, other: Self) -> Self:
         """Return the statistic of both pieces together as a new value."""
+        both = self.from_state(self.state())
+        both.absorb(other)
+        return both
 
     def absorb(self, other: Self) -> None:
         """Do what `merge` does, in place: afterwards this is the statistic of both."""

@@ -9,28 +9,28 @@ order, and all cuttings give the same bits.
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import blas
 
 from ..planning.sizes import CENTRE_ROWS
 from .blas import symmetric_product, times
-from .centering import centre_samples, split, sum_of_squares, weighted_sum
-from .finite import NotFiniteError, check_finite, not_finite
-from .moments import EXACT_SUMS_BELOW, Sums
+from .centering import split, sum_of_squares, weighted_sum
+from .exact_products import EXACT_SUMS_BELOW, ExactProducts
+from .finite import check_finite, not_finite
+from .moments import Moments
 from .probes import Probes
+from .protocol import Accumulator
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-EXACT_BELOW = 2.0**24  # float32 holds every whole number up to here
-FIRST_ROWS = 256  # 256 rows of uint8 differences stay exact whatever they are: 256 * 255^2 < 2^24
-LEAST_EXACT_ROWS = 64  # shorter pieces cost more (adding p x p) than exactness is worth
 FAR = 4.0  # squared distance from the centre, in variances of the block, beyond which the centre is moved
 
 
-class Scatter(Sums):
+class Scatter(Moments, Accumulator):
     """Accumulates S over the samples, one block of rows after another.
 
     Parameters
@@ -52,8 +52,6 @@ class Scatter(Sums):
         Rows absorbed, but for those of weight 0.
     weight : float
         Sum of their weights; n_samples where none were given.
-    exact : bool
-        Whether every product so far was exact (whole numbers within range); see `sums_exactly` for their sums.
 
     Notes
     -----
@@ -72,54 +70,22 @@ class Scatter(Sums):
         seed: int = 0,
         one_thread: bool = False,
     ) -> None:
-        super().__init__(n_features, Probes(n_features, seed, precision, one_thread=one_thread))
-        self.precision, self.product_rows, self.seed = precision, product_rows, seed
-        self.one_thread = one_thread
-        self.exact = True
-        self._dtype = np.dtype(np.float64 if precision == "double" else np.float32)
-        self._steepest = 0.0  # largest second moment of a feature about the centre, per row, in any product so far
+        probes = Probes(n_features, seed, precision, one_thread=one_thread)
+        super().__init__(n_features, precision, product_rows, probes)
+        self.seed, self.one_thread = seed, one_thread
+        self._pieces = ExactProducts(precision, product_rows)
+        self._scatter: Float64 = np.zeros((n_features, n_features), order="F")  # upper triangle
         self._product: Array | None = None
-        self._work: Array | None = None
 
-    def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
-        """Absorb rows, shape (rows, p), any real dtype.
-
-        Parameters
-        ----------
-        block : ndarray of shape (rows, p)
-            Samples.
-        at : int
-            Position of the first, for error messages.
-        weights : ndarray of shape (rows,), optional
-            How often each counts, at least 0: weight 2 is the row given twice, weight 0 a row not given.
-
-        Raises
-        ------
-        NotFiniteError
-            If a row holds NaN or infinity, or the products overflow float32. The accumulator is then of no more use.
-        """
-        if weights is not None and not weights.all():
-            kept = np.flatnonzero(weights)
-            try:
-                self.update(block[kept], weights=weights[kept])
-            except NotFiniteError as error:
-                raise NotFiniteError(at + int(kept[error.sample]), error.problem) from None
-            return
-        if len(block) == 0:
-            return
+    def _absorb_block(self, block: Array, roots: Float64 | None, at: int) -> None:
         whole = block.dtype.kind in "biu"
-        roots = None if weights is None or (weights == 1).all() else np.sqrt(weights)
-        self.exact = self.exact and roots is None
+        self._pieces.exact = self.exact and roots is None
         self._settle(block, whole, at)
-        rows = self._piece_rows(whole)
         start = 0
         while start < len(block):
-            piece = slice(start, start + rows)
+            piece = slice(start, start + self._pieces.length(whole))
             self._absorb_piece(block[piece], None if roots is None else roots[piece], whole, at + start)
-            start += rows
-            rows = self._piece_rows(whole)
-        self.n_samples += len(block)
-        self.weight += len(block) if weights is None else float(np.sum(weights))
+            start = piece.stop
 
     def _settle(self, block: Array, whole: bool, at: int) -> None:
         """Place the centre by the first block, and move it when a block lies far from it.
@@ -143,45 +109,23 @@ class Scatter(Sums):
             away = float(np.sum((mean - self._centre) ** 2))
             return away > FAR * float(np.sum((sample - mean) ** 2)) / len(sample)
 
-    def _piece_rows(self, whole: bool) -> int:
-        """Rows to multiply next: as many as stay exact, or the most allowed where exactness is out of reach."""
-        if self.precision == "double" or not (whole and self.exact):
-            return self.product_rows
-        if self._steepest == 0.0:
-            return min(FIRST_ROWS, self.product_rows)
-        rows = int(0.8 * EXACT_BELOW / self._steepest) // LEAST_EXACT_ROWS * LEAST_EXACT_ROWS
-        if rows < LEAST_EXACT_ROWS:
-            self.exact = False
-            return self.product_rows
-        return min(rows, self.product_rows)
-
     def _absorb_piece(self, piece: Array, roots: Float64 | None, whole: bool, at: int) -> None:
         """Absorb rows that are multiplied at once, given the square roots of their weights."""
-        centred = self._centred(piece, roots)
-        diagonal = self._multiply(centred)
+        centred = self._centred(piece, split(self._centre, self._dtype), roots)
+        self._product, diagonal = symmetric_product(centred.T, self._scatter, self._product, one_thread=self.one_thread)
         if not np.isfinite(diagonal).all():
             raise not_finite(piece, at, self.precision)
-        if self.precision == "single":
-            if whole and self.exact:
-                self._steepest = max(self._steepest, float(diagonal.max()) / len(piece))
-                if diagonal.max() >= EXACT_BELOW and self._piece_rows(whole) < len(piece):
-                    half = len(piece) // 2
-                    self._absorb_piece(piece[:half], None, whole, at)
-                    self._absorb_piece(piece[half:], None, whole, at + half)
-                    return
-                self.exact = self.exact and bool(diagonal.max() < EXACT_BELOW)
-            self._scatter += cast("Array", self._product)
-        self.exact = self.exact and whole
+        if self._pieces.must_halve(float(diagonal.max()), len(piece), whole):
+            half = len(piece) // 2
+            self._absorb_piece(piece[:half], None, whole, at)
+            self._absorb_piece(piece[half:], None, whole, at + half)
+            return
+        if self._product is not None:
+            self._scatter += self._product
+        self._pieces.exact = self.exact and whole
         self._total += self._sums(centred, roots)
         self._squares += float(diagonal.sum(dtype=np.float64)) if self._sums_long else sum_of_squares(centred)
-        self._probes.update(centred, piece, self._centre, roots)
-
-    def _centred(self, piece: Array, roots: Float64 | None) -> Array:
-        if self._work is None or len(self._work) < len(piece):
-            self._work = np.empty((min(self.product_rows, max(len(piece), FIRST_ROWS)), self.n_features), self._dtype)
-        centred = self._work[: len(piece)]
-        centre_samples(piece, split(self._centre, self._dtype), centred, roots)
-        return centred
+        self.measured.update(centred, piece, self._centre, roots)
 
     def _sums(self, centred: Array, roots: Float64 | None) -> Array:
         """Weighted sum over the rows of a piece, which have been multiplied by the roots of their weights."""
@@ -189,6 +133,11 @@ class Scatter(Sums):
             return weighted_sum(centred, roots)
         factors = np.ones((1, len(centred)), self._dtype) if roots is None else roots[None].astype(self._dtype)
         return times(factors, centred, one_thread=self.one_thread)[0]  # type: ignore[no-any-return]
+
+    @property
+    def exact(self) -> bool:
+        """Whether every product so far was exact (whole numbers within range); see `sums_exactly` for their sums."""
+        return self._pieces.exact
 
     @property
     def sums_exactly(self) -> bool:
@@ -200,11 +149,40 @@ class Scatter(Sums):
         """Whether sums over a whole piece are as good as short ones."""
         return self.exact or self.precision == "double"
 
-    def _multiply(self, centred: Array) -> Array:
-        """Form the product of a piece with itself; return its diagonal. In double it is added to S at once."""
-        rows, one_thread = centred.T, self.one_thread
-        self._product, diagonal = symmetric_product(rows, self._scatter, self._product, one_thread=one_thread)
-        return diagonal
+    @property
+    def upper(self) -> Float64:
+        """Scatter about the centre, (p, p) in Fortran order, upper triangle; read-only and not a copy."""
+        view = self._scatter.view()
+        view.flags.writeable = False
+        return view
+
+    @property
+    def probe_directions(self) -> Float64:
+        """W, shape (p, 8)."""
+        return self.measured.directions.copy()
+
+    @property
+    def size(self) -> int:
+        """Order of the matrix, p."""
+        return self.n_features
+
+    def multiply(self, block: Float64) -> Float64:
+        """The scatter about the mean times a block of columns, (p, l)."""
+        product = blas.dsymm(1.0, self._scatter, block)
+        along = blas.dgemv(1.0, block, self.offset, trans=1)
+        return blas.dger(-self.weight, self.offset, along, a=product, overwrite_a=1)  # type: ignore[no-any-return]
+
+    def matrix(self) -> Float64:
+        """Return the scatter about the mean as a new matrix, (p, p) in Fortran order, upper triangle."""
+        return blas.dsyr(-self.weight, self.offset, a=self._scatter.copy(order="F"), overwrite_a=1)  # type: ignore[no-any-return]
+
+    def _shift(self, shift: Float64, weight: float, total: Float64) -> None:
+        """Count rows of weight w and sum t about a centre moved by d: S' = S - t d^T - d t^T + w d d^T."""
+        self._pieces.exact = self.sums_exactly
+        blas.dsyr2(-1.0, total - weight * shift / 2, shift, a=self._scatter, overwrite_a=1)
+        self.measured.recentre(weight, total, shift)
+        self._squares += float(shift @ (weight * shift - 2 * total))
+        self._total -= weight * shift
 
     def _recentre(self, centre: Float64) -> None:
         """Move the centre."""
@@ -213,7 +191,6 @@ class Scatter(Sums):
             centre = coarse.astype(np.float64) + fine
         shift = centre - self._centre
         if self.n_samples and shift.any():
-            self.exact = self.sums_exactly
             self._shift(shift, self.weight, self._total)
         self._centre = centre
 
@@ -235,24 +212,13 @@ class Scatter(Sums):
         self._scatter += other._scatter
         self._total += other._total
         self._squares += other._squares
-        self._probes.absorb(other._probes)
+        self.measured.absorb(other.measured)
         shift = self._centre - other._centre
         if shift.any():
-            self.exact = self.sums_exactly
             self._shift(shift, other.weight, other._total)
         self.n_samples += other.n_samples
         self.weight += other.weight
-        self.exact = self.exact and other.exact
-        self._steepest = max(self._steepest, other._steepest)
-
-    def merge(self, other: Self) -> Self:
-        """Return the accumulator of both sets of samples."""
-        both = self._copy()
-        both.absorb(other)
-        return both
-
-    def _copy(self) -> Self:
-        return type(self).from_state(self.state())
+        self._pieces.absorb(other._pieces)
 
     def release(self) -> None:
         """Give back the working memory; it is taken again when more samples come."""
@@ -282,31 +248,29 @@ class Scatter(Sums):
             "seed": np.array(self.seed),
             "double": np.array(self.precision == "double"),
             "exact": np.array(self.exact),
-            "steepest": np.array(self._steepest),
+            "steepest": np.array(self._pieces.steepest),
             "squares": np.array(self._squares),
             "centre": self._centre.copy(),
             "total": self._total.copy(),
             "scatter": self._scatter.copy(order="F") if copy else self.upper,
-            **self._probes.state(),
+            **self.measured.state(),
         }
 
     @classmethod
     def from_state(cls, state: dict[str, Array], *, copy: bool = True, one_thread: bool = False) -> Self:
         """Exact inverse of `state`; without `copy` a scatter in Fortran order is taken over, not to be used again."""
-        precision = "double" if state["double"] else "single"
-        product_rows, seed = int(state["product_rows"]), int(state["seed"])
-        how: dict[str, Any] = {
-            "precision": precision,
-            "product_rows": product_rows,
-            "seed": seed,
-            "one_thread": one_thread,
-        }
-        new = cls(len(state["centre"]), **how)
-        new.n_samples, new.exact = int(state["n_samples"]), bool(state["exact"])
+        new = cls(
+            len(state["centre"]),
+            precision="double" if state["double"] else "single",
+            product_rows=int(state["product_rows"]),
+            seed=int(state["seed"]),
+            one_thread=one_thread,
+        )
+        new.n_samples, new._squares = int(state["n_samples"]), float(state["squares"])
+        new._pieces.exact, new._pieces.steepest = bool(state["exact"]), float(state["steepest"])
         new.weight = float(state.get("weight", new.n_samples))  # states without weights have none
-        new._steepest, new._squares = float(state["steepest"]), float(state["squares"])
         new._centre = np.array(state["centre"], dtype=np.float64)
         new._total = np.array(state["total"], dtype=np.float64)
         new._scatter = np.array(state["scatter"], dtype=np.float64, order="F", copy=copy or None)
-        new._probes.restore(state)
+        new.measured.restore(state)
         return new

@@ -14,15 +14,17 @@ from scipy.linalg import blas
 
 from ..planning.sizes import PROBES_OF_PASS
 from .block_product import block_product
-from .centering import centre_samples, split, sum_of_squares, weighted_sum
-from .finite import NotFiniteError, not_finite
+from .centering import split, sum_of_squares, weighted_sum
+from .finite import not_finite
+from .moments import Moments
 from .probes import Probes
+from .protocol import Accumulator
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 
-class ScatterBlock:
+class ScatterBlock(Moments, Accumulator):
     """Accumulates S Q over the samples, one block of rows after another.
 
     Parameters
@@ -45,10 +47,6 @@ class ScatterBlock:
     ----------
     vectors : ndarray of shape (p, l)
         Q as it is multiplied.
-    n_samples : int
-        Rows absorbed, but for those of weight 0.
-    weight : float
-        Sum of their weights; n_samples where none were given.
 
     Notes
     -----
@@ -68,45 +66,24 @@ class ScatterBlock:
         product_rows: int = 512,
         seed: int = 0,
     ) -> None:
-        self.n_samples, self.weight = 0, 0.0
-        self.precision, self.product_rows, self.seed = precision, product_rows, seed
-        self.vectors = vectors.astype(np.float64 if precision == "double" else np.float32, order="C")
-        self._parts = split(centre, self.vectors.dtype)
-        self._centre: Float64 = self._parts[0].astype(np.float64) + self._parts[1]
-        self._offset = None if offset is None else offset + (centre - self._centre)
         p, width = vectors.shape
+        probes = Probes(p, seed, precision, one_thread=True, columns=PROBES_OF_PASS) if offset is None else None
+        super().__init__(p, precision, product_rows, probes)
+        self.seed, self.vectors = seed, vectors.astype(self._dtype, order="C")
+        self._parts = split(centre, self._dtype)
+        self._centre = self._parts[0].astype(np.float64) + self._parts[1]
+        self._offset = None if offset is None else offset + (centre - self._centre)
         self._product: Float64 = np.zeros((width, p))
-        self._total: Float64 = np.zeros(p)
-        self._squares = 0.0
-        self._probes = Probes(p, seed, precision, one_thread=True, columns=PROBES_OF_PASS) if offset is None else None
         self._piece: Array | None = None
-        self._work: Array | None = None
 
-    def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
-        """Absorb rows, shape (rows, p), any real dtype; see `Scatter.update`.
-
-        Raises
-        ------
-        NotFiniteError
-            If a row holds NaN or infinity, or the products overflow. The accumulator is then of no more use.
-        """
-        if weights is not None and not weights.all():
-            kept = np.flatnonzero(weights)
-            try:
-                self.update(block[kept], weights=weights[kept])
-            except NotFiniteError as error:
-                raise NotFiniteError(at + int(kept[error.sample]), error.problem) from None
-            return
-        roots = None if weights is None or (weights == 1).all() else np.sqrt(weights)
+    def _absorb_block(self, block: Array, roots: Float64 | None, at: int) -> None:
         for start in range(0, len(block), self.product_rows):
             rows = slice(start, start + self.product_rows)
             self._absorb_piece(block[rows], None if roots is None else roots[rows], at + start)
-        self.n_samples += len(block)
-        self.weight += len(block) if weights is None else float(np.sum(weights))
 
     def _absorb_piece(self, piece: Array, roots: Float64 | None, at: int) -> None:
         """Absorb rows that are multiplied at once, given the square roots of their weights."""
-        centred = self._centred(piece, roots)
+        centred = self._centred(piece, self._parts, roots)
         if self._piece is None:
             self._piece = np.empty(self._product.shape, centred.dtype)
         if not block_product(centred, self.vectors, self._piece):
@@ -116,13 +93,6 @@ class ScatterBlock:
             self._total += weighted_sum(centred, roots)
             self._squares += sum_of_squares(centred)
             self._probes.update(centred, piece, self._centre, roots)
-
-    def _centred(self, piece: Array, roots: Float64 | None) -> Array:
-        if self._work is None or len(self._work) < len(piece):
-            self._work = np.empty((max(len(piece), self.product_rows), piece.shape[1]), self.vectors.dtype)
-        centred = self._work[: len(piece)]
-        centre_samples(piece, self._parts, centred, roots)
-        return centred
 
     def absorb(self, other: Self) -> None:
         """Add the samples of another accumulator of the same Q about the same centre to this one.
@@ -144,12 +114,6 @@ class ScatterBlock:
         self.n_samples += other.n_samples
         self.weight += other.weight
 
-    def merge(self, other: Self) -> Self:
-        """Return the accumulator of both sets of samples."""
-        both = self.from_state(self.state())
-        both.absorb(other)
-        return both
-
     def release(self) -> None:
         """Give back the working memory; it is taken again when more samples come."""
         self._piece = self._work = None
@@ -157,21 +121,11 @@ class ScatterBlock:
     @property
     def offset(self) -> Float64:
         """Mean less centre, d, shape (p,)."""
-        return self._total / (self.weight or 1.0) if self._offset is None else self._offset
+        return super().offset if self._offset is None else self._offset
 
     def offset_from(self, centre: Float64) -> Float64:
         """Return the mean less another centre that is near it, shape (p,), to more digits than `mean` has."""
         return (self._centre - centre) + self.offset
-
-    @property
-    def mean(self) -> Float64:
-        """Mean of the samples, shape (p,)."""
-        return self._centre + self.offset
-
-    @property
-    def trace(self) -> float:
-        """Sum of squared distances from the mean, where the mean is measured."""
-        return max(0.0, self._squares - self.weight * float(self.offset @ self.offset))
 
     @property
     def drift(self) -> float:
@@ -186,10 +140,7 @@ class ScatterBlock:
 
     def probes(self) -> tuple[Float64, Float64] | None:
         """S W about the mean and the measured rounding error of it, (p, 16) each, where the mean is measured."""
-        if self._probes is None:
-            return None
-        products = self._probes.products - self.weight * np.outer(self.offset, self.offset @ self._probes.directions)
-        return products, self._probes.rounding * (self.weight / (self._probes.checked or 1.0))
+        return None if self._probes is None else (self.probe_products, self.probe_rounding)
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Everything as plain arrays; without `copy` the sum itself, to be written down and not to."""

@@ -17,7 +17,7 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 
-class Tile(NamedTuple):
+class FeatureTile(NamedTuple):
     """Some features of every sample.
 
     Attributes
@@ -39,7 +39,7 @@ class Tile(NamedTuple):
         """Features."""
         return int(self.values.shape[1])
 
-    def halves(self) -> Iterator[Tile]:
+    def halves(self) -> Iterator[FeatureTile]:
         """The tile's features in two parts."""
         middle = self.width // 2
         yield self._replace(values=self.values[:, :middle])
@@ -51,7 +51,7 @@ class Multiplied(NamedTuple):
 
     Attributes
     ----------
-    tile : Tile
+    tile : FeatureTile
     product : ndarray or None
         (n, n), upper triangle; None where it was added to the total.
     largest : float
@@ -60,15 +60,15 @@ class Multiplied(NamedTuple):
         Products with the probes, and their error where it was measured, else None.
     """
 
-    tile: Tile
+    tile: FeatureTile
     product: Array | None
     largest: float
     along: Array
     rounding: Array | None
 
 
-class Workspace:
-    """Working memory for one tile at a time.
+class TileProducts:
+    """Products of one tile at a time, and their working memory.
 
     Parameters
     ----------
@@ -100,12 +100,12 @@ class Workspace:
         if self._dtype == np.float32 and self._product is None:
             self._product = np.zeros((n_samples, n_samples), np.float32, order="F")
 
-    def multiply(self, tile: Tile, total: Array) -> Multiplied:
+    def multiply(self, tile: FeatureTile, total: Array) -> Multiplied:
         """Centre and multiply a tile; what is returned holds until the next.
 
         Parameters
         ----------
-        tile : Tile
+        tile : FeatureTile
             What to multiply.
         total : ndarray of shape (n, n)
             Double precision: products are added to this at once.
@@ -117,7 +117,7 @@ class Workspace:
             self._product, squares = symmetric_product(centred, total, self._product, one_thread=one_thread)
             return Multiplied(tile, self._product, float(squares.max()), *self._probed(tile, centred))
 
-    def _probed(self, tile: Tile, centred: Array) -> tuple[Array, Array | None]:
+    def _probed(self, tile: FeatureTile, centred: Array) -> tuple[Array, Array | None]:
         """Rows times W, and the error of that on some features."""
         directions = self._directions.rows(tile.at, tile.at + tile.width)
         along = times(centred, directions.astype(self._dtype, copy=False), one_thread=self._one_thread)
