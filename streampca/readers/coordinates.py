@@ -22,6 +22,10 @@ from .collection import Array
 Float64 = npt.NDArray[np.float64]
 Order = npt.NDArray[np.intp]
 
+# Coordinates of more values than this are left out: they would cost more memory than what is computed from them.
+MOST_VALUES = 2**22
+MOST_TEXTS = 2**18
+
 CHECK, IGNORE = "check", "ignore"
 OVERRIDE = "take pixels by their places with --ignore-coordinates (coordinates='ignore')"
 

@@ -65,7 +65,7 @@ def open_hdf5(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes]
         label = f"{source}, dataset {dataset.name.strip('/')!r}"
         array = Hdf5Array(dataset, label)
         attributes = attributes_of(dataset)
-    return ArrayCollection(cf.unpacked(array, attributes, label), source=label, dims=array.dims, **axes)
+    return ArrayCollection(cf.unpacked(array, attributes, label), source=label, **axes)
 
 
 class Hdf5Array(Reopening, StoredArray):

@@ -71,7 +71,7 @@ def open_netcdf(source: str, *, key: str | None = None, **axes: Unpack[SampleAxe
     check_shape(header.variables[name].shape, label)
     array = ClassicVariable(source, name, header, label)
     values = cf.unpacked(array, attributes[name], label)
-    return ArrayCollection(values, source=label, dims=array.dims, **axes)
+    return ArrayCollection(values, source=label, **axes)
 
 
 class ClassicVariable(FlatArray):

@@ -61,7 +61,7 @@ def open_zarr(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes]
         read_model(source).array(choice.name)  # refuses what is damaged, or not there
     array = ZarrArray(source, choice, label, handle)
     values = cf.unpacked(array, _packing(handle), label)
-    return ArrayCollection(values, source=label, dims=array.dims, **axes)
+    return ArrayCollection(values, source=label, **axes)
 
 
 class ZarrArray(StoredArray):

@@ -31,7 +31,7 @@ from ..collection import (
     with_ends,
     with_nan,
 )  # fmt: skip
-from .axis_coordinates import inner_coordinates, object_attributes, object_coordinates, outer_coordinates
+from ..coordinates import MOST_VALUES, plain
 from .boxes import Box, boxes_of, covering_box, lengths
 from .files import FileStates
 from .layout import Layout, SampleAxes, layout_of
@@ -135,12 +135,18 @@ class ObjectArray(StoredArray):
         chunks = getattr(array, "chunks", None) or ()
         self.encoded = bool(chunks)
         self.chunk_shape = tuple(max(map(int, size)) if isinstance(size, tuple) else int(size) for size in chunks)
-        self.attributes = object_attributes(array)
+        attributes = getattr(array, "attrs", {}) if hasattr(array, "coords") else {}
+        self.attributes = dict(attributes) if isinstance(attributes, Mapping) else {}
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
-        """Coordinates of an `xarray.DataArray`."""
-        return object_coordinates(self.array)
+        """Coordinates that an `xarray.DataArray` has along one of its axes; none for other objects."""
+        coords: Any = getattr(self.array, "coords", None)
+        if not hasattr(coords, "items") or not hasattr(self.array, "dims"):
+            return {}
+        along = {str(name): each for name, each in coords.items() if len(each.dims) == 1 and each.size <= MOST_VALUES}
+        found = {name: plain(each.values, dict(each.attrs), str(each.dims[0])) for name, each in along.items()}
+        return {name: coordinate for name, coordinate in found.items() if coordinate is not None}
 
     def read(self, box: Box) -> Array:
         """Slice the array; a view where it gives one."""
@@ -219,8 +225,13 @@ class ArrayCollection(Collection):
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
-        """Coordinates of the array along the axes of a sample."""
-        return inner_coordinates(self.array.coordinates, self.layout, self.dims)
+        """Coordinates of the array along the axes of a sample, cut as the layout takes them."""
+        known, found = self.array.coordinates, {}
+        for axis in self.layout.inner if self.dims else ():
+            along = known.get(self.dims[axis])
+            if along is not None:
+                found[self.dims[axis]] = along._replace(values=along.values[self.layout.taken(axis)])
+        return found
 
     @property
     def sample_axis(self) -> str | None:
@@ -230,8 +241,16 @@ class ArrayCollection(Collection):
         return None if name == f"axis_{outer[0] if outer else 0}" else name
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
-        """Return the coordinates along the axes flattened into samples, repeated over the others."""
-        return outer_coordinates(self.array.coordinates, self.layout, self.dims)
+        """Return the coordinates along the axes flattened into samples, n values each, repeated over the others."""
+        shape, found = self.layout.outer_shape, {}
+        places = {self.dims[axis]: place for place, axis in enumerate(self.layout.outer)} if self.dims else {}
+        for name, coordinate in self.array.coordinates.items() if self.n_samples <= MOST_VALUES else ():
+            place = places.get(coordinate.axis or name)
+            if place is not None:
+                along = coordinate.values[self.layout.taken(self.layout.outer[place])]
+                along = along.reshape([-1 if at == place else 1 for at in range(len(shape))])
+                found[name] = Coordinate(np.broadcast_to(along, shape).reshape(-1), coordinate.attributes)
+        return found
 
     def sample_names(self) -> Sequence[str] | None:
         """Texts that the array has along the one axis that counts samples."""

@@ -20,8 +20,8 @@ from ...errors import SourceError
 from ...storage.coordinate import Coordinate
 from ...units import MIB
 from ..collection import Array, State, digest, with_nan
+from ..coordinates import MOST_TEXTS, MOST_VALUES
 from .array import StoredArray
-from .axis_coordinates import MOST_TEXTS, MOST_VALUES
 from .boxes import Box, largest_piece, lengths, pieces_of
 
 PACKING = frozenset(
@@ -237,15 +237,15 @@ def _taken_for(stored: np.dtype[Any], attributes: Mapping[str, Any], label: str)
 
 def _factor(attributes: Mapping[str, Any], name: str, label: str) -> Any:
     """One number as it is typed, None where there is none."""
-    if name not in attributes:
+    number = _bound(attributes, name, label)
+    if number is None:
         return None
-    numbers = _numbers(attributes[name], name, label)
-    if len(numbers) != 1 or not np.isfinite(numbers[0]) or (name == "scale_factor" and numbers[0] == 0):
+    if not np.isfinite(number) or (name == "scale_factor" and number == 0):
         raise _wrong(attributes[name], name, label)
     if isinstance(attributes[name], float):
         return attributes[name]  # Python's own, of JSON, is rounded to the values' dtype before use; numpy's is not
     # xarray would compute in whole numbers if the factor is one, and overflow.
-    return numbers[0] if numbers.dtype.kind == "f" else np.float64(numbers[0])
+    return number if number.dtype.kind == "f" else np.float64(number)
 
 
 def _missing(

@@ -22,12 +22,11 @@ from ...events import silent
 from ...storage.coordinate import Coordinate
 from ...units import MIB, format_shape
 from ..collection import Array, Chunks, Collection, Skipped, State, digest, encoded_states, group_size, span_of
-from ..coordinates import CHECK, IGNORE, CommonGrid, Grid, Order, is_checked, one_after_another
+from ..coordinates import CHECK, IGNORE, MOST_VALUES, CommonGrid, Grid, Order, is_checked, one_after_another
 from ..detect import array_files_in
 from ..image_files.census import log_skipped, with_remedy
 from ..image_files.listing import Listing
 from ..image_files.names import FileNames
-from ..stored.axis_coordinates import MOST_VALUES
 from ..stored.files import Reopening, state_of
 from ..stored.layout import SampleAxes
 from ..tags import TagRules

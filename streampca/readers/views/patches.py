@@ -16,7 +16,7 @@ from ...planning.blocks import Span, block_rows, blocks_of
 from ...storage.coordinate import Coordinate
 from ...units import MIB, format_shape
 from ..collection import Array, Chunks, Collection, State, digest
-from ..stored.axis_coordinates import MOST_VALUES
+from ..coordinates import MOST_VALUES
 from ..stored.boxes import Box, boxes_of, lengths
 from ..stored.layout import is_colour
 from ..windows import Windows, size_and_step
