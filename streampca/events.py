@@ -6,12 +6,14 @@ The engine emits events and knows no listener; a listener must be quick and must
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from .errors import RequestError
+from .units import format_bytes, format_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,34 @@ Event: TypeAlias = (
     | Finished
 )
 Listener: TypeAlias = Callable[[Event], None]
+
+
+def describe(event: Event) -> str:
+    """Return one line for a log, empty for events too frequent for one."""
+    match event:
+        case Planned(plan):
+            memory = f"{format_bytes(plan.memory_estimate.total)} of {format_bytes(plan.memory)}"
+            return f"plan: {plan.method}, {_passes(plan.passes)}, {memory}"
+        case PassStarted(label, samples=samples, bytes=count):
+            return f"{label}: started, {samples} samples, {format_bytes(count)}"
+        case PassFinished(seconds):
+            return f"pass finished after {format_seconds(seconds)}"
+        case Solving(what) | Drawing(what):
+            return f"{type(event).__name__.lower()}: {what}"
+        case Converging(passes, residual, tol):
+            reached = f"largest residual {residual:.1e}, to reach {tol:.1e}"
+            return f"after {_passes(passes)}: {reached if residual < math.inf else 'not all components are found yet'}"
+        case Finished(what, seconds):
+            return f"{what} finished after {format_seconds(seconds)}"
+        case Warned(message):
+            return f"warning: {message}"
+        case FileSkipped(path, reason):
+            return f"skipped {path}: {reason}"
+    return ""
+
+
+def _passes(count: float) -> str:
+    return "1 pass" if count == 1 else f"{count:g} passes"
 
 
 def check_listener(listener: Any) -> None:

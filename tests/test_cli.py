@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import os
 import re
 import resource
@@ -22,8 +21,6 @@ from shell import fresh, stopped, succeeded, typed
 import streampca
 from streampca.cli.commands import cli
 from streampca.cli.config import load_run
-from streampca.cli.run_record import describe
-from streampca.events import Converging
 from streampca.units import parse_bytes
 
 COMMANDS = list(cli.commands)
@@ -350,14 +347,6 @@ def test_run_directory(tmp_path, run_file, source, undrawn):
     assert all(word in log for word in ("plan: covariance", "scatter matrix: started", "fit finished", "finished\n"))
     for name in written - {"pictures"}:
         assert f"wrote {out / name}\n" in said
-
-
-@pytest.mark.parametrize(("event", "line"), [
-    (Converging(1, math.inf, 1e-4), "after 1 pass: not all components are found yet"),
-    (Converging(3, 2.54e-3, 1e-4), "after 3 passes: largest residual 2.5e-03, to reach 1.0e-04"),
-])  # fmt: skip
-def test_log_of_a_run_says_how_far_it_is(event, line):
-    assert describe(event) == line
 
 
 def test_same_run_again_uses_what_is_there(tmp_path, run_file, undrawn):

@@ -209,10 +209,6 @@ def test_one_component_is_a_histogram_by_label(x):
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["0", "1", "2"]
 
 
-def test_a_part_of_the_samples_is_said_to_be_one(model, x):
-    assert plot.scores(model, model.transform(x), n_samples=1234).get_title() == "60 of 1234 samples"
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [

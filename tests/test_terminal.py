@@ -109,7 +109,7 @@ def test_a_log_says_how_far_an_iteration_has_come():
         listener(Converging(passes=1, residual=np.inf, tol=1e-4))
         listener(Converging(passes=2, residual=2.34e-3, tol=1e-4))
     assert lines(console) == [
-        "after 1 pass: nothing settled yet, to reach 1.0e-04",
+        "after 1 pass: not all components are found yet",
         "after 2 passes: largest residual 2.3e-03, to reach 1.0e-04",
     ]
 

@@ -154,7 +154,7 @@ def demo(output: str, memory: str) -> None:
 @takes_run
 def info(run: Run, as_json: bool) -> None:
     """Say what a collection is: samples, shape, dtype, storage."""
-    from ..units import format_bytes, format_shape
+    from ..units import counted, format_bytes, format_shape
     from .from_config import open_run
 
     found = open_run(run.collection)
@@ -177,15 +177,16 @@ def info(run: Run, as_json: bool) -> None:
         return
     axes = f" ({', '.join(found.axes)})" if found.axes else ""
     upto = "images of several sizes, up to " if found.mixed else ""
-    click.echo(f"{'source':<12}{found.source}")
-    click.echo(f"{'samples':<12}{found.n_samples} of {upto}{format_shape(found.sample_shape)}{axes}")
-    click.echo(
-        f"{'values':<12}{found.dtype.name}, {found.n_features} features a sample, {format_bytes(found.nbytes)} in all"
-    )
-    piece = "1 sample" if found.chunks.samples == 1 else f"{found.chunks.samples} samples"
-    click.echo(f"{'storage':<12}chunks of {piece} x {found.chunks.features} features")
-    click.echo(f"{'first':<12}{without_secrets(found.where(0))}")
-    click.echo(f"{'last':<12}{without_secrets(found.where(found.n_samples - 1))}")
+    lines = {
+        "source": found.source,
+        "samples": f"{found.n_samples} of {upto}{format_shape(found.sample_shape)}{axes}",
+        "values": f"{found.dtype.name}, {found.n_features} features a sample, {format_bytes(found.nbytes)} in all",
+        "storage": f"chunks of {counted(found.chunks.samples, 'sample')} x {found.chunks.features} features",
+        "first": facts["first"],
+        "last": facts["last"],
+    }
+    for name, text in lines.items():
+        click.echo(f"{name:<12}{text}")
     _list_skipped(found.skipped)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -12,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, OutputError, first_line
-from ..events import Converging, Event, FileSkipped, Finished, Listener, PassFinished, PassStarted, Planned, Warned
+from ..events import Event, Listener, describe
 from ..readers.collection import digest, file_state
 from ..storage.free_space import writing
 from ..storage.outputs import check_place, staged
-from ..units import format_bytes, format_seconds
 from .config import load_run
 from .options import Run
 
@@ -145,29 +143,3 @@ def _write(folder: str, name: str, text: str) -> str:
     with staged(path) as partial:
         Path(partial).write_text(text, encoding="utf-8")
     return path
-
-
-def describe(event: Event) -> str | None:
-    """Return one line for a log, or None for events too frequent for one."""
-    match event:
-        case Planned(plan):
-            memory = f"{format_bytes(plan.memory_estimate.total)} of {format_bytes(plan.memory)}"
-            return f"plan: {plan.method}, {_passes(plan.passes)}, {memory}"
-        case PassStarted(label, samples=samples, bytes=count):
-            return f"{label}: started, {samples} samples, {format_bytes(count)}"
-        case PassFinished(seconds):
-            return f"pass finished after {format_seconds(seconds)}"
-        case Converging(passes, residual, tol):
-            reached = f"largest residual {residual:.1e}, to reach {tol:.1e}"
-            return f"after {_passes(passes)}: {reached if residual < math.inf else 'not all components are found yet'}"
-        case Finished(what, seconds):
-            return f"{what} finished after {format_seconds(seconds)}"
-        case Warned(message):
-            return f"warning: {message}"
-        case FileSkipped(path, reason):
-            return f"skipped {path}: {reason}"
-    return None
-
-
-def _passes(count: float) -> str:
-    return "1 pass" if count == 1 else f"{count:g} passes"

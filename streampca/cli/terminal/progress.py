@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Column
 from rich.text import Text
 
+from ... import events
 from ...events import BlockDone, Converging, Drawing, Event, PassFinished, PassStarted, Resumed, Solving, Warned
 from ...units import format_bytes, format_seconds
 
@@ -69,7 +70,7 @@ class Progress:
         """Show one event."""
         match event:
             case Warned():
-                self._print(f"warning: {event.message}", "yellow")
+                self._print(events.describe(event), "yellow")
             case _ if self._quiet:
                 return
             case PassStarted():
@@ -92,8 +93,7 @@ class Progress:
                 self._print(f"{self._pass.label}: {format_seconds(event.seconds)}, {self._pass.rates(event.seconds)}")
                 self._pass = None
             case Solving() | Drawing():
-                line = f"{type(event).__name__.lower()}: {event.what}"
-                self._begin(line, line)
+                self._begin(events.describe(event), events.describe(event))
             case Converging():
                 self._converge(event)
 
@@ -124,13 +124,11 @@ class Progress:
             self._print(current.so_far(now - current.started))
 
     def _converge(self, event: Converging) -> None:
-        known = math.isfinite(event.residual)
         if self._bars is None:
-            after = f"after {event.passes} pass{'' if event.passes == 1 else 'es'}"
-            found = f"largest residual {event.residual:.1e}" if known else "nothing settled yet"
-            self._print(f"{after}: {found}, to reach {event.tol:.1e}")
+            self._print(events.describe(event))
             return
-        before, self._reached = self._reached, f", residual {event.residual:.0e}" if known else ""
+        before = self._reached
+        self._reached = f", residual {event.residual:.0e}" if math.isfinite(event.residual) else ""
         if self._task is not None:
             description = self._bars.tasks[-1].description.removesuffix(before)
             self._bars.update(self._task, description=description + self._reached)
