@@ -151,7 +151,7 @@ def test_plan_of_data_that_are_not_here(tmp_path):
 def test_inspect(model):
     told = json.loads(succeeded("inspect", model, "--json"))
     assert set(told) == {
-        "n_components", "n_samples", "n_features", "sample_shape", "sample_dims", "total_variance",
+        "kind", "n_components", "n_samples", "n_features", "sample_shape", "sample_dims", "total_variance",
         "explained_variance", "explained_variance_ratio", "singular_values", "error_bound", "angle_bound",
         "trust", "preparation", "provenance",
     }  # fmt: skip
