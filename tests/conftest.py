@@ -37,6 +37,12 @@ def unsynced():
         yield
 
 
+@pytest.fixture(scope="class")
+def pair(request, tmp_path_factory):
+    """A collection and what it holds, of a row of `sources.SOURCES`: made once for all tests of a contract."""
+    return request.param(tmp_path_factory.mktemp("source"))
+
+
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """An empty working folder."""

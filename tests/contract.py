@@ -1,6 +1,9 @@
-"""The contract of collections as this suite inherits it: from one method, `make`; and what its sources hold."""
+"""The contract of collections as this suite inherits it: over a table of sources; and what these hold."""
 
 from __future__ import annotations
+
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,11 +14,9 @@ from streampca.testing import CollectionContract
 
 
 class Contract(CollectionContract):
-    """One subclass a kind of source: ``make(tmp_path)`` returns the collection and what it should hold."""
+    """The contract over a table of sources: rows are functions of an empty folder, see `sources.SOURCES`."""
 
-    @pytest.fixture
-    def pair(self, tmp_path):
-        return self.make(tmp_path)
+    cuts = 8
 
     @pytest.fixture
     def collection(self, pair):
@@ -24,6 +25,11 @@ class Contract(CollectionContract):
     @pytest.fixture
     def expected(self, pair):
         return pair[1]
+
+
+def over(sources):
+    """Decorate a `Contract` with the table of sources it holds for; each is made once."""
+    return pytest.mark.parametrize("pair", sources.values(), ids=sources, indirect=True)
 
 
 def values(dtype="u1", shape=(23, 6, 5)):
@@ -47,10 +53,18 @@ def everything(source, **options):
 
 
 def refused(source, *parts, error=SourceError, **options):
-    """Assert that opening a source fails in one line that names it and holds all these parts; return it."""
+    """Assert that opening or reading a source fails in one line that names it and holds all these parts; return it."""
     with pytest.raises(error) as caught:
-        open_collection(source, **options)
-    return said(caught, source, *parts)
+        everything(source, **options)
+    named = [Path(source).name] if isinstance(source, str | Path) and not set("@*") & set(str(source)) else []
+    return said(caught, *named, *parts)
+
+
+def refused_as(path, pattern, **options):
+    """Assert that reading a file fails in one line that names it and matches a pattern; return it."""
+    message = refused(path, path, **options)
+    assert re.search(pattern, message), message
+    return message
 
 
 def said(caught, *parts):

@@ -9,124 +9,45 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import gzip
 import json
 import logging
 import resource
 import shutil
-import struct
 import sys
 import tempfile
 import traceback
 from pathlib import Path
 
-import h5py
 import numpy as np
-import tifffile
-import zarr
-from PIL import Image
+from sources import SOURCES
 
-import streampca
 from streampca.errors import StreampcaError
 
-SHAPE = (10, 6, 5)
 SECONDS = 10  # for one case; they take milliseconds
 ROOM = 2**30  # bytes a case may add to what this process has mapped
 MOST_READ = 2**26  # bytes read at once of a collection that says it is large
 DEFLATE = 1032  # most bytes that a byte of deflated data can stand for
 
 
-def pictures(dtype="u1"):
-    return np.random.default_rng(0).integers(0, 250, SHAPE).astype(dtype)
-
-
-def npy(path, x):
-    np.save(f"{path}.npy", x)
-    return f"{path}.npy"
-
-
-def npz(path, x):
-    np.savez(f"{path}.npz", x)
-    return f"{path}.npz"
-
-
-def npz_deflated(path, x):
-    np.savez_compressed(f"{path}.npz", x)
-    return f"{path}.npz"
-
-
-def idx_bytes(x):
-    return struct.pack(">BBBB3i", 0, 0, 8, 3, *x.shape) + x.tobytes()
-
-
-def idx(path, x):
-    Path(f"{path}-ubyte").write_bytes(idx_bytes(x))
-    return f"{path}-ubyte"
-
-
-def idx_gz(path, x):
-    Path(f"{path}-ubyte.gz").write_bytes(gzip.compress(idx_bytes(x), mtime=0))
-    return f"{path}-ubyte.gz"
-
-
-def zarr_with(**options):
-    def write(path, x):
-        zarr.create_array(f"{path}.zarr", data=x, **options)
-        return f"{path}.zarr"
-
-    return write
-
-
-def hdf5_with(**options):
-    def write(path, x):
-        with h5py.File(f"{path}.h5", "w") as file:
-            file.create_dataset("images", data=x, **options)
-        return f"{path}.h5"
-
-    return write
-
-
-def tiff_with(**options):
-    def write(path, x):
-        tifffile.imwrite(f"{path}.tif", x, photometric="minisblack", **options)
-        return f"{path}.tif"
-
-    return write
-
-
-def tiff_pages(path, x):
-    with tifffile.TiffWriter(f"{path}.tif") as file:
-        for page in x:
-            file.write(page, photometric="minisblack", contiguous=False)
-    return f"{path}.tif"
-
-
-def png(path, x):
-    path.mkdir()
-    for number, image in enumerate(x):
-        Image.fromarray(image).save(path / f"{number}.png")
-    return str(path)
-
-
-# name -> how it is written, the values, and how many decoded bytes a stored byte can stand for (None: any number,
-# for chunks that are not stored read as the fill value, as the format says)
+# name -> how many decoded bytes a stored byte can stand for (None: any number, for chunks that are not stored read as
+# the fill value, as the format says)
 FORMATS = {
-    "npy": (npy, pictures(), 1),
-    "npy-fortran": (npy, np.asfortranarray(pictures("f4")), 1),
-    "npz": (npz, pictures("u2"), 1),
-    "npz-deflated": (npz_deflated, pictures(), DEFLATE),
-    "idx": (idx, pictures(), 1),
-    "idx-gz": (idx_gz, pictures(), DEFLATE),
-    "zarr": (zarr_with(chunks=(4, 6, 5)), pictures(), None),
-    "zarr-sharded": (zarr_with(chunks=(2, 6, 5), shards=(4, 6, 5)), pictures("f4"), None),
-    "zarr-2": (zarr_with(chunks=(10, 3, 5), zarr_format=2), pictures("i2"), None),
-    "hdf5": (hdf5_with(), pictures(), 1),
-    "hdf5-chunked": (hdf5_with(chunks=(4, 6, 5), compression="gzip"), pictures("f4"), None),
-    "tiff": (tiff_with(), pictures("u2"), 1),
-    "tiff-pages": (tiff_pages, pictures(), 1),
-    "tiff-deflate": (tiff_with(compression="zlib"), pictures(), DEFLATE),
-    "tiff-imagej": (tiff_with(imagej=True, metadata={"axes": "TYX"}), pictures("f4"), 1),
-    "png": (png, pictures(), 0),
+    "npy": 1,
+    "npy, Fortran": 1,
+    "npz": 1,
+    "npz, deflated": DEFLATE,
+    "idx": 1,
+    "idx, gzipped": DEFLATE,
+    "zarr 3": None,
+    "zarr, sharded": None,
+    "zarr 2": None,
+    "hdf5, contiguous": 1,
+    "hdf5, chunked": None,
+    "tiff": 1,
+    "tiff, pages apart": 1,
+    "tiff, deflate": DEFLATE,
+    "imagej": 1,
+    "png": 0,
 }
 
 
@@ -175,7 +96,7 @@ def broken_law(name, kind, source, collection, values, told):
     it may have another shape only where its header says so and the file can hold as much, or where it was warned that
     parts are not stored.
     """
-    _, x, factor = FORMATS[name]
+    x, factor = SOURCES[name].read, FORMATS[name]
     same = (collection.shape, collection.dtype) == (x.shape, x.dtype)
     if kind == "cut":
         return None if same and np.array_equal(values, x) else f"cut short, and {collection.shape} was read"
@@ -189,13 +110,13 @@ def broken_law(name, kind, source, collection, values, told):
 
 def outcome(name, seed, folder):
     """Damage one file, open and read it; return what was done and what is wrong with what came of it, or None."""
-    write, x, _ = FORMATS[name]
-    told = Told()
+    row, told = SOURCES[name], Told()
     logging.getLogger("streampca").addHandler(told)
-    source = write(folder / "fuzzed", x)
+    (folder / "fuzzed").mkdir()
+    source = row.write(folder / "fuzzed", row.x)
     kind, what = damage(folder, np.random.default_rng([seed, *name.encode()]))
     try:
-        collection = streampca.open_collection(source)
+        collection, _ = row.opened(source)
         wrong = broken_law(name, kind, source, collection, values_of(collection), told.lines)
     except StreampcaError as error:
         wrong = None if "\n" not in str(error) and "fuzzed" in str(error) else f"the message is {error}"

@@ -205,8 +205,16 @@ def changing(change, source, kind=PassStarted):
     return listen
 
 
-@pytest.mark.parametrize("kind", [PassStarted, BlockDone], ids=["before it is read", "when it has been read"])
-@pytest.mark.parametrize("case", CASES)
+def diagonal(rows, columns):
+    """All pairs: in the suite each row with one of the columns, in turn, and the others in a campaign."""
+    return [
+        pytest.param(row, column, marks=[pytest.mark.campaign] * (at % len(columns) != number))
+        for at, row in enumerate(rows)
+        for number, column in enumerate(columns)
+    ]
+
+
+@pytest.mark.parametrize(("case", "kind"), diagonal(CASES, [PassStarted, BlockDone]))
 def test_a_change_during_a_fit_is_named_and_nothing_is_kept(copied, tmp_path, case, kind):
     source, change, name = CASES[case]
     source, output, kept = copied(source), tmp_path / "model.zarr", tmp_path / "kept"
@@ -303,8 +311,10 @@ def test_copies_in_a_folder_are_a_collection_of_it(copied, tmp_path):
     assert streampca.open_collection(tmp_path / "scores").shape == (N, 5)
 
 
-@pytest.mark.parametrize("make", ["scores", "images", "copy"])
-@pytest.mark.parametrize("case", ["npy changed", "chunk 900 of 1000 changed", "picture removed"])
+@pytest.mark.parametrize(
+    ("case", "make"),
+    diagonal(["npy changed", "chunk 900 of 1000 changed", "picture removed"], ["scores", "images", "copy"]),
+)
 def test_nothing_made_of_a_source_that_changed_meanwhile_is_kept(copied, tmp_path, case, make):
     source, change, name = CASES[case]
     source = copied(source)
@@ -367,7 +377,7 @@ def test_a_file_that_is_written_while_it_is_opened_is_refused(copied, monkeypatc
         streampca.open_collection(path)
 
 
-def test_a_model_of_an_earlier_version_accuses_nobody(copied, tmp_path):
+def test_a_model_of_an_earlier_version_accuses_nobody(copied, undrawn, tmp_path):
     """Whose fingerprint is of another kind."""
     source, output = copied("x.npy"), tmp_path / "out"
     execute(make_run({"collection": {"source": str(source)}, "output": {"directory": str(output)}}))

@@ -11,7 +11,6 @@ from PIL import Image
 
 from streampca.errors import RequestError, SourceError
 from streampca.readers import open_collection, open_column
-from streampca.testing import CollectionContract
 
 
 def images(n=6):
@@ -211,14 +210,3 @@ def test_conditions_that_take_nothing(labels, condition, said):
     with pytest.raises(RequestError, match=said) as caught:
         open_collection(x, labels=labels, where=condition)
     assert "\n" not in str(caught.value)
-
-
-class TestChosenByLabel(CollectionContract):
-    @pytest.fixture
-    def collection(self, tmp_path):
-        np.save(tmp_path / "x.npy", images(30))
-        return open_collection(tmp_path / "x.npy", labels=np.arange(30) % 7, where="label=2,3")
-
-    @pytest.fixture
-    def expected(self):
-        return images(30)[np.isin(np.arange(30) % 7, (2, 3))]

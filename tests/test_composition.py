@@ -13,9 +13,9 @@ import pytest
 import tifffile
 import xarray
 import zarr
-from contract import Contract
 from PIL import Image
 from shell import DATA
+from sources import SOURCES
 
 import streampca
 from streampca.errors import RequestError, SourceError
@@ -31,17 +31,6 @@ def values(shape=(23, 6, 5), dtype="u1", seed=7):
     if np.dtype(dtype).kind == "f":
         return rng.normal(size=shape).astype(dtype)
     return rng.integers(0, 255, size=shape).astype(dtype)
-
-
-def windows(image, size, step):
-    """All windows of one image, one after another: the slow way."""
-    places = np.ndindex(*((length - side) // by + 1 for length, side, by in zip(image.shape, size, step, strict=False)))
-    return np.array(
-        [
-            image[tuple(slice(at * by, at * by + side) for at, by, side in zip(place, step, size, strict=True))]
-            for place in places
-        ]
-    )
 
 
 class Recorded(Collection):
@@ -60,28 +49,33 @@ class Recorded(Collection):
         return self.x.reshape(len(self.x), -1)[rows, features or slice(None)]
 
 
-class Fewer(Contract):
-    cuts = 8
+@pytest.mark.parametrize(
+    ("name", "at", "place"),
+    [
+        ("joined images", 1, "{}/part9.zarr"),
+        ("chosen files", 2, "{}/in/s1/7.png"),
+        ("chosen twice", 2, "sample 1 of {}/part10.npy"),
+        ("patches of a stack", 15, "{}/x.tif, page 3, rows 3:7, columns 0:3"),
+        ("patches of joined", 2, "image 1 of {}/part8.npy, rows 0:3, columns 3:6"),
+    ],
+)
+def test_samples_are_placed_in_the_words_of_their_source(tmp_path, name, at, place):
+    assert SOURCES[name](tmp_path)[0].where(at) == place.format(tmp_path)
+
+
+def test_views_know_chunks_names_and_axes(tmp_path):
+    def of(name):
+        (tmp_path / name).mkdir()
+        return SOURCES[name](tmp_path / name)[0]
+
+    assert of("joined zarr").chunks == (2, 12)
+    assert list(of("joined images").sample_names()) == ["part8.zarr", "part9.zarr", "part10.zarr"]
+    assert list(of("chosen files").sample_names()) == ["s0/1.png", "s0/2.png", "s1/7.png"]
+    assert isinstance(of("chosen twice").base, Joined)
+    assert of("patches, colour first").axes == ("y", "x", "c")
 
 
 # --- joined ---
-
-
-class TestJoinedNpy(Fewer):
-    def make(self, tmp_path):
-        parts = [values((n, 4, 5), "f4", n) for n in (3, 1, 7, 2)]
-        for at, part in enumerate(parts):
-            np.save(tmp_path / f"part{at + 8}.npy", part)  # 8, 9, 10, 11: in the order of numbers
-        return open_collection(tmp_path / "*.npy"), np.concatenate(parts)
-
-
-class TestJoinedMoreThanAreKeptOpen(TestJoinedNpy):
-    cuts = 3
-
-    @pytest.fixture(autouse=True)
-    def few(self, monkeypatch):
-        monkeypatch.setattr("streampca.readers.views.joined._OPEN", 2)
-        monkeypatch.setattr("streampca.readers.views.blocks._PIECE", 50)
 
 
 def test_what_parts_kept_open_hold_is_counted(tmp_path):
@@ -92,72 +86,6 @@ def test_what_parts_kept_open_hold_is_counted(tmp_path):
     for at in range(24):
         found.read(slice(at, at + 1))
     assert sum(part.decode_bytes for part in found._open.values()) <= found.decode_bytes
-
-
-class TestJoinedFolderOfHdf5(Fewer):
-    def make(self, tmp_path):
-        parts = [values((4, 3, 6), "i2", n) for n in range(3)]
-        for at, part in enumerate(parts):
-            with h5py.File(tmp_path / f"{at}.h5", "w") as file:
-                file.create_dataset("x", data=part, chunks=(2, 3, 6))
-        return open_collection(tmp_path), np.concatenate(parts)
-
-
-class TestJoinedZarrList(Fewer):
-    def make(self, tmp_path):
-        parts = [values((5, 6, 4), "f8", n) for n in range(2)]
-        for at, part in enumerate(parts):
-            zarr.create_array(tmp_path / f"{at}.zarr", data=part, chunks=(2 + at, 3, 4))
-        found = open_collection([tmp_path / "1.zarr", tmp_path / "0.zarr"])
-        assert found.chunks == (3, 12)
-        return found, np.concatenate(parts[::-1])
-
-
-class TestJoinedCubes(Fewer):
-    """A folder of FITS cubes, plane by plane."""
-
-    def make(self, tmp_path):
-        fits = pytest.importorskip("astropy.io.fits")
-        parts = [values((n, 4, 5), "i2", n) for n in (3, 1, 2)]
-        for at, part in enumerate(parts):
-            fits.writeto(tmp_path / f"s{at}.fits", part)
-        return open_collection(tmp_path), np.concatenate(parts).astype(">i2")
-
-
-class TestJoinedStacks(Fewer):
-    """A folder of TIFF stacks, page by page."""
-
-    def make(self, tmp_path):
-        parts = [values((n, 4, 5), "u2", n) for n in (3, 2, 1)]
-        for at, part in enumerate(parts):
-            tifffile.imwrite(tmp_path / f"s{at}.tif", part, photometric="minisblack", metadata=None, compression="lzw")
-        return open_collection(tmp_path), np.concatenate(parts)
-
-
-class TestJoinedSingleImages(Fewer):
-    """Files that are an image each by their axes' names, as FITS and Zarr pictures are."""
-
-    def make(self, tmp_path):
-        x = values((3, 4, 5))
-        for at, image in enumerate(x):
-            array = zarr.create_array(
-                tmp_path / f"{at}.zarr", shape=image.shape, dtype="u1", chunks=(4, 5), dimension_names=("y", "x")
-            )
-            array[...] = image
-        found = open_collection(f"{tmp_path}/*.zarr")
-        assert list(found.sample_names()) == [f"{at}.zarr" for at in range(3)]
-        assert found.where(1) == f"{tmp_path}/1.zarr"
-        return found, x
-
-
-class TestJoinedTable(Fewer):
-    def make(self, tmp_path):
-        parts = [values((2, 3, 3), seed=n) for n in range(2)]
-        (tmp_path / "scans").mkdir()
-        for at, part in enumerate(parts):
-            np.save(tmp_path / "scans" / f"{at}.npy", part)
-        (tmp_path / "table.csv").write_text('who,path\n"A, the first",scans/1.npy\n\nB,scans/0.npy\n')
-        return open_collection(f"{tmp_path}/table.csv:path"), np.concatenate(parts[::-1])
 
 
 def test_tables_name_images_too(tmp_path):
@@ -251,57 +179,6 @@ def test_images_stay_one_a_file(tmp_path):
 # --- chosen ---
 
 
-class TestChosenByStep(Fewer):
-    def make(self, tmp_path):
-        x = values()
-        np.save(tmp_path / "x.npy", x)
-        found = open_collection(tmp_path / "x.npy", samples=slice(1, 22, 3))
-        return found, x[1:22:3]
-
-
-class TestChosenInChunks(Fewer):
-    """Steps within storage chunks, and pieces of a few samples."""
-
-    @pytest.fixture(autouse=True)
-    def small(self, monkeypatch):
-        monkeypatch.setattr("streampca.readers.views.blocks._PIECE", 200)
-
-    def make(self, tmp_path):
-        x = values()
-        zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(5, 3, 5))
-        return open_collection(tmp_path / "x.zarr", samples=(2, None, 2)), x[2::2]
-
-
-class TestChosenByIndex(Fewer):
-    def make(self, tmp_path):
-        x = values()
-        np.save(tmp_path / "x.npy", x)
-        found = open_collection(tmp_path / "x.npy", samples=[20, 3, 4, 5, 11])
-        return found, x[[3, 4, 5, 11, 20]]
-
-
-class TestChosenFiles(Fewer):
-    def make(self, tmp_path):
-        x = values((9, 4, 5))
-        for at, image in enumerate(x):
-            Image.fromarray(image).save(tmp_path / f"{at}.png")
-        found = open_collection(tmp_path, samples=[7, 1, 2], select={"y": slice(1, 3)})
-        assert list(found.sample_names()) == ["1.png", "2.png", "7.png"]
-        assert found.where(2) == f"{tmp_path}/7.png"
-        return found, x[[1, 2, 7], 1:3]
-
-
-class TestChosenOfChosenOfJoined(Fewer):
-    def make(self, tmp_path):
-        parts = [values((5, 3, 3), seed=n) for n in range(3)]
-        for at, part in enumerate(parts):
-            np.save(tmp_path / f"{at}.npy", part)
-        found = open_collection(open_collection(tmp_path, samples=(1, 14, 2)), samples=[0, 1, 5])
-        assert isinstance(found.base, Joined)
-        assert found.where(2) == f"sample 1 of {tmp_path}/2.npy"
-        return found, np.concatenate(parts)[[1, 3, 11]]
-
-
 def test_chosen_decodes_each_chunk_once(monkeypatch):
     monkeypatch.setattr("streampca.readers.views.blocks._PIECE", 1)
     base = Recorded(values((40, 3)), samples=8)
@@ -371,72 +248,6 @@ def test_another_choice_is_another_fingerprint():
 
 
 # --- patches ---
-
-
-class TestPatchesOfAnImage(Fewer):
-    def make(self, tmp_path):
-        image = values((23, 18), "f4")
-        np.save(tmp_path / "x.npy", image)
-        return open_collection(tmp_path / "x.npy", patches=4), windows(image, (4, 4), (4, 4))
-
-
-class TestPatchesInColour(Fewer):
-    def make(self, tmp_path):
-        image = values((13, 11, 3))
-        Image.fromarray(image).save(tmp_path / "x.png")
-        found = open_collection(tmp_path / "x.png", patches={"size": (5, 4), "step": (2, 3)})
-        assert found.sample_shape == (5, 4, 3)
-        return found, windows(image, (5, 4), (2, 3))
-
-
-class TestPatchesColourFirst(Fewer):
-    """Named axes: colours come last in the window, wherever they are stored."""
-
-    def make(self, tmp_path):
-        x = values((3, 9, 8), "u2")
-        array = zarr.create_array(
-            tmp_path / "x.zarr", shape=x.shape, dtype="u2", chunks=(1, 4, 4), dimension_names=("c", "y", "x")
-        )
-        array[...] = x
-        found = open_collection(tmp_path / "x.zarr", patches={"size": 3, "step": 2})
-        assert found.axes == ("y", "x", "c")
-        return found, windows(x.transpose(1, 2, 0), (3, 3), (2, 2))
-
-
-class TestPatchesOfAStack(Fewer):
-    def make(self, tmp_path):
-        x = values((5, 9, 7), "u2")
-        tifffile.imwrite(tmp_path / "x.tif", x, photometric="minisblack")
-        found = open_collection(tmp_path / "x.tif", patches={"size": (4, 3), "step": (3, 2)})
-        assert found.where(15) == f"{tmp_path}/x.tif, page 3, rows 3:7, columns 0:3"
-        return found, np.concatenate([windows(image, (4, 3), (3, 2)) for image in x])
-
-
-class TestPatchesByBands(TestPatchesOfAStack):
-    """One row of windows at a time."""
-
-    @pytest.fixture(autouse=True)
-    def small(self, monkeypatch):
-        monkeypatch.setattr("streampca.readers.views.patches._PIECE", 1)
-        monkeypatch.setattr("streampca.readers.views.patches._LARGEST", 1)
-
-
-class TestPatchesOfAVolume(Fewer):
-    def make(self, tmp_path):
-        x = values((6, 7, 8), "f8")
-        zarr.create_array(tmp_path / "x.zarr", data=x, chunks=(3, 7, 4))
-        return open_collection(tmp_path / "x.zarr", patches=(2, 3, 3)), windows(x, (2, 3, 3), (2, 3, 3))
-
-
-class TestPatchesOfJoined(Fewer):
-    def make(self, tmp_path):
-        parts = [values((2, 6, 6), seed=n) for n in range(2)]
-        for at, part in enumerate(parts):
-            np.save(tmp_path / f"{at}.npy", part)
-        found = open_collection(tmp_path, patches=3, samples=(1, None, 2))
-        every = np.concatenate([windows(image, (3, 3), (3, 3)) for image in np.concatenate(parts)])
-        assert found.where(2) == f"image 1 of {tmp_path}/0.npy, rows 0:3, columns 3:6"
-        return found, every[1::2]
 
 
 def test_patches_read_bands_only(monkeypatch):
@@ -583,21 +394,6 @@ def test_dask_is_computed_in_pieces(monkeypatch):
     np.testing.assert_array_equal(found.read(slice(0, 40)), x.reshape(40, -1))
     assert max(sizes) <= 60
     assert found.decode_bytes >= 120
-
-
-class TestXarrayOverDask(Fewer):
-    def make(self, tmp_path):
-        x = values((4, 6, 5), "f4")
-        named = xarray.DataArray(
-            da.from_array(x, chunks=(2, 3, 5)), dims=("time", "lat", "lon"), coords={"lat": np.arange(6.0)}
-        )
-        found = open_collection(named)
-        assert found.axes == ("lat", "lon")
-        assert found.coordinates["lat"].values.tolist() == [0, 1, 2, 3, 4, 5]
-        return found, x
-
-    def held_bytes(self, expected):
-        return 4 * expected.nbytes  # as chunks in the graph
 
 
 def holders(tmp_path):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import xarray as xr
 from click.testing import CliRunner
-from contract import Contract
 
 import streampca
 from streampca.cli.commands import cli
@@ -293,25 +292,6 @@ def test_files_in_another_order_are_read_within_what_is_planned(tmp_path):
     assert isinstance(part, Reordered)
     assert found.fingerprint() != open_collection(source, **IGNORE).fingerprint()
     assert part.base.decode_bytes + 2 * part.base.nbytes <= part.decode_bytes <= found.decode_bytes
-
-
-class TestReordered(Contract):
-    """Two axes of three in other orders, in pieces of a few samples."""
-
-    cuts = 12
-
-    @pytest.fixture(autouse=True)
-    def small(self, monkeypatch):
-        monkeypatch.setattr("streampca.readers.views.blocks._PIECE", 500)
-
-    def make(self, tmp_path):
-        x = np.random.default_rng(3).integers(0, 255, (23, 4, 5, 3)).astype("u1")
-        np.save(tmp_path / "x.npy", x)
-        orders = {0: np.arange(4)[::-1], 2: np.array([2, 0, 1])}
-        return Reordered(open_collection(tmp_path / "x.npy"), orders), x[:, ::-1][..., [2, 0, 1]]
-
-
-# -- merged models
 
 
 def fitted(x, folder, name):

@@ -15,7 +15,7 @@ import pytest
 import tifffile
 import xarray
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -77,7 +77,6 @@ def test_decisions_on_named_layouts(n, shape, itemsize, chunks, memory, tile, ch
 shapes = st.lists(st.integers(1, 300), min_size=1, max_size=3).map(tuple)
 
 
-@settings(max_examples=300)
 @given(st.data(), st.integers(1, 10**8), shapes, st.sampled_from([1, 2, 4, 8]), st.integers(40, 4000))
 def test_any_plan_keeps_its_promises(data, n, shape, itemsize, memory):
     """Within the budget, tiles of whole chunks, tiles that are ranges of flattened features."""

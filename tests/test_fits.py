@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 
+import contract
 import numpy as np
 import pytest
-from contract import Contract, read_all
+from contract import read_all, refused_as
+from sources import SKY, SOURCES
 
 from streampca.errors import RequestError, SourceError
 from streampca.readers import open_collection
@@ -16,86 +17,17 @@ from streampca.readers.fits import open_fits_image
 
 fits = pytest.importorskip("astropy.io.fits", reason="the extra streampca[fits]")
 
-N, Y, X = 11, 12, 13
+N, Y, X = SKY
 
 
-def values(dtype, shape=(N, Y, X)):
-    rng = np.random.default_rng(5)
-    if np.dtype(dtype).kind == "f":
-        return rng.normal(size=shape).astype(dtype)
-    info = np.iinfo(dtype)
-    return rng.integers(info.min, info.max, size=shape, endpoint=True, dtype=dtype)
+def values(dtype, shape=SKY):
+    return contract.values(dtype, shape)
 
 
 def decoded(path, number=0):
     """What astropy gives, in native byte order where scaling has made numbers of it."""
     with fits.open(path, memmap=False) as hdus:
         return hdus[number].data.copy()
-
-
-class Decoded(Contract):
-    """One subclass a kind of file: `write` writes it, `number` is the HDU that is read."""
-
-    number, name = 0, "x.fits"
-
-    def make(self, tmp_path):
-        path = tmp_path / self.name
-        self.write(path)
-        collection, x = open_collection(path), decoded(path, self.number)
-        return collection, x.reshape(-1, *x.shape[-2:]).astype(x.dtype.newbyteorder(collection.dtype.byteorder))
-
-
-class TestFloats(Decoded):
-    def write(self, path):
-        fits.PrimaryHDU(values("f4")).writeto(path)
-
-
-class TestGzipped(TestFloats):
-    name = "x.fits.gz"
-
-
-class TestSignedIntegers(Decoded):
-    def write(self, path):
-        fits.PrimaryHDU(values("i2", (3, 4, Y, X))).writeto(path)
-
-
-class TestScaledWithBlanks(Decoded):
-    def write(self, path):
-        hdu = fits.PrimaryHDU(values("i2") % 200)
-        hdu.header["BSCALE"], hdu.header["BZERO"], hdu.header["BLANK"] = 0.1, 7.0, 5
-        hdu.writeto(path)
-
-
-class TestScaledFloats(Decoded):
-    def write(self, path):
-        hdu = fits.PrimaryHDU(values("f8"))
-        hdu.header["BSCALE"], hdu.header["BZERO"] = 0.1, 7.0
-        hdu.writeto(path)
-
-
-class TestCompressed(Decoded):
-    number, kind, dtype, tile = 1, "RICE_1", "i2", (1, 5, 13)
-
-    def write(self, path):
-        hdu = fits.CompImageHDU(values(self.dtype), compression_type=self.kind, tile_shape=self.tile)
-        fits.HDUList([fits.PrimaryHDU(), hdu]).writeto(path)
-
-
-class TestCompressedUnsigned(TestCompressed):
-    dtype, kind, tile = "u2", "GZIP_2", (4, 5, 5)
-
-
-class TestCompressedInSmallPieces(TestCompressed):
-    @pytest.fixture(autouse=True)
-    def small_pieces(self, monkeypatch):
-        monkeypatch.setattr("streampca.readers.fits._PIECE", 300)
-
-
-class TestCompressedFloatsWithBlanks(TestCompressed):
-    def write(self, path):
-        x = values("f4")
-        x[2, 3:5] = np.nan
-        fits.HDUList([fits.PrimaryHDU(), fits.CompImageHDU(x, quantize_level=16)]).writeto(path)
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"])
@@ -171,33 +103,24 @@ def test_axes_have_the_names_of_the_header(tmp_path):
     assert open_collection(tmp_path / "x.fits", sample_axes=("freq",)).shape == (84, 5)
 
 
-def refused(path, match, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(SourceError, match=match) as caught:
-            read_all(open_collection(path, **options))
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 def test_broken_files_are_named(tmp_path):
     path = tmp_path / "x.fits"
     fits.PrimaryHDU(values("f4")).writeto(path)
     whole = path.read_bytes()
     path.write_bytes(whole[:5000])
-    refused(path, r"HDU 0 has 5000 bytes and its header \(.*\) announces 9744; it was cut short")
+    refused_as(path, r"HDU 0 has 5000 bytes and its header \(.*\) announces 9744; it was cut short")
     path.write_bytes(whole[:900])
-    refused(path, "cannot be decoded")
+    refused_as(path, "cannot be decoded")
     path.write_bytes(whole.replace(b"BITPIX  =                  -32", b"BITPIX  =                  -31"))
-    refused(path, "cannot be decoded")
+    refused_as(path, "cannot be decoded")
 
 
 def test_broken_tiles_are_named(tmp_path):
     path = tmp_path / "x.fits"
-    TestCompressed().write(path)
+    SOURCES["fits, Rice"](tmp_path)
     whole = path.read_bytes()
     path.write_bytes(whole[: 2880 * 3 + 100])
-    refused(path, "x.fits")
+    refused_as(path, "x.fits")
 
 
 def test_values_of_the_header_are_checked(tmp_path):
@@ -206,19 +129,19 @@ def test_values_of_the_header_are_checked(tmp_path):
     hdu.header["BSCALE"] = 0.5
     hdu.writeto(path)
     path.write_bytes(path.read_bytes().replace(b"BSCALE  =                  0.5", b"BSCALE  = 'ab'".ljust(30)))
-    refused(path, "HDU 0 has BSCALE 'ab', which is not a finite number")
+    refused_as(path, "HDU 0 has BSCALE 'ab', which is not a finite number")
 
 
 def test_tables_alone_are_no_images(tmp_path):
     fits.BinTableHDU.from_columns([fits.Column("a", "J", array=[1])]).writeto(tmp_path / "x.fits")
-    refused(tmp_path / "x.fits", "has no image HDU with values in it")
+    refused_as(tmp_path / "x.fits", "has no image HDU with values in it")
 
 
 def test_without_astropy_the_remedy_is_named(tmp_path, monkeypatch):
     fits.PrimaryHDU(values("f4")).writeto(tmp_path / "x.fits")
     monkeypatch.setitem(sys.modules, "astropy.io", None)
     monkeypatch.setitem(sys.modules, "astropy", None)
-    refused(tmp_path / "x.fits", r"astropy, which reads those, is not installed; pip install 'streampca\[fits\]'")
+    refused_as(tmp_path / "x.fits", r"astropy, which reads those, is not installed; pip install 'streampca\[fits\]'")
 
 
 def test_one_image_a_file(tmp_path):
@@ -232,7 +155,7 @@ def test_one_image_a_file(tmp_path):
     np.testing.assert_array_equal(read_all(collection), x)
     assert collection.where(4) == os.path.join(str(tmp_path), "4.fits")
     fits.PrimaryHDU(x).writeto(tmp_path / "11.fits")
-    refused(tmp_path, r"11\.fits, HDU 0 has shape 11 x 12 x 13, and a file of a folder, glob or list is one image")
+    refused_as(tmp_path, r"11\.fits, HDU 0 has shape 11 x 12 x 13, and a file of a folder, glob or list is one image")
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i2", "i4", "f4", "f8"])

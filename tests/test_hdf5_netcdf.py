@@ -14,11 +14,12 @@ import h5py
 import numpy as np
 import pytest
 import xarray
-from contract import Contract, read_all, values
+from contract import read_all, refused_as, values
+from sources import SOURCES
 
 from streampca import machine
 from streampca.errors import RequestError, SourceError
-from streampca.readers import Chunks, open_collection
+from streampca.readers import open_collection
 from streampca.readers.collection import State
 from streampca.readers.hdf5 import Hdf5Array
 from streampca.readers.stored import cf
@@ -41,98 +42,14 @@ def assert_same_values(collection, expected):
     np.testing.assert_array_equal(read, expected.reshape(read.shape))
 
 
-class TestContiguous(Contract):
-    """Read by position, also behind a block of the user's."""
-
-    dtype, userblock = "f4", 0
-
-    def make(self, tmp_path):
-        x = values(self.dtype)
-        with h5py.File(tmp_path / "x.h5", "w", userblock_size=self.userblock) as file:
-            file.create_dataset("deep/x", data=x)
-        collection = open_collection(tmp_path / "x.h5")
-        assert collection.array._flat is not None
-        return collection, x
+@pytest.mark.parametrize(("name", "chunks"), [("hdf5, chunked", (4, 30)), ("hdf5, cut everywhere", (7, 10))])
+def test_chunks_are_told_to_the_planner(tmp_path, name, chunks):
+    assert SOURCES[name](tmp_path)[0].chunks == chunks
 
 
-class TestContiguousBigEndian(TestContiguous):
-    dtype, userblock = ">i2", 2048
-
-
-class TestChunked(Contract):
-    chunks, dtype = (4, 6, 5), ">i4"
-    options = {"compression": "gzip", "shuffle": True, "fletcher32": True}  # noqa: RUF012 - not changed
-
-    def make(self, tmp_path):
-        x = values(self.dtype)
-        with h5py.File(tmp_path / "x.h5", "w") as file:
-            file.create_dataset("x", data=x, chunks=self.chunks, **self.options)
-            file.create_dataset("labels", data=np.arange(N))
-        collection = open_collection(tmp_path / "x.h5")
-        assert collection.chunks == Chunks(self.chunks[0], self.features())
-        return collection, x
-
-    def features(self):
-        return Y * X
-
-
-class TestChunksAcrossSamplesAndPixels(TestChunked):
-    chunks = (7, 2, 3)
-
-    def features(self):
-        return 2 * X
-
-
-class TestChunkedAndPlain(TestChunksAcrossSamplesAndPixels):
-    options = {}  # noqa: RUF012 - not changed
-
-
-class TestInSmallPieces(TestChunksAcrossSamplesAndPixels):
-    """Reads are cut at chunk edges even where pieces are a few bytes."""
-
-    @pytest.fixture(autouse=True)
-    def small_pieces(self, monkeypatch):
-        monkeypatch.setattr("streampca.readers.hdf5._PIECE", 300)
-
-
-class TestBooleans(Contract):
-    def make(self, tmp_path):
-        x = values() > 100
-        with h5py.File(tmp_path / "x.h5", "w") as file:
-            file.create_dataset("x", data=x, chunks=(5, 6, 5))
-        return open_collection(tmp_path / "x.h5"), x
-
-
-class TestPickedAndTransposed(Contract):
-    def make(self, tmp_path):
-        x = values("u2", (4, 5, 3, 6))
-        with h5py.File(tmp_path / "x.h5", "w") as file:
-            file.create_dataset("x", data=x, chunks=(2, 2, 2, 2), compression="lzf")
-        picked = open_collection(tmp_path / "x.h5", sample_axes=(-1, 0), select={1: slice(1, 4)})
-        return picked, x[:, 1:4].transpose(1, 2, 3, 0).reshape(9, 6, 4)
-
-
-class TestVirtual(Contract):
-    def make(self, tmp_path):
-        x = values("f4", (12, Y, X))
-        layout = h5py.VirtualLayout(shape=x.shape, dtype=x.dtype)
-        for at in range(3):
-            with h5py.File(tmp_path / f"part{at}.h5", "w") as file:
-                file.create_dataset("x", data=x[4 * at : 4 * at + 4], chunks=(2, Y, X), compression="gzip")
-            layout[4 * at : 4 * at + 4] = h5py.VirtualSource(f"part{at}.h5", "x", shape=(4, Y, X))
-        with h5py.File(tmp_path / "all.h5", "w") as file:
-            file.create_virtual_dataset("x", layout)
-        return open_collection(tmp_path / "all.h5"), x
-
-
-class TestLinked(Contract):
-    def make(self, tmp_path):
-        x = values("f4")
-        with h5py.File(tmp_path / "data.h5", "w") as file:
-            file["x"] = x
-        with h5py.File(tmp_path / "index.h5", "w") as file:
-            file["images"] = h5py.ExternalLink("data.h5", "/x")
-        return open_collection(tmp_path / "index.h5"), x
+@pytest.mark.parametrize("name", ["hdf5, contiguous", "hdf5, behind a block of the user's"])
+def test_contiguous_datasets_are_read_by_position(tmp_path, name):
+    assert SOURCES[name](tmp_path)[0].array._flat is not None
 
 
 def climate(dtype="f4"):
@@ -197,49 +114,6 @@ def test_classic_files_of_scipy_are_what_xarray_decodes(tmp_path, unlimited):
         unlimited_dims=unlimited,
     )  # fmt: skip
     assert_same_values(open_collection(path), decoded(path, "t2m", engine="scipy"))
-
-
-class TestNetcdf4(Contract):
-    format = "NETCDF4"
-
-    def make(self, tmp_path):
-        pytest.importorskip("netCDF4", reason="writes the files")
-        path = tmp_path / "t.nc"
-        climate().to_netcdf(
-            path, format=self.format, encoding={"t2m": PACKED["float64 offset"]}, unlimited_dims=("time",),
-            engine="netcdf4",
-        )  # fmt: skip
-        return open_collection(path), decoded(path, "t2m", engine="netcdf4")
-
-
-class TestNetcdf3(TestNetcdf4):
-    format = "NETCDF3_CLASSIC"
-
-
-class TestRecordsShorterThanAPage(Contract):
-    """Records of several variables lie between each other on disk; here all are read in small runs."""
-
-    @pytest.fixture(autouse=True)
-    def small_scratch(self, monkeypatch):
-        monkeypatch.setattr("streampca.readers.stored.flat._SCRATCH", 900)
-
-    def make(self, tmp_path):
-        x = values("i2", (N, 3, 3))  # 18 bytes a record, filled up to 20
-        data = {"a": (("t", "y", "x"), x), "b": (("t", "u"), values("i2", (N, 7))), "t": np.arange(N, dtype="f8")}
-        xarray.Dataset(data).to_netcdf(
-            tmp_path / "x.nc", engine="scipy", format="NETCDF3_CLASSIC", unlimited_dims=["t"]
-        )
-        return open_collection(tmp_path / "x.nc", key="a"), x.astype(">i2")
-
-
-class TestLongRecords(TestRecordsShorterThanAPage):
-    def make(self, tmp_path):
-        x = values("f4", (7, 50, 60))
-        data = {"a": (("t", "y", "x"), x), "b": (("t", "u"), values("i1", (7, 7)))}
-        xarray.Dataset(data).to_netcdf(
-            tmp_path / "x.nc", engine="scipy", format="NETCDF3_CLASSIC", unlimited_dims=["t"]
-        )
-        return open_collection(tmp_path / "x.nc", key="a"), x.astype(">f4")
 
 
 def test_coordinates_keep_names_values_and_units(tmp_path):
@@ -581,23 +455,15 @@ def test_what_is_no_number_is_refused(tmp_path, dtype):
         open_collection(tmp_path / "x.h5")
 
 
-def refused(path, match, **options):
-    with pytest.raises(SourceError, match=match) as caught:
-        read_all(open_collection(path, **options))
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
 def test_broken_files_are_named(tmp_path):
     path = h5(tmp_path / "x.h5", x=values(shape=(2000, 6, 5)))
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    refused(path, "cannot be opened as HDF5 .*truncated")
+    refused_as(path, "cannot be opened as HDF5 .*truncated")
     path.write_bytes(b"no such thing" * 50)
-    refused(path, "cannot be opened as HDF5")
+    refused_as(path, "cannot be opened as HDF5")
     path.write_bytes(b"")
-    refused(path, "cannot be opened as HDF5")
+    refused_as(path, "cannot be opened as HDF5")
 
 
 def test_broken_chunks_are_named(tmp_path):
@@ -608,7 +474,7 @@ def test_broken_chunks_are_named(tmp_path):
     damaged = bytearray(path.read_bytes())
     damaged[where + 40] ^= 255
     path.write_bytes(damaged)
-    assert "dataset 'x'" in refused(path, r"cannot be read at \[0:23, 0:6, 0:5\] .*copy the file again")
+    assert "dataset 'x'" in refused_as(path, r"cannot be read at \[0:23, 0:6, 0:5\] .*copy the file again")
     np.testing.assert_array_equal(open_collection(path).read(slice(0, 5)), values()[:5].reshape(5, -1))
 
 
@@ -619,27 +485,29 @@ def test_what_was_never_written_is_refused(tmp_path, caplog):
         part = file.create_dataset("part", (N, Y, X), "f4", chunks=(5, Y, X))
         part[:10] = 1
     for name in ("plain", "chunked"):
-        refused(tmp_path / "x.h5", f"dataset '{name}' has none of its values stored", key=name)
+        refused_as(tmp_path / "x.h5", f"dataset '{name}' has none of its values stored", key=name)
     with caplog.at_level(logging.WARNING):
         open_collection(tmp_path / "x.h5", key="part")
     assert "has 2 of 5 chunks stored; the others read as 0.0" in caplog.text
 
 
 def test_missing_sources_are_named(tmp_path):
-    TestVirtual().make(tmp_path)
+    SOURCES["hdf5, virtual"](tmp_path)
     os.remove(tmp_path / "part1.h5")
-    refused(tmp_path / "all.h5", "part1.h5 is missing, which HDF5 reads as fill values")
+    refused_as(tmp_path / "all.h5", "part1.h5 is missing, which HDF5 reads as fill values")
     h5(tmp_path / "part1.h5", y=values())
-    refused(tmp_path / "all.h5", "part1.h5 has no dataset 'x'")
-    TestLinked().make(tmp_path)
+    refused_as(tmp_path / "all.h5", "part1.h5 has no dataset 'x'")
+    SOURCES["hdf5, linked"](tmp_path)
     os.remove(tmp_path / "data.h5")
-    refused(tmp_path / "index.h5", "dataset 'images', is a link to '/x' in data.h5, which is not there", key="images")
+    refused_as(
+        tmp_path / "index.h5", "dataset 'images', is a link to '/x' in data.h5, which is not there", key="images"
+    )
 
 
 def test_values_in_raw_files_are_refused(tmp_path):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("x", (4, 5), "u1", external=[(str(tmp_path / "raw"), 0, 20)])
-    refused(tmp_path / "x.h5", r"keeps its values in another file \(.*raw\).*h5repack -l CONTI")
+    refused_as(tmp_path / "x.h5", r"keeps its values in another file \(.*raw\).*h5repack -l CONTI")
 
 
 def test_filters_of_hdf5plugin(tmp_path):
@@ -655,9 +523,9 @@ def test_a_missing_filter_is_named_with_its_remedy(tmp_path, monkeypatch):
         file.create_dataset("x", data=values(), chunks=(5, Y, X), compression="gzip")
     monkeypatch.setattr(h5py.h5z, "filter_avail", lambda number: False)
     monkeypatch.setitem(sys.modules, "hdf5plugin", None)
-    refused(tmp_path / "x.h5", r"filter 1 \(deflate\), which is not installed; pip install hdf5plugin")
+    refused_as(tmp_path / "x.h5", r"filter 1 \(deflate\), which is not installed; pip install hdf5plugin")
     monkeypatch.setitem(sys.modules, "hdf5plugin", builtins)
-    refused(tmp_path / "x.h5", r"filter 1 \(deflate\), which hdf5plugin does not know; .*h5repack -f GZIP=1")
+    refused_as(tmp_path / "x.h5", r"filter 1 \(deflate\), which hdf5plugin does not know; .*h5repack -f GZIP=1")
     assert importlib.import_module("hdf5plugin") is builtins
 
 
@@ -687,9 +555,9 @@ def test_broken_classic_files_are_named(tmp_path):
     whole = path.read_bytes()
     for length in (0, 3, 10, 40, 200, 400):
         path.write_bytes(whole[:length])
-        refused(path, "broken NetCDF header|cannot be opened as HDF5")
+        refused_as(path, "broken NetCDF header|cannot be opened as HDF5")
     path.write_bytes(whole[:-500])
-    refused(path, r"has \d+ bytes and its variable '.*' would end at byte \d+; it was cut short")
+    refused_as(path, r"has \d+ bytes and its variable '.*' would end at byte \d+; it was cut short")
     for at in range(4, 400, 3):
         damaged = bytearray(whole)
         damaged[at] ^= 0x7F
@@ -697,7 +565,7 @@ def test_broken_classic_files_are_named(tmp_path):
         with contextlib.suppress(SourceError, RequestError):  # some bytes are only values
             read_all(open_collection(path))
     path.write_bytes(whole[:4] + b"\x7f" * 2000)
-    refused(path, "broken NetCDF header")
+    refused_as(path, "broken NetCDF header")
 
 
 def test_streamed_record_count_is_counted(tmp_path):

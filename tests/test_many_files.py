@@ -28,7 +28,6 @@ from streampca.readers.image_files.listing import Listing
 from streampca.readers.image_files.names import FileNames, name_of, natural, natural_name
 from streampca.readers.images import open_images
 from streampca.readers.threads import for_each
-from streampca.testing import CollectionContract
 
 SKIP = 'give --on-bad-file skip (on_bad_file="skip")'
 
@@ -559,50 +558,6 @@ def test_a_skipped_few_among_several_sizes(sizes):
     for read, expected in zip(each_of(collection, 0, 6), images, strict=True):
         np.testing.assert_array_equal(read, expected)
     assert mixed_sizes.MixedImages is type(collection)
-
-
-# --- the contract, for every way of opening ---
-
-
-class Contract(CollectionContract):
-    cuts = 8
-    names = tuple(f"s{at // 4}/{at}.png" for at in range(12))
-
-    @pytest.fixture
-    def collection(self, folder, tmp_path):
-        return self.opened(folder, str(tmp_path / "table.npz"))
-
-    @pytest.fixture
-    def expected(self):
-        return pictures()
-
-
-class TestListed(Contract):
-    def opened(self, folder, table):
-        open_images(str(folder), listing=table)
-        return open_images(str(folder), listing=table)
-
-
-class TestSkipped(Contract):
-    def opened(self, folder, table):
-        (folder / "s0" / "0b.png").write_bytes(b"")
-        return open_images(str(folder), on_bad_file="skip")
-
-
-class TestSkippedAndListed(Contract):
-    def opened(self, folder, table):
-        (folder / "s0" / "0b.png").write_bytes(b"")
-        return open_images(str(folder), on_bad_file="skip", listing=table)
-
-
-class TestPartOfAListing(Contract):
-    def opened(self, folder, table):
-        save(folder / "s0" / "0b.png", pictures()[0])
-        return open_images(str(folder), listing=table, select={0: slice(1, 13)})
-
-    @pytest.fixture
-    def expected(self):
-        return np.concatenate([pictures()[:1], pictures()[1:]])
 
 
 # --- threads ---

@@ -637,27 +637,47 @@ def test_outputs_are_refused_or_replaced(model, digits, tmp_path):
 
 
 MAPS = ("transform", "reconstruct", "residual", "reconstruction_error", "hotelling_t2")
+FORMS = {
+    "numpy": lambda x, path: x,
+    "rows": lambda x, path: x.reshape(50, 30),
+    "dask": lambda x, path: da.from_array(x, chunks=(8, 3, 5)),
+    "collection": lambda x, path: streampca.open_collection(x),
+    "file": lambda x, path: path,
+    "DataArray": lambda x, path: xarray.DataArray(x, dims=("time", "y", "x")),
+}
 
 
-@pytest.mark.parametrize("given", ["numpy", "rows", "dask", "collection", "file", "DataArray"])
-@pytest.mark.parametrize("name", MAPS)
-def test_a_bad_sample_is_refused_by_name(name, given, tmp_path, monkeypatch):
-    """At once where an array is in memory, else when its chunk is computed; not where the mask leaves it out."""
-    monkeypatch.setattr(applying.lazy, "LAZY_BLOCK_BYTES", 8 * 240)  # chunks of 8 samples, of which 31 is in the fourth
+@pytest.fixture(scope="module")
+def fitted():
+    """50 samples with a pixel that is never there, and models of them."""
     x = np.random.default_rng(0).normal(size=(50, 6, 5))
     x[:, 0, 0] = np.nan
-    fitted = streampca.fit(x, n_components=2, memory="64MiB", preparation=streampca.Preparation(mask="valid"))
-    forms = {
-        "numpy": lambda: x, "rows": lambda: x.reshape(50, 30), "dask": lambda: da.from_array(x, chunks=(8, 3, 5)),
-        "collection": lambda: streampca.open_collection(x), "file": lambda: tmp_path / "x.npy",
-        "DataArray": lambda: xarray.DataArray(x, dims=("time", "y", "x")),
-    }  # fmt: skip
-    np.save(tmp_path / "x.npy", x)
-    assert np.isfinite(np.asarray(getattr(fitted, name)(forms[given]()))[..., -1]).all()
+    steps = {"masked": {"mask": "valid"}, "normalized": {"mask": "valid", "normalize": "norm"}}
+    preparations = {name: streampca.Preparation(**each) for name, each in steps.items()}
+    return x, {
+        name: streampca.fit(x, n_components=2, memory="64MiB", preparation=each) for name, each in preparations.items()
+    }
+
+
+@pytest.mark.parametrize("given", FORMS)
+@pytest.mark.parametrize("name", MAPS)
+def test_a_bad_sample_is_refused_by_its_number(fitted, name, given, tmp_path, monkeypatch):
+    """At once where an array is in memory, else when its chunk is computed; not where the mask leaves it out."""
+    monkeypatch.setattr(applying.lazy, "LAZY_BLOCK_BYTES", 8 * 240)  # chunks of 8 samples, of which 31 is in the fourth
+    good, models = fitted
+
+    def applied(kind, x):
+        np.save(tmp_path / "x.npy", x)
+        return np.asarray(getattr(models[kind], name)(FORMS[given](x, tmp_path / "x.npy")))
+
+    assert np.isfinite(applied("masked", good)[..., -1]).all()
+    x = good.copy()
     x[31, 2, 2] = np.inf if name == "transform" else np.nan
-    np.save(tmp_path / "x.npy", x)
     with pytest.raises(DataError, match=r"^sample 31 of .* holds NaN or infinity, .*; leave the sample out or fill"):
-        np.asarray(getattr(fitted, name)(forms[given]()))
+        applied("masked", x)
+    x[31] = 0  # has no direction
+    with pytest.raises(DataError, match=r"^sample 31 of .* has only zeros, so its norm is 0"):
+        applied("normalized", x)
 
 
 @pytest.mark.parametrize("lazy", [False, True])
@@ -666,19 +686,6 @@ def test_bad_scores_are_refused_by_name(model, digits, lazy):
     scores[700, 3] = np.nan
     with pytest.raises(DataError, match=r"^sample 700 of the scores holds NaN"):
         np.asarray(model.inverse_transform(da.from_array(scores, chunks=(300, 10)) if lazy else scores))
-
-
-@pytest.mark.parametrize("given", ["numpy", "dask", "collection"])
-@pytest.mark.parametrize("name", MAPS)
-def test_a_sample_that_cannot_be_normalized_is_refused_by_its_number(name, given, monkeypatch):
-    """Its number in the whole collection, not in a chunk."""
-    monkeypatch.setattr(applying.lazy, "LAZY_BLOCK_BYTES", 8 * 48)
-    x = np.random.default_rng(0).normal(size=(50, 6))
-    fitted = streampca.fit(x, n_components=2, memory="64MiB", preparation=streampca.Preparation(normalize="norm"))
-    x[31] = 0
-    forms = {"numpy": x, "dask": da.from_array(x, chunks=(8, 6)), "collection": streampca.open_collection(x)}
-    with pytest.raises(DataError, match=r"^sample 31 of (numpy|dask) array"):
-        np.asarray(getattr(fitted, name)(forms[given]))
 
 
 def test_a_bad_sample_leaves_no_output(tmp_path):

@@ -17,7 +17,6 @@ from streampca import open_collection
 from streampca.errors import SourceError
 from streampca.readers.images import open_images
 from streampca.readers.tiff import open_tiff
-from streampca.testing import CollectionContract
 
 pytestmark = pytest.mark.slow
 
@@ -166,22 +165,6 @@ STACKS = {
         {"planarconfig": "separate", "photometric": "rgb", "tile": (32, 32), "compression": "zstd"},
     ),
 }
-
-
-@pytest.mark.parametrize("name", STACKS)
-class TestStacks(CollectionContract):
-    cuts = 4
-
-    @pytest.fixture
-    def expected(self, name):
-        return STACKS[name][0]
-
-    @pytest.fixture
-    def collection(self, name, tmp_path, monkeypatch):
-        monkeypatch.setattr("streampca.readers.threads._WORTH_A_THREAD", 0)
-        x, options = STACKS[name]
-        x = np.moveaxis(x, -1, 1) if "planarconfig" in options else x
-        return opened(tmp_path / "x.tif", x, **{"photometric": "minisblack", "metadata": None} | options)
 
 
 @pytest.mark.parametrize(("photometric", "shape"), [("minisblack", (3, 64, 48)), ("rgb", (3, 64, 48, 3))])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import xarray
 import zarr
-from contract import Contract, everything, refused
+from contract import Contract, everything, over, refused
 
 from streampca.errors import RequestError
 from streampca.readers import open_collection
@@ -52,19 +52,6 @@ def write(path, x, version="0.4", names=("0", "1"), axes=None):
     else:
         group.attrs["multiscales"] = [multiscale | {"version": version}]
     return group
-
-
-class TestPictures(Contract):
-    version = "0.4"
-
-    def make(self, tmp_path):
-        x = values()
-        write(tmp_path / "x.zarr", x, self.version)
-        return open_collection(tmp_path / "x.zarr", sample_axes=("y", "x"), select={"c": 1}), x[:, 1].reshape(8, 6, 10)
-
-
-class TestPicturesOfZarr3(TestPictures):
-    version = "0.5"
 
 
 @pytest.mark.parametrize("version", ["0.1", "0.3", "0.4", "0.5"])
@@ -280,11 +267,24 @@ def test_zero_is_a_value_unless_it_is_said_not_to_be(tmp_path):
     np.testing.assert_array_equal(read, x)
 
 
-class TestPacked(Contract):
-    def make(self, tmp_path):
-        encoding = {"t2m": ENCODINGS["packed"] | {"chunks": (2, 3, 2)}}
-        path = written(tmp_path / "x.zarr", climate(), encoding=encoding, zarr_format=3)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with xarray.open_zarr(path) as opened:
-                return open_collection(path), opened["t2m"].to_numpy()
+def pictures_of(version):
+    def make(folder):
+        x = values()
+        write(folder / "x.zarr", x, version)
+        return open_collection(folder / "x.zarr", sample_axes=("y", "x"), select={"c": 1}), x[:, 1].reshape(8, 6, 10)
+
+    return make
+
+
+def packed(folder):
+    encoding = {"t2m": ENCODINGS["packed"] | {"chunks": (2, 3, 2)}}
+    path = written(folder / "x.zarr", climate(), encoding=encoding, zarr_format=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with xarray.open_zarr(path) as opened:
+            return open_collection(path), opened["t2m"].to_numpy()
+
+
+@over({"Zarr 2": pictures_of("0.4"), "Zarr 3": pictures_of("0.5"), "packed": packed})
+class TestPictures(Contract):
+    cuts = 3

@@ -7,7 +7,8 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from contract import Contract, over
+from hypothesis import given
 from hypothesis import strategies as st
 from pictured import assert_pictured
 from PIL import Image
@@ -32,7 +33,6 @@ from streampca.preprocessing.problem import problem_of
 from streampca.readers import open_collection
 from streampca.readers.collection import Collection
 from streampca.storage.coordinate import Coordinate
-from streampca.testing import CollectionContract
 
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
@@ -161,16 +161,43 @@ PREPARATIONS = {
 }
 
 
-class Contract(CollectionContract):
-    @pytest.fixture
-    def collection(self, raw, preparation):
-        return Prepared(raw, preparation)
+def prepared(raw, preparation):
+    """Return a row of sources; what is read at once, row by row, is what the contract finds in any cut."""
 
-    @pytest.fixture
-    def expected(self, collection):
-        """What is read at once, row by row: the contract then says that any cut gives the same."""
+    def make(folder):
+        collection = Prepared(raw(folder), preparation)
         rows = [collection.read(slice(at, at + 1))[0] for at in range(collection.n_samples)]
-        return np.stack(rows).reshape(len(rows), *((-1,) if collection.mask is not None else collection.sample_shape))
+        shape = (-1,) if collection.mask is not None else collection.sample_shape
+        return collection, np.stack(rows).reshape(len(rows), *shape)
+
+    return make
+
+
+def padded(folder):
+    return Pictures([np.pad(image, [(4, 4), (4, 4), (0, 0)][: image.ndim]) for image in mixed()])
+
+
+def files(folder):
+    """PNG files of several sizes, grey and colour, decoded and resized in threads."""
+    for number, image in enumerate(mixed()):
+        Image.fromarray(image).save(folder / f"p{number}.png")
+    raw = open_collection(folder)
+    assert raw.mixed
+    return raw
+
+
+ROWS = {
+    f"{name}, {dtype}": prepared(lambda folder, dtype=dtype: Pictures(list(same_size(dtype))), preparation)
+    for name, preparation in PREPARATIONS.items()
+    for dtype in ("u1", "f4")
+}
+SMALL = Preparation(resize=(9, 8), grey=True)
+ROWS |= {"mixed": prepared(padded, SMALL), "mixed, all": prepared(padded, PREPARATIONS["all"])}
+
+
+@over(ROWS | {"mixed files": prepared(files, SMALL)})
+class TestPrepared(Contract):
+    cuts = 5
 
     def held_bytes(self, expected):
         return 2**20
@@ -181,37 +208,6 @@ class Contract(CollectionContract):
         assert collection.n_features == expected[0].size
 
 
-@pytest.mark.parametrize("preparation", PREPARATIONS.values(), ids=PREPARATIONS.keys())
-class TestPrepared(Contract):
-    @pytest.fixture(params=["u1", "f4"])
-    def raw(self, request):
-        return Pictures(list(same_size(request.param)))
-
-
-@pytest.mark.parametrize("preparation", [Preparation(resize=(9, 8), grey=True), PREPARATIONS["all"]])
-class TestMixed(Contract):
-    @pytest.fixture
-    def raw(self):
-        return Pictures([np.pad(image, [(4, 4), (4, 4), (0, 0)][: image.ndim]) for image in mixed()])
-
-
-class TestManyFiles(Contract):
-    """PNG files of several sizes, grey and colour, decoded and resized in threads."""
-
-    @pytest.fixture
-    def preparation(self):
-        return Preparation(resize=(9, 8), grey=True)
-
-    @pytest.fixture
-    def raw(self, tmp_path):
-        for number, image in enumerate(mixed()):
-            Image.fromarray(image).save(tmp_path / f"p{number}.png")
-        raw = open_collection(tmp_path)
-        assert raw.mixed
-        return raw
-
-
-@settings(max_examples=40)
 @given(st.data())
 def test_any_rows_of_a_mixed_collection_are_those_of_the_whole(data):
     height, width = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 9))
@@ -337,7 +333,6 @@ def test_an_image_that_cannot_be_prepared_is_named():
 # -- on disk
 
 
-@settings(max_examples=50)
 @given(
     crop=st.none() | st.just(((1, None), (None, -2))),
     grey=st.booleans(),

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import os
+import pickle
 import struct
 import subprocess
 import sys
@@ -21,7 +22,7 @@ import scipy.sparse
 import tifffile
 import xarray
 import zarr
-from contract import everything
+from contract import everything, refused
 from numpy.lib import format as npy_format
 from PIL import Image
 from shell import DATA
@@ -31,18 +32,6 @@ from streampca.readers import open_collection
 from streampca.readers.idx import read_idx
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the real data sets are not beside the repository")
-
-
-def refused(source, *words, error=SourceError, **options):
-    """Assert that opening or reading a source ends in one line holding all these words; return it."""
-    with pytest.raises(error) as caught:
-        everything(source, **options)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert len(message) < 900
-    for word in words:
-        assert str(word) in message, message
-    return message
 
 
 # --- real data ---
@@ -163,13 +152,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_named(tmp_path):
         collection.read(slice(0, 100))
     path.unlink()
     with pytest.raises(SourceError, match=r"x\.npy cannot be opened"):
-        open_collection_unpickled(collection).read(slice(0, 1))
-
-
-def open_collection_unpickled(collection):
-    import pickle
-
-    return pickle.loads(pickle.dumps(collection))  # noqa: S301 - made here
+        pickle.loads(pickle.dumps(collection)).read(slice(0, 1))  # noqa: S301 - made here
 
 
 def test_npz_refusals(tmp_path):
@@ -429,13 +412,6 @@ def test_no_error_of_a_decoder_leaves_warnings_changed(tmp_path):
     assert list(warnings.filters) == before
 
 
-def test_urls_are_zarr_stores(tmp_path):
-    x = np.arange(24.0).reshape(6, 4)
-    zarr.create_array(tmp_path / "x.zarr", data=x)
-    np.testing.assert_array_equal(everything(f"file://{tmp_path}/x.zarr"), x)
-    refused("nosuch://bucket/x.zarr", "nosuch://bucket/x.zarr cannot be opened", "Protocol not known: nosuch")
-
-
 PEAK_SCRIPT = """
 import sys
 from streampca.machine import PeakMeter
@@ -452,7 +428,8 @@ print(meter.peak() - block.nbytes, collection.decode_bytes)
 @pytest.mark.skipif(sys.platform != "linux", reason="measures memory as Linux does")
 @pytest.mark.parametrize("kind", ["zarr", "sharded", "fortran", "compressed"])
 def test_a_read_holds_little_beside_its_block(tmp_path, kind):
-    x = np.random.default_rng(0).integers(0, 99, (2048, 64, 64)).astype("f8")  # 64 MiB
+    # 64 MiB, which repeat themselves so that compressing them takes no time
+    x = np.tile(np.random.default_rng(0).integers(0, 99, (1, 8, 64)).astype("f8"), (2048, 8, 1))
     path = tmp_path / {"fortran": "x.npy", "compressed": "x.npz"}.get(kind, "x.zarr")
     if kind == "fortran":
         np.save(path, np.asarray(x, order="F"))

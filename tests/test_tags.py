@@ -18,7 +18,6 @@ import streampca
 from streampca import load_model, open_collection
 from streampca.errors import ModelError, RequestError
 from streampca.readers.images import open_images
-from streampca.testing import CollectionContract
 
 ORIENTATIONS = range(1, 9)
 BEFORE = SimpleNamespace(provenance={"streampca": "0.1.0"})  # a model that says nothing of how images were read
@@ -158,16 +157,6 @@ def test_pages_are_turned(tmp_path, orientation, kind):
     assert collection.sample_shape == expected.shape
     np.testing.assert_array_equal(collection.read(slice(0, 1)), expected.reshape(1, -1))
     np.testing.assert_array_equal(kept.read(slice(0, 4)), x.reshape(4, -1))
-
-
-class TestTurnedPages(CollectionContract):
-    @pytest.fixture
-    def expected(self):
-        return np.rot90(pixels(2, (5, 8, 6)), -1, axes=(1, 2))
-
-    @pytest.fixture
-    def collection(self, tmp_path):
-        return open_collection(write_stack(tmp_path / "x.tif", pixels(2, (5, 8, 6)), 6, "pages"))
 
 
 # --- polarity and depth ---
@@ -383,7 +372,7 @@ def test_commands_follow_the_model(scans, tmp_path):
 
 
 @pytest.mark.parametrize("old", [True, False])
-def test_a_report_opens_the_collection_as_it_was_read(scans, tmp_path, old):
+def test_a_report_opens_the_collection_as_it_was_read(scans, undrawn, tmp_path, old):
     model = streampca.fit(open_collection(scans, like=BEFORE), n_components=3) if old else None
     model = before(model) if model else streampca.fit(scans, n_components=3, keep_orientation=True)
     streampca.write_report(model, tmp_path / "r.html")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import gzip
 import io
+import pickle
 import re
-import struct
 import threading
 import warnings
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import tifffile
 import zarr
 from contract import Contract, refused, said
 from PIL import Image
+from sources import SOURCES
 
 from streampca import fit
 from streampca.errors import SourceError, without_secrets
@@ -123,12 +123,16 @@ def web(tmp_path):
         yield server, url
 
 
+def forget(fs):
+    fs.store.clear()
+    fs.pseudo_dirs[:] = [""]
+
+
 @pytest.fixture
 def memory():
     fs = fsspec.filesystem("memory")
     yield fs
-    fs.store.clear()
-    fs.pseudo_dirs[:] = [""]
+    forget(fs)
 
 
 @pytest.fixture(params=["memory", "http"])
@@ -159,10 +163,6 @@ def npy_bytes(x, order="C"):
         return file.getvalue()
 
 
-def idx_bytes(x):
-    return struct.pack(f">BBBB{x.ndim}I", 0, 0, 8, x.ndim, *x.shape) + x.tobytes()
-
-
 def copied(folder, put, name):
     """A folder's files behind a URL."""
     for path in sorted(folder.rglob("*")):
@@ -187,58 +187,32 @@ def refused_text(source):
     return said(caught)
 
 
-class Remote(Contract):
-    cuts = 5
-
-    @pytest.fixture
-    def pair(self, place, tmp_path):
-        return self.make(place, tmp_path)
-
-
-class TestNpy(Remote):
-    order = "C"
-
-    def make(self, place, tmp_path):
-        x = values(dtype="f4")
-        return open_collection(place("x.npy", npy_bytes(x, self.order))), x
+@contextmanager
+def elsewhere(kind, path):
+    """The URL of a copy of a file or folder."""
+    if kind == "http":
+        with served(path.parent) as (_, url):
+            yield f"{url}/{path.name}"
+        return
+    fs = fsspec.filesystem("memory")
+    fs.put(str(path), f"/box/{path.name}", recursive=True)
+    yield f"memory://box/{path.name}"
+    forget(fs)
 
 
-class TestNpyFortran(TestNpy):
-    order = "F"
+REMOTE = ["npy", "npy, Fortran", "npz", "npz, deflated", "idx, gzipped", "zarr 3", "zarr, sharded", "tiff, deflate"]
 
 
-class TestZarr(Remote):
-    form, shards = 3, None
-
-    def make(self, place, tmp_path):
-        x = values()
-        written(tmp_path / "local.zarr", x, shards=self.shards)
-        return open_collection(copied(tmp_path / "local.zarr", place, "x.zarr")), x
+@pytest.fixture(scope="class")
+def pair(kind, name, tmp_path_factory):
+    folder, source = tmp_path_factory.mktemp("local"), SOURCES[name]
+    with elsewhere(kind, source.write(folder, source.x)) as url:
+        yield source.opened(url)
 
 
-class TestZarrSharded(TestZarr):
-    shards = (8, 6, 4)
-
-
-class TestIdxGzipped(Remote):
-    cuts = 2
-
-    def make(self, place, tmp_path):
-        x = values(dtype="u1")
-        return open_collection(place("digits.gz", gzip.compress(idx_bytes(x)))), x
-
-
-class TestNpz(Remote):
-    save = staticmethod(np.savez)
-
-    def make(self, place, tmp_path):
-        x = values()
-        self.save(tmp_path / "local.npz", images=x, times=np.arange(3))
-        return open_collection(place("x.npz", (tmp_path / "local.npz").read_bytes())), x
-
-
-class TestNpzDeflated(TestNpz):
-    save = staticmethod(np.savez_compressed)
+@pytest.mark.parametrize("name", REMOTE, scope="class")
+@pytest.mark.parametrize("kind", ["memory", "http"], scope="class")
+class TestRemote(Contract):
     cuts = 2
 
 
@@ -441,27 +415,15 @@ def png_bytes(pixels):
         return file.getvalue()
 
 
-class TestPictures(Remote):
-    pattern, cuts = "*.png", 1
-
-    def make(self, place, tmp_path):
-        x = values((12, 6, 5), "u1")
-        for at in (*range(2, 12), 0, 1):
-            url = place(f"imgs/s{at}.png", png_bytes(x[at]))
-        place("imgs/notes.txt", b"no image")
-        return open_collection(self.source(url.rpartition("/")[0])), x
-
-    def source(self, folder):
-        return f"{folder}/{self.pattern}"
-
-
-class TestPictureFolder(TestPictures):
-    pattern = ""
-
-
-class TestPictureList(TestPictures):
-    def source(self, folder):
-        return [f"{folder}/s{at}.png" for at in range(12)]
+@pytest.mark.parametrize("source", ["{}/", "{}/*.png", None], ids=["folder", "glob", "list"])
+def test_pictures_are_found_in_folders_globs_and_lists(place, source):
+    x = values((12, 6, 5), "u1")
+    for at in (*range(2, 12), 0, 1):
+        folder = place(f"imgs/s{at}.png", png_bytes(x[at])).rpartition("/")[0]
+    place("imgs/notes.txt", b"no image")
+    found = open_collection(source.format(folder) if source else [f"{folder}/s{at}.png" for at in range(12)])
+    np.testing.assert_array_equal(found.read(slice(0, 12)), x.reshape(12, -1))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(found)).read(slice(3, 5)), x[3:5].reshape(2, -1))  # noqa: S301
 
 
 def test_pictures_are_named_by_their_urls(place):

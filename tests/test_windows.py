@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from PIL import Image
@@ -51,7 +51,6 @@ def cut(images, size, step):
     return views.reshape(-1, *views.shape[1 + sides :]), covered
 
 
-@settings(max_examples=80)
 @given(cutting=cuttings(), memory=st.integers(1, 4000), band=st.integers(1, 2000))
 def test_windows_of_a_picture_give_it_back_to_the_last_bit(cutting, memory, band):
     images, size, step = cutting
@@ -64,7 +63,6 @@ def test_windows_of_a_picture_give_it_back_to_the_last_bit(cutting, memory, band
     assert np.isnan(found[~covered]).all()
 
 
-@settings(max_examples=40)
 @given(cutting=cuttings(), seed=st.integers(0, 9))
 def test_windows_that_differ_are_averaged(cutting, seed):
     images, size, step = cutting
