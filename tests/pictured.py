@@ -1,4 +1,4 @@
-"""What tests of pictures share: models made in memory, and what a reader would see of a figure."""
+"""Models made in memory, and assertions on what a reader would see of a figure."""
 
 from __future__ import annotations
 

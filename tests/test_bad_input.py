@@ -1,4 +1,4 @@
-"""What people get wrong, and what goes wrong on them: one line each, with a remedy that works, and nothing lost."""
+"""Mistakes and damaged files: each refused in one line, with a remedy that works, and nothing lost."""
 
 from __future__ import annotations
 
@@ -411,15 +411,18 @@ def test_collections_of_another_shape_or_kind(source, model):
 @pytest.mark.parametrize("output", ["scores.npy", "scores.csv", "scores.zarr"])
 def test_existing_output(source, model, output):
     succeeded("transform", model, source, "-o", output, "-q")
-    before = (
-        streampca.open_collection(output).read(slice(0, 12)) if output != "scores.csv" else Path(output).read_text()
-    )
+
+    def values():
+        if output == "scores.csv":
+            return Path(output).read_text()
+        return streampca.open_collection(output).read(slice(0, 12))
+
+    before = values()
     line = refused("transform", model, source, "-o", output, "--whiten")
     assert f"{output} exists already" in line
     assert "--overwrite" in line
     succeeded("transform", model, source, "-o", output, "-q", "--whiten", "--overwrite")
-    after = streampca.open_collection(output).read(slice(0, 12)) if output != "scores.csv" else Path(output).read_text()
-    assert np.any(after != before)
+    assert np.any(values() != before)
     assert sorted(os.listdir()) == ["images.npy", "model.zarr", output]
 
 
@@ -456,11 +459,11 @@ def test_collections_say_what_they_are(source):
     assert repr(streampca.open_collection(source)).endswith("('images.npy': 12 samples of 8 x 7, uint8)")
 
 
-@pytest.mark.parametrize("output", ["new/deep/scores.npy", "new/scores.csv", "new/scores.zarr"])
-def test_missing_folders_are_made(source, model, output):
-    succeeded("transform", model, source, "-o", output, "-q")
-    assert os.path.exists(output)
-    succeeded("fit", source, "-k", 2, "-o", f"newer/{output}.zarr", "-q")
+def test_missing_folders_are_made(source, model):
+    for output in ("new/deep/scores.npy", "new/scores.csv", "new/scores.zarr"):
+        succeeded("transform", model, source, "-o", output, "-q")
+        assert os.path.exists(output)
+    succeeded("fit", source, "-k", 2, "-o", "newer/deep/m.zarr", "-q")
 
 
 def test_folder_that_is_a_file(source, model):

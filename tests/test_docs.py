@@ -1,4 +1,4 @@
-"""What the pages show is run: a page's blocks in order, in one folder and one namespace, on data the page itself makes.
+"""Examples of the documentation are run: a page's blocks in order, in one folder and namespace, on data the page makes.
 
 A comment before a block says what cannot be: ``<!-- cluster -->`` needs machines that are not here, ``<!-- parsed -->``
 data or time; their commands are parsed, and the classes named in their YAML looked for. ``<!-- output -->`` stands

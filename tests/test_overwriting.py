@@ -1,4 +1,4 @@
-"""What `--overwrite` replaces: only its own kind, and only when the new output is complete.
+"""`--overwrite` replaces only its own kind, and only when the new output is complete.
 
 Whatever ends a command in its middle (a bad option, a full disk, a kill), what was there is still there bit for bit.
 """

@@ -1,4 +1,4 @@
-"""Which part of a sample is shown and which way up, by reading no more than is drawn; and labels shown as they are."""
+"""Views of samples: the part shown, which way up, read no further than drawn; and labels shown as they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What README.md shows is run, loaded or parsed."""
+"""Examples of README.md are run, loaded or parsed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a terminal and a log show: progress, small pictures, the table of components."""
+"""Output on terminals and in logs: progress, small pictures, the table of components."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def make_patches(path: str | os.PathLike[str], n: int = 60_000, seed: int = 0) -
 
 
 def labels_path(path: str | os.PathLike[str]) -> Path:
-    """Where `make_digits` puts the labels of a collection: ``digits.zarr`` has ``digits-labels.npy``."""
+    """Return the path of the labels of `make_digits`: ``digits.zarr`` has ``digits-labels.npy``."""
     return Path(expanded(path)).with_name(f"{Path(path).stem}-labels.npy")
 
 

@@ -241,7 +241,7 @@ class OutputConfig(Section):
 
 
 class ExecutionConfig(Section):
-    """Where the tasks run: in this process or on a dask cluster."""
+    """The executor of the tasks: this process or a dask cluster."""
 
     kind: Literal["local", "dask"] = option("local", "this process, or a dask cluster")
     address: str | None = option(

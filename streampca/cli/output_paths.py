@@ -1,4 +1,4 @@
-"""Where the outputs of a run go, and which runs are refused for it before anything is computed."""
+"""Paths of a run's outputs, and refusal of runs that cannot write theirs before anything is computed."""
 
 from __future__ import annotations
 

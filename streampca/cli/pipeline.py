@@ -155,7 +155,7 @@ class _Job:
 
     @cached_property
     def executor(self) -> Executor:
-        """Who fits and applies the model: a cluster lasts from its first use to the end of the run."""
+        """Executor of the fit and of applying the model; a cluster lasts from its first use to the end of the run."""
         budget = parse_bytes(self.run.fit.memory)
         return self.stack.enter_context(executing(cluster_of(self.run), budget, listener=self.listener))
 
