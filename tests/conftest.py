@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 threadpool_limits(1, user_api="blas")
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
-settings.register_profile("house", deadline=None, derandomize=True, max_examples=50)
+settings.register_profile("house", deadline=None, derandomize=True, max_examples=20)
 settings.register_profile("campaign", deadline=None, max_examples=500)
 settings.load_profile("house")
 

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streampca.accumulators import NotFiniteError, Scatter
@@ -70,14 +70,12 @@ def fed(new, parts):
 
 
 @pytest.mark.parametrize("new", ACCUMULATORS.values(), ids=ACCUMULATORS.keys())
-@settings(max_examples=60)
 @given(cut=pieces())
 def test_laws(new, cut):
     AccumulatorLaws(new, same_statistic).check(cut)
 
 
 @pytest.mark.parametrize("new", ACCUMULATORS.values(), ids=ACCUMULATORS.keys())
-@settings(max_examples=60)
 @given(cut=pieces(dtypes=("u1", "b1")))
 def test_narrow_integers_have_the_same_bits_whatever_the_cut(new, cut):
     whole, merged, one_by_one = fed(new, [np.concatenate(cut)]), new(), fed(new, cut)
@@ -290,7 +288,6 @@ def test_release_gives_memory_back_and_goes_on():
 
 
 @pytest.mark.parametrize("new", ACCUMULATORS.values(), ids=ACCUMULATORS.keys())
-@settings(max_examples=60)
 @given(cut=pieces(), data=st.data())
 def test_a_weight_is_so_many_copies(new, cut, data):
     counts = [data.draw(st.lists(st.integers(0, 3), min_size=len(part), max_size=len(part))) for part in cut]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -53,7 +53,6 @@ def same(one, other):
     return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
-@settings(max_examples=150)
 @given(about=st.dictionaries(st.text(), PLAIN, max_size=4), saved=st.dictionaries(st.text(), arrays(), max_size=4))
 def test_loading_undoes_saving(about, saved):
     with tempfile.TemporaryDirectory() as folder:
@@ -65,7 +64,6 @@ def test_loading_undoes_saving(about, saved):
         assert all(array.flags.writeable for array in loaded.values())
 
 
-@settings(max_examples=30)
 @given(array=arrays(), piece=st.integers(1, 40))
 def test_any_pieces_give_the_same_file(array, piece):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:

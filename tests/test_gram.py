@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streampca.accumulators import Gram, NotFiniteError
@@ -80,7 +80,6 @@ def reference(x, weights=None):
 
 
 @pytest.mark.parametrize("new", GRAMS.values(), ids=GRAMS.keys())
-@settings(max_examples=60)
 @given(cut=pieces())
 def test_laws(new, cut):
     AccumulatorLaws(new, same_statistic).check(cut)

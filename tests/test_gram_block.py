@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streampca.accumulators import GramBlock, NotFiniteError, sample_directions
@@ -77,7 +77,6 @@ def same_statistic(one, other):
 @pytest.mark.parametrize("more", [{}, {"measures": False}, {"product_features": 5}, {"weights": weights_of(N)}],
                          ids=["measured", "not measured", "narrow tiles", "weighted"])  # fmt: skip
 @pytest.mark.parametrize("precision", ["single", "double"])
-@settings(max_examples=30)
 @given(cut=pieces())
 def test_laws(precision, more, cut):
     AccumulatorLaws(beginning(precision, **more), same_statistic).check(cut)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from shell import python, refused, succeeded
 
@@ -56,7 +56,6 @@ def assert_agree(merged, whole, rtol=1e-10):
 
 
 @given(n=st.integers(2, 500), of=st.integers(1, 60), rows=st.integers(1, 70), count=st.integers(1, 6))
-@settings(max_examples=100)
 def test_parts_and_their_spans_cover_all_once(n, of, rows, count):
     assert [sample for number in range(1, of + 1) for sample in range(*Part(number, of).span(n))] == [*range(n)]
     for number in range(1, of + 1):

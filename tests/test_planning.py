@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import streampca
@@ -126,7 +126,6 @@ def test_a_plan_is_plain_data():
     assert sum(data["bill"][plan.memory_estimate.largest.name].values()) == plan.memory_estimate.total
 
 
-@settings(max_examples=200)
 @given(
     n=st.integers(2, 10**8),
     p=st.integers(1, 3000),
@@ -220,7 +219,6 @@ def test_a_refusal_says_what_would_do(name, wanted):
         make_plan(LAYOUTS[name], replace(request, memory=least - MIB))
 
 
-@settings(max_examples=30)
 @given(p=st.integers(10, 5000), wanted=st.sampled_from([5, 0.9]), extra=st.integers(0, 300))
 def test_more_memory_is_never_refused(p, wanted, extra):
     layout = problem(10**6, (p,), chunk_samples=700, decode_bytes=3 * 700 * p)

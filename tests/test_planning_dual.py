@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tifffile
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import streampca
@@ -283,7 +283,6 @@ def test_spans_cover_what_a_schedule_walks():
 # -- bytes read, exactly
 
 
-@settings(max_examples=300)
 @given(
     length=st.integers(1, 60),
     step=st.integers(1, 70),
@@ -324,7 +323,6 @@ def bytes_decoded(layout, rows, features):
     return samples * out(features, layout.chunk_features, layout.n_features) * layout.row_bytes // layout.n_features
 
 
-@settings(max_examples=60)
 @given(
     n=st.integers(10, 400),
     shape=st.sampled_from([(40, 50), (64, 512), (300, 300)]),
@@ -370,7 +368,6 @@ layouts = st.builds(
 )
 
 
-@settings(max_examples=60)
 @given(
     layout=layouts,
     memory=st.integers(20, 8000),
@@ -399,7 +396,6 @@ def test_every_dual_plan_keeps_to_its_budget_or_is_refused_with_one_that_would_d
     assert not plan.stored or (output and plan.component_features)
 
 
-@settings(max_examples=40)
 @given(
     layout=layouts,
     memory=st.integers(30, 3000),
@@ -423,7 +419,7 @@ def test_more_memory_makes_the_fastest_plan_no_slower(layout, memory, more, sche
 def test_room_for_a_dense_solve_is_not_bought_with_time(name):
     """It is taken where there is memory for it; but the ranges for which little is left then are read many times."""
     request = Request(50, "dual")
-    plans = [dual_plan(PROBLEMS[name], request, "sweep", size * GIB, "") for size in range(5, 200, 2)]
+    plans = [dual_plan(PROBLEMS[name], request, "sweep", size * GIB, "") for size in range(5, 200, 8)]
     plans = [plan for plan in plans if plan is not None]
     assert not plans[0].dense_room
     assert plans[-1].dense_room == 50
@@ -442,7 +438,7 @@ def test_room_for_a_dense_solve_is_not_bought_with_time(name):
 def test_more_memory_decodes_no_more(name, schedule):
     """Where decoding is most of the time; plain files are read more often where that lets blocks be longer."""
     request = Request(50, "dual")
-    plans = [dual_plan(PROBLEMS[name], request, schedule, size * MIB, "") for size in range(200, 4000, 97)]
+    plans = [dual_plan(PROBLEMS[name], request, schedule, size * MIB, "") for size in range(200, 4000, 150)]
     read = [plan.bytes_read for plan in plans if plan]
     assert len(read) > 20
     assert read == sorted(read, reverse=True)

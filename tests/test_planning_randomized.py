@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streampca.errors import BudgetError, RequestError
@@ -406,7 +406,6 @@ layouts = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=150)
 @given(
     layout=layouts,
     memory=st.integers(12, 20_000),
@@ -446,7 +445,6 @@ def test_every_plan_keeps_to_its_budget_or_is_refused_with_one_that_would_do(
     assert (plan.spans[0].start, plan.spans[-1].stop) == (0, layout.n_samples)
 
 
-@settings(max_examples=100)
 @given(
     layout=layouts,
     memory=st.integers(12, 4000),

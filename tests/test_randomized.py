@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from judged import check, check_wide, drifting, noise, of, pictures, residuals, rows_of, truth, turned, warnings
 from scipy.linalg import subspace_angles
@@ -155,7 +155,6 @@ def outside_of_runs(n, k):
     return unseen
 
 
-@settings(max_examples=200)
 @given(n=st.integers(1, 5000), count=st.integers(1, 5000), chunk=st.integers(1, 5000))
 @example(n=3000, count=390, chunk=3000)
 @example(n=3000, count=390, chunk=1000)

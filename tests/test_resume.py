@@ -32,7 +32,7 @@ from streampca.planning.request import Request
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 
-EXAMPLES = max(1, settings.default.max_examples // 16)  # of every kind of fit: 3, and 31 in a campaign
+EXAMPLES = max(1, settings.default.max_examples // 6)  # of every kind of fit: 3, and 83 in a campaign
 
 
 @pytest.fixture(scope="module")

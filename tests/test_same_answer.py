@@ -34,7 +34,7 @@ from streampca.planning.request import Request
 from streampca.preprocessing.problem import problem_of
 
 MNIST = DATA / "mnist" / "t10k-images-idx3-ubyte.gz"
-N = 2000
+N = 1000
 CUTS = {"whole": (N, 1), "blocks of 700": (700, 1), "blocks of 64": (64, 1), "spans": (200, 3), "many spans": (64, 7)}
 
 

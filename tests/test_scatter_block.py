@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streampca.accumulators import NotFiniteError, ScatterBlock
@@ -75,7 +75,6 @@ def same_statistic(one, other):
 
 @pytest.mark.parametrize("known", [False, True], ids=["measured", "known mean"])
 @pytest.mark.parametrize("precision", ["single", "double"])
-@settings(max_examples=40)
 @given(cut=pieces())
 def test_laws(precision, known, cut):
     dtype, offset, parts = cut
