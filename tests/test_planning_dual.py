@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import time
 from dataclasses import fields, replace
 from itertools import pairwise
@@ -14,6 +12,7 @@ import tifffile
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
+from planned import PROBLEMS, in_files, in_one_file, layouts, problem
 
 import streampca
 from streampca.errors import BudgetError, RequestError
@@ -24,260 +23,15 @@ from streampca.planning.blocks import Span, blocks_of
 from streampca.planning.decoding import decoded, read_boxes
 from streampca.planning.dual import SCHEDULES, WORTH_CHANGING, dual_plan
 from streampca.planning.rates import RATES, Rates
-from streampca.planning.request import Machine, Problem, Request
+from streampca.planning.request import Request
 from streampca.preprocessing import Prepared
 from streampca.preprocessing.problem import problem_of
-from streampca.units import GIB, MIB, format_seconds, parse_bytes
-
-MACHINE = Machine(2, 16 * GIB)
-
-
-def problem(n, shape, dtype="u1", **storage):
-    kind = np.dtype(dtype)
-    p = int(np.prod(shape))
-    return Problem(n, p, shape, p * kind.itemsize, kind.itemsize, kind.kind, **{"machine": MACHINE, **storage})
-
-
-def in_files(n, shape, dtype="u1"):
-    """One image a file, as `ImageFiles` says of itself."""
-    made = problem(n, shape, dtype, encoded=True)
-    return replace(made, decode_bytes=2 * (3 * made.row_bytes + MIB))
-
-
-def in_one_file(n, shape, dtype="u1"):
-    """Plain values, as `FlatArray` says of itself."""
-    return problem(n, shape, dtype, chunk_features=4096 // np.dtype(dtype).itemsize, decode_bytes=2 * MIB)
-
-
-def in_chunks(n, shape, dtype, samples, features):
-    """Compressed chunks, as `ZarrArray` says of itself."""
-    chunk = samples * features * np.dtype(dtype).itemsize
-    return problem(
-        n, shape, dtype, chunk_samples=samples, chunk_features=features, encoded=True, decode_bytes=5 * chunk + 10 * MIB
-    )
-
-
-PROBLEMS = {
-    "digits": in_one_file(60_000, (28, 28)),
-    "faces in files": in_files(400, (112, 92)),
-    "microscope frames, 8 bits": in_files(1000, (4096, 4096)),
-    "microscope frames, floats": in_files(1000, (4096, 4096), "f4"),
-    "satellite tiles": in_chunks(20_000, (256, 256, 4), "u2", 16, 256 * 256 * 4),
-    "climate, chunks across time": in_chunks(24_000, (721, 1440), "f4", 24_000, 10 * 1440),
-    "climate, a map a chunk": in_chunks(24_000, (721, 1440), "f4", 1, 721 * 1440),
-    "thumbnails": problem(10**8, (256, 256)),
-    "hyperspectral, pixels of 200 bands": in_one_file(2_250_000, (200,), "u2"),
-    "hyperspectral, bands of pixels": in_one_file(200, (1500, 1500), "u2"),
-    "calcium stack": in_files(3000, (512, 512), "u2"),
-    "1 GB, one file": in_one_file(1000, (512, 512), "f4"),
-    "1 GB, in files": in_files(1000, (512, 512), "f4"),
-    "1 GB, a chunk each": in_chunks(1000, (512, 512), "f4", 1, 512 * 512),
-    "1 GB, chunks across": in_chunks(1000, (512, 512), "f4", 20, 64 * 512),
-}
-
-# collection, components, memory, other options: what is decided
-SNAPSHOTS = [
-    (
-        "digits", 0.95, "1GiB", {},
-        "covariance (samples), single dense: blocks of 10699; "
-        "1 passes, 47040000 B read",
-    ),
-    (
-        "faces in files", 0.95, "64MiB", {},
-        "dual (sweep), double dense: ranges of 10304, blocks of 400, tiles of 4096; "
-        "1 passes, 4121600 B read",
-    ),
-    (
-        "faces in files", 50, "32MiB", {},
-        "dual (sweep), double dense: ranges of 10304, blocks of 400, tiles of 1024; "
-        "1 passes, 4121600 B read",
-    ),
-    (
-        "microscope frames, 8 bits", 50, "4GiB", {"output": True},
-        "dual (scratch), double dense: ranges of 3358720, blocks of 2, tiles of 4096, components stored; "
-        "3 passes, 50331648000 B read, 16777216000 B written",
-    ),
-    (
-        "microscope frames, floats", 50, "4GiB", {"output": True},
-        "dual (scratch), double dense: ranges of 933888, blocks of 2, tiles of 4096, components stored; "
-        "3 passes, 201326592000 B read, 67108864000 B written",
-    ),
-    (
-        "microscope frames, floats", 20, "16GiB", {},
-        "dual (sweep), single dense: ranges of 2797568, blocks of 1000, tiles of 4096; "
-        "1.83 passes, 738197504000 B read",
-    ),
-    (
-        "satellite tiles", 50, "16GiB", {},
-        "dual (sweep), single lanczos: ranges of 262144, blocks of 20000, tiles of 4096; "
-        "1 passes, 10485760000 B read",
-    ),
-    (
-        "satellite tiles", 50, "16GiB", {"output": True},
-        "dual (sweep), single lanczos: ranges of 262144, blocks of 20000, tiles of 4096; "
-        "1 passes, 10485760000 B read",
-    ),
-    (
-        "climate, chunks across time", 50, "16GiB", {},
-        "dual (sweep), single lanczos: ranges of 28800, blocks of 24000, tiles of 4096; "
-        "2 passes, 199203840000 B read",
-    ),
-    (
-        "climate, a map a chunk", 50, "16GiB", {},
-        "dual (sweep), single lanczos: ranges of 81920, blocks of 37, tiles of 4096; "
-        "1.95 passes, 2491776000000 B read",
-    ),
-    (
-        "climate, a map a chunk", 50, "16GiB", {"scratch": "/fast"},
-        "dual (scratch), single lanczos: ranges of 81920, blocks of 6, tiles of 4096; "
-        "2.95 passes, 293713920000 B read, 99671040000 B written",
-    ),
-    (
-        "thumbnails", 100, "16GiB", {"workers": 64},
-        "randomized (lanczos), single lanczos: blocks of 384; "
-        "5 passes, 32768098304000 B read",
-    ),
-    (
-        "hyperspectral, pixels of 200 bands", 10, "256MiB", {},
-        "covariance (samples), single dense: blocks of 20971; "
-        "1 passes, 900000000 B read",
-    ),
-    (
-        "hyperspectral, bands of pixels", 10, "1GiB", {},
-        "dual (sweep), single dense: ranges of 1126400, blocks of 5, tiles of 4096; "
-        "1.5 passes, 1350560000 B read",
-    ),
-    (
-        "calcium stack", 30, "1GiB", {},
-        "dual (sweep), single lanczos: ranges of 131072, blocks of 3000, tiles of 4096; "
-        "1.5 passes, 4718592000 B read",
-    ),
-    (
-        "calcium stack", 0.9, "1GiB", {},
-        "dual (sweep), single lanczos: ranges of 88064, blocks of 3000, tiles of 1024; "
-        "1.67 passes, 7864320000 B read",
-    ),
-    (
-        "1 GB, one file", 50, "512MiB", {},
-        "dual (sweep), single dense: ranges of 65536, blocks of 1000, tiles of 4096; "
-        "1.75 passes, 1835008000 B read",
-    ),
-    (
-        "1 GB, in files", 50, "512MiB", {},
-        "dual (sweep), single dense: ranges of 88064, blocks of 1000, tiles of 1024; "
-        "1.67 passes, 5242880000 B read",
-    ),
-    (
-        "1 GB, in files", 50, "512MiB", {"output": True},
-        "dual (scratch), single dense: ranges of 65536, blocks of 24, tiles of 4096; "
-        "2.75 passes, 2883584000 B read, 1048576000 B written",
-    ),
-    (
-        "1 GB, a chunk each", 50, "512MiB", {},
-        "dual (sweep), single dense: ranges of 88064, blocks of 1000, tiles of 1024; "
-        "1.67 passes, 5242880000 B read",
-    ),
-    (
-        "1 GB, chunks across", 50, "512MiB", {},
-        "dual (sweep), single dense: ranges of 65536, blocks of 1000, tiles of 4096; "
-        "1.75 passes, 1835008000 B read",
-    ),
-    (
-        "1 GB, one file", 300, "256MiB", {"output": True},
-        "dual (sweep), double dense: ranges of 44032, blocks of 1000, tiles of 1024, components stored; "
-        "2 passes, 2097152000 B read",
-    ),
-    (
-        "1 GB, one file", 50, "4GiB", {},
-        "dual (sweep), single dense: ranges of 262144, blocks of 1000, tiles of 4096; "
-        "1 passes, 1048576000 B read",
-    ),
-]  # fmt: skip
-
-
-def in_short(plan):
-    sizes = {
-        "samples": f"blocks of {plan.block_rows}",
-        "lanczos": f"blocks of {plan.block_rows}",
-    }.get(plan.schedule, f"ranges of {plan.block_features}, blocks of {plan.block_rows}")
-    tile = f", tiles of {plan.product_features}" if plan.product_features else ""
-    stored = ", components stored" if plan.stored else ""
-    written = f", {plan.bytes_written} B written" if plan.bytes_written else ""
-    return (
-        f"{plan.method} ({plan.schedule}), {plan.precision} {plan.solver}: {sizes}{tile}{stored}; "
-        f"{plan.passes:g} passes, {plan.bytes_read} B read{written}"
-    )
-
-
-@pytest.mark.parametrize(("name", "wanted", "memory", "options", "decided"), SNAPSHOTS)
-def test_decisions_on_named_problems(name, wanted, memory, options, decided):
-    """A change here is a change of what users get: mean it, then write it down."""
-    plan = make_plan(PROBLEMS[name], Request(wanted, memory=parse_bytes(memory), **options))
-    assert in_short(plan) == decided
-    assert plan.memory_estimate.total <= plan.memory
-
-
-def test_a_plan_in_words():
-    text = str(make_plan(PROBLEMS["1 GB, in files"], Request(50, memory=512 * MIB, output=True)))
-    for line in (
-        "method      dual: the 1000 x 1000 Gram matrix fits the budget; exact, in 2.75 passes",
-        "            not covariance: needs 769 GiB, of which the scatter matrix, 262144 x 262144 float64 512 GiB",
-        "            not dual (sweep): would take about 12 s, reading 4.9 GiB",
-        "            not randomized: approximate and 8 passes, where 2.75 passes are exact",
-        "schedule    scratch: 4 ranges of 65536 features of the collection, copied in that order, all samples of each",
-        "reading     2.75 passes, 2.7 GiB in blocks of 24 samples",
-        "writing     1000 MiB, a scratch copy beside the output, removed afterwards",
-        "computing   single precision products on 2 cores, dense eigensolver",
-        "time        about 7.1 s",
-        "of 512 MiB allowed (as asked)",
-        "250 MiB  65536 features of all samples, as stored",
-    ):
-        assert line in text
-
-
-@pytest.mark.parametrize(
-    ("name", "wanted", "memory", "options", "line"),
-    [
-        ("1 GB, in files", 50, 512, {}, "sweep: 3 ranges of 88064 features of the collection, all samples of each"),
-        ("1 GB, in files", 50, 512, {"scratch": "/fast"}, "1000 MiB, a scratch copy in /fast, removed afterwards"),
-        ("1 GB, in files", 50, 512, {}, "not dual (scratch): there is no place for a copy; name a folder by --scratch"),
-        ("1 GB, one file", 50, 4096, {}, "sweep: all samples of the collection, in memory together and kept"),
-        ("1 GB, one file", 300, 256, {"output": True}, "components do not fit: they are written to the output as they"),
-        ("digits", 50, 512, {}, "not dual: 60000 samples are no fewer than 784 features, so n x n is no smaller"),
-        ("thumbnails", 50, 16384, {"workers": 64}, "single precision products on 64 workers of 2 cores, 256 spans"),
-    ],
-)  # fmt: skip
-def test_words_of_every_kind(name, wanted, memory, options, line):
-    assert line in str(make_plan(PROBLEMS[name], Request(wanted, memory=memory * MIB, **options)))
+from streampca.units import GIB, MIB, format_seconds
 
 
 def test_sweeps_that_decode_again_say_so():
     plan = dual_plan(PROBLEMS["1 GB, in files"], Request(50, memory=512 * MIB), "sweep", 512 * MIB, "as asked")
     assert "storage is cut otherwise: each is decoded about 3 times a pass" in str(plan)
-
-
-# -- a plan is a value
-
-
-@pytest.mark.parametrize("name", PROBLEMS)
-def test_plans_are_plain_data_and_the_same_again(name):
-    request = Request(10, memory=32 * GIB, output=True)
-    plan = make_plan(PROBLEMS[name], request)
-    assert plan == make_plan(replace(PROBLEMS[name]), request)
-    assert json.loads(json.dumps(plan.to_json())) == plan.to_json()
-    assert replace(plan, seconds=1.0) == plan
-
-
-def test_spans_cover_what_a_schedule_walks():
-    layout = PROBLEMS["1 GB, in files"]
-    for workers in (1, 3):
-        request = Request(50, memory=512 * MIB, workers=workers, output=True)
-        for schedule in SCHEDULES:
-            plan = dual_plan(layout, request, schedule, request.memory, "")
-            assert plan.spans[0].start == 0
-            assert plan.spans[-1].stop == layout.n_features
-            assert all(one.stop == other.start for one, other in pairwise(plan.spans))
-            assert (len(plan.spans) == 1) == (workers == 1)
 
 
 # -- bytes read, exactly
@@ -349,55 +103,9 @@ def test_prepared_samples_are_read_whole():
 
 # -- soundness, and what more memory does
 
-layouts = st.builds(
-    lambda n, side, dtype, rows, part, encoded: problem(
-        n,
-        (side, side),
-        dtype,
-        chunk_samples=min(rows, n),
-        chunk_features=max(1, side * side // part),
-        encoded=encoded,
-        decode_bytes=min(rows, n) * side * side * 8,
-    ),
-    st.integers(2, 3000),
-    st.integers(4, 3000),
-    st.sampled_from(["u1", "u2", "f4", "f8"]),
-    st.sampled_from([1, 1, 7, 64]),
-    st.sampled_from([1, 1, 3, 100]),
-    st.booleans(),
-)
-
 
 @given(
-    layout=layouts,
-    memory=st.integers(20, 8000),
-    wanted=st.sampled_from([1, 20, 0.9, None]),
-    output=st.booleans(),
-    workers=st.sampled_from([1, 4]),
-)
-def test_every_dual_plan_keeps_to_its_budget_or_is_refused_with_one_that_would_do(
-    layout, memory, wanted, output, workers
-):
-    wanted = min(wanted, layout.most_components) if isinstance(wanted, int) else wanted
-    request = Request(wanted, "dual", memory * MIB, output=output, workers=workers)
-    try:
-        plan = make_plan(layout, request)
-    except BudgetError as error:
-        least = parse_bytes(re.search(r"Set memory to at least (\d+[MGT]iB)", str(error))[1])
-        assert least > memory * MIB
-        assert make_plan(layout, replace(request, memory=least)).memory_estimate.total <= least
-        return
-    assert plan.memory_estimate.total <= plan.memory
-    assert 1 <= plan.room <= layout.most_components
-    assert 1 <= plan.block_rows <= layout.n_samples
-    assert 1 <= plan.product_features <= layout.n_features
-    assert 1 <= plan.block_features <= layout.n_features
-    assert plan.schedule != "sweep" or (plan.passes == 1) == plan.reads_once
-    assert not plan.stored or (output and plan.component_features)
-
-
-@given(
-    layout=layouts,
+    layout=layouts(3000),
     memory=st.integers(30, 3000),
     more=st.integers(1, 3000),
     schedule=st.sampled_from(SCHEDULES),
@@ -442,23 +150,6 @@ def test_more_memory_decodes_no_more(name, schedule):
     read = [plan.bytes_read for plan in plans if plan]
     assert len(read) > 20
     assert read == sorted(read, reverse=True)
-
-
-@pytest.mark.parametrize("output", [False, True])
-@pytest.mark.parametrize("name", ["1 GB, one file", "1 GB, in files", "microscope frames, floats", "calcium stack"])
-def test_a_refusal_names_the_least_budget(name, output):
-    """That much is accepted, and one MiB less is not; nor is less with an output than the message says."""
-    request = Request(50, "dual", 10 * MIB, output=output)
-    with pytest.raises(BudgetError, match=r"method 'dual' needs .*; the largest share is the") as caught:
-        make_plan(PROBLEMS[name], request)
-    least = parse_bytes(re.search(r"at least (\d+MiB)", str(caught.value))[1])
-    assert make_plan(PROBLEMS[name], replace(request, memory=least)).memory_estimate.total <= least
-    with pytest.raises(BudgetError):
-        make_plan(PROBLEMS[name], replace(request, memory=least - MIB))
-    written = re.search(r"or to (\d+MiB) with an output", str(caught.value))
-    assert (written is None) == output
-    if written:
-        make_plan(PROBLEMS[name], replace(request, memory=parse_bytes(written[1]), output=True))
 
 
 @pytest.mark.parametrize("method", ["auto", "dual"])

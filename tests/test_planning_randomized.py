@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from itertools import pairwise
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from planned import PROBLEMS, layouts, problem
 
 from streampca.errors import BudgetError, RequestError
-from streampca.fitting.identity import DECISIVE
 from streampca.fitting.methods.randomized_start import sample_runs
 from streampca.planning import least_memory, make_plan, part_plan, sample_rows
 from streampca.planning import randomized_features as randomized
@@ -21,201 +19,9 @@ from streampca.planning import search as choose
 from streampca.planning.blocks import Part
 from streampca.planning.decoding import read_boxes, read_runs
 from streampca.planning.randomized_features import AT_ONCE, FEWER_PASSES, SAMPLE_RUNS, randomized_plan
-from streampca.planning.request import Machine, Problem, Request
+from streampca.planning.request import Request
 from streampca.planning.sizes import basis_bytes, scatter_block_bytes, step_bytes
 from streampca.units import GIB, MIB, parse_bytes
-
-MACHINE = Machine(2, 16 * GIB)
-
-
-def problem(n, shape, dtype="u1", **storage):
-    kind = np.dtype(dtype)
-    p = int(np.prod(shape))
-    return Problem(n, p, shape, p * kind.itemsize, kind.itemsize, kind.kind, **{"machine": MACHINE, **storage})
-
-
-PROBLEMS = {
-    "digits": problem(60_000, (28, 28)),
-    "faces": problem(400, (112, 92)),
-    "pictures": problem(30_000, (128, 128)),
-    "a million": problem(1_000_000, (256, 256)),
-    "a million, packed": problem(
-        1_000_000, (256, 256), chunk_samples=100, encoded=True, fills=False, decode_bytes=30 * MIB
-    ),
-    "on a cluster": problem(10**8, (256, 256)),
-    "volumes": problem(2000, (160, 160, 160), "f4"),
-    "tiny": problem(20, (3,), "f8"),
-    "megapixels": problem(20_000, (1000, 1000), chunk_features=1000),
-    "megapixels, packed": problem(20_000, (1000, 1000), encoded=True, fills=False, decode_bytes=8 * MIB),
-}
-
-# collection, components, memory, other options: what is decided
-SNAPSHOTS = [
-    (
-        "digits", 50, "1GiB", {"method": "randomized"},
-        "5 passes with 125 vectors of at most 750, room for 50; single, blocks of 32099, products of 512, ahead, "
-        "2 threads; 235788000 B read",
-    ),
-    (
-        "pictures", 50, "1GiB", {},
-        "5 passes with 125 vectors of at most 750, room for 50; single, blocks of 1536, products of 512, ahead, "
-        "2 threads; 2469888000 B read",
-    ),
-    (
-        "pictures", 50, "90MiB", {},
-        "12 passes with 65 vectors of at most 130, room for 50; single, blocks of 32, products of 32, ahead; "
-        "5904629760 B read",
-    ),
-    (
-        "pictures", 50, "80MiB", {},
-        "12 passes with 65 vectors of at most 130, room for 50; single, blocks of 8, products of 8, ahead; "
-        "5904629760 B read",
-    ),
-    (
-        "pictures", 0.95, "1GiB", {},
-        "7 passes with 125 vectors of at most 3231, room for 1615; single, blocks of 1536, products of 512, ahead, "
-        "2 threads; "
-        "3452928000 B read",
-    ),
-    (
-        "a million", 100, "16GiB", {},
-        "5 passes with 250 vectors of at most 1500, room for 100; single, blocks of 384, products of 256, ahead, "
-        "2 threads; 327778304000 B read",
-    ),
-    (
-        "a million, packed", 100, "16GiB", {},
-        "5 passes with 250 vectors of at most 1500, room for 100; single, blocks of 300, products of 256, 2 threads; "
-        "327778304000 B read",
-    ),
-    (
-        "on a cluster", 100, "16GiB", {"workers": 64},
-        "5 passes with 250 vectors of at most 1500, room for 100; single, blocks of 384, products of 256, ahead; "
-        "32768098304000 B read",
-    ),
-    (
-        "volumes", 20, "16GiB", {"method": "randomized"},
-        "7 passes with 30 vectors of at most 240, room for 20; single, blocks of 16, products of 16, ahead; "
-        "232325120000 B read",
-    ),
-    (
-        "faces", 0.95, "1GiB", {"method": "randomized"},
-        "5 passes with 125 vectors of at most 524, room for 399; double, blocks of 400, products of 400, ahead; "
-        "24729600 B read",
-    ),
-    (
-        "tiny", 3, "1GiB", {"method": "randomized"},
-        "1 passes with 3 vectors of at most 3, room for 3; double, blocks of 20, products of 20, ahead; "
-        "912 B read",
-    ),
-]  # fmt: skip
-
-
-# collection, components, memory, other options: what is decided along samples
-TURNED = [
-    (
-        "megapixels", 20, "1GiB", {},
-        "sweep: 7 passes with 50 vectors of at most 350, room for 20; single, "
-        "ranges of 31000, blocks of 20000, tiles of 1024; 139840000000 B read",
-    ),
-    (
-        "megapixels", 20, "1GiB", {"workers": 4},
-        "sweep: 7 passes with 50 vectors of at most 350, room for 20; single, "
-        "ranges of 31000, blocks of 20000, tiles of 1024; 140000000000 B read",
-    ),
-    (
-        "megapixels", 100, "1GiB", {"output": True},
-        "scratch: 10 passes with 130 vectors of at most 1170, room for 100; single, "
-        "ranges of 3072, blocks of 25, tiles of 256; 199968000000 B read, 20000000000 B written",
-    ),
-    (
-        "megapixels", 0.9, "1GiB", {"output": True},
-        "scratch: 11 passes with 125 vectors of at most 624, room for 312, components stored; double, "
-        "ranges of 23552, blocks of 25, tiles of 1024; 220000000000 B read, 20000000000 B written",
-    ),
-    (
-        "megapixels, packed", 20, "1GiB", {},
-        "sweep: 6 passes with 120 vectors of at most 720, room for 20; single, "
-        "ranges of 35840, blocks of 56, tiles of 256; 3340000000000 B read",
-    ),
-    (
-        "megapixels, packed", 20, "1GiB", {"scratch": "/fast"},
-        "scratch: 8 passes with 50 vectors of at most 350, room for 20; single, "
-        "ranges of 4096, blocks of 25, tiles of 4096; 159988480000 B read, 20000000000 B written",
-    ),
-    (
-        "volumes", 20, "8GiB", {"method": "randomized"},
-        "sweep: 6 passes with 120 vectors of at most 720, room for 20; single, "
-        "ranges of 819200, blocks of 7, tiles of 4096; 950272000000 B read",
-    ),
-]  # fmt: skip
-
-
-def turned_in_short(plan):
-    stored = ", components stored" if plan.stored else ""
-    written = f", {plan.bytes_written} B written" if plan.bytes_written else ""
-    return (
-        f"{plan.schedule}: {plan.passes} passes with {plan.width} vectors of at most {plan.columns}, room for "
-        f"{plan.room}{stored}; {plan.precision}, ranges of {plan.block_features}, blocks of {plan.block_rows}, "
-        f"tiles of {plan.product_features}; {plan.bytes_read} B read{written}"
-    )
-
-
-@pytest.mark.parametrize(("name", "wanted", "memory", "options", "decided"), TURNED)
-def test_decisions_along_samples(name, wanted, memory, options, decided):
-    """Where n x n does not fit, nor a basis as long as a sample; mean it, as above."""
-    plan = make_plan(PROBLEMS[name], Request(wanted, memory=parse_bytes(memory), **options))
-    assert (plan.method, plan.side, plan.solver, plan.dense_room) == ("randomized", "samples", "lanczos", 0)
-    assert turned_in_short(plan) == decided
-    assert plan.memory_estimate.total <= plan.memory
-    assert len(plan.spans) == (1 if plan.workers == 1 else 4 * plan.workers)
-    assert (plan.spans[0].start, plan.spans[-1].stop) == (0, plan.problem.n_features)
-    assert replace(plan, schedule="lanczos").side == "features"
-
-
-def test_a_plan_along_samples_in_words():
-    text = str(make_plan(PROBLEMS["megapixels, packed"], Request(20, memory=GIB, scratch="/fast")))
-    for line in (
-        "vectors along samples need neither 1000000 x 1000000 nor 20000 x 20000",
-        "            not dual (sweep): needs 4.5 GiB, of which the Gram matrix, 20000 x 20000 float64 3.0 GiB",
-        "schedule    scratch: products with 50 vectors along samples, of ",
-        " features of the collection, copied in that order, all samples of each together; a basis of at most 350",
-        "writing     18.6 GiB, a scratch copy in /fast, removed afterwards",
-        "lanczos eigensolver",
-    ):
-        assert line in text
-
-
-def in_short(plan):
-    ahead = f"{', ahead' if plan.ahead else ''}{f', {plan.threads} threads' if plan.threads > 1 else ''}"
-    return (
-        f"{plan.passes} passes with {plan.width} vectors of at most {plan.columns}, room for {plan.room}; "
-        f"{plan.precision}, blocks of {plan.block_rows}, products of {plan.product_rows}{ahead}; "
-        f"{plan.bytes_read} B read"
-    )
-
-
-@pytest.mark.parametrize(("name", "wanted", "memory", "options", "decided"), SNAPSHOTS)
-def test_decisions_on_named_problems(name, wanted, memory, options, decided):
-    """A change here is a change of what users get: mean it, then write it down."""
-    plan = make_plan(PROBLEMS[name], Request(wanted, memory=parse_bytes(memory), **options))
-    assert (plan.method, plan.schedule, plan.solver) == ("randomized", "lanczos", "lanczos")
-    assert in_short(plan) == decided
-    assert plan.memory_estimate.total <= plan.memory
-    assert plan.bytes_written == plan.dense_room == 0
-
-
-def test_a_plan_in_words():
-    text = str(make_plan(PROBLEMS["pictures"], Request(50, memory=1 * GIB)))
-    for line in (
-        "method      randomized: 5 passes with 125 vectors need neither 16384 x 16384 nor 30000 x 30000",
-        "            not covariance: needs 3.1 GiB, of which the scatter matrix, 16384 x 16384 float64 2.0 GiB",
-        "            not dual: 30000 samples are no fewer than 16384 features, so n x n is no smaller a matrix",
-        "schedule    lanczos: products with 125 vectors along features, pass after pass; a basis of at most 750",
-        "reading     5 passes and a sample, 2.3 GiB in blocks of 1536 samples, one ahead",
-        "computing   single precision products on 2 cores, 2 threads, lanczos eigensolver",
-        "93.8 MiB  basis, 16384 x 750 float64",
-    ):
-        assert line in text
 
 
 def test_passes_that_restarts_take_are_said():
@@ -230,24 +36,7 @@ def test_one_pass_is_not_said_to_decode_twice():
     assert "decoded about" not in str(plan)
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
-def test_plans_are_plain_data_and_the_same_again(name):
-    request = Request(3, "randomized", 32 * GIB)
-    plan = make_plan(PROBLEMS[name], request)
-    assert plan == make_plan(replace(PROBLEMS[name]), request)
-    assert json.loads(json.dumps(plan.to_json())) == plan.to_json()
-    assert {"width", "columns"} <= set(DECISIVE) <= plan.to_json().keys()
-
-
 # -- what it takes
-
-
-def test_the_issue_of_many_pictures():
-    """At most 6.2 times the bytes of the collection, and within the budget."""
-    layout = PROBLEMS["pictures"]
-    plan = make_plan(layout, Request(50, memory=GIB))
-    assert plan.passes <= 6
-    assert plan.bytes_read <= 6.2 * layout.n_samples * layout.row_bytes
 
 
 def test_bytes_read_are_those_of_the_passes_and_of_the_sample():
@@ -393,60 +182,9 @@ def test_an_elbow_is_looked_for_among_fifty():
 
 # -- soundness, and what more memory does
 
-layouts = st.builds(
-    lambda n, side, dtype, rows, encoded: problem(
-        n, (side, side), dtype, chunk_samples=min(rows, n), encoded=encoded, fills=not encoded,
-        decode_bytes=min(rows, n) * side * side * 8,
-    ),
-    st.integers(2, 10**6),
-    st.integers(2, 2000),
-    st.sampled_from(["u1", "u2", "f4", "f8"]),
-    st.sampled_from([1, 1, 7, 100, 5000]),
-    st.booleans(),
-)  # fmt: skip
-
 
 @given(
-    layout=layouts,
-    memory=st.integers(12, 20_000),
-    wanted=st.sampled_from([1, 20, 300, 0.9, "elbow"]),
-    workers=st.sampled_from([1, 4]),
-    most=st.sampled_from([None, None, 1, 4]),
-    tol=st.sampled_from([1e-4, 1e-2, 1e-9]),
-)
-def test_every_plan_keeps_to_its_budget_or_is_refused_with_one_that_would_do(
-    layout, memory, wanted, workers, most, tol
-):
-    wanted = min(wanted, layout.most_components) if isinstance(wanted, int) else wanted
-    request = Request(wanted, "randomized", memory * MIB, workers=workers, max_passes=most, tol=tol)
-    try:
-        plan = make_plan(layout, request)
-    except BudgetError as error:
-        least = parse_bytes(re.search(r"Set memory to at least (\d+[MGT]iB)", str(error))[1])
-        assert least > memory * MIB
-        assert make_plan(layout, replace(request, memory=least)).memory_estimate.total <= least
-        return
-    assert plan.memory_estimate.total <= plan.memory
-    assert 1 <= plan.room <= min(layout.most_components, plan.columns)
-    assert plan.room <= plan.width <= layout.most_components or not isinstance(wanted, int)
-    assert plan.width <= plan.columns <= min(layout.n_features, layout.most_components + plan.width)
-    assert 1 <= plan.passes <= (most or plan.passes)
-    if plan.side == "samples":
-        assert layout.n_samples < layout.n_features
-        assert plan.columns <= layout.n_samples
-        assert 1 <= plan.product_features <= plan.block_features
-        assert (plan.spans[0].start, plan.spans[-1].stop) == (0, layout.n_features)
-        assert 1 <= plan.block_rows <= layout.n_samples
-        assert plan.bytes_read >= (plan.passes - 1) * layout.n_samples * layout.row_bytes  # one may be of the copy
-        assert (plan.bytes_written > 0) == (plan.schedule == "scratch")
-        return
-    assert 1 <= plan.product_rows <= plan.block_rows <= layout.n_samples
-    assert plan.bytes_read >= plan.passes * layout.n_samples * layout.row_bytes
-    assert (plan.spans[0].start, plan.spans[-1].stop) == (0, layout.n_samples)
-
-
-@given(
-    layout=layouts,
+    layout=layouts(),
     memory=st.integers(12, 4000),
     more=st.integers(1, 4000),
     wanted=st.sampled_from([1, 20, 300, 0.9]),
@@ -464,24 +202,6 @@ def test_more_memory_makes_the_fastest_plan_no_slower(layout, memory, more, want
         return
     assert plenty is not None
     assert plenty.seconds <= less.seconds * gains[0] * gains[1] * (1 + 1e-9)
-
-
-# -- refusals
-
-
-@pytest.mark.parametrize("wanted", [50, 0.95, "elbow"])
-@pytest.mark.parametrize("name", ["digits", "faces", "pictures", "a million, packed", "on a cluster", "volumes"])
-def test_a_refusal_names_the_least_budget(name, wanted):
-    """That much is accepted, and one MiB less is not."""
-    request = Request(wanted, "randomized", 8 * MIB)
-    says = r"^method 'randomized' needs .* and memory allows 8.0 MiB \(as asked\); the largest share is the .*"
-    with pytest.raises(BudgetError, match=says) as caught:
-        make_plan(PROBLEMS[name], request)
-    least = parse_bytes(re.search(r"at least (\d+MiB)", str(caught.value))[1])
-    assert least == least_memory(PROBLEMS[name], request)
-    assert make_plan(PROBLEMS[name], replace(request, memory=least)).memory_estimate.total <= least
-    with pytest.raises(BudgetError):
-        make_plan(PROBLEMS[name], replace(request, memory=least - MIB))
 
 
 @pytest.mark.parametrize(
