@@ -278,18 +278,6 @@ def test_a_worker_killed_in_every_pass(client, folder, images):
     np.testing.assert_array_equal(found.explained_variance, expected.explained_variance)
 
 
-def test_separate_processes_and_a_worker_killed(folder, images):
-    """A scheduler and workers that were started by themselves, found by address."""
-    port, note = free_port(), folder / "killed-apart"
-    base = open_collection(images)
-    how = {"n_components": 3, "method": "covariance", "memory": "16 MiB"}
-    with processes(folder, scheduler(port), worker(port, folder, "--nworkers", 2)):
-        found = streampca.fit(Killing(base, N // 2, str(note)), **how, cluster=f"tcp://127.0.0.1:{port}")
-    assert note.exists(), "a worker was killed"
-    expected = streampca.fit(base, **how)
-    assert abs(found.explained_variance - expected.explained_variance).max() < 1e-12 * expected.explained_variance[0]
-
-
 def test_a_span_that_kills_every_worker(folder, images):
     """On processes of its own: of two that die at once, one may not come back."""
     base = open_collection(images)

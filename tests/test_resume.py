@@ -323,10 +323,11 @@ def test_saves_keep_their_interval(files, tmp_path):
     assert not number(Checkpoint, events)
 
 
-def test_told_to_stop_without_time_to_save(begun, monkeypatch):
+@pytest.mark.parametrize("patience", [0.0, -1.0], ids=["by its size", "by the last"])
+def test_told_to_stop_without_time_to_save(begun, monkeypatch, patience):
     """What was saved last is kept, and how much is lost is said."""
     kept = {path.name: path.read_bytes() for path in begun.folder.iterdir()}
-    monkeypatch.setattr(checkpoint, "PATIENCE", 0.0)
+    monkeypatch.setattr(checkpoint, "PATIENCE", patience)
     switch = Switch()
     switch.asked = "SIGINT"
     with pytest.raises(Stopped, match=r"stopped by SIGINT; saving would take too long: the last .* done again\.$"):
