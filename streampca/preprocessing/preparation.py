@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import RequestError, nearest
-from ..readers.collection import Array
+from ..readers.collection import COLOURS, Array
 from ..units import format_shape, whole_number
 from .dtypes import float_of
 from .grey import greyed
@@ -19,8 +19,6 @@ from .normalize import NORMALIZATIONS
 from .resize import binned, resized
 
 Range = tuple[int | None, int | None]
-
-CHANNELS = (3, 4)  # lengths of a last axis that `grey` takes for colours (red, green, blue, and alpha, left out)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -216,7 +214,7 @@ class Preparation:
         """Return whether `grey` has colours to weigh in samples of a shape; refuse what is neither colour nor grey."""
         if not self.grey or (self.resize is not None and len(shape) == 2):
             return False
-        if len(shape) < 2 or shape[-1] not in CHANNELS:
+        if len(shape) < 2 or shape[-1] not in COLOURS:
             raise RequestError(
                 f"grey needs 3 or 4 colour channels last; samples are {format_shape(shape)}. Leave it out."
             )

@@ -53,7 +53,10 @@ class Prepared(View):
         raw = raw.fitting(preparation.shape_of_image)
         if raw.mixed and preparation.resize is None and not (preparation.grey and raw.one_size):
             raw.read(slice(0, 0))  # refused by the reader, which can name two of them
-            raise SourceError(mixed_sizes(raw.source, raw.sample_shape))
+            raise SourceError(
+                f"{raw.source} holds images of several sizes, up to {format_shape(raw.sample_shape)}; make them one "
+                "size, such as --resize 64x64 (resize=(64, 64))."
+            )
         super().__init__(raw)
         self.raw, self.preparation = raw, preparation
         self.frame = Frame.of(preparation, raw.sample_shape)
@@ -173,14 +176,6 @@ class Prepared(View):
         arrays = [array.tobytes() for array in (self.mask, scale) if isinstance(array, np.ndarray)]
         done = digest(self.preparation.to_json(), arrays)
         return [state._replace(state=digest(state.state, done)) for state in self.raw.states(now=now)]
-
-
-def mixed_sizes(source: str, largest: tuple[int, ...]) -> str:
-    """Say that images differ in size, and what makes one size of them."""
-    return (
-        f"{source} holds images of several sizes, up to {format_shape(largest)}; make them one size, "
-        "such as --resize 64x64 (resize=(64, 64))."
-    )
 
 
 def check_raw(raw: Collection, preparation: Preparation, shape: tuple[int, ...], kind: str, model: str) -> None:

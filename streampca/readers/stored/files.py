@@ -25,8 +25,8 @@ from ..collection import Array, State, digest, file_state, group_size, span_of
 _MOST_AT_ONCE = 2**30
 # Streams hand out copies of what they decode; this bounds them. Larger pieces were not faster.
 _STREAM_PIECE = 2**18
-# Readers working at this many places of one stream each keep their own handle; more of them share.
-_CURSORS = 4
+# Readers working at this many places of one file each keep their own stream; more of them share.
+_MOST_STREAMS = 4
 
 
 class Reopening:
@@ -210,24 +210,29 @@ class StreamFile(Reopening, ByteSource):
     def __init__(self, path: str, opener: Callable[[], IO[bytes]], size: int, label: str | None = None) -> None:
         super().__init__(path, label)
         self._opener, self._size = opener, size
-        self.held_bytes = (_CURSORS + 1) * remote.OPENED_BYTES if remote.is_url(path) else 0
+        self.held_bytes = (_MOST_STREAMS + 1) * remote.OPENED_BYTES if remote.is_url(path) else 0
         self._forget()
 
     def _forget(self) -> None:
-        self._cursors: list[_Cursor] = []
+        self._streams: list[IO[bytes]] = []
         self._lock = threading.Lock()
 
     def pread(self, offset: int, buffer: Array) -> None:
         """Decode on from the nearest place before `offset`."""
         try:
-            cursor = self._take(offset)
+            stream = self._take(offset)
             try:
-                cursor.skip_to(offset)
-                cursor.fill(_as_bytes(buffer))
-                if cursor.position >= self._size:
-                    cursor.handle.read(1)
+                while stream.tell() < offset:
+                    _next(stream, offset - stream.tell())
+                view = _as_bytes(buffer)
+                while view:
+                    data = _next(stream, len(view))
+                    view[: len(data)] = data
+                    view = view[len(data) :]
+                if stream.tell() >= self._size:
+                    stream.read(1)  # where there is a checksum, it is compared at the end
             except BaseException:
-                cursor.handle.close()
+                stream.close()
                 raise
         except EOFError as error:
             raise SourceError(
@@ -236,51 +241,32 @@ class StreamFile(Reopening, ByteSource):
             ) from error
         except (OSError, zlib.error, zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError) as error:
             raise SourceError(f"{self.label} cannot be decoded ({error}); it is damaged, copy it again.") from error
-        self._give(cursor)
-
-    def _take(self, offset: int) -> _Cursor:
         with self._lock:
-            before = [cursor for cursor in self._cursors if cursor.position <= offset]
-            if before:
-                cursor = max(before, key=lambda cursor: cursor.position)
-                self._cursors.remove(cursor)
-                return cursor
-        return _Cursor(self._opener())
-
-    def _give(self, cursor: _Cursor) -> None:
-        with self._lock:
-            self._cursors.append(cursor)
-            dropped = self._cursors.pop(0) if len(self._cursors) > _CURSORS else None
+            self._streams.append(stream)
+            dropped = self._streams.pop(0) if len(self._streams) > _MOST_STREAMS else None
         if dropped:
-            dropped.handle.close()
+            dropped.close()
+
+    def _take(self, offset: int) -> IO[bytes]:
+        with self._lock:
+            before = [stream for stream in self._streams if stream.tell() <= offset]
+            if before:
+                stream = max(before, key=lambda stream: stream.tell())
+                self._streams.remove(stream)
+                return stream
+        return self._opener()
 
     def __del__(self) -> None:
-        for cursor in getattr(self, "_cursors", ()):
-            cursor.handle.close()
+        for stream in getattr(self, "_streams", ()):
+            stream.close()
 
 
-class _Cursor:
-    """A place in a stream."""
-
-    def __init__(self, handle: IO[bytes]) -> None:
-        self.handle = handle
-        self.position = 0
-
-    def skip_to(self, offset: int) -> None:
-        while self.position < offset:
-            data = self.handle.read(min(_STREAM_PIECE, offset - self.position))
-            if not data:
-                raise EOFError
-            self.position += len(data)
-
-    def fill(self, view: memoryview) -> None:
-        while view:
-            data = self.handle.read(min(_STREAM_PIECE, len(view)))
-            if not data:
-                raise EOFError
-            view[: len(data)] = data
-            view = view[len(data) :]
-            self.position += len(data)
+def _next(stream: IO[bytes], most: int) -> bytes:
+    """Decode a piece of a stream, at most so many bytes."""
+    data = stream.read(min(_STREAM_PIECE, most))
+    if not data:
+        raise EOFError
+    return data
 
 
 def _as_bytes(buffer: Array) -> memoryview:
