@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from ..errors import RequestError
 from ..readers import check_apart, fitted_on
+from ..readers.stored.layout import is_colour
 from ..storage.disk import expanded
 from ..storage.outputs import check_ending, check_file, check_output, open_writer, staged
 from ..storage.writers import OutputArray
@@ -29,7 +30,6 @@ Array = npt.NDArray[Any]
 MOST_IMAGEJ = 4 * GIB - 32 * MIB  # bytes of pixels: offsets in a classic TIFF have 32 bits
 READ = 64 * MIB  # of components at a time
 ENDINGS = (".tif", ".tiff", ".npy")
-CHANNELS = ("channel", "channels", "c", "s", "rgb", "colour", "color")  # names of a sample's axis of colours
 COLOURS = ("red", "green", "blue", "alpha")
 
 
@@ -172,7 +172,7 @@ class _Planes:
     def __init__(self, found: Pictures) -> None:
         self._found = found
         inside = list(found.shape[1:])
-        named = [axis for axis, dim in enumerate(found.model.sample_dims) if dim.lower() in CHANNELS]
+        named = [axis for axis, dim in enumerate(found.model.sample_dims) if is_colour(dim)]
         self._colour = named[-1] if named and len(inside) > 2 else None
         colours = inside.pop(self._colour) if self._colour is not None else 1
         y, x = (1, *inside)[-2:]

@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 from ..preprocessing.coordinates import is_latitude
 from ..readers.collection import COLOURS
+from ..readers.coordinates import LONGITUDES
+from ..readers.stored.layout import is_colour
 from ..storage.components import StoredComponents
 from ..storage.coordinate import Coordinate
 from ..units import MIB
@@ -32,9 +34,7 @@ FEW = 4  # slices where many samples are drawn
 BAND = 8 * MIB  # read at a time: the size of a tile of components on disk
 PART = 1 * MIB  # of a band reduced at a time, which takes several copies in float64
 
-CHANNELS = frozenset({"channel", "channels", "c", "s", "rgb", "rgba", "colour", "color"})
-BANDS = CHANNELS | {"band", "bands", "wavelength", "variable"}
-LONGITUDES = frozenset({"lon", "longitude"})
+_BANDS = {"band", "bands", "wavelength", "variable"}  # axes of images that are drawn side by side, as colours are
 
 
 class PanelLayout(NamedTuple):
@@ -271,7 +271,7 @@ def sample_view(
         drawn,
         colour,
         *chosen,
-        apart=any(dims[axis].lower() in BANDS for axis in others if shape[axis] > 1),
+        apart=any(_is_band(dims[axis]) for axis in others if shape[axis] > 1),
         bin=_bin([shape[axis] for axis in drawn], len(chosen.picked)),
         turned=_turned(names, coordinates),
         swapped=swapped,
@@ -283,9 +283,9 @@ def _axes(shape: tuple[int, ...], dims: tuple[str, ...]) -> tuple[tuple[int, ...
     """Return the axes that are drawn, (y, x) or (x,), and that of colours."""
     long = [axis for axis, length in enumerate(shape) if length > 1] or [len(shape) - 1]
     last = long[-1]
-    if len(long) < 3 or dims[last].lower() not in BANDS:
+    if len(long) < 3 or not _is_band(dims[last]):
         return tuple(long[-2:]), None
-    coloured = shape[last] in COLOURS and dims[last].lower() in CHANNELS
+    coloured = shape[last] in COLOURS and is_colour(dims[last])
     return tuple(long[-3:-1]), last if coloured else None
 
 
@@ -398,3 +398,7 @@ def short_text(text: object, most: int = 24) -> str:
     if len(words) <= most:
         return words
     return f"{words[: most // 2]}\N{HORIZONTAL ELLIPSIS}{words[len(words) - (most - most // 2 - 1) :]}"
+
+
+def _is_band(dim: str) -> bool:
+    return is_colour(dim) or dim.lower() in _BANDS

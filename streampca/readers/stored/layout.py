@@ -26,7 +26,7 @@ class SampleAxes(TypedDict, total=False):
 # Names under which formats store the axes of a picture (tifffile, xarray, climate data), in lower case.
 _VERTICAL = {"y", "lat", "latitude", "row", "rows", "height"}
 _HORIZONTAL = {"x", "lon", "longitude", "column", "columns", "col", "width"}
-_COLOUR = {"c", "s", "channel", "channels", "colour", "color", "rgb"}
+_COLOUR = {"c", "s", "channel", "channels", "colour", "color", "rgb", "rgba"}
 
 
 @dataclass(frozen=True)
