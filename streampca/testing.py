@@ -83,7 +83,7 @@ class CollectionContract:
             assert_same_rows(read, rows[top:bottom, left:right])
 
     def test_reads_into_what_it_is_given(self, collection: Collection, expected: Array) -> None:
-        """The same values, into the caller's memory and nowhere else."""
+        """Values are read into the caller's memory and nowhere else."""
         rows = _flat(expected)
         rng = np.random.default_rng(2)
         for cut in range(self.cuts):

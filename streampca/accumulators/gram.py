@@ -149,12 +149,12 @@ class Gram(Accumulator):
 
     @property
     def exact(self) -> bool:
-        """Whether every product so far was exact (whole numbers within range); see `sums_exactly` for their sums."""
+        """True where every product so far was exact (whole numbers within range); see `sums_exactly` for their sums."""
         return self._pieces.exact
 
     @property
     def sums_exactly(self) -> bool:
-        """Whether products were exact, and their sums too: none is larger than the largest on the diagonal."""
+        """True where products were exact, and their sums too: none is larger than the largest on the diagonal."""
         return self.exact and bool(self._gram.diagonal().max(initial=0.0) < EXACT_SUMS_BELOW)
 
     def _tiles(self, block: Array, at: int) -> Iterator[FeatureTile]:

@@ -157,7 +157,7 @@ class GramBlock(Accumulator):
         return centred
 
     def _measure(self, tile: FeatureTile, centred: Array, directions: Array) -> GramProbes:
-        """What a tile adds to the squares, and to products with directions of samples and of features."""
+        """Return the share of a tile in the squares, and in products with directions of samples and of features."""
         found = GramProbes.nothing(len(centred))
         with np.errstate(over="ignore", invalid="ignore"):
             total = weighted_sum(centred, self._roots if self._is_weighted else None)

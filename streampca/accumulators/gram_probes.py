@@ -1,4 +1,4 @@
-"""What is measured once beside products with the Gram matrix: its trace, and products with probes, for error bounds.
+"""Sums beside products with the Gram matrix, measured once: its trace, and products with probes for error bounds.
 
 Directions of samples tell what is left of G outside of some vectors, and whether products with it were right; those of
 features, multiplied once more when components are made, tell the errors of these.
@@ -34,7 +34,7 @@ def sample_directions(roots: Float64, seed: int) -> Float64:
 
 @dataclass
 class GramProbes:
-    """What is added up beside the products, once in a fit.
+    """Sums of squares and of products with probes, added up once in a fit.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class GramProbes:
 
     @classmethod
     def nothing(cls, n: int) -> GramProbes:
-        """Of no features of n samples."""
+        """Return the sums over no features of n samples."""
         products, along, products_rounding, along_rounding = (
             np.zeros((n, columns)) for columns in (PROBES_OF_PASS, PROBES, PROBES_OF_PASS, PROBES)
         )

@@ -1,4 +1,4 @@
-"""What every accumulator offers."""
+"""`Accumulator`, the protocol of every statistic."""
 
 from __future__ import annotations
 

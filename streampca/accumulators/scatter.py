@@ -102,7 +102,7 @@ class Scatter(Moments, Accumulator):
         self._recentre(np.rint(mean) if whole else mean)
 
     def _is_far(self, block: Array) -> bool:
-        """Whether a sample of a block's rows lies further from the centre than its own spread accounts for."""
+        """Return whether a sample of a block's rows lies further from the centre than its own spread accounts for."""
         sample = block[:: max(1, len(block) // CENTRE_ROWS)].astype(np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             mean = sample.mean(axis=0)
@@ -136,17 +136,17 @@ class Scatter(Moments, Accumulator):
 
     @property
     def exact(self) -> bool:
-        """Whether every product so far was exact (whole numbers within range); see `sums_exactly` for their sums."""
+        """True where every product so far was exact (whole numbers within range); see `sums_exactly` for their sums."""
         return self._pieces.exact
 
     @property
     def sums_exactly(self) -> bool:
-        """Whether products were exact, and their sums too: none is larger than the largest on the diagonal."""
+        """True where products were exact, and their sums too: none is larger than the largest on the diagonal."""
         return self.exact and bool(self._scatter.diagonal().max(initial=0.0) < EXACT_SUMS_BELOW)
 
     @property
     def _sums_long(self) -> bool:
-        """Whether sums over a whole piece are as good as short ones."""
+        """True where sums over a whole piece are as good as short ones."""
         return self.exact or self.precision == "double"
 
     @property

@@ -129,7 +129,7 @@ class ScatterBlock(Moments, Accumulator):
 
     @property
     def drift(self) -> float:
-        """What centre and mean differ by adds to the trace: n |d|^2."""
+        """Increase of the trace by the difference of centre and mean: n |d|^2."""
         return self.weight * float(self.offset @ self.offset)
 
     def take(self) -> Float64:

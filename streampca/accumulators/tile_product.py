@@ -18,7 +18,7 @@ Float64 = npt.NDArray[np.float64]
 
 
 class FeatureTile(NamedTuple):
-    """Some features of every sample.
+    """A tile: some features of every sample.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class FeatureTile(NamedTuple):
 
 
 class Multiplied(NamedTuple):
-    """What a tile's products are.
+    """Products of a tile.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a fit returns: models that project, reconstruct, save, load, describe and show themselves.
+"""Models, which a fit returns: they project, reconstruct, save, load, describe and show themselves.
 
 `pca` is the class that users hold, `projector` what it does to samples, `store` its format in Zarr, `accuracy` how far
 its numbers can be trusted, and `transform` how it is applied to collections of any size.

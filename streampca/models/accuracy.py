@@ -1,4 +1,4 @@
-"""How far to trust a model's numbers, and what to say of it: digits, directions, sampling, and what was left outside.
+"""Accuracy of a model's numbers, as values and in words: digits, directions, sampling, and what was left outside.
 
 Everything follows from what a model stores. What it does not know is not said.
 """
@@ -26,7 +26,7 @@ _DEGREES = 0.001  # of an angle; less is not worth a figure
 
 @dataclass(frozen=True)
 class Trust:
-    """What can be said of k components.
+    """Accuracy of k components.
 
     Attributes
     ----------
@@ -118,7 +118,7 @@ def _next(model: PCAModel) -> float | None:
 
 
 def _at_most_next(model: PCAModel, residual: Float64) -> float | None:
-    """What variance k + 1 is at most: where it is not stored, the last angle tells what gap it was computed with."""
+    """Return an upper bound on variance k + 1; where it is not stored, by the gap behind the last angle."""
     known, angle = _next(model), model.angle_bound[-1]
     if known is not None or not np.isfinite(angle):
         return known

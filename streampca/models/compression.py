@@ -39,7 +39,7 @@ SHOWN = 12  # rows of the table
 
 @dataclass(frozen=True, eq=False)
 class Compression:
-    """What a collection takes as scores and components, and what is lost, by the number of components.
+    """Size of a collection as scores and components, and the error of reconstruction, by the number of components.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Compression:
 
     @property
     def ratio(self) -> Float64:
-        """How many times smaller than the samples, shape (L,)."""
+        """Compression ratio, shape (L,): bytes of the samples over those stored."""
         return self.original_bytes / self.stored_bytes
 
     @property
@@ -82,7 +82,7 @@ class Compression:
 
     @property
     def given_psnr(self) -> float | None:
-        """That of the samples themselves, where they were compared with others."""
+        """Peak signal-to-noise ratio of the samples themselves, where they were compared with others."""
         if self.peak is None or self.given_rmse is None:
             return None
         return float(_decibels(self.peak, np.array(self.given_rmse)))
@@ -93,7 +93,7 @@ class Compression:
         return int(self.n_components[np.argmin(self.rmse)])
 
     def at(self, n_components: int) -> Compression:
-        """The same of one number of components only.
+        """Return the figures of one number of components only.
 
         Raises
         ------

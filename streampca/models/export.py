@@ -144,7 +144,7 @@ def _write_npy(found: Pictures, path: str, overwrite: bool) -> None:
 
 
 def _is_another_tiff(path: str) -> bool:
-    """Whether a file is a TIFF that `export_components` did not write."""
+    """Return whether a file is a TIFF that `export_components` did not write."""
     import tifffile
 
     try:
@@ -209,7 +209,7 @@ class _Planes:
         ]
 
     def imagej(self) -> dict[str, Any]:
-        """What ImageJ keeps with a stack: axes, labels, and contrast that shows zero as middle grey."""
+        """Return the metadata of a stack for ImageJ: axes, labels, and contrast that shows zero as middle grey."""
         about: dict[str, Any] = {"axes": self.axes, "mode": "grayscale", "Labels": self.labels()}
         ranges = [_contrast(image) for image in self._found.images()]
         if self._found.mean:
@@ -220,7 +220,7 @@ class _Planes:
         return about | {"Ranges": tuple(value for pair in ranges for value in pair)}
 
     def ome(self) -> dict[str, Any]:
-        """What OME keeps: axes, and the labels as a description, one a line."""
+        """Return the metadata for OME: axes, and the labels as a description, one a line."""
         about: dict[str, Any] = {"axes": self.axes, "Name": format_shape(self.shape)}
         about["Description"] = "\n".join(self._found.labels())
         if not self.frames:

@@ -33,7 +33,7 @@ COMPONENT = "component"
 
 
 def is_labelled(samples: Any) -> bool:
-    """Whether something is an `xarray.DataArray`; xarray is not imported to find out."""
+    """Return whether something is an `xarray.DataArray`; xarray is not imported to find out."""
     xarray = sys.modules.get("xarray")
     return xarray is not None and isinstance(samples, xarray.DataArray)
 
@@ -166,7 +166,7 @@ class Labelled:
 
     @property
     def values(self) -> Any:
-        """The same as an array of shape (n, *sample): numpy where it is in memory, else lazy.
+        """Samples as an array of shape (n, *sample): numpy where it is in memory, else lazy.
 
         A file that xarray has not read is cut into chunks of the bytes that dask is set to (``array.chunk-size``).
         """
@@ -242,7 +242,7 @@ def dataset_of(model: PCAModel) -> Dataset:
 
 
 def _attributes(model: Any) -> dict[str, dict[str, str]]:
-    """What is said of a model's arrays, with units where they follow from those of the samples."""
+    """Return long names of a model's arrays, with units where they follow from those of the samples."""
     units = units_of(model, model.preparation)
     squared = None if units is None else f"({units})^2"
     known = {

@@ -105,7 +105,7 @@ class PCAModel(Projector):
 
     @property
     def singular_values(self) -> Float64:
-        """Of the centred data, each sample times the root of its weight: sqrt((n - 1) variance)."""
+        """Singular values of the centred data, each sample times the root of its weight: sqrt((n - 1) variance)."""
         return np.sqrt(((self.total_weight or self.n_samples) - 1) * self.explained_variance)
 
     def __repr__(self) -> str:
@@ -232,7 +232,7 @@ class PCAModel(Projector):
             writer.finish(self, self.statistic if keep_state else None)
 
     def without_statistic(self) -> PCAModel:
-        """The same model without the p x p statistic, which gives its memory back."""
+        """Return the model without the p x p statistic, whose memory is given back."""
         return replace(self, statistic=None)
 
 

@@ -53,7 +53,7 @@ Float64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Result:
-    """What a map makes of a row.
+    """Result of a map of rows: axes, name and units.
 
     Attributes
     ----------
@@ -122,7 +122,7 @@ class Projector:
 
     @property
     def frame(self) -> Frame:
-        """How raw images become rows of features, and back."""
+        """Conversion of raw images to rows of features, and back."""
         return Frame(self.preparation, self.raw_shape, self.sample_shape, self.mask)
 
     # -- arrays
@@ -227,7 +227,7 @@ class Projector:
         return self._images(samples, function, coordinates)
 
     def residual(self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK) -> Any:
-        """What reconstruction leaves of samples: each prepared sample less its reconstruction.
+        """Return each prepared sample less its reconstruction.
 
         Parameters and shapes are those of `reconstruct`, in the same units: the two add up to the prepared samples
         before they are scaled and normalized.

@@ -114,7 +114,7 @@ class SampleView:
 
     @property
     def is_line(self) -> bool:
-        """Whether samples are drawn as lines."""
+        """True where samples are drawn as lines."""
         return len(self.axes) == 1
 
     @property

@@ -397,7 +397,7 @@ def _shapes(opened: OpenModel) -> tuple[dict[str, tuple[int, ...]], tuple[str, .
 
 
 class Verified(NamedTuple):
-    """What was read of a model: number of arrays, their bytes as decoded, and whether checksums vouch for them."""
+    """Outcome of reading a model: number of arrays, their bytes as decoded, and whether checksums vouch for them."""
 
     arrays: int
     nbytes: int
@@ -425,7 +425,7 @@ def verify_model(path: str) -> Verified:
 
 
 def _is_finite(values: Array, mask: Array | None) -> bool:
-    """Whether there are numbers everywhere inside the mask; holds a copy of these."""
+    """Return whether there are numbers everywhere inside the mask; holds a copy of these."""
     return bool(np.isfinite(values if mask is None else values[mask]).all())
 
 
@@ -442,7 +442,7 @@ def _components(opened: OpenModel, memory: int, mask: Array | None) -> Any:
 
 
 def are_held(nbytes: int, memory: int) -> bool:
-    """Whether components of so many bytes are read into memory when a model is loaded."""
+    """Return whether components of so many bytes are read into memory when a model is loaded."""
     return HELD_SHARE * nbytes <= memory
 
 

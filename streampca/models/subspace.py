@@ -80,11 +80,11 @@ class Subspace:
 
     @property
     def is_held(self) -> bool:
-        """Whether the components are in memory."""
+        """True where the components are in memory."""
         return isinstance(self.components, np.ndarray)
 
     def held(self) -> Subspace:
-        """The same with its components in memory."""
+        """Return the subspace with its components in memory."""
         return Subspace(self.mean, np.asarray(self.components), self.variance)
 
     def first(self, count: int) -> Subspace:
@@ -131,7 +131,7 @@ class Subspace:
         return self.whitened(found) if whiten else found
 
     def part_of_scores(self, rows: Array) -> Array:
-        """What some features add to the scores, of the piece along them: (m, features) to (m, k)."""
+        """Return the share of some features in the scores, of the piece along them: (m, features) to (m, k)."""
         components = cast("Array", self.components)
         centred = self._centred(rows)
         scores: Array = centred @ components.T.astype(centred.dtype, copy=False)
@@ -164,7 +164,7 @@ class Subspace:
         return rows
 
     def part_of_rows(self, scores: Array) -> Array:
-        """Some features of rows, of the piece along them: (m, j) to (m, features), in the scores' dtype."""
+        """Return some features of rows, of the piece along them: (m, j) to (m, features), in the scores' dtype."""
         rows: Array = scores @ cast("Array", self.components)[: scores.shape[1]].astype(scores.dtype, copy=False)
         rows += self.mean.astype(scores.dtype)
         return rows
