@@ -56,6 +56,17 @@ def warnings(events):
 # -- the answer
 
 
+def check_signs(written, held):
+    """Of components on disk and in memory: the largest loading is positive, and the two agree, but for ties."""
+    one, other = (np.asarray(model.components).reshape(len(model.components), -1) for model in (written, held))
+    for rows in (one, other):
+        assert np.all(rows.max(axis=1) >= -rows.min(axis=1) * (1 - 1e-5))
+    high, low = other.max(axis=1), -other.min(axis=1)
+    clear = (np.abs(high - low) > 1e-5 * high) & (np.abs(np.sum(one * other, axis=1)) > 0.9)
+    assert np.count_nonzero(clear) > 0.8 * len(clear)
+    assert np.all(np.sum(one * other, axis=1)[clear] > 0)
+
+
 @dataclass
 class Truth:
     """Centred samples, of which ``rows.T @ rows`` is the covariance; its values, descending; the mean."""

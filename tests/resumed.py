@@ -29,7 +29,7 @@ _RANGES = {"block_rows": 32, "block_features": RANGE, "product_features": 64, "s
 _RANGES |= {"threads": 1, "ahead": 0, "spans": spans_of(600, 1), "solver": "lanczos"}
 _DENSE = _RANGES | {"solver": "dense"}
 _SCRATCH = {"schedule": "scratch", "bytes_written": 4 * 90 * 600}
-_STORED = {"stored": True, "component_features": RANGE, "precision": "double"}
+_STORED = {"stored": True, "precision": "double"}
 _SAMPLES = _RANGES | {"width": 15, "columns": 75}
 
 # What a fit asks for, and what is changed in its plan.

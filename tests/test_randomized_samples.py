@@ -8,7 +8,19 @@ from functools import cache
 import judged
 import numpy as np
 import pytest
-from judged import along_samples, check_wide, drifting, noise, of, pictures, residuals, truth, turned, warnings
+from judged import (
+    along_samples,
+    check_signs,
+    check_wide,
+    drifting,
+    noise,
+    of,
+    pictures,
+    residuals,
+    truth,
+    turned,
+    warnings,
+)
 from threadpoolctl import threadpool_limits
 
 import streampca
@@ -265,6 +277,9 @@ def test_components_may_be_written_as_they_are_made(monkeypatch, tmp_path, sched
     check(model, x)
     check(streampca.load_model(tmp_path / "m.zarr"), x)
     assert warnings(events) == []
+    monkeypatch.undo()
+    along_samples(monkeypatch)
+    check_signs(model, fit(x, 20, precision="auto", memory="40MiB")[0])
 
 
 @pytest.mark.parametrize("schedule", ["sweep", "scratch"])

@@ -156,15 +156,19 @@ if moment == "state":
         return whole(file, name, array)
 
     slots._write_array = half
-elif moment == "components":
-    written = ComponentWriter.write
+elif moment in ("components", "signs"):
+    written, read, reads = ComponentWriter.write, ComponentWriter.read, []
 
     def write(self, features, values):
         written(self, features, values)
-        if is_last():
+        if (moment == "components" or reads) and is_last():
             die()
 
-    ComponentWriter.write = write
+    def noted(self, features):
+        reads.append(features)
+        return read(self, features)
+
+    ComponentWriter.write, ComponentWriter.read = write, noted
 listener = resumed.dying(int(count)) if moment == "block" else print
 try:
     resumed.run(path, kind, Path(output), folder, listener=listener)
@@ -181,6 +185,7 @@ except resumed.Died:
         ("covariance", "state", 20),
         ("dual sweep", "state", 12),
         ("dual scratch, stored", "components", 5),
+        ("dual sweep, stored", "signs", 3),
         ("randomized", "block", 7),
         ("randomized", "state", 45),
         ("samples", "state", 60),
@@ -188,7 +193,7 @@ except resumed.Died:
     ],
 )
 def test_killed(files, tmp_path, unbroken, kind, moment, count):
-    """By the system: in a pass, while a state is written, and when more components are written than the state says."""
+    """By the system: in a pass, while a state is written, or when more components or signs are written than it says."""
     path, folder, output = source_of(files, kind), tmp_path / "kept", tmp_path / "m.zarr"
     done = python(CHILD, Path(__file__).parent, path, kind, output, folder, moment, count)
     assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import pytest
 import zarr
+from judged import check_signs
 from resumed import Died, bits, number, run, source_of, unbroken_fits, write_collections
 
+import streampca
 import streampca.models.store
 from streampca.errors import ModelError, OutputError
 from streampca.events import BlockDone, PassFinished, PassStarted, Resumed, Warned
@@ -16,6 +19,7 @@ from streampca.fitting.methods.dual import GONE
 from streampca.models.pca import load_model
 from streampca.models.store import ModelWriter
 from streampca.storage import disk
+from streampca.storage.components import ComponentWriter
 from streampca.storage.outputs import PARTIAL
 
 pytestmark = pytest.mark.usefixtures("unsynced")
@@ -93,6 +97,54 @@ def test_what_was_made_is_kept_under_its_identity(fit, tmp_path, unbroken, kind)
     assert number(BlockDone, events) <= BLOCKS - 1
     assert number(Resumed, events)
     assert not number(Warned, events)
+
+
+def dies_while_signs_are_fixed(fit, monkeypatch, count):
+    """Right after a tile is written again, before a state knows of it."""
+    read, write, reads = ComponentWriter.read, ComponentWriter.write, []
+
+    def noted(self, features):
+        reads.append(features)
+        return read(self, features)
+
+    def dying(self, features, values):
+        write(self, features, values)
+        if len(reads) == count:
+            raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ComponentWriter, "read", noted)
+        patch.setattr(ComponentWriter, "write", dying)
+        with pytest.raises(Died):
+            fit()
+
+
+def test_dead_while_signs_are_fixed(fit, tmp_path, unbroken, monkeypatch):
+    """A tile that was written again keeps its signs; twice, further on each time."""
+    for count in (3, 5):
+        dies_while_signs_are_fixed(fit, monkeypatch, count)
+    events = resumed_events(fit, unbroken(KINDS[0])[0], tmp_path)
+    assert number(Resumed, events)
+    assert not number(Warned, events)
+
+
+def test_a_tile_damaged_while_signs_are_fixed_is_made_again(fit, tmp_path, unbroken, monkeypatch):
+    """As after a power cut; by the next run but one."""
+    dies_while_signs_are_fixed(fit, monkeypatch, 5)
+    last = max((partial_of(tmp_path) / "components").rglob("c/*/*/*"), key=os.path.getmtime)
+    last.write_bytes(last.read_bytes()[:10])
+    with pytest.raises(OutputError, match="start it again to make them again"):
+        fit()
+    events = resumed_events(fit, unbroken(KINDS[0])[0], tmp_path)
+    assert [event.message for event in events if isinstance(event, Warned)] == [GONE]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_signs_are_those_of_components_in_memory(fit, files, kind):
+    held = streampca.fit(files / "wide.npy", n_components=5, method="dual", precision="double")
+    written = fit(kind, kept=False)
+    check_signs(written, held)
+    assert np.any(np.asarray(held.components).min(axis=(1, 2)) < 0)
 
 
 def test_what_is_kept_as_written_is_on_disk(fit, tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from .lanczos import Lanczos, resume_lanczos, ritz_pairs, start_lanczos
 from .n_components import Rule, Wanted, count_components, elbow, noise_edge
 from .omitted_variance import outside_bound, outside_bound_of_basis
 from .separation import Cluster, clusters, unseparated
+from .signs import extremes, fix_signs, larger
 from .solution import Solution
 
 __all__ = [
@@ -27,6 +28,9 @@ __all__ = [
     "clusters",
     "count_components",
     "elbow",
+    "extremes",
+    "fix_signs",
+    "larger",
     "noise_edge",
     "outside_bound",
     "outside_bound_of_basis",

@@ -21,7 +21,7 @@ from ..readers.collection import State, digest, states_by_name
 # Fields of a plan that decide the bits of the answer, and where its blocks begin.
 DECISIVE = (
     "method", "precision", "solver", "schedule", "block_rows", "product_rows", "spans", "block_features",
-    "product_features", "component_features", "stored", "threads", "ahead", "width", "columns",
+    "product_features", "stored", "threads", "ahead", "width", "columns",
 )  # fmt: skip
 
 

@@ -40,7 +40,6 @@ RowRule = Callable[[int], int]  # samples to a block, given the bytes of one
 POLISH_PART = 8 * MIB  # of components being multiplied with one another, and as much of what comes of it
 # k x k: their products, a part's, LAPACK's copy and work, eigenvectors, and these scaled; or a Cholesky factor of them.
 POLISH_SQUARES = {"single": 6, "double": 3}
-WRITTEN = 16 * MIB  # of components gathered before they are written
 COPY_POOLS = 26 * MIB  # 8 to 25 measured, with Zarr
 
 
@@ -187,7 +186,6 @@ def _planned(request: Request, choice: Choice, memory: int, source: str) -> Plan
         schedule=cutting.schedule,
         block_features=cutting.block_features,
         product_features=min(cutting.product_features, problem.n_features),
-        component_features=cutting.component_features,
         stored=cutting.stored,
         workers=request.workers,
         work=cost.work,
@@ -252,8 +250,7 @@ def smallest_cuttings(attempt: Attempt) -> Iterator[Cutting]:
 def _ranged(attempt: Attempt, tile: int, rows_of: RowRule, width: int) -> Cutting:
     """A cutting by ranges of features."""
     problem, schedule = attempt.problem, attempt.schedule
-    gathered = written_features(problem, attempt.k) if attempt.stored else 0
-    one = Cutting(schedule, 1, min(width, problem.n_features), tile, gathered, attempt.stored)
+    one = Cutting(schedule, 1, min(width, problem.n_features), tile, attempt.stored)
     rows = rows_of(read_bytes(problem, one, wide=schedule == "scratch"))
     return replace(one, block_rows=min(rows, problem.n_samples))
 
@@ -294,7 +291,6 @@ class Cutting:
     block_rows: int
     block_features: int
     product_features: int
-    component_features: int = 0
     stored: bool = False
 
 
@@ -332,12 +328,17 @@ def dual_memory(problem: Problem, arithmetic: Arithmetic, cutting: Cutting, k: i
     """Memory of all phases, for k components."""
     phases = [copy_phase(problem, cutting)] if cutting.schedule == "scratch" else []
     phases += [gram_phase(problem, arithmetic, cutting), *_solve_phases(problem, arithmetic, cutting, k)]
-    phases.append(components_phase(problem, arithmetic, cutting, k))
-    if not cutting.stored:
-        phases.append(polish_phase(problem, k, arithmetic.precision))
-    if arithmetic.output and not cutting.stored:
-        phases.append(writing_phase(problem, k))
-    return MemoryEstimate(tuple(phases))
+    return MemoryEstimate(
+        (*phases, components_phase(problem, arithmetic, cutting, k), *last_phases(problem, arithmetic, cutting, k))
+    )
+
+
+def last_phases(problem: Problem, arithmetic: Arithmetic, cutting: Cutting, k: int) -> list[Phase]:
+    """Memory after the last read: while components are completed, and those in memory are written."""
+    if cutting.stored:
+        return [_signs_phase(problem, k)]
+    written = [_writing_phase(problem, k)] if arithmetic.output else []
+    return [_polish_phase(problem, k, arithmetic.precision), *written]
 
 
 def gram_phase(problem: Problem, arithmetic: Arithmetic, cutting: Cutting) -> Phase:
@@ -368,9 +369,8 @@ def components_phase(problem: Problem, arithmetic: Arithmetic, cutting: Cutting,
     items |= held_items(problem, cutting) | read_items(problem, cutting)
     # Components much smaller than the first are made in double precision, which the plan cannot know beforehand.
     items["tile of it, centred, and of the components"] = arithmetic.threads * (n + 2 * k + 2 * PROBES) * tile * 8
-    width = cutting.component_features
     if cutting.stored:
-        items[f"{width} features of components being written"] = 8 * k * width + WRITE_COPIES * _tile_bytes(problem, k)
+        items |= _written(problem, k)
     else:
         items |= _kept(problem, k)
     items["mean"] = 24 * p
@@ -378,7 +378,7 @@ def components_phase(problem: Problem, arithmetic: Arithmetic, cutting: Cutting,
     return Phase("components", tuple(items.items()))
 
 
-def polish_phase(problem: Problem, k: int, precision: str) -> Phase:
+def _polish_phase(problem: Problem, k: int, precision: str) -> Phase:
     """Memory while components are multiplied with one another, to make good what rounding did; the data are let go."""
     items = {
         f"{k} eigenvectors of {problem.n_samples} samples, as found": 8 * problem.n_samples * k,
@@ -391,7 +391,18 @@ def polish_phase(problem: Problem, k: int, precision: str) -> Phase:
     return Phase("polish", tuple(items.items()))
 
 
-def writing_phase(problem: Problem, k: int) -> Phase:
+def _signs_phase(problem: Problem, k: int) -> Phase:
+    """Memory while the signs of written components are fixed, a tile of storage at a time; the data are let go."""
+    items = {
+        f"{k} eigenvectors of {problem.n_samples} samples, as found": 8 * problem.n_samples * k,
+        **_written(problem, k),
+        "mean": 24 * problem.n_features,
+        "BLAS and Python": RUNTIME_BYTES,
+    }
+    return Phase("signs", tuple(items.items()))
+
+
+def _writing_phase(problem: Problem, k: int) -> Phase:
     """Memory while a model whose components are in memory is written."""
     items = {
         **_kept(problem, k),
@@ -409,10 +420,13 @@ def _kept(problem: Problem, k: int) -> dict[str, int]:
     return items if frame == p else {**items, "components in their frame": 8 * k * frame}
 
 
-def written_features(problem: Problem, k: int) -> int:
-    """Features of components that are gathered before they are written: whole tiles of the storage."""
-    width = _tile_bytes(problem, k) // (8 * k)
-    return width * max(1, WRITTEN // (8 * k * width))
+def _written(problem: Problem, k: int) -> dict[str, int]:
+    """A tile of components as it is gathered, written and in pools of Zarr's threads; signs of each in every tile."""
+    tile = _tile_bytes(problem, k)
+    return {
+        "a tile of components being written": (2 + WRITE_COPIES) * tile,
+        "signs of components in each tile": k * -(-8 * k * problem.n_features // tile),
+    }
 
 
 def _tile_bytes(problem: Problem, k: int) -> int:
@@ -516,7 +530,7 @@ def cost_of(problem: Problem, arithmetic: Arithmetic, cutting: Cutting, k: int) 
     if arithmetic.precision == "single":
         work += Work(adding=float(n) * n * -(-p // cutting.product_features))
     if cutting.stored:
-        work += Work(writing=8.0 * k * p)
+        work += Work(writing=2 * 8.0 * k * p, reading=8.0 * k * p)  # again, for the signs
     return Cost(passes, read.bytes + copied, copy_bytes, work)
 
 

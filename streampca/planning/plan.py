@@ -97,8 +97,6 @@ class Plan:
     block_features, product_features : int
         Features to a range in memory at once (p where samples are held whole), and to a tile multiplied at a time
         (0 where rows are multiplied whole).
-    component_features : int
-        Features of the components gathered before they are written, where `stored`; 0 elsewhere.
     stored : bool
         Whether components are written to the output as they are made, being larger than the memory for them.
     threads : int
@@ -141,7 +139,6 @@ class Plan:
     schedule: str = "samples"
     block_features: int = 0
     product_features: int = 0
-    component_features: int = 0
     stored: bool = False
     threads: int = 1
     ahead: int = 0

@@ -29,13 +29,12 @@ from .dual import (
     copy_phase,
     cuttings_that_fit,
     held_items,
+    last_phases,
     places,
-    polish_phase,
     pool_bytes,
     read_by_features,
     read_items,
     smallest_cuttings,
-    writing_phase,
 )
 from .memory import COMPONENT_COPIES, RUNTIME_BYTES, THREAD_BYTES, MemoryEstimate, Phase
 from .plan import Plan
@@ -218,7 +217,7 @@ def _work(attempt: Crossing, cutting: Cutting, passes: int) -> Work:
     if precision == "single":
         work += products(2 * p * k**2, "single")  # components with one another
     if cutting.stored:
-        work += Work(writing=8.0 * k * p)
+        work += Work(writing=2 * 8.0 * k * p, reading=8.0 * k * p)  # again, for the signs
     if cutting.schedule == "scratch":
         pieces = -(-problem.n_samples // cutting.block_rows) * -(-problem.n_features // cutting.block_features)
         work += Work(writing=n * p * problem.itemsize, accesses=float(pieces))
@@ -254,7 +253,6 @@ def _planned(request: Request, choice: Choice, memory: int, source: str) -> Plan
         schedule=cutting.schedule,
         block_features=cutting.block_features,
         product_features=min(cutting.product_features, p),
-        component_features=cutting.component_features,
         stored=cutting.stored,
         width=basis.width,
         columns=basis.columns,
@@ -293,11 +291,7 @@ def along_samples_memory(
     made = components_phase(problem, arithmetic, cutting, k)
     beside = {"products of samples with probes": 4 * 8 * PROBES * n, "a second library of BLAS": TWICE}
     phases += [Phase(made.name, tuple((dict(made.items) | beside).items()))]
-    if not cutting.stored:
-        phases.append(polish_phase(problem, k, arithmetic.precision))
-    if arithmetic.output and not cutting.stored:
-        phases.append(writing_phase(problem, k))
-    return MemoryEstimate(tuple(phases))
+    return MemoryEstimate((*phases, *last_phases(problem, arithmetic, cutting, k)))
 
 
 def _pass_phase(

@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
-from ..errors import ModelError
+from ..errors import ModelError, OutputError
 from ..machine import cores
 from ..planning import component_chunks
-from ..planning.blocks import Span
+from ..planning.blocks import Span, blocks_of
 from ..planning.boxes import Box, box_of
 from ..planning.component_chunks import DECODE_COPIES, PIECE, READ_COPIES, Cut, component_cut
 from .disk import UnsyncedFiles
@@ -186,6 +186,31 @@ class ComponentWriter:
         for tile in self._tiling.within(features):
             part = values[:, tile.features.start - features.start : tile.features.stop - features.start]
             self._put(tile.box, tile.filled(part))
+
+    def read(self, features: Span) -> Array:
+        """Return loadings (k, features) of one of ``ranges(1)``; beside them a few components of it are in memory.
+
+        Raises
+        ------
+        OutputError
+            If they are damaged. All components are removed then, so that the next run makes them again.
+        """
+        (tile,) = self._tiling.within(features)
+        values = np.empty((self.shape[0], features.size), self._array.dtype)
+        try:
+            # A chunk of the shard at a time: of a whole tile, Zarr holds several copies while it decodes.
+            for rows in blocks_of(Span(0, self.shape[0]), self._array.chunks[0]):
+                with one_chunk_a_core():
+                    values[slice(*rows)] = tile.flat(np.asarray(self._array[(slice(*rows), *tile.box)]))
+        except MemoryError:
+            raise
+        except Exception as error:  # see reason_of
+            discard(self._folder)
+            raise OutputError(
+                f"components in {self._folder} were damaged when a run ended ({reason_of(error)}); start it again to "
+                "make them again."
+            ) from None
+        return values
 
     def write_outside(self) -> None:
         """Write the tiles that hold no feature, so that every chunk is there."""

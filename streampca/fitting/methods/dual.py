@@ -27,7 +27,7 @@ from ...storage.components import UnfinishedComponents
 from .data_checks import warn_of_wrong_products
 from .dual_components import Factors, Kept
 from .dual_passes import Features, Products, SweepTask
-from .dual_projection import RangesTask, part_of_state
+from .dual_projection import Making, RangesTask, part_of_state
 from .gram_pairs import Pairs, orthonormal, polished, solved
 from .job import Decomposition, Job, one_span
 from .leading_pairs import next_value
@@ -74,11 +74,26 @@ def with_components(job: Job, find: Callable[[Reads], Pairs]) -> tuple[Pairs, Ke
         hand_back()
         factors = pairs.factors(job, one_thread=reads.threads > 1)
         basis = reads.basis(factors, pairs, unfinished)
-    del reads, factors
+        del reads, factors
+        if isinstance(basis, Written):
+            _fix_signs(basis, pairs, job)
     if isinstance(basis, Kept):
         pairs = orthonormal(basis, polished(basis, pairs) if pairs.polishes else pairs)
         basis.fix_signs()
     return pairs, basis
+
+
+def _fix_signs(basis: Written, pairs: Pairs, job: Job) -> None:
+    """Fix the signs of written components; told to stop meanwhile, the fit is resumed with all of them made."""
+    checkpoint, made = job.checkpoint(COMPONENTS), Making(basis, pairs)
+    n_ranges = -(-job.plan.problem.n_features // job.plan.block_features)
+
+    def save() -> None:
+        if checkpoint is not None:
+            checkpoint.save_if_due(0, 0, n_ranges, made)
+
+    hand_back()  # what was read lies in pools of the C library
+    basis.fix_signs(save)
 
 
 def _kept_pairs(job: Job) -> tuple[Pairs | None, UnfinishedComponents | None]:
@@ -132,8 +147,7 @@ class Reads:
             basis = Kept((count, self._p), pairs.dtype, plan.request.seed)
         else:
             out = job.sink(count, pairs.dtype, unfinished)
-            most = plan.component_features or self._p
-            basis = Written((count, self._p), pairs.dtype, plan.request.seed, out, most)
+            basis = Written((count, self._p), pairs.dtype, plan.request.seed, out)
             if checkpoint is not None and unfinished is not None and not out.resumed:
                 job.warn(GONE)
                 checkpoint.restart()

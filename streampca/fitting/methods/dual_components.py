@@ -20,7 +20,7 @@ from ...accumulators import Directions
 from ...accumulators.blas import times
 from ...accumulators.centering import subtract_mean, weighted_sum
 from ...accumulators.probes import CHECK_EVERY
-from ...eigensolvers import Certificate, Sketch
+from ...eigensolvers import Certificate, Sketch, extremes, larger
 from ...planning.blocks import Span, blocks_of
 from ...planning.sizes import CHECK_FEATURES, PROBES
 
@@ -242,12 +242,10 @@ class Kept(Basis):
         self._rounding = self._rounding @ matrix.T
 
     def fix_signs(self) -> None:
-        """Turn components so that the entry of largest magnitude is positive (scikit-learn's rule)."""
+        """Negate components whose loading of largest magnitude is negative (`streampca.eigensolvers.signs`)."""
         largest = np.zeros(len(self.components))
         for part in self._parts():
-            values = self.components[:, slice(*part)]
-            found = values[np.arange(len(values)), np.argmax(np.abs(values), axis=1)]
-            largest = np.where(np.abs(found) > np.abs(largest), found, largest)
+            largest = larger(largest, extremes(self.components[:, slice(*part)]))
         for number in np.flatnonzero(largest < 0):
             np.negative(self.components[number], out=self.components[number])
 
