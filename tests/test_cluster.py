@@ -36,8 +36,10 @@ from streampca.fitting.methods.dual_passes import Features, Products, SweepTask
 from streampca.fitting.methods.randomized_features import ScatterBlockTask
 from streampca.fitting.methods.randomized_samples import GramBlockProducts
 from streampca.fitting.plan import prepared
+from streampca.planning import copy as planning_of_copies
 from streampca.planning.blocks import spans_of
 from streampca.planning.request import Request
+from streampca.preprocessing.copy import copy_collection
 from streampca.readers import open_collection
 from streampca.units import MIB, parse_bytes
 
@@ -490,6 +492,21 @@ def test_workers_write_what_one_process_writes(client, folder, images, output):
         write(images, folder / f"again-{output}", listener=heard.append, **how)
     assert any(isinstance(event, Resumed) and event.samples > 0 for event in heard)
     assert content(folder / f"again-{output}").keys() == expected.keys()
+
+
+def test_workers_copy_what_one_process_copies(client, folder, images, monkeypatch):
+    monkeypatch.setattr(planning_of_copies, "MOST_SHARD", 64 * 2**10)
+    pids, heard = folder / "pids-copied", []
+    copy_collection(open_collection(images), folder / "alone.zarr")
+    copy_collection(
+        Noting(open_collection(images), pids),
+        folder / "shared.zarr",
+        executor=DaskExecutor(client),
+        listener=heard.append,
+    )
+    assert content(folder / "shared.zarr" / "images") == content(folder / "alone.zarr" / "images")
+    assert sum(event.samples for event in heard if isinstance(event, BlockDone)) == N
+    assert str(os.getpid()) not in pids.read_text().split()
 
 
 def content(path):

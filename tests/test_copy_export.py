@@ -112,9 +112,10 @@ def test_tiles_cover_once(n, shape, data):
     tile = (data.draw(st.integers(1, n)), *(1,) * axis, run, *shape[axis + 1 :])
     counts = np.zeros((n, math.prod(shape)), int)
     grid = np.arange(math.prod(shape)).reshape(shape)
-    for start, stop, inside in tiles_of((n, *shape), tile):
-        first, last = flat_range(inside, shape)
-        np.testing.assert_array_equal(grid[inside].ravel(), np.arange(first, last))
+    for samples, *inside in tiles_of((n, *shape), tile):
+        start, stop = samples.start, samples.stop
+        first, last = flat_range(tuple(inside), shape)
+        np.testing.assert_array_equal(grid[tuple(inside)].ravel(), np.arange(first, last))
         counts[start:stop, first:last] += 1
     assert (counts == 1).all()
 

@@ -125,6 +125,7 @@ def execute(run: Run, listener: Listener = silent, switch: Switch | None = None)
                 outputs.collection,
                 memory=run.fit.memory,
                 overwrite=run.output.overwrite,
+                executor=job.executor,
                 listener=events,
             )
             note(outputs.collection)

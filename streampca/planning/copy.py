@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..errors import BudgetError
 from ..units import KIB, MIB, budget_size, format_bytes
-from . import boxes
-from .boxes import Box, box_of
+from .boxes import box_of
 from .memory import RUNTIME_BYTES, Phase
 from .request import Problem
 
@@ -38,18 +36,15 @@ class CopyPlan:
         Times each of the source's chunks is decoded, at most.
     memory_estimate : Phase
         Memory.
+    ahead : int
+        Tiles read ahead, 0 or 1.
     """
 
     tile: tuple[int, ...]
     chunk: tuple[int, ...]
     decodings: int
     memory_estimate: Phase
-
-
-def tiles_of(shape: tuple[int, ...], tile: tuple[int, ...]) -> Iterator[tuple[int, int, Box]]:
-    """Cut (n, *sample_shape) into tiles, in C order: first and last sample, and the box of the sample's axes."""
-    for box in boxes.tiles_of(shape, tile):
-        yield box[0].start, box[0].stop, box[1:]
+    ahead: int = 0
 
 
 def plan_copy(problem: Problem, memory: int | None) -> CopyPlan:
@@ -82,20 +77,28 @@ def plan_copy(problem: Problem, memory: int | None) -> CopyPlan:
     tile, chunk = _whole_boxes((rows, *box), (chunk_rows, *_chunk_box(problem, box, chunk_rows)), problem.sample_shape)
     again = _decodings(problem.chunk_samples, rows, problem.n_samples)
     again *= _decodings(problem.chunk_features, math.prod(box), problem.n_features)
-    held = _bytes_in_memory(problem, min(rows, problem.n_samples), math.prod(box))
+    samples = min(rows, problem.n_samples)
+    held, reading = _bytes_in_memory(problem, samples, math.prod(box)), _bytes_read(problem, samples, math.prod(box))
+    ahead = int(fixed + held + reading <= budget and samples * math.prod(box) < problem.n_samples * problem.n_features)
     items = (
-        (f"tile of {min(rows, problem.n_samples)} samples, as read to as written", held),
+        (f"tile of {samples} samples, as read to as written", held),
+        (f"{ahead} tiles read ahead", ahead * reading),
         ("storage being decoded", problem.decode_bytes),
         ("Zarr and Python", RUNTIME_BYTES + WRITE_POOLS),
     )
-    return CopyPlan(tile, chunk, again, Phase("copy", items))
+    return CopyPlan(tile, chunk, again, Phase("copy", items), ahead)
 
 
 def _bytes_in_memory(problem: Problem, rows: int, width: int) -> int:
-    """Of a tile, from reading it to having written it; a preparation holds raw samples and its own copies."""
-    tile = rows * width * problem.itemsize
-    reading = rows * (problem.row_bytes + problem.prepared_bytes) if problem.prepared_bytes else tile
-    return max(reading, WRITE_COPIES * tile)
+    """Of a tile, from reading it to having written it."""
+    return max(_bytes_read(problem, rows, width), WRITE_COPIES * rows * width * problem.itemsize)
+
+
+def _bytes_read(problem: Problem, rows: int, width: int) -> int:
+    """Of a tile while it is read; a preparation holds raw samples and its own copies."""
+    if problem.prepared_bytes:
+        return rows * (problem.row_bytes + problem.prepared_bytes)
+    return rows * width * problem.itemsize
 
 
 def _least_width(problem: Problem) -> int:

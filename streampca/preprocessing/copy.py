@@ -11,19 +11,25 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+import numpy.typing as npt
 
 from ..errors import RequestError
 from ..events import BlockDone, Finished, Listener, PassFinished, PassStarted, check_listener, silent
-from ..planning.boxes import flat_range
+from ..execution import Executor, LocalExecutor
+from ..planning.blocks import Span, blocks_of, spans_of
+from ..planning.boxes import Box, flat_range, tiles_of
+from ..planning.budget import SPANS_A_WORKER
 from ..planning.component_chunks import Cut
-from ..planning.copy import CopyPlan, plan_copy, tiles_of
+from ..planning.copy import CopyPlan, plan_copy
 from ..readers import check_apart, paths_of
 from ..readers.collection import Collection, counting_dim, sample_dims, unchanged
 from ..storage.disk import expanded
 from ..storage.outputs import check_output, staged
-from ..storage.writers import OutputArray, ZarrWriter, check_array
+from ..storage.writers import OutputArray, Writer, ZarrWriter, check_array
 from ..units import parse_bytes
 from .prepared import Prepared
 from .problem import problem_of
@@ -46,6 +52,7 @@ def copy_collection(
     *,
     memory: int | str | None = None,
     overwrite: bool = False,
+    executor: Executor | None = None,
     listener: Listener = silent,
 ) -> None:
     """Write a collection as a Zarr v3 group holding one array, ``images``, that is quick to read by samples.
@@ -63,6 +70,8 @@ def copy_collection(
         Most bytes to use; half of what the machine allows by default.
     overwrite : bool, default=False
         Replace images written by streampca that are there already.
+    executor : Executor, optional
+        Shares the tiles; this process copies them all by default.
     listener : callable, optional
         Told of every tile.
 
@@ -80,13 +89,19 @@ def copy_collection(
     """
     check_listener(listener)
     path = expanded(path)
-    source, plan = foresee_copy(collection, path, memory=memory, overwrite=overwrite)
+    runner = executor or LocalExecutor()
+    source, plan = foresee_copy(collection, path, memory=memory or runner.memory, overwrite=overwrite)
     began = time.perf_counter()
     with staged(path) as partial:
-        sink = ZarrWriter(partial, _table(source, plan))
+        writer = ZarrWriter(partial, _table(source, plan))
+        task = _Tiles(source, tuple(tiles_of(source.shape, plan.tile)), writer)
+        listener(PassStarted("copy", 1, 1, source.n_samples, source.nbytes))
         with unchanged(source):
-            _write_tiles(source, plan, sink, listener)
-        sink.close()
+            runner.check(task.first, plan.memory_estimate.total, listener)
+            spans = spans_of(len(task.tiles), SPANS_A_WORKER * runner.workers if runner.workers > 1 else 1, 1)
+            runner.fold(task, spans, _Copied.absorb, ahead=plan.ahead, listener=listener)
+        listener(PassFinished(time.perf_counter() - began))
+        writer.close()
         check_array(partial, path, "images", source.shape, source.dtype)
     listener(Finished("copy", time.perf_counter() - began))
 
@@ -160,15 +175,50 @@ def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _write_tiles(source: Collection, plan: CopyPlan, sink: ZarrWriter, listener: Listener) -> None:
-    began = time.perf_counter()
-    listener(PassStarted("copy", 1, 1, source.n_samples, source.nbytes))
-    for start, stop, inside in tiles_of(source.shape, plan.tile):
-        first, last = flat_range(inside, source.sample_shape)
-        rows = source.read(slice(start, stop), slice(first, last) if last - first < source.n_features else None)
-        sink.write(start, rows.reshape(stop - start, *(part.stop - part.start for part in inside)), inside)
-        size, p = stop - start, source.n_features
-        # A tile of some features counts for its share of the samples; the shares of a run of samples add up to it.
-        done = size * last // p - size * first // p
-        listener(BlockDone(done, size * source.row_bytes * (last - first) // p))
-    listener(PassFinished(time.perf_counter() - began))
+class _Copied:
+    """The accumulator of a copy, which needs none: tiles are in the output."""
+
+    def absorb(self, other: _Copied) -> None:
+        """Add nothing."""
+
+    def state(self, *, copy: bool = True) -> dict[str, npt.NDArray[Any]]:
+        """Return no arrays."""
+        return {}
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """Copy tiles of a collection to an output; see `streampca.execution.Task`. Spans count tiles."""
+
+    source: Collection
+    tiles: tuple[Box, ...]
+    writer: Writer
+
+    def start(self) -> _Copied:
+        return _Copied()
+
+    def restore(self, state: dict[str, npt.NDArray[Any]]) -> _Copied:
+        return _Copied()
+
+    def blocks(self, span: Span) -> Iterable[Span]:
+        return blocks_of(span, 1)
+
+    def counts(self, block: Span) -> BlockDone:
+        """Return a tile's share of its samples; the shares of a run of samples add up to it."""
+        (samples, *box), p = self.tiles[block.start], self.source.n_features
+        size, (first, last) = samples.stop - samples.start, flat_range(tuple(box), self.source.sample_shape)
+        return BlockDone(size * last // p - size * first // p, size * self.source.row_bytes * (last - first) // p)
+
+    def fetch(self, block: Span) -> npt.NDArray[Any]:
+        samples, *box = self.tiles[block.start]
+        first, last = flat_range(tuple(box), self.source.sample_shape)
+        rows = self.source.read(samples, slice(first, last) if last - first < self.source.n_features else None)
+        return rows.reshape(-1, *(part.stop - part.start for part in box))
+
+    def feed(self, accumulator: _Copied, block: Span, fetched: npt.NDArray[Any]) -> None:
+        samples, *box = self.tiles[block.start]
+        self.writer.write(samples.start, fetched, tuple(box))
+
+    def first(self) -> None:
+        """Read a sample, as a worker must be able to; that it reaches the output shows when it has the task."""
+        self.source.read(slice(0, 1))
