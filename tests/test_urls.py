@@ -200,7 +200,7 @@ def elsewhere(kind, path):
     forget(fs)
 
 
-REMOTE = ["npy", "npy, Fortran", "npz", "npz, deflated", "idx, gzipped", "zarr 3", "zarr, sharded", "tiff, deflate"]
+REMOTE = ["npy", "npy, Fortran", "npz", "npz, deflated", "idx, gzipped", "zarr group", "zarr, sharded", "tiff, deflate"]
 
 
 @pytest.fixture(scope="class")
@@ -423,6 +423,7 @@ def test_pictures_are_found_in_folders_globs_and_lists(place, source):
     place("imgs/notes.txt", b"no image")
     found = open_collection(source.format(folder) if source else [f"{folder}/s{at}.png" for at in range(12)])
     np.testing.assert_array_equal(found.read(slice(0, 12)), x.reshape(12, -1))
+    assert found.states(now=True) == found.states()
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(found)).read(slice(3, 5)), x[3:5].reshape(2, -1))  # noqa: S301
 
 
