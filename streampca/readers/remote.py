@@ -10,9 +10,9 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ..errors import SourceError
@@ -101,70 +101,61 @@ def _options(url: str) -> dict[str, Any]:
 def first_bytes(url: str, count: int) -> bytes:
     """Return how a file begins; nothing where there is no file (a folder, a glob)."""
     fs, path = filesystem(url)
-    try:
+    with suppress(_MissingError), _asking(url):
         if _speaks_http(fs):
             with fs.open(path, block_size=count, cache_type="none", size=count) as file:
                 return bytes(file.read(count))
-        return b"" if _is_bucket(fs, path) else bytes(fs.cat_file(path, start=0, end=count))
-    except Exception as error:  # file systems raise what their libraries do
-        if is_missing(error):
-            return b""
-        raise failure(url, error) from error
+        # An object store does not answer that a whole bucket is no file.
+        if "/" in path or _STORES.isdisjoint(_protocols(fs)):
+            return bytes(fs.cat_file(path, start=0, end=count))
+    return b""
 
 
 def exists(url: str) -> bool:
     """Return whether there is a file, as far as its server says."""
-    return _info_if_any(url) is not None
+    return _info(url) is not None
 
 
-def _info_if_any(url: str) -> dict[str, Any] | None:
+def _info(url: str) -> dict[str, Any] | None:
     """Return what a server says of a file now; None where there is none."""
     fs, path = filesystem(url)
-    try:
+    with suppress(_MissingError), _asking(url):
         # Object stores answer from their last listing of the folder, however old it is.
         fs.invalidate_cache(path)
         return dict(fs.info(path))
-    except Exception as error:  # as in first_bytes
-        if is_missing(error):
-            return None
-        raise failure(url, error) from error
+    return None
 
 
 def file_state(url: str) -> tuple[int, str]:
     """Size in bytes, and entity tag or time of last change: what tells one state of a file from another, cheaply."""
-    state = state_if_any(url)
+    state = _state_of(_info(url), url)
     if state is None:
         raise _missing(url)
     return state
 
 
 def states(urls: Sequence[str]) -> list[tuple[int, str] | None]:
-    """Return `state_if_any` of many files: from a listing of their folder where its server has one, else 16 at a time.
+    """Return `file_state` of many files, None for those that are not there.
 
-    Listings and answers for one file may differ in what they tell: states are compared with others got as they were.
+    From a listing of their folder where its server has one, else 16 at a time. Listings and answers for one file may
+    differ in what they tell: states are compared with others got as they were.
     """
     folder = common_folder(list(urls))
     if len(urls) > 1 and folder and is_listed(folder):
         fs, path = filesystem(folder)
-        try:
+        with _asking(folder):
             fs.invalidate_cache()
             listed = fs.find(path, detail=True)
-        except Exception as error:  # as in first_bytes
-            raise failure(folder, error) from error
         known = {_back(fs, name): info for name, info in listed.items()}
         if not known.keys().isdisjoint(urls):  # else these URLs are written in another way
-            return [_state_of(known[url], url) if url in known else None for url in urls]
+            return [_state_of(known.get(url), url) for url in urls]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return list(pool.map(state_if_any, urls))
+        return list(pool.map(lambda url: _state_of(_info(url), url), urls))
 
 
-def state_if_any(url: str) -> tuple[int, str] | None:
-    """Return `file_state`, None where there is no such file."""
-    info = _info_if_any(url)
-    return None if info is None else _state_of(info, url)
-
-
-def _state_of(info: Mapping[str, Any], url: str) -> tuple[int, str]:
+def _state_of(info: Mapping[str, Any] | None, url: str) -> tuple[int, str] | None:
+    if info is None:
+        return None
     info = {str(name).lower(): value for name, value in info.items()}
     if info.get("size") is None or info.get("type") == "directory":
         raise SourceError(f"{url} is not a file whose length its server tells; download it and give the file.")
@@ -181,10 +172,8 @@ def read_into(url: str, start: int, view: memoryview) -> None:
     fs, path = filesystem(url)
     while view:
         count = min(PIECE, len(view))
-        try:
+        with _asking(url):
             data = fs.cat_file(path, start=start, end=start + count)
-        except Exception as error:  # as in first_bytes
-            raise failure(url, error) from error
         if len(data) != count:
             raise SourceError(
                 f"{url} gave {len(data)} bytes where {count} were asked for, from byte {start}; it was cut short or "
@@ -194,37 +183,35 @@ def read_into(url: str, start: int, view: memoryview) -> None:
         view, start = view[count:], start + count
 
 
-def check_ranges(url: str, size: int) -> None:
+def _check_ranges(url: str, size: int) -> None:
     """Refuse a server that sends whole files when asked for a part: each part would cost all of the file's memory."""
     fs, path = filesystem(url)
     if not _speaks_http(fs) or size < 2:
         return
     try:
-        with fs.open(path, block_size=PIECE, cache_type="none", size=size) as file:
+        with _asking(url), fs.open(path, block_size=PIECE, cache_type="none", size=size) as file:
             file.seek(size - 1)
             file.read(1)
-    except ValueError as error:  # how fsspec says that the answer was not a part
+    except SourceError as error:
+        if not isinstance(error.__cause__, ValueError):  # how fsspec says that the answer was not a part
+            raise
         raise SourceError(
             f"{url} lies on a server that does not send parts of files (no range requests); download it and give the "
             "file."
         ) from error
-    except Exception as error:  # as in first_bytes
-        raise failure(url, error) from error
 
 
-def fetch(url: str, most: int = _MOST_FETCHED) -> bytes:
-    """Return a whole file of at most `most` bytes."""
+def fetch(url: str) -> bytes:
+    """Return a whole file."""
     size = file_state(url)[0]
-    if size > most:
+    if size > _MOST_FETCHED:
         raise SourceError(
-            f"{url} has {format_bytes(size)}, and files fetched whole have at most {format_bytes(most)}; download it "
-            "and give the file."
+            f"{url} has {format_bytes(size)}, and files fetched whole have at most {format_bytes(_MOST_FETCHED)}; "
+            "download it and give the file."
         )
     fs, path = filesystem(url)
-    try:
+    with _asking(url):
         data = bytes(fs.cat_file(path))
-    except Exception as error:  # as in first_bytes
-        raise failure(url, error) from error
     if len(data) != size:
         raise SourceError(f"{url} gave {len(data)} bytes and has {size}; it was cut short, fetch it again.")
     return data
@@ -236,15 +223,11 @@ def matching(url: str) -> list[str]:
     Plain web servers list their folders only where they show pages of links.
     """
     fs, path = filesystem(url)
-    try:
+    with suppress(_MissingError), _asking(url):
         fs.invalidate_cache()
-        find = fs.glob if is_pattern(path) else fs.find
-        found = find(path, detail=True)
-    except Exception as error:  # as in first_bytes
-        if is_missing(error):
-            return []
-        raise failure(url, error) from error
-    return sorted(_back(fs, name) for name, info in found.items() if info.get("type") != "directory")
+        found = (fs.glob if is_pattern(path) else fs.find)(path, detail=True)
+        return sorted(_back(fs, name) for name, info in found.items() if info.get("type") != "directory")
+    return []
 
 
 def _back(fs: Any, path: str) -> str:
@@ -270,53 +253,39 @@ def state_numbers(urls: Sequence[str]) -> list[tuple[int, int]]:
 
 def open_file(url: str) -> io.BufferedReader:
     """Open a file for reading here and there; blocks of it are fetched and a few of them kept (4 MiB)."""
-    return io.BufferedReader(_Blocks(url), 2**16)
+    from fsspec.spec import AbstractBufferedFile
+
+    fs, path = filesystem(url)
+    size = file_state(url)[0]
+    _check_ranges(url, size)
+
+    # Not `fs.open`: the file of ``memory://`` is one for all who open it, position included.
+    class Ranges(AbstractBufferedFile):  # type: ignore[misc]
+        def _fetch_range(self, start: int, end: int) -> bytes:
+            data = bytearray(min(end, size) - start)
+            read_into(url, start, memoryview(data))
+            return bytes(data)
+
+    cache = {"block_size": _BLOCK, "cache_type": "blockcache", "cache_options": {"maxblocks": _BLOCKS}}
+    return io.BufferedReader(Ranges(fs, path, size=size, **cache), 2**16)
 
 
-class _Blocks(io.RawIOBase):
-    """A file behind a URL, read in blocks.
-
-    Not fsspec's own file: that of ``memory://`` is one for all who open it, position included.
-    """
-
-    def __init__(self, url: str) -> None:
-        self._url, self._size, self._position = url, file_state(url)[0], 0
-        check_ranges(url, self._size)
-        self._block = lru_cache(_BLOCKS)(self._fetched)
-
-    def _fetched(self, number: int) -> bytearray:
-        start = number * _BLOCK
-        data = bytearray(min(_BLOCK, self._size - start))
-        read_into(self._url, start, memoryview(data))
-        return data
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
-        self._position = max(0, start + offset)
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        """Copy what is asked for of the block the position lies in; nothing at the end."""
-        if self._position >= self._size:
-            return 0
-        view = memoryview(buffer).cast("B")
-        number, inside = divmod(self._position, _BLOCK)
-        data = self._block(number)[inside : inside + len(view)]
-        view[: len(data)] = data
-        self._position += len(data)
-        return len(data)
+class _MissingError(SourceError):
+    """Nothing is at a URL."""
 
 
-def is_missing(error: BaseException) -> bool:
+@contextmanager
+def _asking(url: str) -> Iterator[None]:
+    """Turn what a file system raises, which is what its libraries do, into one line that names the URL."""
+    try:
+        yield
+    except SourceError:
+        raise
+    except Exception as error:
+        raise failure(url, error) from error
+
+
+def _is_missing(error: BaseException) -> bool:
     """Return whether an error means that there is nothing at a URL, rather than that its server cannot be asked."""
     root = _root(error)
     if hasattr(root, "status"):  # aiohttp's, which fsspec hides behind a FileNotFoundError whatever it says
@@ -330,7 +299,7 @@ def failure(url: str, error: BaseException) -> SourceError:
     """Return the error that says in one line why a URL cannot be read."""
     if isinstance(error, SourceError):
         return error
-    if is_missing(error):
+    if _is_missing(error):
         return _missing(url)
     root = _root(error)
     reason = "it did not answer in time" if isinstance(root, TimeoutError) else _first_line(root)
@@ -338,7 +307,7 @@ def failure(url: str, error: BaseException) -> SourceError:
 
 
 def _missing(url: str) -> SourceError:
-    return SourceError(f"{url} does not exist; check the address.")
+    return _MissingError(f"{url} does not exist; check the address.")
 
 
 def _root(error: BaseException) -> BaseException:
@@ -349,11 +318,6 @@ def _root(error: BaseException) -> BaseException:
 
 def _first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".partition("\n")[0].rstrip(".")
-
-
-def _is_bucket(fs: Any, path: str) -> bool:
-    """Return whether a path is a whole bucket, for whose bytes an object store does not answer that it is no file."""
-    return "/" not in path and not _STORES.isdisjoint(_protocols(fs))
 
 
 def _speaks_http(fs: Any) -> bool:
