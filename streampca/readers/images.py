@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,20 +14,29 @@ import numpy as np
 from .. import machine
 from ..errors import RequestError, SourceError
 from ..events import Listener, silent
-from ..units import MIB
-from .collection import Array, Collection, Skipped, State, file_state, refuse_key
-from .image_files.census import kinds_of, look_at, mostly_stacks, take_census, unlike, usable_files, with_remedy
-from .image_files.decode import Kind, read_picture
+from ..units import MIB, format_shape
+from .collection import Array, Collection, State, check_dtype, file_state, refuse_key
+from .image_files.census import (
+    Census,
+    kind_bytes,
+    log_skipped,
+    look_at,
+    mostly_stacks,
+    take_census,
+    unlike,
+    with_remedy,
+)
+from .image_files.decode import Kind, format_kind, read_picture
 from .image_files.find import find_images
-from .image_files.listing import Listing, TableNames, listing_in, read_table, write_table
-from .image_files.mixed_sizes import CheckedFiles, MixedImages
+from .image_files.listing import Listing, listing_in, read_table, write_table
 from .quiet import quiet
 from .remote import is_url
 from .stored.array import ArrayCollection, StoredArray
 from .stored.boxes import Box
-from .stored.layout import SampleAxes
+from .stored.layout import SampleAxes, layout_of
 from .tags import TagRules
 from .threads import for_each
+from .views.compose import choose
 from .views.joined import joined
 
 
@@ -53,58 +61,49 @@ def open_images(
     ImageCollection, MixedImages or Joined
         The second where images differ in height, width or colour, the third where most files hold several.
     """
+    skip = on_bad_file == "skip"
     table = read_table(listing) if listing else None
     known = listing_in(table, source) if table and isinstance(source, str) and os.path.isdir(source) else None
-    files = known or find_images(source, skip=on_bad_file == "skip")
-    files.again = partial(find_images, source, skip=on_bad_file == "skip") if isinstance(source, str) else None
+    files = known or find_images(source, skip=skip)
+    files.again = partial(find_images, source, skip=skip) if isinstance(source, str) else None
     files.reading = reading
     label = source if isinstance(source, str) else f"a list of {len(files)} image files"
     if opened is not None and mostly_stacks(files):
-        options = {"key": key, **axes}
-        return joined(files, label, options, opened, reading, skip=on_bad_file == "skip")
+        return joined(files, label, {"key": key, **axes}, opened, reading, skip=skip)
     refuse_key(key, label)
-    skipped: tuple[Skipped, ...] = ()
-    kept: Array | None = None
-    checked_files: CheckedFiles | None = None
-    if on_bad_file == "skip":
-        census = take_census(files, table, listener)
-        kept, skipped = usable_files(census, files, label)
-        if listing and (known is None or census.fresh):
-            write_table(listing, files, **census.arrays(kept), reading=np.array(files.reading))
-        files, sorts, complete = files.taken(kept), kinds_of(census, kept), True
-        checked_files = CheckedFiles(census, np.flatnonzero(kept), tuple(np.flatnonzero(~kept).tolist()), _alike)
-    else:
-        sorts, complete = look_at(files, label)
-        if listing and known is None:
-            write_table(listing, files)
-    if listing:
-        files.names = TableNames(files.names, listing, on_bad_file == "skip")
-    collection: Collection
-    if len(sorts) == 1:
-        collection = _alike(files, label, sorts[0].kind, **axes)
-    else:
-        mixed = partial(MixedImages, files, label, sorts, complete=complete, checked_files=checked_files)
-        try:
-            collection = mixed(**axes)
-        except RequestError:
-            # What is asked of an image's axes takes images of one shape: those of most, where others may be left out.
-            images = mixed()
-            images.skipped, images.kept = skipped, kept
-            found = images.fitting(lambda shape: shape)
-            if not isinstance(found, ImageCollection) or not isinstance(found.array, ImageFiles):
-                raise
-            files, skipped, kept = found.array.listing, found.skipped, found.kept
-            collection = _alike(files, label, found.array.kind, **axes)
-    collection.skipped, collection.reading = skipped, reading.record()
-    collection.kept = kept if skipped and len(files) == collection.n_samples else None
+    census = take_census(files, table, listener) if skip else look_at(files, label)
+    if listing and (known is None or (skip and census.fresh)):
+        write_table(listing, files, **(census.arrays() if skip else {}))
+    if skip:
+        census = census.usable(label)
+        log_skipped(census.skipped, len(files), label)
+    try:
+        collection = _collection_of(census, census.places, label, skip=skip, axes=axes)
+    except RequestError:
+        if not skip:
+            raise
+        # What is asked of an image's axes takes images of one shape: those of most, where others may be left out.
+        fitting = census.fitting(census.places, lambda shape: shape, label)
+        log_skipped(fitting.skipped_since(census), len(files), label)
+        census = fitting
+        collection = _collection_of(census, census.places, label, skip=skip, axes=axes)
+    if census.reasons and len(census.places) == collection.n_samples:
+        collection.kept = np.isin(np.arange(len(files)), census.places)
     return collection
 
 
-def _alike(files: Listing, label: str, kind: Kind, **axes: Unpack[SampleAxes]) -> ImageCollection:
-    """Files of one kind as a collection."""
-    array = ImageFiles(files, label, kind)
-    dims = ("sample", "y", "x", "channel")[: len(array.shape)]
-    return ImageCollection(array, source=label, dims=dims, **axes)
+def _collection_of(census: Census, places: Array, label: str, *, skip: bool, axes: SampleAxes) -> Collection:
+    """Files at some places of a table as a collection; whether others than fit may be left out later."""
+    sorts = census.counts(places)
+    collection: Collection
+    if len(sorts) == 1:
+        array = ImageFiles(census.files.taken(places), label, sorts[0].kind)
+        dims = ("sample", "y", "x", "channel")[: len(array.shape)]
+        collection = ImageCollection(array, source=label, dims=dims, **axes)
+    else:
+        collection = MixedImages(census, places, label, skip=skip, **axes)
+    collection.skipped, collection.reading = census.skipped if skip else (), census.files.reading.record()
+    return collection
 
 
 class ImageCollection(ArrayCollection):
@@ -126,7 +125,7 @@ class ImageCollection(ArrayCollection):
         if files is None or not isinstance(taken, slice):
             return None
         names = files.listing.names
-        return names if taken == slice(0, len(names)) else names.part(taken)
+        return names if taken == slice(0, len(names)) else names[taken]
 
     def each(self, rows: slice, function: Callable[[int, Array], None]) -> None:
         """Decode files, some at a time, without a block; see `Collection.each`."""
@@ -152,7 +151,7 @@ class ImageCollection(ArrayCollection):
         every = np.zeros(len(files.listing), np.bool_)
         every[run] = kept
         other = copy.copy(self)
-        other.array = files.taken(every)
+        other.array = ImageFiles(files.listing.taken(np.flatnonzero(every)), files.label, files.kind)
         count = int(np.count_nonzero(kept))
         return other.laid_out(replace(self.layout, index=(slice(0, count), *self.layout.index[1:])))
 
@@ -165,35 +164,26 @@ class ImageFiles(StoredArray):
 
     def __init__(self, listing: Listing, label: str, kind: Kind) -> None:
         self.listing = listing
-        self._label, self.kind = label, kind
+        self.label, self.kind = label, kind
         self.shape, self.dtype = (len(listing), *kind[0]), kind[1]
         self.chunk_shape = (1, *kind[0])
-        self.image_bytes = math.prod(kind[0]) * kind[1].itemsize
+        self.image_bytes = kind_bytes(kind)
         # Each thread: the picture (Pillow keeps 4 bytes for a colour pixel), its values, and the file's buffers.
         self.decode_bytes = machine.cores() * (3 * self.image_bytes + MIB)
 
     @property
     def encoded(self) -> bool:  # type: ignore[override]
-        """Whether files are compressed, which one at least as large as its values is not."""
+        """True where files are compressed, which one at least as large as its values is not."""
         path = self.listing.path(0)
         return is_url(path) or file_state(path)[0] < self.image_bytes
 
-    def taken(self, kept: Array) -> ImageFiles:
-        """Only the files of which `kept`, one bool each, is True."""
-        return ImageFiles(self.listing.taken(kept), self._label, self.kind)
-
     def picture(self, index: int) -> Array:
         """Decode a file, shape (height, width[, channels])."""
-        path = self.listing.path(index)
+        return _picture(self.listing, index, self._check)
 
-        def check(kind: Kind) -> None:
-            if kind != self.kind:
-                raise unlike(path, kind, self.kind, self._label)
-
-        try:
-            return read_picture(path, check, self.listing.reading)
-        except SourceError as error:
-            raise with_remedy(error, self.listing) from error
+    def _check(self, kind: Kind, path: str) -> None:
+        if kind != self.kind:
+            raise unlike(path, kind, self.kind, self.label)
 
     def read_into(self, box: Box, out: Array) -> None:
         """Decode each file of the box, some at a time."""
@@ -207,3 +197,141 @@ class ImageFiles(StoredArray):
     def states(self, *, now: bool = False) -> list[State]:
         """Return states of runs of files."""
         return self.listing.groups(now=now)
+
+
+class MixedImages(Collection):
+    """Image files of several sizes or numbers of channels, and one dtype: each in its own shape, no rows."""
+
+    mixed = True
+    _told = 0  # files whose leaving out was logged last: a collection is made to fit again whenever it is prepared
+
+    def __init__(self, census: Census, places: Array, label: str, *, skip: bool, **axes: Unpack[SampleAxes]) -> None:
+        sorts = census.counts(places)
+        largest = max((sort.kind for sort in sorts), key=lambda kind: (kind[0][0] * kind[0][1], kind_bytes(kind)))
+        channels = max((sort.kind[0][2:] for sort in sorts), default=())
+        self.source, self.files = label, census.files
+        self.dtype = check_dtype(largest[1], label)
+        self._examples = tuple((self.files.path(sort.first), sort.kind[0]) for sort in sorts[:2])
+        self._offers = not skip and sorts[0].files * 2 > sum(sort.files for sort in sorts)
+        self._skip = skip
+        self.one_size = len({sort.kind[0][:2] for sort in sorts}) == 1
+        self._census = census if census.complete else None
+        self._most = max(kind_bytes(sort.kind) for sort in sorts) * (1 if census.complete else 2)
+        places = places[self._selected((len(places), *largest[0][:2], *channels), axes)]
+        self._places = places.astype(np.int32 if len(self.files) < 2**31 else np.int64)
+        self.shape = (len(places), *largest[0][:2], *channels)
+        self.axes = ("y", "x", "channel")[: len(self.shape) - 1]
+
+    def _selected(self, shape: tuple[int, ...], axes: SampleAxes) -> slice:
+        dims = ("sample", "y", "x", "channel")[: len(shape)]
+        layout = layout_of(shape, source=self.source, dims=dims, sample_axes=None, select=axes.get("select"))
+        rows, *others = layout.index
+        if (
+            axes.get("sample_axes") is not None
+            or not isinstance(rows, slice)
+            or others != [slice(0, size) for size in shape[1:]]
+        ):
+            raise RequestError(
+                f"{self.source} holds images of several sizes, of which sample_axes and select can take no axis but "
+                "the samples; leave them out, and crop after resizing."
+            )
+        return rows
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the largest image there may be, decoded."""
+        return self._most
+
+    @property
+    def decode_bytes(self) -> int:
+        """Bytes `each` holds: an image a thread, as Pillow has it and as values, and its file's buffers."""
+        return machine.cores() * (3 * self._most + MIB)
+
+    @property
+    def encoded(self) -> bool:
+        """Image files are compressed."""
+        return True
+
+    def read(self, rows: slice, features: slice | None = None) -> Array:
+        """Refuse: images of several sizes make no rows; see `each`."""
+        (one, shape), (other, others) = self._examples
+        colours = len(shape) != len(others) or shape[2:] != others[2:]
+        typed, written = (" --grey", ", grey=True") if colours else ("", "")
+        leave = "leave out the others (--on-bad-file skip)" if self._offers else "leave out the others"
+        raise SourceError(
+            f"{self.source} holds images of several sizes, e.g. {one} ({format_shape(shape)}) and {other} "
+            f"({format_shape(others)}); give --resize 64x64{typed} (Preparation(resize=(64, 64){written})), or {leave}."
+        )
+
+    def each(self, rows: slice, function: Callable[[int, Array], None]) -> None:
+        """Decode files, some at a time; see `Collection.each`."""
+
+        def work(at: int) -> None:
+            function(at, _picture(self.files, int(self._places[rows.start + at]), self._check))
+
+        with quiet():
+            for_each(work, rows.stop - rows.start, self.row_bytes)
+
+    def _check(self, kind: Kind, path: str) -> None:
+        if kind[1] != self.dtype:
+            raise SourceError(
+                f"{path} is {format_kind(kind)}, and the other images of {self.source} are {self.dtype}; convert it, "
+                "or leave it out."
+            )
+        if kind_bytes(kind) > self._most:
+            known = "twice the largest" if self._census is None else "the largest"
+            raise SourceError(
+                f"{path} is {format_kind(kind)}, more than {known} image looked at on opening "
+                f"({format_shape(self.sample_shape)}); leave it out, or open the collection again."
+            )
+
+    def taken(self, kept: Array) -> Collection:
+        """Only the files of which `kept`, n bools, is True."""
+        places = self._places[kept]
+        if self._census is not None and len(places):
+            return _collection_of(self._census, places, self.source, skip=self._skip, axes={})
+        other = copy.copy(self)
+        other._places, other.shape = places, (len(places), *self.sample_shape)
+        return other
+
+    def fitting(self, shape_of: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Collection:
+        """Leave out the files whose images a preparation cannot make like most of the others; see `Collection`."""
+        if not self._skip or self._census is None:
+            return self
+        census = self._census.fitting(self._places, shape_of, self.source)
+        left = census.skipped_since(self._census)
+        if not left:
+            return self
+        found = choose(self, np.flatnonzero(np.isin(self._places, census.places)))
+        found.skipped = census.skipped
+        if isinstance(found, MixedImages):
+            found._census = census
+        if self._told != len(left):
+            self._told = len(left)
+            log_skipped(left, self.n_samples, self.source)
+        return found
+
+    def paths(self) -> list[str]:
+        """The files of a list; else the folder or glob."""
+        return [*super().paths(), *self.files.unnamed(self.source)]
+
+    def where(self, index: int) -> str:
+        """Path of the file, from where the source was named."""
+        return self.files.path(int(self._places[index]))
+
+    def sample_names(self) -> Sequence[str]:
+        """Paths of the files below their common folder."""
+        return self.files.taken(self._places).names
+
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return states of runs of files."""
+        return self.files.taken(self._places).groups(now=now)
+
+
+def _picture(files: Listing, index: int, check: Callable[[Kind, str], None]) -> Array:
+    """Decode a file, shape (height, width[, channels])."""
+    path = files.path(index)
+    try:
+        return read_picture(path, lambda kind: check(kind, path), files.reading)
+    except SourceError as error:
+        raise with_remedy(error, files) from error

@@ -46,7 +46,7 @@ def is_url(source: Any) -> bool:
 
 def without_query(source: str) -> str:
     """Return a URL up to its query, which may sign it and hides how the file is called; a path as it is."""
-    return source.partition("?")[0] if is_url(source) else source
+    return source.partition("?")[0] if "://" in source and is_url(source) else source
 
 
 def refuse(source: str, kind: str) -> None:
@@ -140,7 +140,7 @@ def states(urls: Sequence[str]) -> list[tuple[int, str] | None]:
     From a listing of their folder where its server has one, else 16 at a time. Listings and answers for one file may
     differ in what they tell: states are compared with others got as they were.
     """
-    folder = common_folder(list(urls))
+    folder = common_folder(urls)
     if len(urls) > 1 and folder and is_listed(folder):
         fs, path = filesystem(folder)
         with _asking(folder):
@@ -236,7 +236,7 @@ def _back(fs: Any, path: str) -> str:
     return url.replace("memory:///", "memory://", 1)
 
 
-def common_folder(urls: list[str]) -> str:
+def common_folder(urls: Sequence[str]) -> str:
     """Return the folder that all of these lie in, nothing where they have none in common."""
     # Not commonpath, which takes one of the two slashes of a scheme away.
     shared = os.path.commonprefix([f"{url.rpartition('/')[0]}/" for url in urls]).rpartition("/")[0]  # noqa: RUF071

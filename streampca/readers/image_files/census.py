@@ -6,22 +6,21 @@ import json
 import logging
 import math
 import os
-import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from ...errors import SourceError, first_line, without_secrets
+from ...errors import RequestError, SourceError, first_line, without_secrets
 from ...events import BlockDone, Listener, PassFinished, PassStarted
 from ...units import MIB, format_bytes
 from ..collection import Array, Skipped
 from ..quiet import quiet
-from ..tags import BEFORE
+from ..tags import TagRules
 from ..threads import for_each
 from .decode import Kind, format_kind, holds_several, read_kind, read_picture
 from .listing import Listing
@@ -39,11 +38,15 @@ _AT_A_TIME = 1024
 # What one image may take in a census none of whose first headers could be read.
 _LARGE = 64 * MIB
 
-# What stands in a census for a file that cannot be decoded, and for one not decoded yet.
+# Decoded bytes a header counts as: it waits for the disk rather than for the interpreter's lock.
+_HEADER = 2**16
+
+# What stands in a census for a file that cannot be decoded, and for one not looked at yet.
 _BAD, _UNSEEN = -1, -2
 
 OFFER = 'To leave out such files, give --on-bad-file skip (on_bad_file="skip").'
 
+T = TypeVar("T")
 
 _log = logging.getLogger("streampca")
 
@@ -56,6 +59,148 @@ class KindCount(NamedTuple):
     first: int
 
 
+@dataclass
+class Census:
+    """Table of files: of which kind each is, as far as it is known, and why some are left out.
+
+    Attributes
+    ----------
+    files : Listing
+        All files.
+    kinds : dict of Kind to int
+        Their kinds, numbered.
+    numbers : ndarray of int32, shape (n,)
+        Each file's kind; -1 where it cannot be decoded, -2 where it was not looked at.
+    reasons : dict of int to str
+        What is wrong with those that cannot be decoded or are left out, in one line.
+    fresh : bool
+        Whether any file was decoded for it, rather than all taken over from a table.
+    """
+
+    files: Listing
+    kinds: dict[Kind, int]
+    numbers: Array
+    reasons: dict[int, str] = field(default_factory=dict)
+    fresh: bool = True
+
+    @classmethod
+    def unseen(cls, files: Listing) -> Census:
+        """Return a table in which no file has been looked at."""
+        return cls(files, {}, np.full(len(files), _UNSEEN, np.int32))
+
+    @property
+    def complete(self) -> bool:
+        """True where every file was looked at."""
+        return not (self.numbers == _UNSEEN).any()
+
+    @property
+    def places(self) -> Array:
+        """Files that are not left out, ascending."""
+        kept = np.ones(len(self.files), np.bool_)
+        kept[list(self.reasons)] = False
+        return np.flatnonzero(kept)
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """Files that are left out, in order."""
+        return self.skipped_since(None)
+
+    def skipped_since(self, before: Census | None) -> tuple[Skipped, ...]:
+        """Files that are left out here and were not in an earlier table."""
+        new = self.reasons.keys() - (before.reasons if before else {})
+        return tuple(Skipped(without_secrets(self.files.path(at)), self.reasons[at]) for at in sorted(new))
+
+    def enter(self, places: Iterable[int], found: Iterable[Kind | str]) -> None:
+        """Enter the kinds of some files, or what is wrong with them."""
+        for at, kind in zip(places, found, strict=True):
+            if isinstance(kind, str):
+                self.numbers[at], self.reasons[at] = _BAD, kind
+            else:
+                self.numbers[at] = self.kinds.setdefault(kind, len(self.kinds))
+
+    def counts(self, places: Array) -> list[KindCount]:
+        """Sort files whose kind is known into their kinds, the commonest first."""
+        known, kinds = places[self.numbers[places] >= 0], list(self.kinds)
+        found, first, counts = np.unique(self.numbers[known], return_index=True, return_counts=True)
+        each = zip(found.tolist(), counts.tolist(), known[first].tolist(), strict=True)
+        return sorted(
+            (KindCount(kinds[number], *rest) for number, *rest in each), key=lambda one: (-one.files, one.first)
+        )
+
+    def without(self, places: Array, common: Kind, label: str, reasons: Mapping[int, str] | None = None) -> Census:
+        """Leave out some files, for the reason given for their kind, else because they are unlike the common one."""
+        kinds, left = list(self.kinds), {}
+        for at in places.tolist():
+            number, path = int(self.numbers[at]), self.files.path(at)
+            reason = (reasons or {}).get(number) or first_line(unlike(path, kinds[number], common, label))
+            left[at] = reason.removeprefix(f"{without_secrets(path)} ")
+        return replace(self, reasons=self.reasons | left)
+
+    def usable(self, label: str) -> Census:
+        """Leave out the files that are not of the commonest dtype.
+
+        Which shapes fit is for the preparation to say, see `fitting`.
+        """
+        places = self.places
+        if not len(places):
+            raise SourceError(
+                f"none of the {len(self.files)} files of {label} can be used; {self.files.path(0)} {self.reasons[0]}."
+            )
+        common = _commonest(self.counts(places))
+        wrong = [number for kind, number in self.kinds.items() if kind[1] != common[1]]
+        return self.without(places[np.isin(self.numbers[places], wrong)], common, label)
+
+    def fitting(self, places: Array, shape_of: Callable[[tuple[int, ...]], tuple[int, ...]], label: str) -> Census:
+        """Leave out the files whose images a preparation cannot make like most of the others.
+
+        Images of no shape that most of those have which can be prepared are all kept: they are for the preparation to
+        refuse by name.
+        """
+        shapes: dict[Kind, tuple[int, ...]] = {}
+        reasons: dict[int, str] = {}
+        sorts, total = self.counts(places), Counter[tuple[int, ...]]()
+        for kind, files, _ in sorts:
+            try:
+                shapes[kind] = shape_of(kind[0])
+                total[shapes[kind]] += files
+            except RequestError as error:
+                reasons[self.kinds[kind]] = first_line(error)
+        shape, count = total.most_common(1)[0] if total else ((), 0)
+        alike = [kind for kind in shapes if shapes[kind] == shape]
+        if 2 * count <= total.total() or len(alike) == len(sorts):
+            return self
+        others = ~np.isin(self.numbers[places], [self.kinds[kind] for kind in alike])
+        return self.without(places[others], alike[0], label, reasons)
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the census for a table."""
+        kinds = [[list(map(int, shape)), dtype.str] for shape, dtype in self.kinds]
+        text = json.dumps([kinds, list(self.reasons.items())]).encode()
+        return {"kinds": self.numbers, "said": np.frombuffer(text, np.uint8), "reading": np.array(self.files.reading)}
+
+    def take_over(self, table: Mapping[str, Array]) -> None:
+        """Enter what a table says of files whose name, size and time are as they were."""
+        # Kinds are of images as they are read: turned, or not.
+        alike = tuple(table.get("reading", ())) == self.files.reading
+        if "said" not in table or not alike or str(table["root"]) != os.path.realpath(self.files.root):
+            return
+        kinds, reasons = json.loads(table["said"].tobytes())
+        said = dict(reasons)
+        was = _tokens(FileNames.of(table["text"], table["ends"]), table["states"])
+        now = _tokens(self.files.names, self.files.states)
+        order = np.argsort(was)
+        places = order[np.searchsorted(was, now, sorter=order).clip(max=len(was) - 1)]
+        same = (was[places] == now) & (self.files.states[0] >= 0)
+        self.kinds = {(tuple(shape), np.dtype(dtype)): number for number, (shape, dtype) in enumerate(kinds)}
+        self.numbers[same] = table["kinds"][places[same]]
+        self.reasons.update((at, said[int(places[at])]) for at in np.flatnonzero(self.numbers == _BAD).tolist())
+
+
+def _tokens(names: FileNames, states: Array) -> Array:
+    """Return a number for each file's name, size and time: two of a million agree by chance once in 10^7 tables."""
+    return np.fromiter(map(hash, zip(names, *states.tolist(), strict=True)), np.int64, len(names))
+
+
 def kind_bytes(kind: Kind) -> int:
     """Bytes of an image, decoded."""
     return math.prod(kind[0]) * kind[1].itemsize
@@ -66,39 +211,48 @@ def with_remedy(error: SourceError, files: Listing) -> SourceError:
     return SourceError(f"{error} {OFFER}") if len(files) > 1 else error
 
 
-def look_at(files: Listing, label: str) -> tuple[list[KindCount], bool]:
-    """Sort files into kinds by some headers, by all where those differ in shape and files are few enough.
-
-    Returns
-    -------
-    list of KindCount
-        The commonest first.
-    bool
-        Whether these are all the kinds there can be.
-    """
-    looked_at = _spread(len(files))
-    sorts = _sorted_by_header(files, looked_at)
-    if len(sorts) > 1 and len(looked_at) < len(files) <= _ALL_HEADERS:
-        looked_at = range(len(files))
-        sorts = _sorted_by_header(files, looked_at)
+def look_at(files: Listing, label: str) -> Census:
+    """Sort files into kinds by some headers, by all where those differ in shape and files are few enough."""
+    census = Census.unseen(files)
+    _look(census, _spread(len(files)))
+    if len(census.kinds) > 1 and len(files) <= _ALL_HEADERS:
+        _look(census, np.flatnonzero(census.numbers == _UNSEEN).tolist())
+    sorts = census.counts(np.arange(len(files)))
     common = _commonest(sorts)
     for sort in sorts:
         if sort.kind[1] != common[1]:
             raise with_remedy(unlike(files.path(sort.first), sort.kind, common, label), files)
-    return sorts, len(looked_at) == len(files)
+    return census
+
+
+def _look(census: Census, places: Sequence[int]) -> None:
+    """Read headers."""
+
+    def kind_of(path: str) -> Kind:
+        try:
+            return read_kind(path, census.files.reading)
+        except SourceError as error:
+            raise with_remedy(error, census.files) from error
+
+    census.enter(places, _each(census.files, places, kind_of, _HEADER))
 
 
 def mostly_stacks(files: Listing) -> bool:
     """Return whether most files, by the headers of some, are TIFF or FITS files that hold several images."""
-    looked_at = _spread(len(files))
-    several = np.zeros(len(looked_at), np.bool_)
+    several = _each(files, _spread(len(files)), holds_several, _HEADER)
+    return 2 * sum(several) > len(several)
 
-    def look(at: int) -> None:
-        several[at] = holds_several(files.path(looked_at[at]))
+
+def _each(files: Listing, places: Sequence[int], function: Callable[[str], T], each_bytes: int) -> list[T]:
+    """Call ``function(path)`` for some files, several at a time."""
+    found: dict[int, T] = {}
+
+    def call(at: int) -> None:
+        found[at] = function(files.path(places[at]))
 
     with quiet():
-        for_each(look, len(looked_at), 2**16)  # as in _sorted_by_header
-    return bool(2 * several.sum() > len(looked_at))
+        for_each(call, len(places), each_bytes)
+    return [found[at] for at in range(len(places))]
 
 
 def unlike(path: str, kind: Kind, common: Kind, label: str) -> SourceError:
@@ -111,7 +265,7 @@ def unlike(path: str, kind: Kind, common: Kind, label: str) -> SourceError:
 
 def _commonest(sorts: Sequence[KindCount]) -> Kind:
     """Return the commonest kind of the commonest dtype; of `sorts`, the commonest come first."""
-    dtypes: Counter[np.dtype[Any]] = Counter()
+    dtypes: Counter[object] = Counter()
     for kind, files, _ in sorts:
         dtypes[kind[1]] += files
     dtype = dtypes.most_common(1)[0][0]
@@ -122,113 +276,58 @@ def _spread(n: int) -> Sequence[int]:
     return sorted({at * (n - 1) // _LOOKED_AT for at in range(_LOOKED_AT + 1)})
 
 
-def _sorted_by_header(files: Listing, looked_at: Sequence[int]) -> list[KindCount]:
-    kinds: dict[int, Kind] = {}
-
-    def read(at: int) -> None:
-        try:
-            kinds[looked_at[at]] = read_kind(files.path(looked_at[at]), files.reading)
-        except SourceError as error:
-            raise with_remedy(error, files) from error
-
-    with quiet():
-        for_each(read, len(looked_at), 2**16)  # headers wait for the disk rather than for the interpreter's lock
-    counted = Counter(kinds[at] for at in looked_at)
-    first = {kinds[at]: at for at in reversed(looked_at)}
-    return [KindCount(kind, number, first[kind]) for kind, number in counted.most_common()]
-
-
-@dataclass
-class Census:
-    """Result of decoding every file.
-
-    Attributes
-    ----------
-    kinds : list of Kind
-        All there are.
-    numbers : ndarray of int32, shape (n,)
-        Each file's kind, by its place in `kinds`; -1 where it cannot be decoded.
-    reasons : dict of int to str
-        What is wrong with those, in one line.
-    fresh : bool
-        Whether any file was decoded for it, rather than all taken over from a table.
-    """
-
-    kinds: list[Kind]
-    numbers: Array
-    reasons: dict[int, str] = field(default_factory=dict)
-    fresh: bool = True
-
-    def arrays(self, kept: Array) -> dict[str, Array]:
-        """Return the census, and which files were kept, for a table."""
-        kinds = [[list(map(int, shape)), dtype.str] for shape, dtype in self.kinds]
-        text = json.dumps([kinds, list(self.reasons.items())]).encode()
-        return {"kinds": self.numbers, "kept": kept, "said": np.frombuffer(text, np.uint8)}
-
-    @classmethod
-    def of(cls, table: Mapping[str, Array]) -> Census | None:
-        """Inverse of `arrays`; None where a table holds no census, or one that makes no sense."""
-        if not {"kinds", "kept", "said"} <= table.keys():
-            return None
-        numbers = table["kinds"]
-        try:
-            kinds, reasons = json.loads(table["said"].tobytes())
-            census = cls([(tuple(shape), np.dtype(dtype)) for shape, dtype in kinds], numbers, dict(reasons))
-        except (ValueError, TypeError):
-            return None
-        told = np.array_equal(sorted(census.reasons), np.flatnonzero(numbers == _BAD))
-        return census if told and ((numbers >= _BAD) & (numbers < len(kinds))).all() else None
-
-
 def take_census(files: Listing, table: Mapping[str, Array] | None, listener: Listener) -> Census:
     """Decode every file once, some at a time; what a table says of files that have not changed since is taken over.
 
     An image of more than twice the bytes of the largest whose header is looked at first is not decoded, and counts as
     bad: several are in memory at a time.
     """
-    census = Census([], np.full(len(files), _UNSEEN, np.int32))
+    census = Census.unseen(files)
     if table is not None:
-        _take_over(census, files, table)
+        census.take_over(table)
     left = np.flatnonzero(census.numbers == _UNSEEN)
-    if not len(left):
-        census.fresh = False
+    census.fresh = bool(len(left))
+    if not census.fresh:
         return census
+    usual = max(_header_bytes(files.path(at)) for at in _spread(len(files)))
+    decode = partial(_decoded, reading=files.reading, most=2 * usual or _LARGE)
     listener(PassStarted("checking files", 1, 1, len(left), _size(files, left)))
     began = time.perf_counter()
-    check = _Check(files, census)
-    with quiet():
-        for start in range(0, len(left), _AT_A_TIME):
-            some = left[start : start + _AT_A_TIME]
-            for_each(partial(check, some), len(some), check.usual)
-            listener(BlockDone(len(some), _size(files, some)))
+    for start in range(0, len(left), _AT_A_TIME):
+        some = left[start : start + _AT_A_TIME]
+        census.enter(some.tolist(), _each(files, some.tolist(), decode, usual))
+        listener(BlockDone(len(some), _size(files, some)))
     listener(PassFinished(time.perf_counter() - began))
     return census
 
 
-def usable_files(census: Census, files: Listing, label: str) -> tuple[Array, tuple[Skipped, ...]]:
-    """Choose which files to keep: those that can be decoded, of the commonest dtype.
+def _decoded(path: str, reading: TagRules, most: int) -> Kind | str:
+    """Decode a file; return its kind, or what is wrong with it."""
 
-    Which shapes fit is for the preparation to say, see `MixedImages.fitting`.
+    def check(kind: Kind) -> None:
+        if kind_bytes(kind) > most:
+            raise SourceError(
+                f"{path} is {format_kind(kind)} ({format_bytes(kind_bytes(kind))}), more than twice the largest image "
+                f"looked at first ({format_bytes(most // 2)})."
+            )
 
-    Returns
-    -------
-    ndarray of bool, shape (n,)
-        Files that are kept.
-    tuple of Skipped
-        The others, in order; each is logged.
-    """
-    good = census.numbers >= 0
-    sorts = kinds_of(census, good)
-    if not sorts:
-        raise SourceError(
-            f"none of the {len(files)} files of {label} can be used; {files.path(0)} {census.reasons[0]}."
-        )
-    common = _commonest(sorts)
-    wanted = [kind[1] == common[1] for kind in census.kinds]
-    kept = np.array([*wanted, False])[census.numbers]  # the last is for those that are bad, -1
-    skipped = tuple(_skipped(census, files, at, common, label) for at in np.flatnonzero(~kept).tolist())
-    log_skipped(skipped, len(files), label)
-    return kept, skipped
+    try:
+        pixels = read_picture(path, check, reading)
+    except SourceError as error:
+        return first_line(error).removeprefix(f"{without_secrets(path)} ")
+    return pixels.shape, pixels.dtype
+
+
+def _header_bytes(path: str) -> int:
+    """Bytes of an image by its header; 0 where that cannot be read."""
+    try:
+        return kind_bytes(read_kind(path))
+    except SourceError:
+        return 0
+
+
+def _size(files: Listing, which: Array) -> int:
+    return int(np.maximum(files.states[0, which], 0).sum())
 
 
 def log_skipped(skipped: Sequence[Skipped], count: int, label: str) -> None:
@@ -238,101 +337,3 @@ def log_skipped(skipped: Sequence[Skipped], count: int, label: str) -> None:
         _log.warning("left out %d of the %d files of %s, %s first.", len(skipped), count, shown, skipped[0].path)
     for path, reason in skipped:
         _log.info("left out %s: %s", path, reason)
-
-
-def kinds_of(census: Census, kept: Array) -> list[KindCount]:
-    """Sort the files that are kept, by bools or places, into their kinds, the commonest first; places count those."""
-    found, first, counts = np.unique(census.numbers[kept], return_index=True, return_counts=True)
-    sorts = [
-        KindCount(census.kinds[number], count, at)
-        for number, count, at in zip(found.tolist(), counts.tolist(), first.tolist(), strict=True)
-    ]
-    return sorted(sorts, key=lambda sort: (-sort.files, sort.first))
-
-
-def _skipped(census: Census, files: Listing, at: int, common: Kind, label: str) -> Skipped:
-    path = without_secrets(files.path(at))
-    if at in census.reasons:
-        return Skipped(path, census.reasons[at])
-    reason = first_line(unlike(path, census.kinds[census.numbers[at]], common, label))
-    return Skipped(path, reason.removeprefix(f"{path} "))
-
-
-def _size(files: Listing, which: Array) -> int:
-    return int(np.maximum(files.states[0, which], 0).sum())
-
-
-class _Check:
-    """Decodes files and enters them in a census."""
-
-    def __init__(self, files: Listing, census: Census) -> None:
-        self._files, self._census, self._lock = files, census, threading.Lock()
-        self._places = {kind: at for at, kind in enumerate(census.kinds)}
-        self.usual = max((_header_bytes(files.path(at)) for at in _spread(len(files))), default=0)
-        self._most = 2 * self.usual or _LARGE
-
-    def __call__(self, some: Array, turn: int) -> None:
-        """Decode one of some files."""
-        at = int(some[turn])
-        path = self._files.path(at)
-        found: list[Kind] = []
-        try:
-            read_picture(path, lambda kind: found.append(self._checked(kind, path)), self._files.reading)
-        except SourceError as error:
-            self._census.numbers[at] = _BAD
-            self._census.reasons[at] = first_line(error).removeprefix(f"{without_secrets(path)} ")
-        else:
-            self._census.numbers[at] = self._place(found[0])
-
-    def _checked(self, kind: Kind, path: str) -> Kind:
-        if kind_bytes(kind) > self._most:
-            raise SourceError(
-                f"{path} is {format_kind(kind)} ({format_bytes(kind_bytes(kind))}), more than twice the largest image "
-                f"looked at first ({format_bytes(self._most // 2)})."
-            )
-        return kind
-
-    def _place(self, kind: Kind) -> int:
-        with self._lock:
-            if kind not in self._places:
-                self._places[kind] = len(self._census.kinds)
-                self._census.kinds.append(kind)
-            return self._places[kind]
-
-
-def _header_bytes(path: str) -> int:
-    try:
-        return kind_bytes(read_kind(path))
-    except SourceError:
-        return 0
-
-
-def _take_over(census: Census, files: Listing, table: Mapping[str, Array]) -> None:
-    """Enter what a table says of files whose size and time are what they were."""
-    earlier = Census.of(table)
-    # Kinds are of images as they are read: turned, or not.
-    alike = tuple(table.get("reading", BEFORE)) == files.reading
-    if earlier is None or not alike or str(table["root"]) != os.path.realpath(files.root):
-        return
-    places = _places(FileNames.of(table["text"], table["ends"]), files.names)
-    same = (places >= 0) & (table["states"][:, places] == files.states).all(axis=0) & (files.states[0] >= 0)
-    census.kinds = earlier.kinds
-    census.numbers[same] = earlier.numbers[places[same]]
-    if earlier.reasons:
-        bad = np.flatnonzero(census.numbers == _BAD).tolist()
-        census.reasons.update((at, earlier.reasons[int(places[at])]) for at in bad)
-
-
-def _places(old: FileNames, new: FileNames) -> Array:
-    """Place in `old` of every name of `new`, -1 where it is not there, without a dictionary of them all."""
-    if old == new:
-        return np.arange(len(new))
-    known = np.fromiter(map(hash, old), np.int64, len(old))
-    order = np.argsort(known, kind="stable")
-    asked = np.fromiter(map(hash, new), np.int64, len(new))
-    places: Array = order[np.searchsorted(known[order], asked).clip(max=len(old) - 1)]
-    places[known[places] != asked] = -1
-    for at in np.flatnonzero(places >= 0).tolist():
-        if old[int(places[at])] != new[at]:  # two names of one hash
-            places[at] = -1
-    return places

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import glob
 import os
-import struct
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -13,8 +11,8 @@ import numpy as np
 
 from ...errors import SourceError
 from .. import remote
-from .listing import ListedFolders, Listing, settled
-from .names import FileNames, name_of, natural, natural_name
+from .listing import ListedFolders, Listing, settled, states_of
+from .names import FileNames, natural, natural_name
 
 EXTENSIONS = frozenset(
     (
@@ -34,11 +32,6 @@ IMAGES = EXTENSIONS | UNREAD
 STACKS, CUBES = frozenset((".tif", ".tiff")), frozenset((".fits", ".fit", ".fts", ".fz"))
 # Endings of files that hold many samples each.
 MANY = frozenset((".npy", ".npz", ".h5", ".hdf5", ".he5", ".nc", ".nc4", ".cdf", ".mat", ".zarr"))
-_SEPARATOR = os.fsencode(os.sep)
-
-# What follows the sort key of an entry; a zero byte first, so that the key ends there for sorting too.
-_STATE = struct.Struct(">xqq")
-_IS_FOLDER = -2  # in place of a size
 
 
 def find_images(source: str | Sequence[str], *, skip: bool = False) -> Listing:
@@ -50,7 +43,7 @@ def find_images(source: str | Sequence[str], *, skip: bool = False) -> Listing:
     """
     if isinstance(source, str):
         if remote.is_url(source):
-            return _listing_of(sorted(_behind(source, skip), key=natural))
+            return Listing.of(sorted(_behind(source, skip), key=natural))
         if os.path.isdir(source):
             return _Search(source).listing(skip)
         paths = sorted(_matching(source, skip), key=natural) if not os.path.exists(source) else [source]
@@ -58,12 +51,7 @@ def find_images(source: str | Sequence[str], *, skip: bool = False) -> Listing:
         paths = [path for item in source for path in _listed(item, skip)]
         if not paths:
             raise SourceError("the list of image files is empty; give at least two files.")
-    return _listing_of(paths)
-
-
-def _listing_of(paths: list[str]) -> Listing:
-    root = _common_folder(paths)
-    return Listing(root, FileNames(_below(root, path) for path in paths))
+    return Listing.of(paths)
 
 
 def _behind(url: str, skip: bool) -> list[str]:
@@ -73,23 +61,6 @@ def _behind(url: str, skip: bool) -> list[str]:
     found = remote.matching(url)
     _check_kinds(url, Counter(map(ending, found)), skip)
     return [path for path in found if ending(path) in IMAGES]
-
-
-def _common_folder(paths: list[str]) -> str:
-    if any(map(remote.is_url, paths)):
-        return remote.common_folder(paths)
-    folders = {os.path.dirname(path) for path in paths}
-    if len({os.path.isabs(folder) for folder in folders}) > 1:
-        folders = {os.path.abspath(folder) for folder in folders}
-    return os.path.commonpath(folders)
-
-
-def _below(root: str, path: str) -> str:
-    if not root and remote.is_url(path):
-        return path
-    start = os.path.join(root, "")
-    # The general way takes 10 us, ten seconds for a million.
-    return path[len(start) :] if root and path.startswith(start) else os.path.relpath(path, root or ".")
 
 
 def _listed(item: str, skip: bool) -> Iterable[str]:
@@ -115,27 +86,18 @@ def _matching(pattern: str, skip: bool) -> list[str]:
     if not images or "**" not in pattern:
         for folder in filter(os.path.isdir, matches):
             search = _Search(folder)
+            images.extend(os.path.join(folder, name) for name in search)
             kinds.update(search.kinds)
-            images.extend(search.paths())
     _check_kinds(pattern, kinds, skip)
     return images
 
 
 def has_images(folder: str) -> bool:
     """Return whether there is an image file below a folder; Zarr stores are not searched."""
-    for here, folders, names in os.walk(folder, followlinks=True):
-        if any(ending(name) in IMAGES and not name.startswith(".") for name in names):
-            return True
-        # A link back to a folder above would be walked for ever.
-        above = os.path.realpath(here) + os.sep
-        folders[:] = [
-            name
-            for name in folders
-            if not name.startswith(".")
-            and ending(name) != ".zarr"
-            and not above.startswith(os.path.realpath(os.path.join(here, name)) + os.sep)
-        ]
-    return False
+    try:
+        return any(True for _ in _Search(folder))
+    except SourceError:  # of a folder that cannot be listed; whoever needs its files says so
+        return False
 
 
 def _check_kinds(source: str, kinds: Counter[str], skip: bool) -> None:
@@ -161,103 +123,66 @@ def _check_kinds(source: str, kinds: Counter[str], skip: bool) -> None:
 
 
 class _Search:
-    """The image files below a folder, links followed, hidden ones left out, in natural order.
+    """Image files below a folder, links followed, hidden ones left out: names below it, in natural order.
 
-    Names and states are added to flat arrays as the folders are walked in order; entries of one folder at a time, and
-    of those above it, are held as Python's, 100 bytes a file.
+    Attributes
+    ----------
+    kinds : Counter of str
+        Files of each ending, as far as the search went.
     """
 
     def __init__(self, top: str) -> None:
         self.top = top
-        self.kinds: Counter[str] = Counter()  # files of each ending
-        self._text, self._ends = bytearray(), array("q", [0])
-        self._sizes, self._times = array("q"), array("q")
+        self.kinds: Counter[str] = Counter()
         self._folders: list[str] = []
-        self._folder_times = array("q")
+        self._times: list[int] = []
         self._seen: set[tuple[int, int]] = set()
-        self._walk()
+
+    def __iter__(self) -> Iterator[str]:
+        """Walk depth first, each folder's files and folders in their common order, without recursion."""
+        pending = self._entries("")
+        while pending:
+            path = pending.pop()
+            if path.endswith(os.sep):
+                pending += self._entries(path)
+            else:
+                yield path
 
     def listing(self, skip: bool) -> Listing:
         """Return the files found; refuse none, or files that do not make one collection."""
+        names = FileNames(self)
         _check_kinds(self.top, self.kinds, skip)
-        return self._found()
+        folders = ListedFolders(self.top, FileNames(self._folders), np.array(self._times, np.int64))
+        return Listing(self.top, names, states_of(self.top, names), folders)
 
-    def _found(self) -> Listing:
-        names = FileNames.of(np.frombuffer(self._text, np.uint8), np.frombuffer(self._ends, np.int64))
-        folders = ListedFolders(self.top, FileNames(self._folders), np.frombuffer(self._folder_times, np.int64))
-        return Listing(self.top, names, np.array([self._sizes, self._times]), folders)
-
-    def paths(self) -> Iterator[str]:
-        """Paths of the files."""
-        return map(self._found().path, range(len(self._sizes)))
-
-    def _walk(self) -> None:
-        """Depth first, each folder's files and folders in their common order, without recursion."""
-        pending = [(b"", self._entries(b""))]
-        while pending:
-            above, entries = pending[-1]
-            if not entries:
-                pending.pop()
-                continue
-            name, size, time = _unpacked(entries.pop())
-            path = above + name
-            if size == _IS_FOLDER:
-                pending.append((path + _SEPARATOR, self._entries(path + _SEPARATOR)))
-            else:
-                self._text += path
-                self._ends.append(len(self._text))
-                self._sizes.append(size)
-                self._times.append(time)
-
-    def _entries(self, folder: bytes) -> list[bytes]:
-        """Image files and folders of a folder as packed entries, the last in natural order first."""
-        here = os.path.join(os.fsencode(self.top), folder)
+    def _entries(self, folder: str) -> list[str]:
+        """Image files of a folder, and its folders, which end in a separator; the last in natural order first."""
+        here = os.path.join(self.top, folder)
         try:
             state = os.stat(here)
             if (state.st_dev, state.st_ino) in self._seen:  # a link back to a folder above
                 return []
             self._seen.add((state.st_dev, state.st_ino))
-            self._folders.append(os.fsdecode(folder))
-            self._folder_times.append(settled(state.st_mtime_ns))
+            self._folders.append(folder)
+            self._times.append(settled(state.st_mtime_ns))
             with os.scandir(here) as found:
-                entries = [packed for entry in found if (packed := self._packed(entry))]
+                names = [name for entry in found if (name := self._taken(entry))]
         except OSError as error:
-            raise SourceError(
-                f"{os.fsdecode(here)} cannot be listed: {error.strerror}; check its permissions."
-            ) from error
-        entries.sort(reverse=True)
-        return entries
+            raise SourceError(f"{here} cannot be listed: {error.strerror}; check its permissions.") from error
+        names.sort(key=lambda name: natural_name(os.fsencode(name.removesuffix(os.sep))), reverse=True)
+        return [folder + name for name in names]
 
-    def _packed(self, entry: os.DirEntry[bytes]) -> bytes:
-        """Sort key, size and time of an image file or folder; nothing for what is neither."""
-        name = entry.name
-        if name.startswith(b"."):
-            return b""
-        tail = name[name.rfind(b".") :].lower()
-        # The general way takes 2 us, two seconds for a million.
-        kind = os.fsdecode(tail) if tail.startswith(b".") and tail != b".gz" else ending(os.fsdecode(name))
-        if entry.is_dir():
-            if kind != ".zarr":
-                return natural_name(name) + _STATE.pack(_IS_FOLDER, 0)
-            self.kinds[kind] += 1  # a store is like a file, of which no part is an image
-            return b""
-        if kind not in IMAGES:
-            self.kinds[kind] += entry.is_file()
-            return b""
-        size, time = -1, -1
-        if entry.is_file():
-            state = entry.stat()
-            size, time = state.st_size, state.st_mtime_ns
-        elif not entry.is_symlink():
-            return b""  # a link to nothing was meant as a sample; what is neither (a pipe, a socket) was not
-        self.kinds[kind] += 1
-        return natural_name(name) + _STATE.pack(size, time)
-
-
-def _unpacked(entry: bytes) -> tuple[bytes, int, int]:
-    """Name, size and time of a packed entry."""
-    size, time = _STATE.unpack(entry[-_STATE.size :])
-    return name_of(entry[: -_STATE.size]), size, time
+    def _taken(self, entry: os.DirEntry[str]) -> str:
+        """Name of an image file, or of a folder, which ends in a separator; nothing for what is neither."""
+        kind = ending(entry.name)
+        if entry.name.startswith("."):
+            return ""
+        if entry.is_dir() and kind != ".zarr":  # a store is like a file, of which no part is an image
+            return entry.name + os.sep
+        # A link to nothing was meant as a sample; what is neither file nor folder (a pipe, a socket) was not.
+        there = entry.is_file() or entry.is_dir() or (kind in IMAGES and entry.is_symlink())
+        self.kinds[kind] += there
+        return entry.name if there and kind in IMAGES else ""
 
 
 def ending(path: str) -> str:

@@ -1,8 +1,8 @@
-r"""Which files there are, as a table: names, sizes and times of any number of them, kept in a file where asked.
+"""The table of files: names, sizes and times of any number of them, kept in a file where asked.
 
 Listing a million files takes seconds from memory and minutes from a network's disk. A listing that was kept is used
 again while every folder's time of change is what it was: files are added to, renamed in and taken from a folder by
-changing it. A collection that is pickled then carries the path of the table, not the names in it.
+changing it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import os
 import time
 import zipfile
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import OutputError, RequestError, SourceError
+from ...errors import OutputError, RequestError
 from .. import remote
 from ..collection import Array, State, group_size, span_of
 from ..tags import TagRules
@@ -70,6 +70,20 @@ class Listing:
         self._states = states
         self._groups: list[State] | None = None
 
+    @classmethod
+    def of(cls, paths: Sequence[str]) -> Listing:
+        """Hold paths as their common folder, where they are written as below one, and names below it."""
+        if any(map(remote.is_url, paths)):
+            root = remote.common_folder(paths)
+        else:
+            if len(set(map(os.path.isabs, paths))) > 1:
+                paths = [os.path.abspath(path) for path in paths]
+            root = os.path.commonpath({os.path.dirname(path) for path in paths} or {""})
+        start = os.path.join(root, "")
+        if not all(path.startswith(start) for path in paths):
+            root = start = ""
+        return cls(root, FileNames(path[len(start) :] for path in paths))
+
     def __len__(self) -> int:
         return len(self.names)
 
@@ -86,20 +100,16 @@ class Listing:
     def states(self) -> Array:
         """Sizes and times of change, int64, shape (2, n), as they were when this was opened or first asked."""
         if self._states is None:
-            self._states = self._asked()
+            self._states = states_of(self.root, self.names)
         return self._states
 
-    def _asked(self) -> Array:
-        if len(self) and remote.is_url(self.path(0)):
-            return np.array(remote.state_numbers([self.path(at) for at in range(len(self))]), np.int64).T
-        states, root = array("q"), os.path.join(os.fsencode(self.root), b"")
-        for name in self.names.encoded():
-            states.extend(state_of(root + name))
-        return np.frombuffer(states, np.int64).reshape(-1, 2).T
-
-    def taken(self, kept: Array) -> Listing:
-        """Only the files of which `kept`, n bools, is True."""
-        some = Listing(self.root, self.names.taken(kept), self.states[:, kept])
+    def taken(self, places: Array) -> Listing:
+        """Only the files at some ascending places; itself where these are all."""
+        if len(places) == len(self):
+            return self
+        kept = np.zeros(len(self), np.bool_)
+        kept[places] = True
+        some = Listing(self.root, self.names.taken(kept), None if self._states is None else self._states[:, kept])
         some.reading = self.reading
         return some
 
@@ -119,11 +129,12 @@ class Listing:
         return found
 
     def _grouped(self, size: int) -> list[State]:
-        found, n, states = [], len(self), self.states
+        found, n, (text, ends) = [], len(self), self.names.held
         for start in range(0, n, size):
             stop = min(start + size, n)
-            text, ends = self.names.part(slice(start, stop)).held
-            state = _digest(text, ends, states[:, start:stop], np.array(self.reading))
+            cuts = ends[start : stop + 1]
+            names = text[cuts[0] : cuts[-1]], cuts - cuts[0]
+            state = _digest(*names, self.states[:, start:stop], np.array(self.reading))
             found.append(State(start, span_of(self.path(start), self.path(stop - 1)), state))
         return found
 
@@ -132,53 +143,24 @@ class Listing:
         return self.__dict__ | {"_states": None, "folders": None}
 
 
-def state_of(path: str | bytes) -> tuple[int, int]:
-    """Size in bytes and time of last change in nanoseconds, (-1, -1) for a file that is not there."""
-    try:
-        state = os.stat(path)
-    except OSError:
-        return -1, -1
-    return state.st_size, state.st_mtime_ns
+def states_of(root: str, names: FileNames) -> Array:
+    """Sizes in bytes and times of last change in nanoseconds, shape (2, n); -1 for a file that is not there."""
+    paths = (os.path.join(root, name) for name in names)
+    if len(names) and remote.is_url(os.path.join(root, names[0])):
+        return np.array(remote.state_numbers(list(paths)), np.int64).T
+    states = array("q")
+    for path in paths:
+        try:
+            state = os.stat(path)
+            states.extend((state.st_size, state.st_mtime_ns))
+        except OSError:
+            states.extend((-1, -1))
+    return np.frombuffer(states, np.int64).reshape(-1, 2).T
 
 
 def settled(time_ns: int) -> int:
     """Return a folder's time of change, or 0 if it is too young to tell a later change by."""
     return time_ns if time_ns < time.time_ns() - _SETTLED_NS else 0
-
-
-class TableNames(FileNames):
-    """Names that stand in a table, read from it on first use after pickling."""
-
-    def __init__(self, names: FileNames, table: str, kept: bool) -> None:
-        self._held = names.held
-        self._behind = os.path.abspath(table), kept, _digest(*self._held)
-
-    @property
-    def held(self) -> tuple[Array, Array]:
-        """The run of bytes and its cuts, from the table."""
-        if not hasattr(self, "_held"):
-            path, kept, token = self._behind
-            names = _names_in(path, kept)
-            if names is None or _digest(*names.held) != token:
-                raise SourceError(
-                    f"{path} lists other files than when the collection was opened; open the collection again."
-                )
-            self._held = names.held
-        return self._held
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"behind": self._behind}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._behind = state["behind"]
-
-
-def _names_in(path: str, kept: bool) -> FileNames | None:
-    table = read_table(path)
-    if table is None:
-        return None
-    names = FileNames.of(table["text"], table["ends"])
-    return names.taken(table["kept"]) if kept and "kept" in table else names
 
 
 def listing_in(table: Mapping[str, Array], folder: str) -> Listing | None:
@@ -201,25 +183,11 @@ def read_table(path: str) -> dict[str, Array] | None:
         # Opened here: numpy leaves what it opened open where it is no whole archive.
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             table = {name: archive[name] for name in archive.files}
-        if str(table["format"]) == _FORMAT and _is_whole(table):
+        if str(table["format"]) == _FORMAT:  # whole, by the archive's checksums
             return table
     except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, EOFError, zipfile.BadZipFile):
         pass
     raise RequestError(f"{path} is there and is no listing of files; give listing another path, or remove it.")
-
-
-def _is_whole(table: Mapping[str, Array]) -> bool:
-    n, folders = len(table["ends"]) - 1, len(table["folder_ends"]) - 1
-    shapes = {"states": (2, n), "kinds": (n,), "kept": (n,), "folder_times": (folders,)}
-    return (
-        all(table[name].shape == shape for name, shape in shapes.items() if name in table)
-        and _are_cuts(table["ends"], table["text"])
-        and _are_cuts(table["folder_ends"], table["folder_text"])
-    )
-
-
-def _are_cuts(ends: Array, text: Array) -> bool:
-    return bool(ends[0] == 0 and ends[-1] == len(text) and (np.diff(ends) >= 0).all())
 
 
 def write_table(path: str, listing: Listing, **more: Array) -> None:
@@ -233,19 +201,18 @@ def write_table(path: str, listing: Listing, **more: Array) -> None:
         "text": text, "ends": ends, "states": listing.states,
         "folder_text": folder_text, "folder_ends": folder_ends, "folder_times": folders.times, **more,
     }  # fmt: skip
+    # Not as other outputs are staged: several runs may write one table at the same time.
     partial = f"{path}.{os.getpid()}.streampca-partial"
     try:
-        try:
-            os.makedirs(os.path.dirname(partial) or ".", exist_ok=True)
-            with open(partial, "wb") as file:
-                np.savez(file, **arrays)
-            os.replace(partial, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(partial)
-            raise
+        os.makedirs(os.path.dirname(partial) or ".", exist_ok=True)
+        with open(partial, "wb") as file:
+            np.savez(file, **arrays)
+        os.replace(partial, path)
     except OSError as error:
         raise OutputError(f"{path} could not be written: {error.strerror}; give listing another path.") from error
+    finally:
+        with contextlib.suppress(OSError):  # it is gone where it took its place
+            os.unlink(partial)
 
 
 def _check_outside(path: str, listing: Listing) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
-from typing import Any, overload
+from collections.abc import Iterable, Sequence
+from typing import overload
 
 import numpy as np
 
@@ -17,28 +16,27 @@ _DIGITS = re.compile(rb"([0-9]+)")
 
 
 class FileNames(Sequence[str]):
-    """File names as one run of bytes and its cuts: about their own length each, where a list of str takes 60 more."""
+    """File names as one run of bytes and its cuts: about their own length each, where a list of str takes 60 more.
 
-    _held: tuple[Array, Array]
+    Attributes
+    ----------
+    held : tuple of ndarray
+        The run of bytes, uint8, and its n + 1 cuts, int64.
+    """
 
     def __init__(self, names: Iterable[str]) -> None:
         text, ends = bytearray(), array("q", [0])
         for name in names:
             text += os.fsencode(name)
             ends.append(len(text))
-        self._held = np.frombuffer(text, np.uint8), np.frombuffer(ends, np.int64)
+        self.held = np.frombuffer(text, np.uint8), np.frombuffer(ends, np.int64)
 
     @classmethod
     def of(cls, text: Array, ends: Array) -> FileNames:
         """Names as they are held: a run of bytes and its n + 1 cuts, the first of them 0."""
         names = cls(())
-        names._held = text, ends
+        names.held = text, ends
         return names
-
-    @property
-    def held(self) -> tuple[Array, Array]:
-        """The run of bytes, uint8, and its n + 1 cuts, int64."""
-        return self._held
 
     def __len__(self) -> int:
         return len(self.held[1]) - 1
@@ -54,40 +52,11 @@ class FileNames(Sequence[str]):
         at = range(len(ends) - 1)[index]
         return os.fsdecode(text[ends[at] : ends[at + 1]].tobytes())
 
-    def encoded(self) -> Iterator[bytes]:
-        """Names as the system has them, in order."""
-        text, ends = self.held
-        data = text.data
-        return (bytes(data[start:stop]) for start, stop in pairwise(ends.tolist()))
-
     def taken(self, kept: Array) -> FileNames:
         """Names of which `kept`, n bools, is True."""
         text, ends = self.held
         lengths = np.diff(ends)
         return FileNames.of(text[np.repeat(kept, lengths)], np.concatenate([[0], np.cumsum(lengths[kept])]))
-
-    def part(self, run: slice) -> FileNames:
-        """Names of a run of places (step 1), sharing the bytes."""
-        text, ends = self.held
-        start, stop, _ = run.indices(len(self))
-        ends = ends[start : max(start, stop) + 1]
-        return FileNames.of(text[ends[0] : ends[-1]], ends - ends[0])
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, FileNames) and all(
-            np.array_equal(mine, its) for mine, its in zip(self.held, other.held, strict=True)
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __getstate__(self) -> dict[str, Any]:
-        text, ends = self.held
-        lengths = np.diff(ends)
-        return {"text": text.tobytes(), "lengths": lengths.astype(np.min_scalar_type(lengths.max(initial=0)))}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        ends = np.concatenate([[0], np.cumsum(state["lengths"], dtype=np.int64)])
-        self._held = np.frombuffer(state["text"], np.uint8), ends
 
 
 def natural(path: str) -> bytes:
@@ -96,7 +65,7 @@ def natural(path: str) -> bytes:
 
 
 def natural_name(name: bytes) -> bytes:
-    r"""Sort key of a name within its folder, from which `name_of` gets the name back.
+    """Sort key of a name within its folder.
 
     Bytes that compare as the list of the name's texts and numbers does, and then the name itself, without that list:
     texts end in a zero byte, which no name holds, so that a shorter one comes first; a number is its digits, led by
@@ -107,8 +76,3 @@ def natural_name(name: bytes) -> bytes:
         digits = pieces[at].lstrip(b"0")
         pieces[at] = b"\0" + (len(digits) + 1).to_bytes(2, "big") + digits
     return b"%b\0\0\0%b" % (b"".join(pieces), name)
-
-
-def name_of(key: bytes) -> bytes:
-    """Return the name whose sort key this is."""
-    return key[key.rindex(b"\0") + 1 :]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import RequestError
-from ..collection import Array, Collection
+from ..collection import Collection
 from ..stored.array import ArrayCollection
 from ..stored.layout import Axis, image_layout
 from ..windows import size_and_step
@@ -35,7 +35,9 @@ def composed(
     if samples is not None:
         collection = choose(collection, places_of(samples, collection.n_samples, collection.source))
     if labels is not None:
-        collection = _labelled(collection, open_column(labels, collection))
+        column = open_column(labels, collection)
+        collection = copy.copy(collection)  # it may be the caller's own
+        collection.labels = column
     if where is not None:
         collection = choose(collection, compact(matching(where, collection), collection.n_samples))
     return collection
@@ -43,35 +45,21 @@ def composed(
 
 def choose(collection: Collection, places: Places) -> Collection:
     """Take some samples of a collection: where each is a file, those files, which are then decoded side by side."""
-    found, kept = _files_taken(collection, places)
+    kept = np.zeros(collection.n_samples, np.bool_)
+    kept[np.asarray(places)] = True
+    take = getattr(collection, "taken", None)
+    found: Collection | None = None if take is None else take(kept)
     if found is None:
         found = Chosen(collection, places)
         found.opened = collection.opened
         return found
     found.opened, found.reading, found.beside = collection.opened, collection.reading, collection.beside
     found.labels = None if collection.labels is None else collection.labels[kept]
-    if collection.kept is not None:
-        of_all = collection.kept.copy()
-        of_all[of_all] = kept
-        kept = of_all
     found.kept = kept
+    if collection.kept is not None:
+        found.kept = collection.kept.copy()
+        found.kept[collection.kept] = kept
     return found
-
-
-def _files_taken(collection: Collection, places: Places) -> tuple[Collection | None, Array]:
-    """Return a collection of the chosen files, where each sample is one, and which they are, shape (n,)."""
-    take = getattr(collection, "taken", None)
-    if take is None:
-        return None, np.empty(0, np.bool_)
-    kept = np.zeros(collection.n_samples, np.bool_)
-    kept[np.asarray(places)] = True
-    return take(kept), kept
-
-
-def _labelled(collection: Collection, labels: Array) -> Collection:
-    collection = copy.copy(collection)  # it may be the caller's own
-    collection.labels = labels
-    return collection
 
 
 def _images(collection: Collection, sample_axes: Sequence[Axis] | None, patches: Any) -> Collection:
