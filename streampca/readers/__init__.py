@@ -158,15 +158,14 @@ def open_collection(
     checked = is_checked(coordinates)
     if isinstance(source, Collection):
         _refuse_late(source, given)
-    further = {
-        "on_bad_file": on_bad_file,
-        "coordinates": coordinates,
+    options = {
+        **given,
         "listing": None if listing is None else expanded(listing),
         "listener": listener,
         "opened": _opened,
         "reading": _reading(like, keep_orientation=keep_orientation),
     }
-    collection = _opened(source, {"key": key, "sample_axes": sample_axes, "select": select}, further)
+    collection = _opened(source, options)
     if not checked and collection.compares_coordinates:
         collection = copy.copy(collection)  # it may be the caller's own
         collection.compares_coordinates = False
@@ -191,15 +190,16 @@ def _reading(like: Any, *, keep_orientation: bool) -> TagRules:
     return reading._replace(orientation=False) if keep_orientation else reading
 
 
-def _opened(source: Any, options: Mapping[str, Any], further: Mapping[str, Any]) -> Collection:
-    """Open a source by the first row that knows it, with `options` and those of the `further` ones it takes."""
+def _opened(source: Any, options: Mapping[str, Any]) -> Collection:
+    """Open a source by the first row that knows it, with those of the options that it takes."""
     if isinstance(source, Collection):
         return source
     source = named(source)
     before = file_state(source) if isinstance(source, str) and os.path.isfile(source) else None
     for row in readers():
         if row.matches(source):
-            found = row.open(source, **options, **{name: further[name] for name in row.options})
+            taken = ("key", "sample_axes", "select", *row.options)
+            found = row.open(source, **{name: options[name] for name in taken})
             if before is not None and file_state(source) != before:
                 raise ChangedError(f"{source} was changed while it was opened; open it when it is written to its end.")
             if found.source != (shown := without_secrets(found.source)):  # models and outputs keep it

@@ -26,7 +26,6 @@ from ..coordinates import CHECK, IGNORE, MOST_VALUES, CommonGrid, Grid, Order, i
 from ..detect import array_files_in
 from ..image_files.census import log_skipped, with_remedy
 from ..image_files.listing import Listing
-from ..image_files.names import FileNames
 from ..stored.files import Reopening, state_of
 from ..stored.layout import SampleAxes
 from ..tags import TagRules
@@ -74,11 +73,12 @@ def joined(
     """Open every file of a listing, by `opened` with `options`, and put them one after another; see `open_joined`."""
     if not len(files):
         raise SourceError(f"{label} holds no files; give at least one.")
+    how = repr((options, tuple(reading)))
     # A part that is one image file has nothing to list, to leave out or to tell a listener of.
     further = {"on_bad_file": "error", "opened": opened, "listing": None, "listener": silent, "reading": reading}
     further["coordinates"] = CHECK if checked else IGNORE
-    opener = partial(opened, options=options, further=further)
-    return Joined(files, opener, source=label, skip=skip, checked=checked)
+    opener = partial(opened, options={"sample_axes": None, "select": None, **options, **further})
+    return Joined(files, opener, source=label, how=how, skip=skip, checked=checked)
 
 
 # What the parts of one collection have in common: the shape of a sample, its dtype and the names of its axes.
@@ -86,23 +86,54 @@ _Kind = tuple[tuple[int, ...], "np.dtype[Any]", tuple[str, ...] | None]
 
 
 class _Part(NamedTuple):
-    """Header of a file; `states` digests its states, `alone` the state of the one file it is, 0 if it is several."""
+    """Header of a file; `state` digests its state, or those of the `several` files that it is."""
 
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    axes: tuple[str, ...] | None
-    chunks: Chunks
-    decode_bytes: int
-    piece_bytes: int
-    states: int
-    alone: int
+    n_samples: int
+    kind: _Kind
+    sizes: tuple[int, ...]  # samples and features of a chunk, bytes of decoding and of a piece
+    state: int
+    several: bool
     reading: Mapping[str, str] | None
     sample_axis: str | None
     coordinates: Mapping[str, Coordinate]
 
-    @property
-    def kind(self) -> _Kind:
-        return self.shape[1:], self.dtype, self.axes
+
+class _Group:
+    """Files that can be put one after another: of one kind, on one grid.
+
+    Attributes
+    ----------
+    error : SourceError or None
+        How the first of them differs from the first file of the same kind on another grid.
+    """
+
+    def __init__(self, part: _Part, checked: bool) -> None:
+        self.kind, self.sample_axis, self.sizes = part.kind, part.sample_axis, np.ones(4, np.int64)
+        self.grid = CommonGrid(SourceError, checked=checked)
+        self.error: SourceError | None = None
+
+    def add(self, path: str, part: _Part) -> dict[int, Order]:
+        """Take a file in and return the orders that put it on the grid, by axis; refuse one on another grid."""
+        orders = self.grid.add(Grid(part.kind[2] or (), part.coordinates), path)
+        if part.sample_axis != self.sample_axis:
+            self.sample_axis = None
+        samples, features, decode, piece = part.sizes
+        self.sizes = np.maximum(self.sizes, (samples, features, decode + (2 * piece if orders else 0), piece))
+        return orders
+
+
+def _grouped(groups: list[_Group], path: str, part: _Part, checked: bool) -> tuple[int, dict[int, Order]]:
+    """Return the number of the first group that a file can be put in, which may be a new one, and its orders."""
+    error = None
+    for number, group in enumerate(groups):
+        if group.kind == part.kind:
+            try:
+                return number, group.add(path, part)
+            except SourceError as another:
+                error = error or another
+    groups.append(_Group(part, checked))
+    groups[-1].error = error
+    return len(groups) - 1, groups[-1].add(path, part)
 
 
 class Joined(Reopening, Collection):
@@ -112,66 +143,58 @@ class Joined(Reopening, Collection):
     _lock: threading.Lock
 
     def __init__(
-        self, files: Listing, opener: Callable[[str], Collection], *, source: str, skip: bool, checked: bool = True
+        self, files: Listing, opener: Callable[[str], Collection], *, source: str, how: str, skip: bool, checked: bool
     ) -> None:
-        self.source, self._opener, self.compares_coordinates = source, opener, checked
+        self.source, self._opener, self._how, self.compares_coordinates = source, opener, how, checked
         counts, numbers = np.zeros(len(files), np.int64), np.full(len(files), -1, np.int32)
-        states, alone = np.zeros(len(files), np.uint64), np.zeros(len(files), np.uint64)
-        kinds: dict[tuple[_Kind, int], int] = {}
-        grids: dict[_Kind, _Grids] = {}
+        states, several = np.zeros(len(files), np.uint64), np.zeros(len(files), np.bool_)
+        groups: list[_Group] = []
         orders: dict[int, dict[int, Order]] = {}
-        most: list[Array] = []  # of each kind: samples and features of a chunk, bytes of decoding and of a piece
         problems: dict[int, StreampcaError] = {}
-        reading: Mapping[str, str] | None = None
-        for at, found in enumerate(_described(files, opener)):
+        for at, found in enumerate(_each(len(files), partial(_described, files, opener))):
             if isinstance(found, StreampcaError):
                 if not skip:
                     raise found
                 problems[at] = found
                 continue
-            grid, its_orders = grids.setdefault(found.kind, _Grids(checked)).place(files.path(at), found)
-            numbers[at] = kinds.setdefault((found.kind, grid), len(kinds))
-            if len(kinds) > 1 and not skip:
-                if grid:
-                    raise grids[found.kind].errors[grid]
-                raise with_remedy(_unlike(files.path(at), found.kind, next(iter(kinds))[0], source), files)
-            if its_orders:
-                orders[at] = its_orders
-            counts[at], states[at], alone[at] = found.shape[0], found.states, found.alone
-            reading = reading or found.reading
-            decode = found.decode_bytes + (2 * found.piece_bytes if its_orders else 0)
-            its = np.array([*found.chunks, decode, found.piece_bytes], np.int64).clip(1)
-            if len(most) < len(kinds):
-                most.append(its)
-            np.maximum(most[numbers[at]], its, out=most[numbers[at]])
-        if not kinds:
+            path = files.path(at)
+            numbers[at], orders[at] = _grouped(groups, path, found, checked)
+            if numbers[at] and not skip:
+                unlike = groups[-1].error or with_remedy(_unlike(path, found.kind, groups[0].kind, source), files)
+                raise unlike
+            counts[at], states[at], several[at] = found.n_samples, found.state, found.several
+            self.reading = self.reading or found.reading
+            if not orders[at]:
+                del orders[at]
+        if not groups:
             raise SourceError(f"{source} has no file that can be read; the first one: {problems[0]}")
-        common = int(np.bincount(numbers[numbers >= 0]).argmax())
-        (kind, grid), kept = list(kinds)[common], numbers == common
-        samples, features, decode, piece = map(int, most[common])
+        most = int(np.bincount(numbers[numbers >= 0]).argmax())
+        common, kept = groups[most], numbers == most
         for at in np.flatnonzero(~kept & (numbers >= 0)).tolist():
-            its_kind, its_grid = list(kinds)[numbers[at]]
+            path, its = files.path(at), groups[numbers[at]]
             problems[at] = (
-                _unlike(files.path(at), its_kind, kind, source)
-                if its_kind != kind
-                else grids[kind].unlike(files.path(at), its_grid, grid, source)
+                _unlike(path, its.kind, common.kind, source)
+                if its.kind != common.kind
+                else SourceError(
+                    f"{path} lies on another grid than most files of {source}: {groups[max(numbers[at], most)].error}"
+                )
             )
-        skipped = [Skipped(without_secrets(files.path(at)), str(problems[at])) for at in sorted(problems)]
-        # Not Listing.taken: it asks the system for every file's state.
-        self.files = files if kept.all() else Listing(files.root, files.names.taken(kept))
-        counts, self._states, self._alone = counts[kept], states[kept], alone[kept]
-        self._ends = np.concatenate([[0], np.cumsum(counts)])
-        self.shape, self.dtype, self.axes = (int(self._ends[-1]), *kind[0]), kind[1], kind[2]
-        self._coordinates, self._sample_axis = grids[kind].common[grid].coordinates, grids[kind].sample_axes[grid]
+        self.skipped = tuple(Skipped(without_secrets(files.path(at)), str(problems[at])) for at in sorted(problems))
+        log_skipped(self.skipped, len(files), source)
+        self.files = files.taken(np.flatnonzero(kept))
+        self._states, self._several = states[kept], several[kept]
+        self._ends = np.concatenate([[0], np.cumsum(counts[kept])])
+        shape, self.dtype, self.axes = common.kind
+        self.shape = (int(self._ends[-1]), *shape)
+        self._coordinates, self._sample_axis = common.grid.coordinates, common.sample_axis
         places = np.cumsum(kept) - 1
         self._orders = {int(places[at]): own for at, own in orders.items() if kept[at]}
         for number in self._orders:
             self._states[number] = self._with_order(number, int(self._states[number]))
-        self.skipped, self.reading = tuple(skipped), reading
-        log_skipped(skipped, len(files), source)
+        samples, features, decode, piece = map(int, common.sizes)
         self._chunks = Chunks(samples, features)
-        self._most_open = max(1, min(_OPEN, _HELD // decode, len(counts)))
-        self._decode_bytes = self._most_open * decode + (piece if len(counts) > 1 else 0)
+        self._most_open = max(1, min(_OPEN, _HELD // decode, len(self.files)))
+        self._decode_bytes = self._most_open * decode + (piece if len(self.files) > 1 else 0)
         self._forget()
 
     @property
@@ -186,7 +209,7 @@ class Joined(Reopening, Collection):
 
     @property
     def encoded(self) -> bool:
-        """Whether reading the first part decodes."""
+        """True where reading the first part decodes."""
         return self.part(0).encoded
 
     @property
@@ -208,16 +231,11 @@ class Joined(Reopening, Collection):
         """Return the coordinates that all parts have, concatenated, in the units of the first part."""
         if self.n_samples > MOST_VALUES:
             return {}
-        found: dict[str, list[Coordinate]] | None = None
-        for part in self._parts():
-            its = part.sample_coordinates()
-            if found is None:
-                found = {name: [coordinate] for name, coordinate in its.items()}
-            else:
-                found = {name: [*before, its[name]] for name, before in found.items() if name in its}
-            if not found:
-                return {}
-        joined = {name: one_after_another(parts) for name, parts in (found or {}).items()}
+        # Parts are asked one by one only where the first has any.
+        shared = self.part(0).sample_coordinates().keys()
+        parts = [self.part(number).sample_coordinates() for number in range(len(self.files))] if shared else []
+        names = [name for name in shared if all(name in part for part in parts)]
+        joined = {name: one_after_another([part[name] for part in parts]) for name in names}
         for name, whole in joined.items():
             if whole is None:
                 _log.warning(
@@ -239,7 +257,7 @@ class Joined(Reopening, Collection):
 
     @property
     def fills(self) -> bool:
-        """Whether the first part does; another that does not holds a piece of itself beside, as it does anyway."""
+        """True where the first part fills; another that does not holds a piece of itself beside, as it does anyway."""
         return self.part(0).fills
 
     def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
@@ -296,7 +314,7 @@ class Joined(Reopening, Collection):
         for start in range(0, len(files), size):
             stop = min(start + size, len(files))
             what, first = span_of(files.path(start), files.path(stop - 1)), self._ends[min(start, len(self.files))]
-            found.append(State(int(first), what, digest(states[start:stop].tobytes())))
+            found.append(State(int(first), what, digest(self._how, states[start:stop].tobytes())))
         return found
 
     def _now(self) -> tuple[Listing, Array]:
@@ -307,10 +325,9 @@ class Joined(Reopening, Collection):
             path = files.path(at)
             if at >= len(self.files) or path != self.files.path(at):
                 return _number(path)
-            if not self._alone[at]:
-                return self._with_order(at, _number(encoded_states(self._opener(path).states(now=True))))
-            alone = _number(state_of(path))
-            return int(self._states[at]) if alone == self._alone[at] else alone
+            several = self._several[at]
+            own = encoded_states(self._opener(path).states(now=True)) if several else state_of(path)
+            return self._with_order(at, _number(own))
 
         return files, np.fromiter(_each(len(files), state_of_part), np.uint64, len(files))
 
@@ -319,9 +336,6 @@ class Joined(Reopening, Collection):
         orders = self._orders.get(number, {})
         own = [(axis, digest(order.tobytes())) for axis, order in sorted(orders.items())]
         return _number((state, own)) if own else state
-
-    def _parts(self) -> Iterator[Collection]:
-        return (self.part(number) for number in range(len(self.files)))
 
     def _place(self, index: int) -> tuple[int, int]:
         number = int(np.searchsorted(self._ends, index, "right")) - 1
@@ -342,81 +356,20 @@ class Joined(Reopening, Collection):
         self._open, self._lock = OrderedDict(), threading.Lock()
 
 
-class _Grids:
-    """Grids of the files of one kind: each file lies on the first that it can be put on.
-
-    Attributes
-    ----------
-    common : list of CommonGrid
-        With what the files on each of them share.
-    sample_axes : list of str or None
-        Names of the axis that counts samples in all files of each.
-    errors : list of SourceError
-        How the first file of each differs from the first file of all; nothing is wrong with the first.
-    """
-
-    def __init__(self, checked: bool) -> None:
-        self.common: list[CommonGrid] = []
-        self.sample_axes: list[str | None] = []
-        self.errors: list[SourceError] = []
-        self._checked = checked
-        self._placed: dict[int, tuple[int, dict[int, Order]]] = {}
-
-    def place(self, path: str, part: _Part) -> tuple[int, dict[int, Order]]:
-        """Return the number of the grid that a file lies on, and the orders that put it there, by axis."""
-        identity = id(part.coordinates)  # equal ones are one object, which lives as long as files are described
-        if identity not in self._placed:
-            self._placed[identity] = self._compared(path, part)
-        number, orders = self._placed[identity]
-        if part.sample_axis != self.sample_axes[number]:
-            self.sample_axes[number] = None
-        return number, orders
-
-    def _compared(self, path: str, part: _Part) -> tuple[int, dict[int, Order]]:
-        grid, first = Grid(part.axes or (), part.coordinates), SourceError(f"{path} lies on another grid.")
-        for number, common in enumerate(self.common):
-            try:
-                return number, common.add(grid, path)
-            except SourceError as error:
-                first = error if number == 0 else first
-        self.common.append(CommonGrid(SourceError, checked=self._checked))
-        self.common[-1].add(grid, path)
-        self.sample_axes.append(part.sample_axis)
-        self.errors.append(first)
-        return len(self.common) - 1, {}
-
-    def unlike(self, path: str, number: int, common: int, source: str) -> SourceError:
-        """Say what keeps a file from being put beside most others."""
-        return SourceError(
-            f"{path} lies on another grid than most files of {source}: {self.errors[max(number, common)]}"
-        )
-
-
-def _described(files: Listing, opener: Callable[[str], Collection]) -> Iterator[_Part | StreampcaError]:
-    """Open every file, several at a time, and keep what its header says, or what is wrong with it."""
-    seen: dict[str, Mapping[str, Coordinate]] = {}
-
-    def describe(at: int) -> _Part | StreampcaError:
-        path = files.path(at)
-        try:
-            alone = 0 if os.path.isdir(path) else _number(state_of(path))
-            part = opener(path)
-            states = part.states()
-            # One object for equal coordinates: those of a thousand files would be held while others are opened.
-            along = part.coordinates
-            along = seen.setdefault(_digest(along), along)
-        except StreampcaError as error:
-            return error
-        known = _number(encoded_states(states)), alone if len(states) == 1 else 0, part.reading
-        about = part.chunks, part.decode_bytes, piece_bytes(part)
-        return _Part(part.shape, part.dtype, part.axes, *about, *known, part.sample_axis, along)
-
-    return _each(len(files), describe)
-
-
-def _digest(coordinates: Mapping[str, Coordinate]) -> str:
-    values = [(name, each.values.dtype.str, each.values.tobytes()) for name, each in coordinates.items()]
-    return digest(values, [sorted(each.attributes.items()) for each in coordinates.values()])
+def _described(files: Listing, opener: Callable[[str], Collection], at: int) -> _Part | StreampcaError:
+    """Open a file and keep what its header says, or what is wrong with it."""
+    path = files.path(at)
+    try:
+        before = None if os.path.isdir(path) else state_of(path)
+        part = opener(path)
+        states = part.states()
+    except StreampcaError as error:
+        return error
+    several = before is None or len(states) > 1
+    kind = part.sample_shape, part.dtype, part.axes
+    sizes = (*part.chunks, part.decode_bytes, piece_bytes(part))
+    own = _number(encoded_states(states) if several else before)
+    return _Part(part.n_samples, kind, sizes, own, several, part.reading, part.sample_axis, part.coordinates)
 
 
 def _number(state: object) -> int:
@@ -427,40 +380,28 @@ def _number(state: object) -> int:
 def _each(count: int, function: Callable[[int], T]) -> Iterator[T]:
     """Yield ``function(0)`` to ``function(count - 1)`` in order; several run at a time."""
     with ThreadPoolExecutor(max(1, min(count, max(_AT_ONCE, machine.cores())))) as pool:
-        # By and by: a task waiting for each of a million files would be a million Python objects.
-        for start in range(0, count, 64 * _AT_ONCE):
-            yield from pool.map(function, range(start, min(count, start + 64 * _AT_ONCE)))
+        # By and by: results, with the coordinates of every file, would be held while others are opened.
+        for start in range(0, count, 4 * _AT_ONCE):
+            yield from pool.map(function, range(start, min(count, start + 4 * _AT_ONCE)))
 
 
 def _unlike(path: str, its: _Kind, theirs: _Kind, source: str) -> SourceError:
     """Say what keeps a part from being put beside others of another kind."""
-    ways = (
-        ("images of", "bring all to one size"),
-        ("values of dtype", f"convert it to {theirs[1]}"),
-        ("axes", "give all the same axes"),
+    ways: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+        ("images of", "bring all to one size", format_shape),
+        ("values of dtype", f"convert it to {theirs[1]}", str),
+        ("axes", "give all the same axes", lambda axes: "without names" if axes is None else ", ".join(axes)),
     )
-    at = next(at for at in range(len(ways)) if its[at] != theirs[at])
-    what, remedy = ways[at]
+    each = zip(ways, its, theirs, strict=True)
+    (what, remedy, say), one, other = next(entry for entry in each if entry[1] != entry[2])
     return SourceError(
-        f"{path} has {what} {_say(its[at], at)}, unlike other files of {source} ({_say(theirs[at], at)}); {remedy}, or "
-        "leave it out."
+        f"{path} has {what} {say(one)}, unlike other files of {source} ({say(other)}); {remedy}, or leave it out."
     )
-
-
-def _say(value: Any, at: int) -> str:
-    if at == 0:
-        return format_shape(value)
-    return "without names" if value is None else ", ".join(value) if at == 2 else str(value)
 
 
 def _listing(source: str | Sequence[str]) -> Listing:
     """Paths of a source held as a common folder, where they have one, and names below it."""
     paths = list(source) if not isinstance(source, str) else array_files_in(source)
-    try:
-        root = "" if any("://" in path for path in paths) else os.path.commonpath(map(os.path.dirname, paths))
-    except ValueError:  # of no paths, or of some from the root and others from here
-        root = ""
-    within = len(os.path.join(root, ""))
-    listing = Listing(root, FileNames(path[within:] for path in paths))
+    listing = Listing.of(paths)
     listing.again = partial(_listing, source) if isinstance(source, str) else None
     return listing
