@@ -19,7 +19,7 @@ from . import remote
 from .collection import Collection, file_and_key
 from .detect import is_array_files, is_zarr
 from .image_files.find import EXTENSIONS, MANY
-from .views.columns import csv_column
+from .views.columns import cells, table_column
 
 
 def named(source: Any) -> Any:
@@ -140,11 +140,10 @@ def _spelled_out(source: Any) -> Any:
         return source
     if source.startswith("@"):
         return _listed(expanded(source[1:]))
-    table = csv_column(source)
+    table = table_column(source)
     if table is None:
         return source
-    folder = os.path.dirname(table[0])
-    return [_from(folder, cell) for cell in table[1] if cell]
+    return [_from(os.path.dirname(table[0]), cell) for cell in cells(*table) if cell]
 
 
 def _list_file(source: str) -> str:

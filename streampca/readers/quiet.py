@@ -32,14 +32,6 @@ def quiet() -> Iterator[None]:
     Counted, not nested: warning filters are one list for all threads, and two threads that restored it in the wrong
     order would leave it changed for good.
     """
-    _enter()
-    try:
-        yield
-    finally:
-        _leave()
-
-
-def _enter() -> None:
     global _users, _caught
     with _lock:
         _users += 1
@@ -50,14 +42,13 @@ def _enter() -> None:
                 warnings.filterwarnings("ignore", module=module)
             for name in _LOGGERS:
                 logging.getLogger(name).addFilter(_drop)
-
-
-def _leave() -> None:
-    global _users, _caught
-    with _lock:
-        _users -= 1
-        if _users == 0 and _caught is not None:
-            for name in _LOGGERS:
-                logging.getLogger(name).removeFilter(_drop)
-            _caught.__exit__(None, None, None)
-            _caught = None
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if _users == 0 and _caught is not None:
+                for name in _LOGGERS:
+                    logging.getLogger(name).removeFilter(_drop)
+                _caught.__exit__(None, None, None)
+                _caught = None

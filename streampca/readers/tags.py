@@ -13,7 +13,7 @@ from .collection import Collection
 
 
 class TagRules(NamedTuple):
-    """Which tags of image files are followed.
+    """Tags of image files that are followed.
 
     Attributes
     ----------

@@ -25,34 +25,25 @@ def for_each(work: Callable[[int], None], count: int, each_bytes: int) -> None:
         for index in range(count):
             work(index)
         return
-    turns = _Turns(work, count)
+    # Handed out in order, so that at the first error every call before it has been handed out too.
+    turns, errors, over = iter(range(count)), dict[int, Exception](), threading.Event()
+
+    def take() -> None:
+        for index in turns:
+            if over.is_set():
+                return
+            try:
+                work(index)
+            except Exception as error:  # raised by the caller's thread, in order
+                errors[index] = error
+                over.set()
+
     with ThreadPoolExecutor(workers) as pool:
-        tasks = [pool.submit(turns.take) for _ in range(workers)]
+        tasks = [pool.submit(take) for _ in range(workers)]
         try:
             for task in tasks:
                 task.result()
         finally:
-            turns.over = True  # also when this thread is interrupted while it waits
-    if turns.errors:
-        raise turns.errors[min(turns.errors)]
-
-
-class _Turns:
-    """Numbers handed out in order, so that at the first error every call before it has been handed out too."""
-
-    def __init__(self, work: Callable[[int], None], count: int) -> None:
-        self.over = False
-        self.errors: dict[int, Exception] = {}
-        self._work, self._count, self._next, self._lock = work, count, 0, threading.Lock()
-
-    def take(self) -> None:
-        """Work until all is done, or something went wrong."""
-        while not self.over:
-            with self._lock:
-                index, self._next = self._next, self._next + 1
-            if index >= self._count:
-                return
-            try:
-                self._work(index)
-            except Exception as error:  # raised by the caller's thread, in order
-                self.errors[index], self.over = error, True
+            over.set()  # also when this thread is interrupted while it waits
+    if errors:
+        raise errors[min(errors)]

@@ -61,13 +61,13 @@ def open_tiff(
         leading, names, order = stack = _stack(tiff, source)
         page = tiff.pages[stack.page(0)].aspage()
         no_data = _no_data_tag(page) if reading.values else ""
-        first = _turned(page, source, reading)
+        first = _picture(page, source, reading)
         array: StoredArray
         flat = _flat(tiff, first, leading, source, reading) if order is None else None
         if flat is None:
             count = min(math.prod(leading), len(tiff.pages))
             for number in sorted({stack.page(at * (count - 1) // _LOOKED_AT) for at in range(_LOOKED_AT + 1)}):
-                _check_alike(_turned(tiff.pages[number], source, reading, no_data), first, source, number)
+                _check_alike(_picture(tiff.pages[number], source, reading, no_data), first, source, number)
             array = TiffPages(source, leading, first, len(tiff.pages), order, reading, no_data)
         else:
             array = flat
@@ -141,7 +141,7 @@ class TiffPages(Reopening, StoredArray):
         with decoding(f"{self._path}, page {number + 1}"):
             tiff = self._open()
             with tiff.filehandle.lock:  # decoding threads read under it too: they all move one file position
-                picture = _turned(tiff.pages[number], self._path, self._reading, self._no_data)
+                picture = _picture(tiff.pages[number], self._path, self._reading, self._no_data)
             _check_alike(picture, self._page, self._path, number)
             return picture.load()
 
@@ -329,22 +329,12 @@ def _flat(tiff: Any, first: OpenedImage, leading: tuple[int, ...], path: str, re
     return flat if packing is None else Unpacked(flat, packing)
 
 
-class _Shown(NamedTuple):
-    """Conversion of the stored values of a page to those of its image, with their shape and dtype."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    convert: Callable[[Array], Array]
-
-
-def _turned(page: Any, path: str, reading: TagRules, no_data: str = "") -> OpenedImage:
-    """Describe a page as `_picture` does, turned where its orientation is followed."""
-    picture = _picture(page, path, reading, no_data)
-    return upright(picture) if reading.orientation else picture
+# Shape and dtype of a page's image, and the conversion of its stored values to those.
+_Shown = tuple[tuple[int, ...], "np.dtype[Any]", Callable[[Array], Array]]
 
 
 def _picture(page: Any, path: str, reading: TagRules, no_data: str = "") -> OpenedImage:
-    """Describe a page, with how to decode it; `no_data` is its NODATA tag where it has none of its own."""
+    """Describe a page, turned as its tag says where that is followed; `no_data` is its NODATA tag if it has none."""
     page = page.aspage()  # tifffile has a short form of pages that should be like the first
     colour, compression = getattr(page.photometric, "name", page.photometric), getattr(page.compression, "name", "")
     if colour not in _COLOURS and not (colour == "YCBCR" and "JPEG" in compression):
@@ -357,18 +347,20 @@ def _picture(page: Any, path: str, reading: TagRules, no_data: str = "") -> Open
     shape, dtype, convert = _paletted(page) if paletted else _valued(page, _Greys.of(page), reading)
     stored = np.dtype("u1") if page.dtype.kind == "b" else page.dtype
     packing = _no_data(_no_data_tag(page) or no_data, stored, path) if reading.values else None
-    orientation = page.tags.valueof(TAG, default=1)
-    if packing is None:
-        return OpenedImage(shape, dtype, lambda: convert(_values(page)), orientation)
-    missing, with_missing = packing.missing[0], with_nan(dtype)
+    shown = dtype if packing is None else with_nan(dtype)
 
     def load() -> Array:
-        values = _values(page)
-        shown = convert(values).astype(with_missing)
-        shown[(values[..., 0] if paletted and values.ndim == 3 else values) == missing] = np.nan
-        return shown
+        values: Array = page.asarray(maxworkers=1, lock=page.parent.filehandle.lock)
+        if page.axes == "SYX":
+            values = np.moveaxis(values, 0, -1)
+        if packing is None:
+            return convert(values)
+        pixels = convert(values).astype(shown)
+        pixels[(values[..., 0] if paletted and values.ndim == 3 else values) == packing.missing[0]] = np.nan
+        return pixels
 
-    return OpenedImage(shape, with_missing, load, orientation)
+    picture = OpenedImage(shape, shown, load, page.tags.valueof(TAG, default=1) if reading.orientation else 1)
+    return upright(picture)
 
 
 def _no_data_tag(page: Any) -> str:
@@ -393,7 +385,7 @@ def _no_data(text: str, stored: np.dtype[Any], path: str) -> Packing | None:
 
 
 class _Greys(NamedTuple):
-    """Which stored number of a page stands for which intensity.
+    """Intensities that the stored numbers of a page stand for.
 
     Attributes
     ----------
@@ -419,17 +411,15 @@ class _Greys(NamedTuple):
 
     @property
     def changes(self) -> bool:
-        """Whether stored numbers are not the values."""
+        """True where stored numbers are not the values."""
         return self.inverted or self.scaled
 
     def convert(self, values: Array) -> Array:
         """Return the values that stored numbers stand for; in a pixel of several, the first is inverted, not alpha."""
         most = self.largest
         if self.scaled:
-            factor, rest = divmod(255, most)
-            wide = values.astype("u2" if rest else "u1")
-            values = ((wide * 255 + most // 2) // most).astype("u1") if rest else wide * np.uint8(factor)
-            most = 255
+            scale = (np.arange(most + 1) * 255 + most // 2) // most
+            values, most = scale.astype("u1")[values.astype("u1")], 255
         if self.inverted:
             values = values.copy()
             greys = values[..., 0] if values.ndim == 3 else values
@@ -442,8 +432,8 @@ def _valued(page: Any, greys: _Greys, reading: TagRules) -> _Shown:
     shape = (*page.shape[1:], page.shape[0]) if page.axes == "SYX" else page.shape
     native = np.dtype("u1") if page.dtype.kind == "b" else page.dtype.newbyteorder("=")
     if greys.changes and (reading.values or page.dtype.kind == "b"):  # bits never came as they are stored
-        return _Shown(shape, native, lambda values: greys.convert(values).astype(native, copy=False))
-    return _Shown(shape, native, lambda values: values.astype(native, copy=False))
+        return shape, native, lambda values: greys.convert(values).astype(native, copy=False)
+    return shape, native, lambda values: values.astype(native, copy=False)
 
 
 def _paletted(page: Any) -> _Shown:
@@ -451,7 +441,7 @@ def _paletted(page: Any) -> _Shown:
     table = _palette(page.colormap)
     sides = page.shape[1:] if page.axes == "SYX" else page.shape[:2]
     if len(page.shape) == 2:
-        return _Shown((*sides, *table.shape[1:]), table.dtype, lambda values: table[values.astype(np.intp)])
+        return (*sides, *table.shape[1:]), table.dtype, lambda values: table[values.astype(np.intp)]
     colours, most = table.reshape(len(table), -1), 2**page.bitspersample - 1
     clear = bool(page.extrasamples) and int(page.extrasamples[0]) in _ALPHA
 
@@ -461,18 +451,12 @@ def _paletted(page: Any) -> _Shown:
         return np.concatenate([shown, alpha[..., None]], axis=-1) if clear else shown.reshape(*sides, *table.shape[1:])
 
     channels = (colours.shape[1] + 1,) if clear else table.shape[1:]
-    return _Shown((*sides, *channels), table.dtype, convert)
+    return (*sides, *channels), table.dtype, convert
 
 
 def _number(place: tuple[int, ...], leading: tuple[int, ...]) -> int:
     """Return the place on the axes that count pages as one number, in C order."""
     return int(np.ravel_multi_index(place, leading))
-
-
-def _values(page: Any) -> Array:
-    """Decode a page as stored, shape (height, width) or (height, width, samples)."""
-    values: Array = page.asarray(maxworkers=1, lock=page.parent.filehandle.lock)
-    return np.moveaxis(values, 0, -1) if page.axes == "SYX" else values
 
 
 def _palette(colormap: Array) -> Array:

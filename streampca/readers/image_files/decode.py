@@ -17,13 +17,13 @@ from ..detect import is_fits, is_tiff
 from ..fits import has_planes, open_fits_image
 from ..tags import TagRules
 from ..tiff import has_pages, opened_page
-from . import pnm
 from .find import CUBES, STACKS, UNREAD, ending
 from .jpeg_2000 import JPEG_2000, open_jpeg_2000
 from .opened_image import OpenedImage, decoding
 from .orientation import upright
 from .pillow import open_bitmap
 from .png import open_png
+from .pnm import open_pnm
 
 # Shape, (height, width) or (height, width, channels), and dtype.
 Kind = tuple[tuple[int, ...], np.dtype[Any]]
@@ -94,8 +94,7 @@ def _as_stored(path: str, reading: TagRules) -> Iterator[OpenedImage]:
             with opened_page(path, reading) as picture:
                 yield picture
         elif magic[:1] == b"P" and magic[1:2] in (b"1", b"2", b"3", b"4", b"5", b"6"):
-            header = pnm.read_header(file)
-            yield OpenedImage(header.shape, header.dtype, lambda: pnm.read_pixels(file, header))
+            yield open_pnm(file)
         elif magic == b"\x89PNG\r\n\x1a\n":
             yield open_png(file, path)
         elif magic.startswith(JPEG_2000):

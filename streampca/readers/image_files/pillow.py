@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import IO, Any
 
 import numpy as np
-from PIL import BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
+from PIL import BmpImagePlugin, GifImagePlugin, Image, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
 from ...errors import SourceError
 from ..collection import Array
@@ -137,23 +137,13 @@ def _deep_png(path: str) -> Array:
 def _paletted(image: Any) -> OpenedImage:
     """Describe an image of palette entries: grey where every entry is, with alpha where one is transparent."""
     layout, data = image.palette.getdata()
-    order = "RGB" if layout in ("RGB", "RGB;L") else layout
-    entries = np.frombuffer(bytes(data)[: len(data) // len(order) * len(order)], "u1").reshape(-1, len(order))[:256]
-    table = np.zeros((256, 4), "u1")
-    table[: len(entries), :3] = entries[:, [order.index(colour) for colour in "RGB"]]
-    table[:, 3] = _alphas(image.info.get("transparency"))
+    entries = Image.frombytes("P", (256, 1), bytes(range(256)))
+    entries.putpalette(data, layout)
+    if "transparency" in image.info:
+        entries.info["transparency"] = image.info["transparency"]
+    table = np.asarray(entries.convert("RGBA"))[0]
     colours = [0] if (table[:, :1] == table[:, :3]).all() else [0, 1, 2]
     if (table[:, 3] < 255).any():
         colours.append(3)
     chosen = np.ascontiguousarray(table[:, colours] if len(colours) > 1 else table[:, 0])
     return OpenedImage((image.height, image.width, *chosen.shape[1:]), chosen.dtype, lambda: chosen[np.asarray(image)])
-
-
-def _alphas(transparency: bytes | int | None) -> Array:
-    """Opacity of each palette entry, from PNG's list of them or the one clear entry GIF and PNG name."""
-    alphas = np.full(256, 255, "u1")
-    if isinstance(transparency, bytes):
-        alphas[: len(transparency)] = np.frombuffer(transparency[:256], "u1")
-    elif isinstance(transparency, int):
-        alphas[transparency] = 0
-    return alphas

@@ -6,13 +6,14 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from operator import index as as_index
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
 from ...errors import RequestError
 from ...storage.coordinate import Coordinate
 from ..collection import Array, Chunks, Collection, State, digest, with_ends
+from ..image_files.names import FileNames
 from ..stored.array import ArrayCollection
 from ..stored.flat import FlatArray
 from .blocks import piece_bytes, piece_rows
@@ -87,7 +88,7 @@ class Chosen(View):
     def sample_names(self) -> Sequence[str] | None:
         """Names of the samples chosen."""
         names = self.base.sample_names()
-        return None if names is None else _Names(names, self.places)
+        return None if names is None else FileNames(names[int(place)] for place in self.places)
 
     def states(self, *, now: bool = False) -> list[State]:
         """Return those of the base that hold chosen samples, with which of theirs these are."""
@@ -98,25 +99,6 @@ class Chosen(View):
                 some = hashlib.sha256((places[start:stop] - first).tobytes()).hexdigest()
                 found.append(State(start, what, digest(state, some)))
         return found
-
-
-class _Names(Sequence[str]):
-    """Some of a sequence of names, found when asked for."""
-
-    def __init__(self, names: Sequence[str], places: Places) -> None:
-        self._names, self._places = names, places
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> _Names: ...
-    def __getitem__(self, index: int | slice) -> str | _Names:
-        if isinstance(index, slice):
-            return _Names(self._names, self._places[index])
-        return self._names[int(self._places[index])]
 
 
 def places_of(samples: Any, n: int, source: str) -> Places:

@@ -98,15 +98,13 @@ def matching(condition: str, collection: Collection) -> Array:
     return places
 
 
-def csv_column(source: str) -> tuple[str, Iterator[str]] | None:
-    """Path of a table and an iterator over the texts of one column, where `source` is ``table.csv:column``."""
+def table_column(source: str) -> tuple[str, str] | None:
+    """Path of a table and name of a column, where `source` is ``table.csv:column``."""
     path, _, column = source.rpartition(":")
-    if not path.lower().endswith(_TABLES) or os.path.exists(source):
-        return None
-    return path, _cells(path, column)
+    return (path, column) if path.lower().endswith(_TABLES) and not os.path.exists(source) else None
 
 
-def _cells(path: str, column: str) -> Iterator[str]:
+def cells(path: str, column: str) -> Iterator[str]:
     """Texts of a column; rows are read one at a time."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
@@ -131,9 +129,9 @@ def _cells(path: str, column: str) -> Iterator[str]:
 
 
 def _read(source: str) -> Array:
-    table = csv_column(source)
+    table = table_column(source)
     if table is not None:
-        return _numbers_or_text(source)
+        return _numbers_or_text(*table)
     path, _, member = source.rpartition(":")
     if path.lower().endswith(".npz") and not os.path.exists(source):
         return _loaded(path, member)
@@ -174,22 +172,16 @@ def _array(given: Any, subject: str) -> Array:
         raise SourceError(f"{subject} is no array ({first_line(error)}); give one value a sample.") from None
 
 
-def _numbers_or_text(source: str) -> Array:
+def _numbers_or_text(path: str, column: str) -> Array:
     """A column of a table: whole numbers, else numbers, where all its cells are, else text."""
     try:
-        numbers = np.fromiter(map(float, _column(source)), np.float64)
+        numbers = np.fromiter(map(float, cells(path, column)), np.float64)
     except ValueError as error:
         if isinstance(error, (SourceError, RequestError)):
             raise
-        return _coded(_column(source))
+        return _coded(cells(path, column))
     whole = np.isfinite(numbers).all() and (numbers == np.rint(numbers)).all()
     return numbers.astype(np.int64) if whole and np.abs(numbers).max(initial=0) < 2**53 else numbers
-
-
-def _column(source: str) -> Iterator[str]:
-    table = csv_column(source)
-    assert table is not None  # noqa: S101 - asked before
-    return table[1]
 
 
 def _coded(texts: Iterable[str]) -> Array:
@@ -199,12 +191,19 @@ def _coded(texts: Iterable[str]) -> Array:
     return np.array(list(codes), np.str_)[numbers] if codes else np.empty(0, np.str_)
 
 
+def _base(collection: Collection) -> tuple[Collection, Array] | None:
+    """Return what samples were taken from, and the place there of each; None where they are all there is."""
+    if isinstance(collection, Chosen):
+        return collection.base, np.asarray(collection.places)
+    if isinstance(collection, Patches):
+        return collection.base, np.repeat(np.arange(collection.base.n_samples), collection.per_image)
+    return None
+
+
 def _folders(collection: Collection) -> Array:
     """Name of the folder of each sample's file."""
-    if isinstance(collection, Patches):
-        return np.repeat(_folders(collection.base), collection.per_image)
-    if isinstance(collection, Chosen):
-        return np.asarray(_folders(collection.base)[np.asarray(collection.places)])
+    if (base := _base(collection)) is not None:
+        return np.asarray(_folders(base[0])[base[1]])
     names = collection.sample_names()
     if names is None:
         raise RequestError(
@@ -223,12 +222,9 @@ def _fitted(values: Array, collection: Collection) -> Array | None:
     """Values of the samples that are left, of a column for these or for all that they were taken from."""
     if len(values) == collection.n_samples:
         return values
-    if isinstance(collection, Chosen):
-        of_all = _fitted(values, collection.base)
-        return None if of_all is None else of_all[np.asarray(collection.places)]
-    if isinstance(collection, Patches):
-        of_images = _fitted(values, collection.base)
-        return None if of_images is None else np.repeat(of_images, collection.per_image)
+    if (base := _base(collection)) is not None:
+        before = _fitted(values, base[0])
+        return None if before is None else before[base[1]]
     if collection.kept is not None and len(values) == len(collection.kept):
         return np.asarray(values[collection.kept])
     return None

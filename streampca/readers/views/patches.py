@@ -37,25 +37,20 @@ class Patches(Collection):
 
     def __init__(self, base: Collection, patches: Any) -> None:
         self.base = base
-        self.size, self.step = size_and_step(patches)
-        _check_axes(base, self.size)
-        image, sides = base.sample_shape, len(self.size)
-        if any(length < side for length, side in zip(image, self.size, strict=False)):
+        size, step = size_and_step(patches)
+        _check_axes(base, size)
+        image = base.sample_shape
+        if any(length < side for length, side in zip(image, size, strict=False)):
             raise RequestError(
-                f"patches of {format_shape(self.size)} do not fit the images of {base.source}, which are "
-                f"{format_shape(image)}; give at most {format_shape(image[:sides])}."
+                f"patches of {format_shape(size)} do not fit the images of {base.source}, which are "
+                f"{format_shape(image)}; give at most {format_shape(image[: len(size)])}."
             )
-        self.windows = Windows(image, self.size, self.step)
-        self.grid = self.windows.grid
+        self.windows = Windows(image, size, step)
+        self.size, self.step, self.grid, self.per_image = size, step, self.windows.grid, self.windows.per_image
         self.source, self.dtype, self.axes = base.source, base.dtype, base.axes
         self.skipped, self.reading = base.skipped, base.reading
-        self.shape = (base.n_samples * self.per_image, *self.size, *image[sides:])
+        self.shape = (base.n_samples * self.per_image, *self.windows.shape)
         self.labels = None if base.labels is None else np.repeat(base.labels, self.per_image)
-
-    @property
-    def per_image(self) -> int:
-        """Windows to an image."""
-        return self.windows.per_image
 
     @property
     def chunks(self) -> Chunks:
@@ -71,7 +66,7 @@ class Patches(Collection):
 
     @property
     def encoded(self) -> bool:
-        """Whether reading the base decodes."""
+        """True where reading the base decodes."""
         return self.base.encoded
 
     def read(self, rows: slice, features: slice | None = None) -> Array:
