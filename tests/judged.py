@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 import pytest
@@ -75,7 +76,7 @@ class Truth:
     values: np.ndarray
     mean: np.ndarray
 
-    @property
+    @cached_property
     def vectors(self):
         """A row each."""
         return np.linalg.svd(self.rows, full_matrices=False)[2]
@@ -83,7 +84,14 @@ class Truth:
 
 def truth(x, weights=None):
     x = np.asarray(x, np.float64).reshape(len(x), -1)
-    weights = np.ones(len(x)) if weights is None else weights
+    weights = np.ones(len(x)) if weights is None else np.asarray(weights, np.float64)
+    return _truth(x.tobytes(), weights.tobytes())
+
+
+@lru_cache(maxsize=8)  # the same samples are judged again and again, and an SVD takes longer than a fit
+def _truth(samples, weighed):
+    weights = np.frombuffer(weighed)
+    x = np.frombuffer(samples).reshape(len(weights), -1)
     mean = np.average(x, axis=0, weights=weights)
     rows = (x - mean) * np.sqrt(weights / (weights.sum() - 1))[:, None]
     return Truth(rows, np.linalg.svd(rows, compute_uv=False) ** 2, mean)

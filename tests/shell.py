@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import multiprocessing
 import os
 import subprocess
@@ -11,9 +12,11 @@ import tempfile
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
+import pytest
 
 from streampca.cli.commands import main
 from streampca.plot.report.figures import DrawnFigure, ReportFigure
@@ -160,6 +163,17 @@ def fresh(*words: object, folder: object = None) -> Said:
 def stopped(at: str, *words: object) -> Said:
     """Run a command in a fresh process that gets SIGINT when the event (or call) `at` comes first."""
     return said_by(python(_STOPPED, at, *words))
+
+
+def measured(script: str, *words: object) -> dict[str, Any]:
+    """Run a script in a process of its own, not forked, and return what it says of its memory: ``peak`` and more."""
+    command = [sys.executable, "-c", script, *map(str, words)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: dict[str, Any] = json.loads(done.stdout)
+    if found["peak"] is None:
+        pytest.skip("this system does not tell a process its peak")
+    return found
 
 
 def said_by(done: subprocess.CompletedProcess[str]) -> Said:

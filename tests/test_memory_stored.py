@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from math import prod
 
 import numpy as np
 import pytest
 import zarr
+from shell import measured
 
 import streampca
 from streampca.errors import BudgetError
@@ -69,17 +68,6 @@ for span in ranges:
     sink.write(span, values[:, : span.size])
 print(json.dumps({"peak": meter.peak()}))
 """
-
-
-def measured(script, *words):
-    """Run a script in a process of its own; return what it says of its memory."""
-    command = [sys.executable, "-c", script, *map(str, words)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout)
-    if found["peak"] is None:
-        pytest.skip("this system does not tell a process its peak")
-    return found
 
 
 def write_model(path, mask=None, preparation=None):

@@ -90,6 +90,12 @@ def quiet(x, k, **more):
     return model
 
 
+@cache
+def eight(name, offset=0.0):
+    """Eight components of a problem, and what happened; fitted once."""
+    return fit(problem(name, offset), 8)
+
+
 def planned(x, k, **more):
     """A plan of the method; take `replace(plan, ...)` of it for what no budget makes the planner take."""
     collection = prepared(streampca.open_collection(x), None)
@@ -108,9 +114,8 @@ def carried_out(collection, plan):
 @pytest.mark.parametrize("offset", OFFSETS)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_components_are_numpys(name, offset):
-    x = problem(name, offset)
-    model, events = fit(x, 8)
-    check_wide(model, check(model, x))
+    model, events = eight(name, offset)
+    check_wide(model, check(model, problem(name, offset)))
     assert warnings(events) == []
 
 
@@ -127,14 +132,14 @@ def test_bounds_are_near_the_truth():
     """About 12 times it; what float32 leaves of a residual near nothing is beside the point."""
     near = []
     for name in PROBLEMS:
-        model = quiet(problem(name, 0.0), 8)
+        model, _ = eight(name)
         left = residuals(model, truth(problem(name, 0.0)))
         near.extend((model.error_bound / left)[left > 1e-6])
     assert 4 < np.median(near) < 40
 
 
 def test_leading_directions_are_right():
-    model = quiet(problem("spiked noise", 0.0), 8)
+    model, _ = eight("spiked noise")
     right = truth(problem("spiked noise", 0.0))
     assert subspace_angles(rows_of(model.components).T, right.vectors[:8].T).max() < 2e-3
     resolved = np.isfinite(model.angle_bound)
