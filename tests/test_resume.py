@@ -429,7 +429,7 @@ def test_places_that_will_not_do(files, tmp_path):
 def test_saving_takes_less_than_three_hundredths(block, cost, growth):
     """Whatever a block and a save take, and though saves grow: by a clock of our own."""
     now, spent = 0.0, 0.0
-    state = SimpleNamespace(state=lambda *, copy=True: {"sum": np.zeros(1)})
+    state = SimpleNamespace(state=lambda *, copy=True: {"sum": np.zeros(2**18)})  # 2 MiB, which is measured
 
     def save(self, slots, at, state):
         nonlocal now, spent, cost
