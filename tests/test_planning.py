@@ -24,8 +24,8 @@ from streampca.fitting.methods import Job
 from streampca.fitting.methods.covariance import fit_covariance
 from streampca.planning import DENSE_FEATURES, Plan, least_memory, make_plan, plan_application
 from streampca.planning.blocks import Span, blocks_of
+from streampca.planning.choose_method import METHODS
 from streampca.planning.request import Request
-from streampca.planning.search import METHODS
 from streampca.preprocessing import Prepared
 from streampca.preprocessing.problem import problem_of
 from streampca.units import GIB, MIB, budget_size, parse_bytes

@@ -13,9 +13,9 @@ from planned import PROBLEMS, layouts, problem
 
 from streampca.errors import BudgetError, RequestError
 from streampca.fitting.methods.randomized_start import sample_runs
+from streampca.planning import choose_method as choose
 from streampca.planning import least_memory, make_plan, part_plan, sample_rows
 from streampca.planning import randomized_features as randomized
-from streampca.planning import search as choose
 from streampca.planning.blocks import Part
 from streampca.planning.decoding import read_boxes, read_runs
 from streampca.planning.randomized_features import AT_ONCE, FEWER_PASSES, SAMPLE_RUNS, randomized_plan

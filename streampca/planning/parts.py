@@ -13,12 +13,12 @@ from ..errors import BudgetError, RequestError
 from ..units import MIB, budget_size, format_bytes, format_shape
 from .blocks import Part, spans_within
 from .budget import smallest
+from .choose_method import make_plan
 from .covariance import covariance_plan
 from .memory import RUNTIME_BYTES, MemoryEstimate, Phase
 from .plan import Plan
 from .rates import Work
 from .request import Problem, Request
-from .search import make_plan
 
 PIECES_BYTES = 28 * MIB  # of a stored statistic: chunks as read, decoded, and as rows (23 MiB measured at p = 3000)
 
