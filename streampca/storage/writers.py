@@ -115,12 +115,9 @@ class Writer(Protocol):
     in_order : bool
         Whether rows must come in order, from this process. Where not, copies of the writer that were pickled to other
         processes write to the same output, each whole chunks of its own.
-    is_copy : bool
-        Whether it is such a copy.
     """
 
     in_order: bool
-    is_copy: bool
 
     def write(self, start: int, rows: Array, inside: Box = ()) -> None:
         """Write rows `start` onwards, or a box of them at `inside` of the sample's axes, itself a range of it."""
@@ -165,7 +162,7 @@ class _FileWriter:
 
 
 class _NpyWriter(_FileWriter):
-    in_order, is_copy = False, False
+    in_order = False
 
     def __init__(self, path: str, table: OutputArray, unfinished: UnfinishedOutput | None = None) -> None:
         self._unfinished, resumes = unfinished, unfinished is not None and unfinished.is_resumable
@@ -182,7 +179,7 @@ class _NpyWriter(_FileWriter):
         return {**self.__dict__, "_file": os.path.abspath(self._file.name)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, is_copy=True, _file=open(state["_file"], "r+b", buffering=0))  # noqa: SIM115
+        self.__dict__.update(state, _file=open(state["_file"], "r+b", buffering=0))  # noqa: SIM115
 
     def write(self, start: int, rows: Array, inside: Box = ()) -> None:
         values = np.ascontiguousarray(rows, self._dtype)
@@ -202,7 +199,7 @@ class _NpyWriter(_FileWriter):
 
 
 class _CsvWriter(_FileWriter):
-    in_order, is_copy = True, False
+    in_order = True
 
     def __init__(self, path: str, table: OutputArray, unfinished: UnfinishedOutput | None = None) -> None:
         self._unfinished, size = unfinished, None if unfinished is None else unfinished.size
@@ -234,7 +231,7 @@ class ZarrWriter:
         Resumed if it is resumable; None: files need not be on disk before the system writes them.
     """
 
-    in_order, is_copy = False, False
+    in_order = False
 
     def __init__(self, path: str, table: OutputArray, unfinished: UnfinishedOutput | None = None) -> None:
         self._path, self._table, self._lock, self._is_shared = path, table, threading.Lock(), False
@@ -261,7 +258,7 @@ class ZarrWriter:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._path, self._table, self._lock = state["path"], state["table"], threading.Lock()
-        self.is_copy, self._is_shared, self._unfinished = True, True, None
+        self._is_shared, self._unfinished = True, None
         self._unsynced = UnsyncedFiles(os.path.dirname(self._path)) if state["syncs"] else None
         self._open()
 
