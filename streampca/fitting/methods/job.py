@@ -139,7 +139,7 @@ class Decomposition:
     variance_bound : ndarray of shape (k,) or None
         Bound on the error of each variance, relative to it, where it is known to be less than `error_bound`.
     kind : str
-        Kind of model to make, see `streampca.models.registry.MODEL_KINDS`.
+        Kind of model to make, a key of ``streampca.models.registry.MODEL_KINDS``.
     own_fields : mapping
         Its fields beside those of a `PCAModel`.
     """
