@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streampca.events import BlockDone, Resumed
+from streampca.errors import Stopped
+from streampca.events import BlockDone, Resumed, silent
 from streampca.execution import LocalExecutor, SavedPartial, SerialExecutor
+from streampca.execution.checkpoint import CheckpointFolder, Checkpointing
+from streampca.execution.signals import Switch
 from streampca.planning.blocks import Span, blocks_of, spans_of
 
 
@@ -175,3 +178,58 @@ def test_what_was_merged_is_kept_as_one():
     again = Checkpointer({0: checkpoint.kept[0]})
     fold(LocalExecutor(), task, spans, checkpoint=again)
     assert task.fed == []
+
+
+class Sum:
+    """An accumulator of numbers."""
+
+    def __init__(self, total=0):
+        self.total = total
+
+    def absorb(self, other):
+        self.total += other.total
+
+    def state(self, *, copy=True):
+        return {"total": np.array(self.total)}
+
+
+class Summing(Task):
+    """Adds up where blocks begin."""
+
+    def start(self):
+        return Sum()
+
+    def restore(self, state):
+        return Sum(int(state["total"]))
+
+    def feed(self, accumulator, block, fetched):
+        self.fed.append(block)
+        accumulator.total += fetched
+
+
+@pytest.mark.parametrize("executor", [SerialExecutor(), LocalExecutor()])
+@pytest.mark.parametrize("block", [1, 7, 16, 29])
+def test_a_run_told_to_stop_does_nothing_again(tmp_path, executor, block):
+    """Not what is merged, nor what other threads have done, though saves were not due."""
+    spans, fed = spans_of(60, 6, 2), []
+    switch, stopped = Switch(), False
+
+    def folded():
+        folder = CheckpointFolder(Checkpointing(str(tmp_path / "ck"), every=1000, switch=switch), {}, listener=silent)
+        with folder.running():
+            folder.begin({})
+            task = Summing(fed=fed)
+            how = {"threads": 2, "listener": heard, "checkpoint": folder.stage("sum")}
+            return executor.fold(task, spans, Sum.absorb, **how).total
+
+    def heard(event):
+        if isinstance(event, BlockDone) and len(fed) >= block and not stopped:
+            switch.asked = "SIGTERM"
+
+    with pytest.raises(Stopped, match="what was done is kept"):
+        folded()
+    stopped, switch.asked = True, None
+    assert folded() == sum(range(0, 60, 2))
+    assert sorted(fed) == sorted(set(fed))
+    assert len(fed) == 30
+    assert not (tmp_path / "ck").exists()

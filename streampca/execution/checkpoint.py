@@ -88,6 +88,8 @@ class CheckpointFolder:
     ----------
     record : mapping
         What `begin` noted of the run that is resumed: ``plan``, ``scratch`` and its details; empty for a new one.
+    is_recorded : bool
+        True where the record is in the folder: a run that ends without it leaves nothing to resume.
 
     Raises
     ------
@@ -114,7 +116,7 @@ class CheckpointFolder:
         found = self._slots.load()
         self.record: Mapping[str, Any] = {} if found is None else found[0]
         self._replaced: Mapping[str, Any] = {}
-        self._is_recorded = found is not None
+        self.is_recorded = found is not None
         if found is not None and (difference := first_difference(self.record["identity"], self._identity)):
             differs = f"{self.folder} holds an unfinished run with {difference}"
             if not overwrite:
@@ -159,7 +161,7 @@ class CheckpointFolder:
 
     def _save_record(self) -> None:
         self._slots.save(self.record, {})
-        self._is_recorded = True
+        self.is_recorded = True
 
     def stage(self, name: str) -> StageCheckpoint:
         """Return the checkpoint of one fold."""
@@ -187,7 +189,7 @@ class CheckpointFolder:
             if record.get("scratch"):
                 discard(record["scratch"])
         _clear(self.folder)
-        self._is_recorded = False
+        self.is_recorded = False
 
     def save(self, saves: list[_Save], since: float, cost: float) -> float:
         """Save states in order, and return the seconds it took; a save that fails is a warning, not an error.
@@ -225,7 +227,7 @@ class CheckpointFolder:
 
     def _save(self, slots: Slots, position: Mapping[str, int], state: Mapping[str, Array]) -> None:
         with self._lock:
-            if not self._is_recorded:
+            if not self.is_recorded:
                 self._save_record()
             slots.save(position, state)
             self._listener(Checkpoint(self.folder, position["at"]))
@@ -248,6 +250,7 @@ class StageCheckpoint:
     def __init__(self, folder: CheckpointFolder, name: str) -> None:
         self._folder, self._name, self._is_ignored, self.number = folder, name, False, 0
         self._slots: dict[int, Slots] = {}
+        self._stopped: dict[int, tuple[int, int]] = {}  # last span and position of a part that was told to stop
         self._since: dict[int, float] = {}
         self._cost: dict[int, float] = {}
         self._first: list[_Save] = []
@@ -268,14 +271,26 @@ class StageCheckpoint:
             return None
         return SavedPartial(found[0]["last"], found[0]["at"], found[1])
 
+    def load_any(self) -> SavedPartial | None:
+        """Return what was saved of some spans, the first if there are any of them."""
+        for first in sorted(set(_parts(self._folder.folder, self._name))):
+            if (found := self.load(first)) is not None:
+                return found
+        return None
+
     def save_if_due(self, first: int, last: int, at: int, accumulator: Stateful, *, now: bool = False) -> None:
         """Save an accumulator if it is time to, or `now`."""
-        since, cost = self._since.get(first, self._folder.last), self._cost.get(first, 0.0)
-        if not (now or self._folder.is_due(since, cost)):
+        # Since its own first block: since the last save of any part, others could keep it from its turn for ever.
+        since, cost = self._since.setdefault(first, time.monotonic()), self._cost.get(first, 0.0)
+        if self._stopped.get(first) == (last, at) or not (now or self._folder.is_due(since, cost)):
             return
         save = _Save(self._of(first), {"first": first, "last": last, "at": at, "number": self.number}, accumulator)
-        self._cost[first] = self._folder.save([*self._first, save], since, cost)
-        self._since[first], self._first = self._folder.last, []
+        try:
+            self._cost[first] = self._folder.save([*self._first, save], since, cost)
+        except Stopped:
+            self._stopped[first] = last, at
+            raise
+        self._since[first], self._first = time.monotonic(), []
 
     def _of(self, first: int) -> Slots:
         if first not in self._slots:
@@ -291,6 +306,13 @@ def clear_finished(output: str) -> None:
         if all(os.stat(os.path.join(folder, name)).st_mtime_ns <= made for name in os.listdir(folder)):
             with suppress(OutputError), alone_in(folder):  # else whoever is at work there removes it
                 _clear(folder)
+
+
+def _parts(folder: str, stage: str) -> Iterator[int]:
+    with suppress(FileNotFoundError):
+        for name in os.listdir(folder):
+            if SLOT.fullmatch(name) and name.startswith(f"{stage}-"):
+                yield int(name[len(stage) + 1 : -2])
 
 
 def _clear(folder: str) -> None:

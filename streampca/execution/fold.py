@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Generic
 
+from ..errors import Stopped
 from ..events import Listener, Resumed
 from ..planning.blocks import Span
 from .prefetch import prefetched
@@ -43,18 +44,30 @@ class Merged(Generic[A]):
 
     def __init__(self, merge: Callable[[A, A], None], checkpoint: Checkpointer | None) -> None:
         self.value: A | None = None
-        self.last = -1
+        self.last = self._at = -1
         self._merge, self._checkpoint = merge, checkpoint
 
     def add(self, partial: Partial[A], done: A) -> None:
         """Add the next partial, which is done."""
-        self.last = partial.last
+        self.last, self._at = partial.last, partial.at
         if self.value is None:
             self.value = done
-            return
-        self._merge(self.value, done)
+        else:
+            self._merge(self.value, done)
         if self._checkpoint is not None:
-            self._checkpoint.save_if_due(0, partial.last, partial.at, self.value)
+            self._checkpoint.save_if_due(0, self.last, self._at, self.value)
+
+    def save_stopped(self, others: Iterable[Partial[A]] = ()) -> None:
+        """Save the sum, and partials that are not in it, where the run was told to stop.
+
+        The one that noticed has saved its own.
+        """
+        if self._checkpoint is None:
+            return
+        sums = [] if self.value is None else [Partial(0, self.last, self._at, self.value)]
+        for each in (*sums, *others):
+            with suppress(Stopped):  # which it ends with
+                self._checkpoint.save_if_due(each.first, each.last, each.at, each.accumulator, now=True)
 
 
 def partials_of(

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Generic, Self
 
+from ..errors import Stopped
 from ..events import Listener, one_at_a_time
 from ..planning.blocks import Span
 from .fold import Merged, Partial, fold_partial, partials_of
@@ -43,11 +44,14 @@ class SerialExecutor(_Here):
     ) -> A:
         """See `Executor.fold`."""
         merged = Merged(merge, checkpoint)
-        with share_blas_threads(threads):
-            for partial in partials_of(task, spans, checkpoint, listener):
-                merged.add(
-                    partial, fold_partial(task, partial, spans, ahead=ahead, listener=listener, checkpoint=checkpoint)
-                )
+        how: dict[str, Any] = {"ahead": ahead, "listener": listener, "checkpoint": checkpoint}
+        try:
+            with share_blas_threads(threads):
+                for partial in partials_of(task, spans, checkpoint, listener):
+                    merged.add(partial, fold_partial(task, partial, spans, **how))
+        except Stopped:
+            merged.save_stopped()
+            raise
         return task.start() if merged.value is None else merged.value
 
 
@@ -74,19 +78,26 @@ class LocalExecutor(_Here):
         )
         merged = Merged(merge, checkpoint)
         waiting: deque[tuple[Partial[A], Future[A]]] = deque()
-        with work, share_blas_threads(threads), ThreadPoolExecutor(threads) as pool, work.ending():
-            for partial in partials_of(task, spans, checkpoint, work.tell):
-                waiting.append((partial, pool.submit(work.do, partial)))
-                if len(waiting) == threads:
-                    merged.add(*_next(waiting))
-            while waiting:
-                merged.add(*_next(waiting))
+        try:
+            with work, share_blas_threads(threads), ThreadPoolExecutor(threads) as pool, work.ending():
+                for partial in partials_of(task, spans, checkpoint, work.tell):
+                    waiting.append((partial, pool.submit(work.do, partial)))
+                    if len(waiting) == threads:
+                        _add_next(merged, waiting)
+                while waiting:
+                    _add_next(merged, waiting)
+        except Stopped:
+            merged.save_stopped(partial for partial, _ in waiting)
+            raise
         return task.start() if merged.value is None else merged.value
 
 
-def _next(waiting: deque[tuple[Partial[A], Future[A]]]) -> tuple[Partial[A], A]:
-    partial, future = waiting.popleft()
-    return partial, future.result()
+def _add_next(merged: Merged[A], waiting: deque[tuple[Partial[A], Future[A]]]) -> None:
+    """Add the first of those that are folded; one that ended before its time stays among them."""
+    partial, future = waiting[0]
+    done = future.result()
+    waiting.popleft()
+    merged.add(partial, done)
 
 
 class _EndedError(Exception):

@@ -72,13 +72,18 @@ def resumable(
             yield writer, None
         return
     checkpoint, unfinished = saved.stage(table.name), UnfinishedOutput()
-    if saved.record and (found := checkpoint.load(0)):
+    if saved.record and (found := checkpoint.load_any()):
         unfinished = UnfinishedOutput(saved.record["partial"], int(found.state["size"]))
         del found  # its arrays may be large
     with saved.running(), open_writer(path, table, overwrite=overwrite, unfinished=unfinished) as writer:
         numbers = {each.name: getattr(plan, each.name) for each in fields(plan) if each.name != "memory_estimate"}
         saved.begin(numbers, resumes=unfinished.is_resumable, partial=unfinished.token)
-        yield writer, checkpoint
+        try:
+            yield writer, checkpoint
+        except BaseException:
+            if not saved.is_recorded:  # nobody would find what was written again
+                unfinished.size = None
+            raise
 
 
 def digest_of(subspace: Subspace, frame: Frame) -> str:
