@@ -18,6 +18,7 @@ from .. import machine
 from ..errors import RequestError, SourceError, without_secrets
 from ..storage.coordinate import Coordinate
 from ..storage.integrity import read_model, reason_of
+from ..storage.zarr_concurrency import chunks_at_once
 from ..units import MIB
 from . import remote
 from .collection import MOST_STATES, Array, Collection, State, check_dtype, digest, group_size, span_of
@@ -134,7 +135,7 @@ class ZarrArray(StoredArray):
         """Decode the box in pieces that end at chunk edges."""
         for piece, inside in pieces_of(box, self.chunk_shape, self._most):
             try:
-                with zarr.config.set({"async.concurrency": self._at_once}):
+                with chunks_at_once(self._at_once):
                     self._decode(piece, out[inside])
             except MemoryError:
                 raise

@@ -35,10 +35,10 @@ from .writers import (
     EVERY_CHUNK,
     UnfinishedOutput,
     files_of,
-    one_chunk_a_core,
     remove_debris,
     reopened,
 )
+from .zarr_concurrency import chunks_at_once
 
 if TYPE_CHECKING:
     from zarr.storage import LocalStore
@@ -200,7 +200,7 @@ class ComponentWriter:
         try:
             # A chunk of the shard at a time: of a whole tile, Zarr holds several copies while it decodes.
             for rows in blocks_of(Span(0, self.shape[0]), self._array.chunks[0]):
-                with one_chunk_a_core():
+                with chunks_at_once():
                     values[slice(*rows)] = tile.flat(np.asarray(self._array[(slice(*rows), *tile.box)]))
         except MemoryError:
             raise
@@ -219,7 +219,7 @@ class ComponentWriter:
                 self._put(tile.box, tile.filled(np.empty((self.shape[0], 0), self._array.dtype)))
 
     def _put(self, box: Box, values: Array) -> None:
-        with one_chunk_a_core():
+        with chunks_at_once():
             self._array[(slice(None), *box)] = values
         if self._unsynced is not None:
             self._unsynced.add(self._files(self._array, box))
@@ -329,7 +329,7 @@ class StoredComponents:
             codec = refused_codec(array)
             if codec is not None:
                 raise damaged(self.path, NAME, f"it is encoded with {codec!r}, which is not decoded")
-            with one_chunk_a_core():
+            with chunks_at_once():
                 yield array
         except (ModelError, MemoryError):
             raise

@@ -9,7 +9,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import IO, Any, Protocol
@@ -21,11 +21,11 @@ from zarr.codecs import BloscCodec
 from zarr.core.sync import sync
 
 from ..errors import OutputError, without_secrets
-from ..machine import cores
 from ..planning.boxes import Box, flat_range
 from ..planning.component_chunks import Cut
 from .coordinate import Coordinate
 from .disk import UnsyncedFiles, sync_files
+from .zarr_concurrency import chunks_at_once
 
 Array = npt.NDArray[Any]
 
@@ -293,7 +293,7 @@ class ZarrWriter:
     def write(self, start: int, rows: Array, inside: Box = ()) -> None:
         """Write rows `start` onwards, or a box of them that starts and stops at `inside` of the sample's axes."""
         box = (slice(start, start + len(rows)), *inside)
-        with self._lock, one_chunk_a_core():  # Zarr's configuration is of the process, and so of all its threads
+        with self._lock, chunks_at_once():  # one write at a time: each has a chunk in memory for every core
             self._array[box] = rows
             if self._unsynced is not None:
                 self._unsynced.add(files_of(self._array, os.path.join(self._path, self._table.name), box))
@@ -350,13 +350,6 @@ WRITERS: dict[str, Callable[[str, OutputArray, UnfinishedOutput | None], Writer]
     ".npy": _NpyWriter,
     ".csv": _CsvWriter,
 }
-
-
-@contextmanager
-def one_chunk_a_core() -> Iterator[None]:
-    """Let Zarr work on one chunk a core: no slower than its default of ten at once, and less memory."""
-    with zarr.config.set({"async.concurrency": cores()}):
-        yield
 
 
 def reopened(group: zarr.Group, name: str) -> Any:
