@@ -487,3 +487,15 @@ def test_reader_that_goes_away(model):
     finally:
         os.close(end)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_a_run_with_a_factor_for_each_pixel_of_colour_images_is_used_again(tmp_path):
+    """A model has the factor of every channel, a run one for all of them."""
+    np.save(tmp_path / "colours.npy", np.random.default_rng(0).integers(0, 255, (40, 6, 5, 3), dtype=np.uint8))
+    np.save(tmp_path / "scale.npy", np.linspace(1, 2, 30).reshape(6, 5))
+    (tmp_path / "run.yaml").write_text(
+        f"collection: {{source: {tmp_path}/colours.npy}}\nprepare: {{scale: {tmp_path}/scale.npy}}\n"
+        f"fit: {{n_components: 2}}\noutput: {{directory: {tmp_path}/out}}\n"
+    )
+    succeeded("run", tmp_path / "run.yaml", "-q")
+    assert "it is used again" in typed("run", tmp_path / "run.yaml").err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from ..fitting.identity import described
 from ..models.pca import PCAModel, load_model
 from ..planning.blocks import part_of
 from ..planning.request import HOW, Request
-from ..preprocessing import Prepared
+from ..preprocessing import Preparation, Prepared
 from ..readers.collection import data_difference
 from ..readers.weights import weights_digest
 from .from_config import request_of
@@ -32,7 +33,8 @@ def load_earlier(path: str, run: Run, collection: Prepared, weights: npt.NDArray
         model = load_model(path, memory=run.fit.memory)
     except ModelError:
         return None
-    now = (collection.source, vars(request_of(run)), collection.preparation, collection.mask, part_of(run.fit.part))
+    preparation = _with_full_scale(collection.preparation, collection.sample_shape)
+    now = (collection.source, vars(request_of(run)), preparation, collection.mask, part_of(run.fit.part))
     if difference := _difference(model, described(*now, weights_digest(weights)), collection):
         raise OutputError(
             f"{path} was fitted with {difference}; choose another directory, or replace it with --overwrite "
@@ -46,7 +48,8 @@ def _difference(model: PCAModel, now: dict[str, Any], collection: Prepared) -> s
     fitted = model.provenance
     request = (fitted.get("plan") or {}).get("request")
     requested = {} if request is None else {**vars(Request()), **request}  # options that came later had their defaults
-    of_data = (model.preparation, model.mask, fitted.get("part"), fitted.get("sample_weight"))
+    preparation = _with_full_scale(model.preparation, model.sample_shape)
+    of_data = (preparation, model.mask, fitted.get("part"), fitted.get("sample_weight"))
     before = described(fitted.get("source"), requested, *of_data)
     before, now = ({name: each.get(name) for name in now if name not in HOW} for each in (before, now))
     if found := first_difference(before, now):
@@ -55,3 +58,9 @@ def _difference(model: PCAModel, now: dict[str, Any], collection: Prepared) -> s
         return f"{found.name} {found.before!r} and this run has {found.now!r}"
     changed = data_difference(fitted, collection)
     return changed and f"other data: {changed}"
+
+
+def _with_full_scale(preparation: Preparation, shape: tuple[int, ...]) -> Preparation:
+    """Return a preparation with the factors of all channels, as models store them."""
+    full = preparation.full_scale(shape)
+    return preparation if full is None else replace(preparation, scale=full)
