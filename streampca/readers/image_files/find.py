@@ -96,8 +96,8 @@ def has_images(folder: str) -> bool:
     """Return whether there is an image file below a folder; Zarr stores are not searched."""
     try:
         return any(True for _ in _Search(folder))
-    except SourceError:  # of a folder that cannot be listed; whoever needs its files says so
-        return False
+    except SourceError:  # a folder cannot be listed, which is said where its images are opened
+        return True
 
 
 def _check_kinds(source: str, kinds: Counter[str], skip: bool) -> None:

@@ -88,7 +88,8 @@ class Chosen(View):
     def sample_names(self) -> Sequence[str] | None:
         """Names of the samples chosen."""
         names = self.base.sample_names()
-        return None if names is None else FileNames(names[int(place)] for place in self.places)
+        chosen = None if names is None else [names[int(place)] for place in self.places]
+        return FileNames(chosen) if chosen is not None and isinstance(names, FileNames) else chosen
 
     def states(self, *, now: bool = False) -> list[State]:
         """Return those of the base that hold chosen samples, with which of theirs these are."""
