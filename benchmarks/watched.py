@@ -79,7 +79,6 @@ def main() -> None:
     """Put the notes in place, and hand over to the command line."""
     from streampca.cli.terminal import Progress
     from streampca.execution.checkpoint import CheckpointFolder
-    from streampca.models.transform.resume import Recorder
     from streampca.planning import dual
 
     _, path, schedule, *words = sys.argv
@@ -87,7 +86,6 @@ def main() -> None:
     changes: list[tuple[Any, str, Any]] = [
         (Progress, "__call__", notes.listening(Progress.__call__)),
         (CheckpointFolder, "save", notes.timed(CheckpointFolder.save)),
-        (Recorder, "save_if_due", notes.timed(Recorder.save_if_due)),
     ]
     if schedule:
         changes.append((dual, "SCHEDULES", (schedule,)))

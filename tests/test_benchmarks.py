@@ -48,9 +48,10 @@ def cells(output):
     return {first: [cell.strip() for cell in rest] for first, *rest in lines if rest}
 
 
-def test_limits_prints_floors_ratios_and_phases(run_here):
+def test_limits_prints_floors_ratios_and_phases():
+    """In a process of its own: it puts clocks into the package, and plans of one thread."""
     size = ("--samples", "2000", "--side", "16", "--components", "5")
-    table = cells(run_here("limits.py", *size, "--rounds", "1", "--phases"))
+    table = cells(run("limits.py", *size, "--rounds", "1", "--phases"))
     ours, floor = float(table["streampca.fit"][0]), float(table["ssyrk of 1024 rows"][0])
     assert ours > 0
     assert floor > 0
