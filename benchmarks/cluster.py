@@ -9,6 +9,7 @@ stands the most memory that a worker held, above what it held before, and what t
 from __future__ import annotations
 
 import argparse
+import logging
 import statistics
 from collections.abc import Callable
 from functools import partial
@@ -73,6 +74,7 @@ def main() -> None:
         warm(path)
         limit = limit_around(parse_bytes(given.memory))
         how = {"n_workers": given.workers, "threads_per_worker": 1, "memory_limit": limit}
+        how["silence_logs"] = logging.CRITICAL  # a worker may miss its scheduler as both end; other errors are raised
         with LocalCluster(**how, dashboard_address="127.0.0.1:0") as cluster, Client(cluster) as client:
             fitted(path, given.memory, client)  # workers import what they need
             jobs: dict[str, Callable[[], Took]] = {
