@@ -14,14 +14,12 @@ from distributed import Client, LocalCluster
 from .. import machine
 from ..errors import ClusterError, RequestError, first_line
 from ..events import Listener, Warned, silent
-from ..units import MIB, format_seconds
+from ..units import format_seconds
 from .cluster import DaskExecutor
 from .cluster_options import ClusterOptions
 from .workers import limit_around
 
-# dask has its workers return every block of more than 128 KiB to the system at once, and fetching its pages anew took a
-# third of the time of a transform. These are the values that the C library reaches by itself elsewhere.
-MALLOC = {"MALLOC_TRIM_THRESHOLD_": 64 * MIB, "MALLOC_MMAP_THRESHOLD_": 32 * MIB}
+ENVIRONMENT = "distributed.nanny.pre-spawn-environ"  # key of dask's configuration
 REACH = 30.0  # seconds to reach a scheduler
 
 
@@ -85,7 +83,11 @@ def _made(options: ClusterOptions, budget: int | None, stack: ExitStack) -> Any:
 def _local(options: ClusterOptions, budget: int | None) -> LocalCluster:
     workers = options.workers or machine.cores()
     limit = options.memory or limit_around(budget or machine.memory_limit()[0] // 2 // workers)
-    with dask.config.set({f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in MALLOC.items()}):
+    # dask has its workers return every block of more than 128 KiB to the system at once, and fetching its pages anew
+    # took a third of the time of a transform. The C library is left to find its thresholds as it does in every process:
+    # fixed ones as large take more memory than plans count with, and dask hands them on to all children of this one.
+    environment = {name: value for name, value in dask.config.get(ENVIRONMENT).items() if "MALLOC" not in name}
+    with dask.config.set({ENVIRONMENT: environment}):
         return LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
