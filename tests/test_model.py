@@ -384,10 +384,10 @@ def test_lazy_results_compute_nothing_early(model, digits):
 
 
 def test_two_arrays_of_one_shape_are_not_confused(model, digits):
-    """dask shares work between tasks of one name."""
+    """dask shares work between tasks of one name. A row's last bits depend on its place in a product."""
     one, other = (model.transform(streampca.open_collection(x)) for x in (digits, digits[::-1].copy()))
     first, second = dask.compute(one, other, scheduler="sync")
-    np.testing.assert_array_equal(first, second[::-1])
+    np.testing.assert_allclose(first, second[::-1], atol=1e-4)
 
 
 def test_part_of_a_lazy_result_reads_part(model, digits, tmp_path):
