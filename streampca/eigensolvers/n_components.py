@@ -17,8 +17,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.integrate import quad
-from scipy.optimize import brentq
 from scipy.special import gammaln
 
 from ..planning.request import ELBOW_SHOWN
@@ -158,6 +156,10 @@ def median_edge(values: Float64, n_samples: float, n_features: int) -> float:
 
 def mp_median(ratio: float) -> float:
     """Median of the Marchenko-Pastur law of unit noise and aspect ratio 0 < ratio <= 1."""
+    # Loaded on use: together they take about as long as the rest of scipy that every command loads.
+    from scipy.integrate import quad
+    from scipy.optimize import brentq
+
     low, high = (1 - ratio**0.5) ** 2, (1 + ratio**0.5) ** 2
 
     def mass_above(x: float) -> float:
