@@ -22,7 +22,7 @@ from shell import fresh, pictures, python, refused, said_by, succeeded
 import streampca
 from streampca.errors import ModelError
 
-LIMIT = 20_000  # bytes a file may have where files are limited
+LIMIT = 8_000  # bytes a file may have where files are limited: less than a page without pictures
 NO_ROOM = {"disk": "No space left on device", "limit": "File too large"}
 
 
@@ -113,8 +113,9 @@ def test_folder_without_permission(source, model):
 
 
 def limited(*words, limit):
-    """Run a command in a process of its own whose files may not grow beyond so many bytes."""
+    """Run a command in a process of its own whose files may not grow beyond so many bytes; reports draw nothing."""
     script = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, resource.RLIM_INFINITY)); "
+    script += "import shell; from streampca.plot.report import page; page.drawn = shell.not_drawn; "
     return said_by(python(f"{script}from streampca.cli.commands import main; main()", *words))
 
 
