@@ -120,6 +120,7 @@ def watch_parts(clock: Clock) -> None:
     from streampca.accumulators import scatter
     from streampca.accumulators.probes import Probes
     from streampca.fitting.methods import covariance
+    from streampca.fitting.methods.samples_task import SamplesTask
     from streampca.planning import covariance as planning
 
     planned = planning.covariance_plan
@@ -128,7 +129,7 @@ def watch_parts(clock: Clock) -> None:
         return replace(planned(replace(problem, fills=False), *words), ahead=0)
 
     planning.THREAD_FEATURES, planning.covariance_plan = 0, in_one_thread
-    clock.watch(covariance.ScatterTask, "fetch", "reading")
+    clock.watch(SamplesTask, "fetch", "reading")
     clock.watch(scatter.Scatter, "_settle", "placing the centre")
     clock.watch(scatter.Scatter, "_centred", "centring, to float32")
     clock.watch(scatter, "symmetric_product", "product (ssyrk)")

@@ -31,10 +31,8 @@ from streampca.execution.executor import executing
 from streampca.execution.signals import Switch
 from streampca.execution.workers import budget_within, limit_around
 from streampca.fitting.fit import fit_collection
-from streampca.fitting.methods.covariance import ScatterTask
-from streampca.fitting.methods.dual_passes import Features, Products, SweepTask
-from streampca.fitting.methods.randomized_features import ScatterBlockTask
-from streampca.fitting.methods.randomized_samples import GramBlockProducts
+from streampca.fitting.methods.features_task import FeatureRanges, FeaturesTask
+from streampca.fitting.methods.samples_task import SamplesTask
 from streampca.fitting.plan import prepared
 from streampca.planning import copy as planning_of_copies
 from streampca.planning.blocks import spans_of
@@ -129,23 +127,23 @@ def worker(port, folder, *options):
 
 def task_of(name, collection):
     """A task of each kind, its spans, and how partials merge."""
-    blocks = {"collection": collection, "block_rows": ROWS, "precision": "single", "product_rows": 512, "seed": 0}
+    along = {"precision": "single", "product_rows": 512}
     if name == "scatter":
-        return ScatterTask(**blocks), spans_of(N, SPANS, ROWS), Scatter.absorb
+        task = SamplesTask(partial(Scatter, P, **along), partial(Scatter.from_state, copy=False), collection, ROWS)
+        return task, spans_of(N, SPANS, ROWS), Scatter.absorb
     if name == "scatter_block":
         vectors = np.random.default_rng(5).standard_normal((P, 5))
-        return (
-            ScatterBlockTask(vectors=vectors, centre=np.full(P, 7.0), **blocks),
-            spans_of(N, SPANS, ROWS),
-            ScatterBlock.absorb,
-        )
-    few = open_collection(collection.read(slice(0, 48)).copy())
+        new = partial(ScatterBlock, vectors, np.full(P, 7.0), **along)
+        task = SamplesTask(new, partial(ScatterBlock.from_state, copy=False), collection, ROWS)
+        return task, spans_of(N, SPANS, ROWS), ScatterBlock.absorb
+    ranges = FeatureRanges(open_collection(collection.read(slice(0, 48)).copy()), 16, 4)
     if name == "sweep":
-        products = Products(48, "single", 16, 1, 0)
-        return SweepTask(Features(few, 16, 4), 4, products), spans_of(P, SPANS, 4), Gram.absorb
-    vectors = np.random.default_rng(5).standard_normal((48, 5))
-    crossings = GramBlockProducts(vectors, np.arange(48.0) % 3, True, "single", 16, 1, 0)
-    return SweepTask(Features(few, 16, 4), 4, crossings), spans_of(P, SPANS, 4), GramBlock.absorb
+        kind, new = Gram, partial(Gram, 48, product_features=16)
+    else:
+        vectors = np.random.default_rng(5).standard_normal((48, 5))
+        kind, new = GramBlock, partial(GramBlock, vectors, roots=np.arange(48.0) % 3, product_features=16)
+    task = FeaturesTask(new, partial(kind.from_state, copy=False), ranges, "single")
+    return task, spans_of(P, SPANS, 4), kind.absorb
 
 
 def same(one, other):

@@ -488,16 +488,16 @@ def test_a_stop_between_passes_is_heeded(files, tmp_path):
 
 SIGNALLED = """
 import signal, sys
-from streampca.fitting.methods import covariance
+from streampca.fitting.methods.samples_task import SamplesTask
 from streampca.cli.commands import main
 
-name, feed = sys.argv.pop(1), covariance.ScatterTask.feed
+name, feed = sys.argv.pop(1), SamplesTask.feed
 
 def signalled(self, *words):
     feed(self, *words)
     signal.raise_signal(getattr(signal, name))
 
-covariance.ScatterTask.feed = signalled
+SamplesTask.feed = signalled
 main()
 """
 

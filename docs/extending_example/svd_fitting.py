@@ -5,7 +5,7 @@ Inside the package it is streampca/fitting/methods/svd.py, with the row ``"svd":
 
 import numpy as np
 
-from streampca.accumulators import not_finite
+from streampca.accumulators import Accumulator, not_finite
 from streampca.accumulators.probes import probe_directions
 from streampca.eigensolvers import Solution, certify, count_components
 from streampca.eigensolvers.signs import fix_signs
@@ -13,10 +13,10 @@ from streampca.events import PassStarted
 from streampca.fitting.methods.data_checks import check_variance
 from streampca.fitting.methods.job import Decomposition, stored_dtype
 from streampca.fitting.methods.leading_pairs import chosen_of, next_value, wanted_of
-from streampca.fitting.methods.samples_task import SamplesTask, of_samples
+from streampca.fitting.methods.samples_task import SamplesTask
 
 
-class Rows:
+class Rows(Accumulator):
     """The samples themselves, in blocks by the position of their first."""
 
     def __init__(self):
@@ -44,26 +44,12 @@ class Rows:
         return new
 
 
-class RowsTask(SamplesTask):
-    """Fold spans of a collection into `Rows`: read ahead, in workers, and resumed, as every task is."""
-
-    def start(self):
-        """Return an empty accumulator."""
-        self.allocate_buffers()
-        return Rows()
-
-    def restore(self, state):
-        """Return the accumulator that a checkpoint holds."""
-        self.allocate_buffers()
-        return Rows.from_state(state)
-
-
 def fit_svd(job):
     """Carry out a plan of method 'svd'."""
     plan, weights = job.plan, job.weights
     with job.told(PassStarted("samples", 1, 1, plan.problem.n_samples, plan.bytes_read)):
-        task, checkpoint = RowsTask(**of_samples(job)), job.checkpoint("rows")
-        kept = job.executor.fold(task, plan.spans, Rows.absorb, checkpoint=checkpoint, listener=job.listener)
+        # Read ahead, in workers, and resumed, as every task is.
+        kept = SamplesTask.of(job, Rows, Rows.from_state).fold(job, job.checkpoint("rows"))
     rows = np.concatenate([block for _, block in sorted(kept.blocks.items())])
     del kept
     mean = np.average(rows, axis=0, weights=weights)

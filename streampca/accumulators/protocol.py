@@ -37,6 +37,9 @@ class Accumulator(Protocol):
     def absorb(self, other: Self) -> None:
         """Do what `merge` does, in place: afterwards this is the statistic of both."""
 
+    def release(self) -> None:
+        """Give back the working memory, where there is any; it is taken again when more comes."""
+
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return everything there is to know as plain arrays; `from_state` is its exact inverse.
 

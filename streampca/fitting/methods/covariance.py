@@ -5,7 +5,7 @@ Cost: n p^2 flops for the pass; 8/3 p^3 for a dense solve, about 2 p^2 times a f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,38 +13,11 @@ import numpy as np
 from ...accumulators import Scatter
 from ...eigensolvers import Solution, certify
 from ...events import Listener, PassStarted
-from ...machine import hand_back
 from ...planning import Plan
 from .data_checks import check_variance, warn_of_wrong_products
-from .job import Array, Decomposition, Job, stored_dtype
+from .job import Decomposition, Job, stored_dtype
 from .leading_pairs import leading_pairs, next_value
-from .samples_task import SamplesTask, of_samples
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScatterTask(SamplesTask[Scatter]):
-    """Fold spans of a collection into a `Scatter`; its parameters, beside those of every `SamplesTask`."""
-
-    precision: str
-    product_rows: int
-    seed: int
-    one_thread: bool = False
-
-    def start(self) -> Scatter:
-        """Return an empty scatter of the collection's width."""
-        self.allocate_buffers()
-        return Scatter(
-            self.collection.n_features,
-            precision=self.precision,
-            product_rows=self.product_rows,
-            seed=self.seed,
-            one_thread=self.one_thread,
-        )
-
-    def restore(self, state: dict[str, Array]) -> Scatter:
-        """Return the scatter whose state this is."""
-        self.allocate_buffers()
-        return Scatter.from_state(state, copy=False, one_thread=self.one_thread)
+from .samples_task import SamplesTask
 
 
 def fit_covariance(job: Job) -> Decomposition:
@@ -86,20 +59,12 @@ def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition
 
 def _accumulate(job: Job) -> Scatter:
     plan = job.plan
-    task = ScatterTask(
-        precision=plan.precision,
-        product_rows=plan.product_rows,
-        seed=plan.request.seed,
-        one_thread=plan.threads > 1,
-        **of_samples(job),
-    )
-    how: dict[str, Any] = {"threads": plan.threads, "ahead": plan.ahead, "listener": job.listener}
+    p, one_thread = job.collection.n_features, plan.threads > 1
+    how: dict[str, Any] = {"precision": plan.precision, "product_rows": plan.product_rows, "seed": plan.request.seed}
+    new = partial(Scatter, p, one_thread=one_thread, **how)
+    task = SamplesTask.of(job, new, partial(Scatter.from_state, copy=False, one_thread=one_thread))
     with job.told(PassStarted("scatter matrix", 1, 1, plan.problem.n_samples, plan.bytes_read)):
-        scatter = job.executor.fold(task, plan.spans, Scatter.absorb, checkpoint=job.checkpoint("scatter"), **how)
-        task.release()
-        scatter.release()
-        hand_back()
-    return scatter
+        return task.fold(job, job.checkpoint("scatter"))
 
 
 def _decomposed(scatter: Scatter, solution: Solution, plan: Plan, trace: float, listener: Listener) -> Decomposition:

@@ -26,8 +26,8 @@ from ...readers import Collection
 from ...storage.components import UnfinishedComponents
 from .data_checks import warn_of_wrong_products
 from .dual_components import Factors, Kept
-from .dual_passes import Features, Products, SweepTask
 from .dual_projection import Making, RangesTask, part_of_state
+from .features_task import FeatureRanges, FeaturesTask
 from .gram_pairs import Pairs, orthonormal, polished, solved
 from .job import Decomposition, Job, one_span
 from .leading_pairs import next_value
@@ -110,7 +110,7 @@ class Reads:
 
     Attributes
     ----------
-    features : Features
+    features : FeatureRanges
         Reads ranges.
     threads : int
         Tiles that are multiplied at a time.
@@ -123,7 +123,7 @@ class Reads:
         plan = self._plan = job.plan
         self._n, self._p = source.n_samples, source.n_features
         rows = self._n if plan.schedule == "scratch" else plan.block_rows
-        self.features = Features(source, rows, plan.block_features)
+        self.features = FeatureRanges(source, rows, plan.block_features)
         self.done = 1
         self.threads = gram_threads(self._n, plan.precision, plan.cores)
         self._before, passes = int(plan.schedule == "scratch"), 2 - plan.reads_once + (plan.schedule == "scratch")
@@ -132,11 +132,13 @@ class Reads:
     def gram(self) -> Gram:
         """Read and multiply: the Gram matrix, not centred yet."""
         plan = self._plan
-        products = Products(self._n, plan.precision, plan.product_features, self.threads, plan.request.seed)
-        task = SweepTask(self.features, plan.block_features, products)
+        how: dict[str, Any] = {"precision": plan.precision, "product_features": plan.product_features}
+        new = partial(Gram, self._n, threads=self.threads, seed=plan.request.seed, **how)
+        restored = partial(Gram.from_state, copy=False, threads=self.threads)
         with self.told("Gram matrix", 1):
-            how: dict[str, Any] = {"listener": self._job.listener, "checkpoint": self._job.checkpoint("gram")}
-            return self._job.executor.fold(task, plan.spans, Gram.absorb, **how)
+            return FeaturesTask(new, restored, self.features, plan.precision).fold(
+                self._job, self._job.checkpoint("gram")
+            )
 
     def basis(self, factors: Factors, pairs: Pairs, unfinished: UnfinishedComponents | None) -> Kept | Written:
         """Read again, unless everything is in memory still: components and mean."""

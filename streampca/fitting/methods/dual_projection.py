@@ -12,7 +12,7 @@ from ...events import BlockDone
 from ...execution.threads import map_in_threads
 from ...planning.blocks import Span, blocks_of
 from .dual_components import Basis, Factors, Range, project
-from .dual_passes import Features
+from .features_task import FeatureRanges
 from .gram_pairs import Pairs
 from .job import Array
 
@@ -45,7 +45,7 @@ class RangesTask:
     A block is a position in `order`, the ranges one after another.
     """
 
-    source: Features
+    source: FeatureRanges
     order: tuple[Span, ...]
     factors: Factors
     threads: int

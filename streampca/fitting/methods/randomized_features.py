@@ -11,6 +11,7 @@ Cost: 4 n p l flops a pass for a block of l vectors, and about 4 p l flops for e
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,42 +25,13 @@ from ...machine import hand_back
 from ...planning import Plan
 from ...planning.sizes import PROBES_OF_PASS
 from .data_checks import check_products, check_variance, warn_of_wrong_products
-from .job import Array, Decomposition, Float64, Job, stored_dtype
+from .job import Decomposition, Float64, Job, stored_dtype
 from .lanczos_iteration import MOST_PASSES, STAGE, LanczosIteration, beginning
 from .randomized_samples import fit_along_samples
 from .randomized_start import started
-from .samples_task import SamplesTask, of_samples
+from .samples_task import SamplesTask
 
 OFF_CENTRE = {"single": 6e-9, "double": 1e-15}  # rounding of products, of the variance about the centre
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScatterBlockTask(SamplesTask[ScatterBlock]):
-    """Fold spans of a collection into a `ScatterBlock`; its parameters, after those of every `SamplesTask`."""
-
-    vectors: Array
-    centre: Float64
-    offset: Float64 | None = None
-    precision: str
-    product_rows: int
-    seed: int
-
-    def start(self) -> ScatterBlock:
-        """Return what has absorbed nothing."""
-        self.allocate_buffers()
-        return ScatterBlock(
-            self.vectors,
-            self.centre,
-            offset=self.offset,
-            precision=self.precision,
-            product_rows=self.product_rows,
-            seed=self.seed,
-        )
-
-    def restore(self, state: dict[str, Array]) -> ScatterBlock:
-        """Return what was absorbed before."""
-        self.allocate_buffers()
-        return ScatterBlock.from_state(state, copy=False)
 
 
 @dataclass(kw_only=True)
@@ -125,23 +97,14 @@ def _initial(job: Job) -> AlongFeatures:
 def _pass(iteration: AlongFeatures, job: Job) -> ScatterBlock:
     """Read everything, and multiply what the solver wants."""
     plan, number = job.plan, iteration.passes + 1
-    task = ScatterBlockTask(
-        vectors=iteration.block,
-        centre=iteration.centre,
-        offset=None if iteration.products is None else iteration.offset,
-        precision=iteration.precision,
-        product_rows=plan.product_rows,
-        seed=plan.request.seed,
-        **of_samples(job),
-    )
-    how: dict[str, Any] = {"threads": plan.threads, "ahead": plan.ahead, "listener": job.listener}
-    label = f"products with {task.vectors.shape[1]} vectors"
+    block = iteration.block
+    how: dict[str, Any] = {"precision": iteration.precision, "product_rows": plan.product_rows}
+    offset = None if iteration.products is None else iteration.offset
+    new = partial(ScatterBlock, block, iteration.centre, offset=offset, seed=plan.request.seed, **how)
+    task = SamplesTask.of(job, new, partial(ScatterBlock.from_state, copy=False))
+    label = f"products with {block.shape[1]} vectors"
     with job.told(PassStarted(label, number, None, plan.problem.n_samples, job.collection.nbytes)):
-        applied = job.executor.fold(task, plan.spans, ScatterBlock.absorb, checkpoint=iteration.checkpoint(job), **how)
-        task.release()
-        applied.release()
-        hand_back()
-    return applied
+        return task.fold(job, iteration.checkpoint(job))
 
 
 def _learn(iteration: AlongFeatures, applied: ScatterBlock, job: Job, *, may_continue: bool) -> None:

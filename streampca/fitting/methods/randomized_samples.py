@@ -18,6 +18,7 @@ of the basis.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,9 @@ from ...planning import passes_beside
 from ...planning.sizes import in_double, thread_count
 from .data_checks import check_products, check_variance
 from .dual import Reads, decomposed, with_components
-from .dual_passes import SweepTask
+from .features_task import FeaturesTask
 from .gram_pairs import RANKS, STORED_RANKS, Pairs
-from .job import Array, Decomposition, Float64, Job, stored_dtype
+from .job import Decomposition, Float64, Job, stored_dtype
 from .lanczos_iteration import MOST_PASSES, STAGE, LanczosIteration, beginning
 
 _STREAM = 3  # apart from the start blocks of solvers, and from those along features
@@ -72,27 +73,6 @@ class AlongSamples(LanczosIteration):
         super().step(product, listener, may_continue=may_continue)
         block = self.solver.wants
         block[...] = without(block, self.roots)
-
-
-@dataclass(frozen=True)
-class GramBlockProducts:
-    """Parameters of a `GramBlock`."""
-
-    vectors: Array
-    roots: Float64 | None
-    measures: bool
-    precision: str
-    product_features: int
-    threads: int
-    seed: int
-
-    def start(self) -> GramBlock:
-        """Return what has absorbed nothing."""
-        return GramBlock(**vars(self))
-
-    def restore(self, state: dict[str, Array]) -> GramBlock:
-        """Return what was absorbed before."""
-        return GramBlock.from_state(state, copy=False, threads=self.threads)
 
 
 def fit_along_samples(job: Job) -> Decomposition:
@@ -151,23 +131,14 @@ def _pass(iteration: AlongSamples, reads: Reads, job: Job) -> GramBlock:
     plan, tile, threads = job.plan, job.plan.product_features, thread_count(job.plan.cores)
     if iteration.precision != plan.precision:  # what is in memory is twice as wide
         tile, threads = in_double(tile, threads)
-    crossings = GramBlockProducts(
-        vectors=iteration.block,
-        roots=None if job.weights is None else iteration.roots,
-        measures=iteration.products is None,
-        precision=iteration.precision,
-        product_features=tile,
-        threads=threads,
-        seed=plan.request.seed,
-    )
-    task = SweepTask(reads.features, plan.block_features, crossings)
-    how: dict[str, Any] = {"ahead": plan.ahead, "listener": job.listener, "checkpoint": iteration.checkpoint(job)}
-    label = f"products with {crossings.vectors.shape[1]} vectors"
-    with reads.told(label, iteration.passes + 1):
-        crossed = job.executor.fold(task, plan.spans, GramBlock.absorb, **how)
-        crossed.release()
-        hand_back()
-    return crossed
+    block = iteration.block
+    how: dict[str, Any] = {"precision": iteration.precision, "product_features": tile, "seed": plan.request.seed}
+    roots = None if job.weights is None else iteration.roots
+    new = partial(GramBlock, block, roots=roots, measures=iteration.products is None, threads=threads, **how)
+    restored = partial(GramBlock.from_state, copy=False, threads=threads)
+    with reads.told(f"products with {block.shape[1]} vectors", iteration.passes + 1):
+        task = FeaturesTask(new, restored, reads.features, iteration.precision)
+        return task.fold(job, iteration.checkpoint(job))
 
 
 def _learn(iteration: AlongSamples, crossed: GramBlock, job: Job, *, may_continue: bool) -> None:

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import abc
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Self
 
 import numpy as np
 
-from ...accumulators import Accumulator, NotFiniteError
+from ...accumulators import NotFiniteError
 from ...events import BlockDone
 from ...planning.blocks import Span, blocks_of
 from ...readers import Collection
+from .accumulator_task import A, AccumulatorTask
 from .data_checks import bad_sample
 from .job import Array, Float64, Job
 
-A = TypeVar("A", bound=Accumulator)
 
-
-@dataclass(frozen=True, kw_only=True)
-class SamplesTask(abc.ABC, Generic[A]):
-    """Fold spans of a collection into an accumulator along samples; see `streampca.execution.Task`.
+@dataclass(frozen=True)
+class SamplesTask(AccumulatorTask[A]):
+    """Fold spans of samples, a block of rows at a time.
 
     Attributes
     ----------
@@ -41,15 +39,13 @@ class SamplesTask(abc.ABC, Generic[A]):
     buffers: int = 1
     _buffers: list[Array] = field(default_factory=list, repr=False)
 
-    @abc.abstractmethod
-    def start(self) -> A:
-        """Return an empty accumulator; has called `allocate_buffers`."""
+    @classmethod
+    def of(cls, job: Job, new: Callable[[], A], restored: Callable[[dict[str, Array]], A]) -> Self:
+        """Return the task of a job: its collection and weights, in the blocks of its plan."""
+        plan = job.plan
+        return cls(new, restored, job.collection, plan.block_rows, job.weights, plan.threads * (1 + plan.ahead))
 
-    @abc.abstractmethod
-    def restore(self, state: dict[str, Array]) -> A:
-        """Return the accumulator whose state this is; has called `allocate_buffers`."""
-
-    def allocate_buffers(self) -> None:
+    def _allocate_buffers(self) -> None:
         """Take the memory that blocks are read into, once and in this thread.
 
         What a thread that reads ahead takes and gives back stays in a pool of that thread's (`machine.share_pools`).
@@ -57,6 +53,9 @@ class SamplesTask(abc.ABC, Generic[A]):
         count = min(self.block_rows, self.collection.n_samples) * self.collection.n_features
         while self.collection.fills and len(self._buffers) < self.buffers:
             self._buffers.append(np.empty(count, self.collection.dtype))
+
+    def _release_buffers(self) -> None:
+        self._buffers.clear()
 
     def blocks(self, span: Span) -> Iterable[Span]:
         """Blocks that end at multiples of the plan's block length."""
@@ -86,19 +85,5 @@ class SamplesTask(abc.ABC, Generic[A]):
         if buffer is not None:
             self._buffers.append(buffer)
 
-    def release(self) -> None:
-        """Give back the memory that blocks were read into."""
-        self._buffers.clear()
-
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_buffers": []}
-
-
-def of_samples(job: Job) -> dict[str, Any]:
-    """Return the arguments of every `SamplesTask` of a job."""
-    return {
-        "collection": job.collection,
-        "block_rows": job.plan.block_rows,
-        "weights": job.weights,
-        "buffers": job.plan.threads * (1 + job.plan.ahead),
-    }

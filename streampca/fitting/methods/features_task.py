@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 
-from ...accumulators import Accumulator, Gram, NotFiniteError, not_finite
+from ...accumulators import NotFiniteError, not_finite
 from ...errors import DataError
 from ...events import BlockDone
 from ...planning.blocks import Span, blocks_of
 from ...readers import Collection
+from .accumulator_task import A, AccumulatorTask
 from .data_checks import bad_sample
 from .job import Array
 from .scratch_copy import ScratchCopy
 
-A = TypeVar("A", bound=Accumulator)
-A_co = TypeVar("A_co", bound=Accumulator, covariant=True)
 
-
-class Features:
+class FeatureRanges:
     """A collection read by ranges of features, all samples of a range at once, into the same memory.
 
     Parameters
@@ -36,7 +34,7 @@ class Features:
 
     def __init__(self, collection: Collection, block_rows: int, width: int) -> None:
         self.collection = collection
-        self._block_rows, self._width = block_rows, min(width, collection.n_features)
+        self.width, self._block_rows = min(width, collection.n_features), block_rows
         self._buffer: Array | None = None
         self._held: tuple[Span, Array] | None = None
 
@@ -58,7 +56,7 @@ class Features:
         if self._block_rows >= n and (whole or not self.collection.fills):
             return self.collection.read(slice(0, n), some)
         if self._buffer is None:  # once: the system hands out fresh pages at the rate of reading, or less
-            self._buffer = np.empty(n * self._width, self.collection.dtype)
+            self._buffer = np.empty(n * self.width, self.collection.dtype)
         block = self._buffer[: n * features.size].reshape(n, features.size)
         for rows in blocks_of(Span(0, n), self._block_rows):
             self.collection.read_into(slice(*rows), some, block[slice(*rows)])
@@ -72,63 +70,23 @@ class Features:
 
 
 @dataclass(frozen=True)
-class Products:
-    """Parameters of a `Gram`."""
+class FeaturesTask(AccumulatorTask[A]):
+    """Fold spans of features into an accumulator along them, a range with all samples at a time.
 
-    n_samples: int
+    Attributes
+    ----------
+    source : FeatureRanges
+        What is read.
+    precision : {"single", "double"}
+        Of products, which a remedy depends on.
+    """
+
+    source: FeatureRanges
     precision: str
-    product_features: int
-    threads: int
-    seed: int
-
-    def start(self) -> Gram:
-        """Return an empty Gram matrix."""
-        return Gram(
-            self.n_samples,
-            precision=self.precision,
-            product_features=self.product_features,
-            threads=self.threads,
-            seed=self.seed,
-        )
-
-    def restore(self, state: dict[str, Array]) -> Gram:
-        """Return the matrix whose state this is."""
-        return Gram.from_state(state, copy=False, threads=self.threads)
-
-
-class Multiplying(Protocol[A_co]):
-    """Makes accumulators along features: `Products`, or others."""
-
-    @property
-    def precision(self) -> str:
-        """Of products."""
-
-    def start(self) -> A_co:
-        """Return an empty accumulator."""
-
-    def restore(self, state: dict[str, Array]) -> A_co:
-        """Return the accumulator whose state this is."""
-
-
-@dataclass(frozen=True)
-class SweepTask(Generic[A]):
-    """Fold spans of features into an accumulator along them, a range with all samples at a time."""
-
-    source: Features
-    range_features: int
-    products: Multiplying[A]
-
-    def start(self) -> A:
-        """Return an empty accumulator."""
-        return self.products.start()
-
-    def restore(self, state: dict[str, Array]) -> A:
-        """Return the accumulator whose state this is."""
-        return self.products.restore(state)
 
     def blocks(self, span: Span) -> Iterable[Span]:
         """Ranges that end at multiples of the plan's."""
-        return blocks_of(span, self.range_features)
+        return blocks_of(span, self.source.width)
 
     def counts(self, block: Span) -> BlockDone:
         """The share of all samples that a range is."""
@@ -150,4 +108,4 @@ class SweepTask(Generic[A]):
         if isinstance(collection, ScratchCopy):
             collection = collection.copied
         row = collection.read(slice(number, number + 1))
-        return bad_sample(not_finite(row, number, self.products.precision), collection)
+        return bad_sample(not_finite(row, number, self.precision), collection)
