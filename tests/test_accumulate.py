@@ -1,4 +1,4 @@
-"""Statistics obey the laws that let them be split and merged, and are as accurate as promised."""
+"""Every statistic obeys the laws that let it be split and merged, and is as accurate as promised."""
 
 from __future__ import annotations
 
@@ -9,117 +9,198 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streampca.accumulators import NotFiniteError, Scatter
-from streampca.planning.sizes import scatter_bytes
+from streampca.accumulators import (
+    ACCUMULATORS,
+    Gram,
+    GramBlock,
+    NotFiniteError,
+    Scatter,
+    ScatterBlock,
+    sample_directions,
+)
+from streampca.accumulators.probes import Directions, probe_directions
+from streampca.planning.blocks import Span, blocks_of
+from streampca.planning.sizes import PROBES_OF_PASS, scatter_bytes
 from streampca.testing import AccumulatorLaws, assert_same_state
 
-ACCUMULATORS = {
-    "scatter, single": partial(Scatter, 7, precision="single"),
-    "scatter, double": partial(Scatter, 7, precision="double"),
-    "scatter, short products": partial(Scatter, 7, precision="single", product_rows=5),
-}
+SHORT = 7  # length of the axis that is not cut
+COPIES = np.array([2.0, 0.0, 1.0, 3.0, 1.0, 2.0, 0.0])
 TOLERANCE = {"single": 1e-6, "double": 1e-13}  # of the trace; a first block of one row makes a poor centre
 
 
-def samples(rows, dtype, offset, seed, spread=5.0):
-    """Rows of 7 features, some alike and one constant, with a mean of about `offset`."""
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(rows, 7)) @ np.diag([1, 1, 0.3, 0.1, 2, 0, 1]) * spread
+# -- what is accumulated
+
+
+def values(length, dtype="f4", offset=0.0, seed=0, spread=5.0, width=SHORT):
+    """Rows of some columns, of which some are alike and one is constant, with a mean of about `offset`."""
+    x = spread * np.random.default_rng(seed).normal(size=(length, width))
     x[:, 1] += x[:, 0]
-    if np.dtype(dtype).kind == "u":
-        top = np.iinfo(dtype).max
-        return np.clip(np.rint(x + min(offset, top)), 0, top).astype(dtype)
+    x[:, 4] = x[:, 1]
+    x[:, 5] = 0
+    if np.dtype(dtype).kind in "bu":
+        top = 1 if dtype == "b1" else np.iinfo(dtype).max
+        return np.clip(np.rint(x + min(offset, top / 2)), 0, top).astype(dtype)
     return (x + offset).astype(dtype)
 
 
 @st.composite
-def pieces(draw, dtypes=("u1", "u2", "f4", "f8")):
-    """A matrix of one dtype, cut in three or four; parts may be empty."""
+def cut_values(draw, dtypes=("u1", "u2", "f4", "f8")):
+    """A matrix of one dtype, its rows cut in three or four; parts may be empty."""
     lengths = draw(st.lists(st.integers(0, 40), min_size=3, max_size=4))
-    offset = draw(st.sampled_from([0.0, 3.0, 130.0, 30000.0]))
-    dtype = draw(st.sampled_from(dtypes))
-    x = samples(sum(lengths), dtype, offset, seed=draw(st.integers(0, 1000)))
+    dtype, offset = draw(st.sampled_from(dtypes)), draw(st.sampled_from([0.0, 3.0, 130.0, 30000.0]))
+    x = values(sum(lengths), dtype, offset, seed=draw(st.integers(0, 1000)))
     return [part.copy() for part in np.split(x, np.cumsum(lengths)[:-1])]
 
 
-def covariance(scatter):
-    """The matrix about the mean, both triangles."""
-    upper = np.triu(scatter.matrix())
-    return upper + np.triu(upper, 1).T
+def block(roots=None, size=SHORT, width=3, seed=9):
+    """Orthonormal columns, orthogonal to the roots of weights if they are given."""
+    columns = np.random.default_rng(seed).normal(size=(size, width))
+    return np.linalg.qr(columns if roots is None else columns - np.outer(roots, roots @ columns / (roots @ roots)))[0]
 
 
-def same_statistic(one, other):
-    """Equal numbers of samples, means and matrices, to the rounding the precision allows."""
-    assert one.n_samples == other.n_samples
-    np.testing.assert_allclose(one.mean, other.mean, rtol=TOLERANCE[one.precision], atol=1e-5)
-    if not one.n_samples:
-        return
-    allowed = TOLERANCE[one.precision] * max(one.trace, other.trace) + 1e-20 * float(np.sum(one.mean**2))
-    assert np.linalg.norm(covariance(one) - covariance(other)) <= allowed
-    assert abs(one.trace - other.trace) <= 7 * allowed
-    size = np.linalg.norm(one.probe_directions)
-    assert np.linalg.norm(one.probe_products - other.probe_products) <= 10 * size * allowed
+def scatter_block(x, known=False, **more):
+    """Its centre is one off the mean."""
+    mean = x.mean(axis=0, dtype=np.float64) if len(x) else np.zeros(x.shape[1])
+    centre = np.rint(mean) + 1
+    return partial(ScatterBlock, block(size=len(mean)), centre, offset=mean - centre if known else None, **more)
+
+
+def gram_block(x, weights=None, **more):
+    roots = np.ones(len(x)) if weights is None else np.sqrt(weights)
+    return partial(GramBlock, block(roots, len(x)), roots=None if weights is None else roots, **more)
+
+
+# How to make an empty accumulator for a matrix (n, p), by its kind and what is special about it.
+NEW = {
+    "scatter": lambda x, **more: partial(Scatter, x.shape[1], **more),
+    "scatter, double": lambda x: partial(Scatter, x.shape[1], precision="double"),
+    "scatter, short products": lambda x: partial(Scatter, x.shape[1], product_rows=5),
+    "scatter_block": scatter_block,
+    "scatter_block, double": partial(scatter_block, precision="double"),
+    "scatter_block, known mean": partial(scatter_block, known=True),
+    "scatter_block, short products": partial(scatter_block, product_rows=5),
+    "gram": lambda x, **more: partial(Gram, len(x), **more),
+    "gram, double": lambda x: partial(Gram, len(x), precision="double"),
+    "gram, narrow tiles": lambda x: partial(Gram, len(x), product_features=5),
+    "gram_block": gram_block,
+    "gram_block, double": partial(gram_block, precision="double"),
+    "gram_block, not measured": partial(gram_block, measures=False),
+    "gram_block, narrow tiles": partial(gram_block, product_features=5, threads=2),
+    "gram_block, weighted": partial(gram_block, weights=COPIES),
+}
+ALONG_SAMPLES = [kind for kind in NEW if kind.startswith("scatter")]
+every_kind = pytest.mark.parametrize("kind", NEW)
+
+
+def along(kind, parts):
+    """Parts of rows as an accumulator absorbs them: rows are samples, or features."""
+    return parts if kind in ALONG_SAMPLES else [np.ascontiguousarray(part.T) for part in parts]
+
+
+def new_for(kind, parts):
+    """How to make an accumulator of a kind, for parts as it absorbs them."""
+    return NEW[kind](np.concatenate(parts, axis=0 if kind in ALONG_SAMPLES else 1))
 
 
 def fed(new, parts):
     accumulator, at = new(), 0
     for part in parts:
         accumulator.update(part, at=at)
-        at += len(part)
+        at += part.shape[0 if accumulator.axis == "samples" else 1]
     return accumulator
 
 
-@pytest.mark.parametrize("new", ACCUMULATORS.values(), ids=ACCUMULATORS.keys())
-@given(cut=pieces())
-def test_laws(new, cut):
-    AccumulatorLaws(new, same_statistic).check(cut)
+def copied(accumulator):
+    return type(accumulator).from_state(accumulator.state())
 
 
-@pytest.mark.parametrize("new", ACCUMULATORS.values(), ids=ACCUMULATORS.keys())
-@given(cut=pieces(dtypes=("u1", "b1")))
-def test_narrow_integers_have_the_same_bits_whatever_the_cut(new, cut):
-    whole, merged, one_by_one = fed(new, [np.concatenate(cut)]), new(), fed(new, cut)
-    for part in cut:
-        merged.absorb(fed(new, [part]))
-    for scatter in (whole, merged, one_by_one):
-        assert scatter.exact
-        scatter.settle()
-    for other in (merged, one_by_one):
-        np.testing.assert_array_equal(np.triu(other.matrix()), np.triu(whole.matrix()))
-        np.testing.assert_array_equal(other.mean, whole.mean)
+def symmetric(triangle):
+    return np.triu(triangle) + np.triu(triangle, 1).T
 
 
-@pytest.mark.parametrize("dtype", ["u1", "i1", "u2"])
-def test_worst_case_integers_are_exact(dtype):
-    """Values at both ends of their range: the largest products there are."""
-    rng = np.random.default_rng(0)
-    top = 255 if dtype == "u2" else np.iinfo(dtype).max
-    low = 0 if dtype == "u2" else np.iinfo(dtype).min
-    x = rng.choice(np.array([low, top], dtype), size=(5000, 9))
-    scatter = Scatter(9)
-    for part in np.split(x, [1, 700, 4900]):
-        scatter.update(part)
-    centre = np.rint(x.mean(axis=0, dtype=np.float64)).astype(np.int64)
-    exact = (x.astype(np.int64) - centre).T @ (x.astype(np.int64) - centre)
-    scatter.settle()
-    assert scatter.exact
-    np.testing.assert_array_equal(np.triu(scatter.upper), np.triu(exact))
+def centred(x, weights=None):
+    """Samples about their mean, each times the root of its weight, in float64."""
+    weights = np.ones(len(x)) if weights is None else weights
+    x = x.astype(np.float64)
+    return (x - np.average(x, axis=0, weights=weights)) * np.sqrt(weights)[:, None]
+
+
+def scatter_of(x, weights=None):
+    return centred(x, weights).T @ centred(x, weights)
+
+
+def gram_of(x, weights=None):
+    return centred(x, weights) @ centred(x, weights).T
+
+
+def assert_near(one, other, rtol=1e-6):
+    assert np.linalg.norm(one - other) <= rtol * np.linalg.norm(other)
+
+
+def results(accumulator):
+    """All that an accumulator is for, and what rounding of all of that is in proportion to."""
+    match copied(accumulator):
+        case Scatter() as found:
+            size = found.trace + 1e-14 * float(np.sum(found.mean**2))
+            return [
+                symmetric(found.matrix()),
+                found.mean * size / (1 + np.linalg.norm(found.mean)),
+                found.trace,
+                found.probe_products / 30,
+            ], size
+        case ScatterBlock() as found:
+            measured = found.probes()
+            product = found.take()
+            if measured is None:
+                return [product], float(np.linalg.norm(product)) + found.drift
+            size = found.trace + found.drift
+            mean = found.mean * size / (1 + np.linalg.norm(found.mean))
+            return [product, mean, found.trace, measured[0] / 30], size
+        case Gram() as found:
+            about = found.centred()
+            size = about.trace
+            return [symmetric(about.upper), about.trace, about.products * size**0.5 / 30], size
+        case GramBlock() as found:
+            measured = found.probes()
+            product = found.take()
+            if measured is None:
+                return [product], float(np.linalg.norm(product))
+            size = measured.whole
+            return [product, found.trace, measured.products / 30, measured.along * size**0.5 / 30], size
+
+
+def same_statistic(one, other):
+    """Equal counts and results, to the rounding the precision allows."""
+    for name in ("n_samples", "n_features", "weight"):
+        assert getattr(one, name, None) == getattr(other, name, None)
+    if not one.n_features or not getattr(one, "n_samples", 1):
+        return
+    (mine, size), (its, other_size) = results(one), results(other)
+    for found, expected in zip(mine, its, strict=True):
+        assert np.linalg.norm(found - expected) <= 10 * TOLERANCE[one.precision] * max(size, other_size) + 1e-14
+
+
+# -- laws
+
+
+def test_every_kind_has_a_row():
+    assert {kind.split(",")[0] for kind in NEW} == set(ACCUMULATORS)
+
+
+@every_kind
+@given(cut=cut_values())
+def test_laws(kind, cut):
+    parts = along(kind, cut)
+    AccumulatorLaws(new_for(kind, parts), same_statistic).check(parts)
 
 
 class ForgetsTheMean(Scatter):
     """Adds scatters about different centres: the classical mistake."""
 
     def absorb(self, other):
-        other = Scatter.from_state(other.state())
+        other = copied(other)
         other._centre = self._centre.copy()
         super().absorb(other)
-
-
-class LosesTheTail(Scatter):
-    """Leaves out the last sample of a block of more than one."""
-
-    def update(self, block, *, at=0):
-        super().update(block[:-1] if len(block) > 1 else block, at=at)
 
 
 class WritesToItsInput(Scatter):
@@ -154,41 +235,137 @@ class OrderMatters(Scatter):
             self._scatter -= other._scatter / 2
 
 
+def loses_the_last(block, at):
+    return block[tuple(slice(-1) if length == 1 or length > SHORT else slice(None) for length in block.shape)], at
+
+
+def forgets_where_it_is(block, at):
+    """Takes the first rows of W wherever the range lies."""
+    return block, 0
+
+
+def misled(kind, mistake):
+    """The kind of accumulator, given what a mistake makes of a block and its place."""
+
+    class Wrong(kind):
+        def update(self, block, *, at=0, weights=None):
+            block, at = mistake(block, at)
+            super().update(block, at=at)
+
+    return Wrong
+
+
 @pytest.mark.parametrize(
-    "wrong",
+    ("kind", "wrong"),
     [
-        ForgetsTheMean, LosesTheTail, WritesToItsInput, ForgetsInItsState, SharesItsState, MergesInPlace, OrderMatters,
+        *[
+            ("scatter", wrong)
+            for wrong in (
+                ForgetsTheMean, WritesToItsInput, ForgetsInItsState, SharesItsState, MergesInPlace, OrderMatters,
+            )
+        ],
+        *[(kind, misled(ACCUMULATORS[kind], loses_the_last)) for kind in ACCUMULATORS],
+        *[(kind, misled(ACCUMULATORS[kind], forgets_where_it_is)) for kind in ("gram", "gram_block")],
     ],
 )  # fmt: skip
-def test_laws_catch_a_planted_mistake(wrong):
+def test_laws_catch_a_planted_mistake(kind, wrong):
     """The test of the test: each breaks a law, and `check` says so."""
-    x = samples(30, "f4", 130.0, seed=1)
-    x[20:] += 40  # parts of different means
-    cut = [part.copy() for part in np.split(x, [11, 20])]
-    AccumulatorLaws(partial(Scatter, 7), same_statistic).check(cut)
+    x = values(60, "f4", 130.0, seed=1)
+    x[40:] += 40  # parts of different means
+    parts = along(kind, [part.copy() for part in np.split(x, [11, 40])])
+    new = new_for(kind, parts)
+    AccumulatorLaws(new, same_statistic).check(parts)
     with pytest.raises((AssertionError, ValueError)):
-        AccumulatorLaws(partial(wrong, 7), same_statistic).check(cut)
+        AccumulatorLaws(partial(wrong, *new.args, **new.keywords), same_statistic).check(parts)
 
 
-def reference(x):
-    centred = x.astype(np.float64) - x.mean(axis=0, dtype=np.float64)
-    return centred.T @ centred
+@every_kind
+def test_a_state_goes_on_in_the_middle(kind):
+    """To the same bits, whether its sum is copied or taken over, and working memory was given back meanwhile."""
+    parts = along(kind, np.split(values(500, "f4", 1e4, seed=8), 5))
+    new = new_for(kind, parts)
+    whole, half, axis = fed(new, parts), fed(new, parts[:2]), 0 if kind in ALONG_SAMPLES else 1
+    half.release()
+    state = {name: array.copy(order="K") for name, array in half.state(copy=False).items()}
+    for later in (half, *(type(half).from_state(state, copy=copy) for copy in (True, False))):
+        for number, part in enumerate(parts[2:], 2):
+            later.update(part, at=number * part.shape[axis])
+        assert_same_state(later.state(), whole.state())
 
 
-@pytest.mark.parametrize("block", [1000, 137])
+@pytest.mark.parametrize(
+    ("kind", "unlike", "said"),
+    [
+        ("scatter", {"seed": 1}, "seed"),
+        ("gram", {"seed": 1}, "seed"),
+        *[("scatter_block", other, "cannot be added") for other in ({"known": True}, {"precision": "double"})],
+        ("gram_block", {"weights": COPIES}, "weighted otherwise"),
+        ("gram_block", {"measures": False}, "was measured"),
+    ],
+)
+def test_unlike_accumulators_are_not_merged(kind, unlike, said):
+    """Other probes or another block would give a wrong bound, not an error, later."""
+    x = values(SHORT)
+    with pytest.raises(ValueError, match=said):
+        fed(NEW[kind](x), [x]).merge(fed(NEW[kind](x, **unlike), [x]))
+
+
+# -- whole numbers
+
+
+@pytest.mark.parametrize("kind", ["scatter", "scatter, double", "scatter, short products"])
+@given(cut=cut_values(dtypes=("u1", "b1")))
+def test_narrow_integers_have_the_same_bits_whatever_the_cut(kind, cut):
+    new = new_for(kind, cut)
+    whole, merged, one_by_one = fed(new, [np.concatenate(cut)]), new(), fed(new, cut)
+    for part in cut:
+        merged.absorb(fed(new, [part]))
+    for scatter in (whole, merged, one_by_one):
+        assert scatter.exact
+        scatter.settle()
+    for other in (merged, one_by_one):
+        np.testing.assert_array_equal(np.triu(other.matrix()), np.triu(whole.matrix()))
+        np.testing.assert_array_equal(other.mean, whole.mean)
+
+
+@pytest.mark.parametrize("kind", ["scatter", "gram"])
+@pytest.mark.parametrize("dtype", ["u1", "i1", "u2"])
+def test_worst_case_integers_are_exact(dtype, kind):
+    """Values at both ends of their range: the largest products there are; the bits do not depend on the cut."""
+    low, top = (0, 255) if dtype == "u2" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    x = np.random.default_rng(0).choice(np.array([low, top], dtype), size=(20000, SHORT))
+    for cut in ([], [1, 700, 4900, 19000]):
+        parts = along(kind, np.split(x, cut))
+        found = fed(new_for(kind, parts), parts)
+        assert found.exact
+        if kind == "gram":
+            exact = gram_of(x.T)
+            np.testing.assert_allclose(symmetric(found.centred().upper), exact, rtol=0, atol=1e-15 * np.trace(exact))
+        else:
+            found.settle()
+            whole = x.astype(np.int64) - np.rint(x.mean(axis=0, dtype=np.float64)).astype(np.int64)
+            np.testing.assert_array_equal(np.triu(found.upper), np.triu(whole.T @ whole))
+
+
+# -- accuracy
+
+
+def assert_right(scatter, x):
+    expected = scatter_of(x)
+    found = symmetric(scatter.matrix())
+    assert np.linalg.norm(found - expected, 2) < 3e-7 * np.linalg.norm(expected, 2)
+    return found, expected
+
+
+@pytest.mark.parametrize("rows", [1000, 137])
 @pytest.mark.parametrize(
     ("dtype", "mean", "deviation"), [("f4", 30000.0, 5.0), ("u2", 10000.0, 300.0), ("u2", 10000.0, 5.0)]
 )
-def test_large_offsets_keep_single_precision(dtype, mean, deviation, block):
+def test_large_offsets_keep_single_precision(dtype, mean, deviation, rows):
     """Where E[xx^T] - mm^T in float32 has no right digit."""
     x = np.random.default_rng(5).normal(mean, deviation, size=(20000, 60)).astype(dtype)
-    expected = reference(x)
-    scatter = Scatter(60)
-    for start in range(0, len(x), block):
-        scatter.update(x[start : start + block], at=start)
-    found = covariance(scatter)
-    assert np.linalg.norm(found - expected, 2) < 3e-7 * np.linalg.norm(expected, 2)
-    variances, right = np.linalg.eigvalsh(found), np.linalg.eigvalsh(expected)
+    scatter = fed(partial(Scatter, 60), np.split(x, range(rows, len(x), rows)))
+    variances, right = map(np.linalg.eigvalsh, assert_right(scatter, x))
     np.testing.assert_allclose(variances, right, rtol=1e-5)
     np.testing.assert_allclose(scatter.mean, x.mean(axis=0, dtype=np.float64), rtol=1e-9)
 
@@ -196,72 +373,229 @@ def test_large_offsets_keep_single_precision(dtype, mean, deviation, block):
 @pytest.mark.parametrize("dtype", ["f4", "u2", "f8"])
 def test_a_drifting_mean_is_followed(dtype):
     """Samples in order of acquisition, the lamp getting brighter: the first block's mean is far from the last's."""
-    rng = np.random.default_rng(3)
-    n = 6000
-    x = (rng.normal(0, 5, size=(n, 20)) + np.linspace(100, 60000, n)[:, None]).astype(dtype)
-    scatter = fed(partial(Scatter, 20), np.array_split(x, 40))
-    expected = reference(x)
-    assert np.linalg.norm(covariance(scatter) - expected, 2) < 3e-7 * np.linalg.norm(expected, 2)
+    x = np.random.default_rng(3).normal(0, 5, size=(6000, 20)) + np.linspace(100, 60000, 6000)[:, None]
+    x = x.astype(dtype)
+    assert_right(fed(partial(Scatter, 20), np.array_split(x, 40)), x)
 
 
 def test_a_bad_first_block_does_not_spoil_the_rest():
     """Dark frames first: the provisional mean is then off by 6000 deviations."""
-    rng = np.random.default_rng(4)
-    dark = np.zeros((10, 30), np.float32)
-    light = rng.normal(30000, 5, size=(4000, 30)).astype(np.float32)
-    scatter = fed(partial(Scatter, 30), [dark, *np.array_split(light, 8)])
-    expected = reference(np.concatenate([dark, light]))
-    assert np.linalg.norm(covariance(scatter) - expected, 2) < 3e-7 * np.linalg.norm(expected, 2)
+    light = np.random.default_rng(4).normal(30000, 5, size=(4000, 30)).astype(np.float32)
+    parts = [np.zeros((10, 30), np.float32), *np.array_split(light, 8)]
+    assert_right(fed(partial(Scatter, 30), parts), np.concatenate(parts))
 
 
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_gram_of_float32_with_an_offset_loses_nothing(offset):
+    """Mean 10000 times the deviation, whose squares alone would fill float32."""
+    x = (np.random.default_rng(5).normal(size=(40, 30000)) + offset).astype(np.float32)
+    exact, found = gram_of(x), fed(partial(Gram, 40), np.split(x, 3, axis=1)).centred()
+    assert np.linalg.norm(symmetric(found.upper) - exact, 2) <= 1e-6 * np.linalg.norm(exact, 2)
+    assert found.trace == pytest.approx(np.trace(exact), rel=3e-7)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("known", [False, True], ids=["measured", "known mean"])
 @pytest.mark.parametrize("precision", ["single", "double"])
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("row", [0, 17, 171, 299])
-def test_what_is_not_finite_is_named(row, value, precision):
-    x = samples(300, "f4", 3.0, seed=0)
-    x[row, 2:4] = value
-    x[row + 1 :, 5] = np.nan  # later offenders are not blamed
-    with pytest.raises(NotFiniteError, match=f"^sample {1000 + row} holds NaN or infinity in 2 of its 7 features$"):
-        Scatter(7, precision=precision).update(x, at=1000)
+@pytest.mark.parametrize(("dtype", "offset"), [("f4", 0.0), ("f4", 10000.0), ("u1", 100.0), ("f8", 10000.0)])
+def test_products_with_the_scatter_are_right(dtype, offset, precision, known, weighted):
+    """S Q, mean, trace and S W, against float64 throughout; the centre is a unit off."""
+    x = values(2000, dtype, offset, seed=3, width=40)
+    weights = np.random.default_rng(4).gamma(2.0, size=2000) if weighted else np.ones(2000)
+    s, mean = scatter_of(x, weights), np.average(x.astype(np.float64), axis=0, weights=weights)
+    centre = mean.round() + 1
+    how = {"precision": precision, "product_rows": 300, "seed": 5}
+    applied = ScatterBlock(block(size=40, width=6), centre, offset=mean - centre if known else None, **how)
+    for start in range(0, 2000, 700):
+        rows = slice(start, start + 700)
+        applied.update(x[rows], at=start, weights=weights[rows] if weighted else None)
+    allowed = {"single": 1e-6, "double": 1e-11}[precision] * np.linalg.norm(s, 2)  # numpy's mean of large offsets
+    assert applied.n_samples == 2000
+    assert applied.weight == pytest.approx(weights.sum(), rel=1e-13)
+    found, vectors = applied.probes(), applied.vectors.astype(np.float64)
+    assert (found is None) == known
+    if found is not None:
+        directions = probe_directions(40, 5, PROBES_OF_PASS)
+        assert np.linalg.norm(found[0] - s @ directions) <= 10 * allowed * np.linalg.norm(directions)
+        assert np.linalg.norm(found[1]) <= 10 * allowed * np.linalg.norm(directions)
+        np.testing.assert_allclose(applied.mean, mean, rtol=1e-9, atol=1e-6)
+        assert applied.trace == pytest.approx(np.trace(s), rel=allowed / np.linalg.norm(s, 2))
+        assert applied.drift == pytest.approx(applied.weight * np.sum((mean - centre) ** 2), rel=1e-3)
+    product = applied.take()
+    assert product.flags.f_contiguous
+    assert np.linalg.norm(product - s @ vectors) <= allowed * np.linalg.norm(vectors)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("precision", ["single", "double"])
+@pytest.mark.parametrize(("dtype", "offset"), [("u1", 100.0), ("f4", 0.0), ("f4", 1e4), ("f8", -300.0)])
+def test_products_with_the_gram_matrix_are_right(dtype, offset, precision, weighted):
+    n, p = 40, 3000
+    x = np.ascontiguousarray(values(p, dtype, offset, seed=3, width=n).T)
+    weights = np.random.default_rng(5).integers(0, 4, n).astype(np.float64) if weighted else None
+    roots = np.ones(n) if weights is None else np.sqrt(weights)
+    right, whole = gram_of(x, weights), centred(x, weights)
+    new = gram_block(x, weights, precision=precision, product_features=256, threads=2)
+    crossed = fed(new, np.split(x, range(700, p, 700), axis=1))
+    found, allowed = crossed.probes(), (3e-8 if precision == "single" else 1e-14) * np.trace(right)
+    assert crossed.trace == pytest.approx(np.trace(right), rel=1e-7 if precision == "single" else 1e-12)
+    directions = sample_directions(roots, 0)
+    assert np.abs(roots @ directions).max() < 1e-6 * n
+    off = np.linalg.norm(found.products - right @ directions)
+    assert off <= 10 * allowed
+    assert_near(found.along, whole @ probe_directions(p, 0))
+    if precision == "single":
+        assert 0 < off <= 3 * np.linalg.norm(found.products_rounding)
+    vectors, product = crossed.vectors.astype(np.float64), crossed.take()
+    assert np.linalg.norm(product - right @ vectors) <= allowed
+    assert np.abs(roots @ product).max() <= 1e-12 * np.linalg.norm(product)
+
+
+# -- what no statistic can be made of
+
+
+@every_kind
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30])
+@pytest.mark.parametrize("at", [0, 17, 171, 298])
+def test_what_is_not_finite_is_named(kind, value, at):
+    """By its sample: a row, or the third of what is cut by features."""
+    x = values(300, "f4", 3.0, seed=0)
+    new = new_for(kind, along(kind, [x]))
+    x[at, 2:4] = value
+    if kind in ALONG_SAMPLES and value != 1e30:
+        x[at + 1 :, 6] = np.nan  # later offenders are not blamed
+    if value == 1e30 and new.keywords.get("precision") == "double":
+        return
+    with pytest.raises(NotFiniteError) as caught:
+        new().update(along(kind, [x])[0], at=1000 if kind in ALONG_SAMPLES else 0)
+    assert caught.value.sample == (1000 + at if kind in ALONG_SAMPLES else 2)
+    if value == 1e30:
+        assert "precision='double'" in caught.value.problem
+    elif kind in ALONG_SAMPLES:
+        assert caught.value.problem == "holds NaN or infinity in 2 of its 7 features"
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("f4", 1e25), ("f4", 1e38), ("f8", 1e39), ("f8", 1e60)])
 def test_values_whose_float32_squares_overflow_say_so(dtype, size):
     """And the remedy works."""
-    x = samples(200, "f8", 0.0, seed=0)
+    x = values(200, "f8")
     x[150, 4] = 1000
     x = (x * (size / 1000)).astype(dtype)
     with pytest.raises(NotFiniteError, match=r"sample \d+ holds values up to .*; use precision='double'") as caught:
-        Scatter(7).update(x)
+        Scatter(SHORT).update(x)
     assert caught.value.sample == 150
-    scatter = fed(partial(Scatter, 7, precision="double"), [x])
-    assert np.linalg.norm(covariance(scatter) - reference(x)) <= 1e-13 * np.linalg.norm(reference(x))
+    scatter = fed(partial(Scatter, SHORT, precision="double"), [x])
+    assert_near(symmetric(scatter.matrix()), scatter_of(x), 1e-13)
 
 
 def test_values_whose_double_squares_overflow_are_not_sent_to_double():
-    x = samples(20, "f8", 0.0, seed=0) * 1e200
+    x = values(20, "f8") * 1e200
     with pytest.raises(NotFiniteError, match=r"whose squares overflow; divide") as caught:
-        Scatter(7, precision="double").update(x)
+        Scatter(SHORT, precision="double").update(x)
     assert "precision" not in str(caught.value)
-    assert fed(partial(Scatter, 7, precision="double"), [x / 1e100]).trace > 0
+    assert fed(partial(Scatter, SHORT, precision="double"), [x / 1e100]).trace > 0
 
 
-def test_unlike_accumulators_are_not_merged():
-    """Other probes or another width would give a wrong bound, not an error, later."""
-    with pytest.raises(ValueError, match="seed"):
-        Scatter(7, seed=1).absorb(fed(partial(Scatter, 7, seed=2), [samples(5, "f4", 0, 0)]))
+def test_an_overflow_along_one_vector_is_seen():
+    """The others are orthogonal to all samples, and their products are finite."""
+    q = block()
+    x = np.outer(np.linspace(1, 2, 20), 1e20 * q[:, 2]).astype(np.float32)
+    with pytest.raises(NotFiniteError, match=r"squares overflow; use precision='double'"):
+        ScatterBlock(q, np.zeros(SHORT), offset=np.zeros(SHORT)).update(x)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision"), [("f4", "single"), ("f8", "single"), ("f8", "double"), ("i2", "single")]
+)
+def test_equal_samples_have_no_variance(dtype, precision):
+    x = np.repeat(np.random.default_rng(0).normal(size=(1, 500)) * 1e3, 30, axis=0).astype(dtype)
+    assert fed(gram_block(x, precision=precision), [x]).trace == 0
+    assert fed(partial(Gram, 30, precision=precision), [x]).centred().trace == 0
+
+
+# -- weights
+
+
+@pytest.mark.parametrize("kind", ALONG_SAMPLES)
+@given(cut=cut_values(), data=st.data())
+def test_a_weight_is_so_many_copies(kind, cut, data):
+    counts = [data.draw(st.lists(st.integers(0, 3), min_size=len(part), max_size=len(part))) for part in cut]
+    weights, new = [np.array(count, dtype=np.int64) for count in counts], new_for(kind, cut)
+    weighted = new()
+    for part, weight in zip(cut, weights, strict=True):
+        weighted.update(part, weights=weight.astype(float))
+    expected = fed(new, [part.repeat(weight, axis=0) for part, weight in zip(cut, weights, strict=True)])
+    assert weighted.weight == expected.weight == expected.n_samples
+    weighted.n_samples = expected.n_samples
+    same_statistic(weighted, expected)
+
+
+def test_weights_of_a_gram_matrix_are_copies():
+    x = np.random.default_rng(7).normal(size=(SHORT, 300))
+    weighted = fed(partial(Gram, SHORT, precision="double"), [x]).centred(COPIES)
+    np.testing.assert_allclose(symmetric(weighted.upper), gram_of(x, COPIES), atol=1e-12)
+    repeated = np.repeat(x, COPIES.astype(int), axis=0)
+    np.testing.assert_allclose(weighted.trace, np.trace(gram_of(repeated)), rtol=1e-13)
+
+
+@pytest.mark.parametrize("kind", ALONG_SAMPLES)
+def test_unit_weights_change_no_bit_and_a_sample_of_weight_nought_may_hold_anything(kind):
+    x = values(30, "f4", 30.0, seed=1)
+    new, weights = new_for(kind, [x]), np.ones(30)
+    plain, weighted = fed(new, [x]), new()
+    weighted.update(x, weights=weights)
+    assert_same_state(plain.state(), weighted.state())
+    clean, weighted = fed(new, [np.delete(x, 11, axis=0)]), new()
+    x[11], weights[11] = np.nan, 0
+    weighted.update(x, weights=weights)
+    assert_same_state(clean.state(), weighted.state())
+    weighted.update(x, weights=np.zeros(30))
+    assert_same_state(clean.state(), weighted.state())
+    x[20] = np.inf
+    with pytest.raises(NotFiniteError) as error:
+        new().update(x, at=100, weights=weights)
+    assert error.value.sample == 120
+
+
+@pytest.mark.parametrize("precision", ["single", "double"])
+def test_any_weights_are_numpys(precision):
+    x = values(5000, "f4", 30.0, seed=2)
+    weights = np.random.default_rng(0).gamma(2.0, size=5000)
+    scatter = Scatter(SHORT, precision=precision, product_rows=512)
+    for start in range(0, 5000, 700):
+        scatter.update(x[start : start + 700], weights=weights[start : start + 700])
+    np.testing.assert_allclose(scatter.mean, np.average(x.astype(np.float64), axis=0, weights=weights), rtol=1e-6)
+    assert np.linalg.norm(symmetric(scatter.matrix()) - scatter_of(x, weights)) <= TOLERANCE[precision] * scatter.trace
+    assert scatter.weight == pytest.approx(weights.sum(), rel=1e-13)
+
+
+# -- probes and memory
 
 
 def test_probe_rounding_is_measured():
     """The difference between the float32 and the float64 probes of the same rows is of the size `rounding` says."""
-    x = samples(5000, "f4", 30.0, seed=2)
-    single, double = Scatter(7), Scatter(7, precision="double")
-    for scatter in (single, double):
-        scatter.update(x)
+    x = values(5000, "f4", 30.0, seed=2)
+    single, double = (fed(partial(Scatter, SHORT, precision=precision), [x]) for precision in TOLERANCE)
     true = np.linalg.norm(single.probe_products - double.probe_products)
     measured = np.linalg.norm(single.probe_rounding)
     assert 0 < true < 100 * measured
     assert measured < 1e-5 * np.linalg.norm(double.probe_products)
+
+
+def test_probes_are_products_with_the_directions_of_their_features():
+    x = np.ascontiguousarray(values(700, "f8", 3.0, seed=2).T)
+    gram = Gram(SHORT, precision="double", product_features=100, seed=9)
+    for features in blocks_of(Span(0, 700), 130):
+        gram.update(x[:, slice(*features)], at=features.start)
+    np.testing.assert_allclose(gram.centred().products, centred(x) @ Directions(9).rows(0, 700), atol=1e-11)
+
+
+def test_directions_are_the_same_whichever_part_is_drawn():
+    whole = Directions(4).rows(0, 200_000)
+    part = Directions(4)
+    for start, stop in ((199_990, 200_000), (65_530, 65_545), (0, 3), (131_072, 131_072), (10, 140_000)):
+        np.testing.assert_array_equal(part.rows(start, stop), whole[start:stop])
+    assert abs(np.corrcoef(whole[:65536, 0], whole[65536:131072, 0])[0, 1]) < 0.02
 
 
 def test_memory_estimate_is_what_is_held():
@@ -269,70 +603,10 @@ def test_memory_estimate_is_what_is_held():
     scatter = Scatter(300, product_rows=400)
     scatter.update(np.random.default_rng(0).normal(size=(1000, 300)).astype("f4"))
     held = sum(
-        values.nbytes
+        array.nbytes
         for owner in (scatter, scatter._probes)
-        for values in vars(owner).values()
-        if isinstance(values, np.ndarray)
+        for array in vars(owner).values()
+        if isinstance(array, np.ndarray)
     )
     estimated = sum(scatter_bytes(300, "single", 400).values())
     assert held <= estimated <= 1.5 * held
-
-
-def test_release_gives_memory_back_and_goes_on():
-    x = samples(100, "f4", 3.0, seed=0)
-    scatter, other = fed(partial(Scatter, 7), [x[:50]]), fed(partial(Scatter, 7), [x[:50]])
-    scatter.release()
-    for accumulator in (scatter, other):
-        accumulator.update(x[50:])
-    assert_same_state(scatter.state(), other.state())
-
-
-@pytest.mark.parametrize("new", ACCUMULATORS.values(), ids=ACCUMULATORS.keys())
-@given(cut=pieces(), data=st.data())
-def test_a_weight_is_so_many_copies(new, cut, data):
-    counts = [data.draw(st.lists(st.integers(0, 3), min_size=len(part), max_size=len(part))) for part in cut]
-    weights = [np.array(count, dtype=np.int64) for count in counts]
-    weighted, at = new(), 0
-    for part, weight in zip(cut, weights, strict=True):
-        weighted.update(part, at=at, weights=weight.astype(float))
-        at += len(part)
-    copied = fed(new, [part.repeat(weight, axis=0) for part, weight in zip(cut, weights, strict=True)])
-    assert weighted.weight == copied.weight == copied.n_samples
-    weighted.n_samples = copied.n_samples
-    same_statistic(weighted, copied)
-
-
-def test_unit_weights_change_no_bit():
-    x = samples(300, "f4", 30.0, seed=1)
-    plain, weighted = Scatter(7), Scatter(7)
-    plain.update(x)
-    weighted.update(x, weights=np.ones(300))
-    assert_same_state(plain.state(), weighted.state())
-
-
-def test_a_sample_of_weight_nought_may_hold_anything():
-    x = samples(30, "f4", 30.0, seed=1)
-    clean, weighted = Scatter(7), Scatter(7)
-    clean.update(np.delete(x, 11, axis=0))
-    x[11] = np.nan
-    weights = np.ones(30)
-    weights[11] = 0
-    weighted.update(x, weights=weights)
-    assert_same_state(clean.state(), weighted.state())
-    x[20] = np.inf
-    with pytest.raises(NotFiniteError) as error:
-        Scatter(7).update(x, at=100, weights=weights)
-    assert error.value.sample == 120
-
-
-@pytest.mark.parametrize("precision", ["single", "double"])
-def test_any_weights_are_numpys(precision):
-    x = samples(5000, "f4", 30.0, seed=2)
-    weights = np.random.default_rng(0).gamma(2.0, size=5000)
-    scatter = Scatter(7, precision=precision, product_rows=512)
-    for start in range(0, 5000, 700):
-        scatter.update(x[start : start + 700], weights=weights[start : start + 700])
-    expected = np.cov(x.astype(np.float64), rowvar=False, aweights=weights, bias=True) * weights.sum()
-    np.testing.assert_allclose(scatter.mean, np.average(x.astype(np.float64), axis=0, weights=weights), rtol=1e-6)
-    assert np.linalg.norm(covariance(scatter) - expected) <= TOLERANCE[precision] * scatter.trace
-    assert scatter.weight == pytest.approx(weights.sum(), rel=1e-13)

@@ -84,7 +84,9 @@ class Scatter(Moments, Accumulator):
         start = 0
         while start < len(block):
             piece = slice(start, start + self._pieces.length(whole))
-            self._absorb_piece(block[piece], None if roots is None else roots[piece], whole, at + start)
+            if not self._absorb_piece(block[piece], None if roots is None else roots[piece], whole):
+                # A large value moves the centre, and products of any piece may overflow then: the block holds it.
+                raise not_finite(block, at, self.precision)
             start = piece.stop
 
     def _settle(self, block: Array, whole: bool, at: int) -> None:
@@ -109,23 +111,22 @@ class Scatter(Moments, Accumulator):
             away = float(np.sum((mean - self._centre) ** 2))
             return away > FAR * float(np.sum((sample - mean) ** 2)) / len(sample)
 
-    def _absorb_piece(self, piece: Array, roots: Float64 | None, whole: bool, at: int) -> None:
-        """Absorb rows that are multiplied at once, given the square roots of their weights."""
+    def _absorb_piece(self, piece: Array, roots: Float64 | None, whole: bool) -> bool:
+        """Absorb rows that are multiplied at once, given the square roots of their weights, if products are finite."""
         centred = self._centred(piece, split(self._centre, self._dtype), roots)
         self._product, diagonal = symmetric_product(centred.T, self._scatter, self._product, one_thread=self.one_thread)
         if not np.isfinite(diagonal).all():
-            raise not_finite(piece, at, self.precision)
+            return False
         if self._pieces.must_halve(float(diagonal.max()), len(piece), whole):
             half = len(piece) // 2
-            self._absorb_piece(piece[:half], None, whole, at)
-            self._absorb_piece(piece[half:], None, whole, at + half)
-            return
+            return self._absorb_piece(piece[:half], None, whole) and self._absorb_piece(piece[half:], None, whole)
         if self._product is not None:
             self._scatter += self._product
         self._pieces.exact = self.exact and whole
         self._total += self._sums(centred, roots)
         self._squares += float(diagonal.sum(dtype=np.float64)) if self._sums_long else sum_of_squares(centred)
         self.measured.update(centred, piece, self._centre, roots)
+        return True
 
     def _sums(self, centred: Array, roots: Float64 | None) -> Array:
         """Weighted sum over the rows of a piece, which have been multiplied by the roots of their weights."""
