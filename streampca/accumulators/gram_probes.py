@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..planning.sizes import PROBES, PROBES_OF_PASS
+from .plain_state import as_arrays, as_values
 from .probes import probe_directions
 
 Array = npt.NDArray[Any]
@@ -79,16 +80,10 @@ class GramProbes:
                 setattr(self, name, mine + value)
 
     def state(self) -> dict[str, Array]:
-        """Plain arrays."""
-        return {f"measured_{name}": np.array(value) for name, value in vars(self).items()}
+        """Return the sums as plain arrays."""
+        return {name: array.copy() for name, array in as_arrays(vars(self), "measured_").items()}
 
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> GramProbes:
         """Inverse of `state`, among other things."""
-        prefix = "measured_"
-        found: dict[str, Any] = {
-            name.removeprefix(prefix): np.array(value) if value.ndim else value.item()
-            for name, value in state.items()
-            if name.startswith(prefix)
-        }
-        return cls(**found)
+        return cls(**as_values({name: array.copy() for name, array in state.items()}, "measured_"))

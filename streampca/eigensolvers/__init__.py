@@ -1,14 +1,14 @@
 """From small matrices, or from products asked for, to eigenpairs with error bounds: one solver a file.
 
 `dense` hands a matrix to LAPACK; `lanczos` asks its caller for products and so works on anything that can multiply;
-`certificate` bounds the error of pairs however they were found, `outside` what was not found; `separation` says which
-stand alone; `choose` turns what was asked for into a number of components. Plain arrays in and out: nothing
-here knows a reader, an executor or the budget.
+`error_bounds` bounds the error of pairs however they were found, `omitted_variance` what was not found; `separation`
+says which stand alone; `n_components` turns what was asked for into a number of components. Plain arrays in and out:
+nothing here knows a reader, an executor or the budget.
 """
 
 from .dense import solve_dense
 from .error_bounds import FAILURE, Certificate, Sketch, certify, product_bounds, value_bounds
-from .lanczos import Lanczos, resume_lanczos, ritz_pairs, start_lanczos
+from .lanczos import Lanczos, ritz_pairs, start_lanczos
 from .n_components import Rule, Wanted, count_components, elbow, noise_edge
 from .omitted_variance import outside_bound, outside_bound_of_basis
 from .separation import Cluster, clusters, unseparated
@@ -35,7 +35,6 @@ __all__ = [
     "outside_bound",
     "outside_bound_of_basis",
     "product_bounds",
-    "resume_lanczos",
     "ritz_pairs",
     "solve_dense",
     "start_lanczos",

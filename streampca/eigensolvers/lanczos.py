@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import blas, eigh, qr
 
+from ..accumulators.plain_state import as_arrays, as_values
 from ..planning.sizes import FRACTION_SHARE, block_width
 from .n_components import Rule, Wanted, count_components
 from .signs import fix_signs
@@ -152,7 +153,7 @@ class Lanczos:
         return bool(np.all(self.residuals[: len(values)] <= allowed)) and self.rounding <= allowed[-1]
 
     def _is_rough(self, values: Float64) -> bool:
-        """Whether rounding exceeds what is allowed of pairs that are about settled."""
+        """Return whether rounding exceeds what is allowed of pairs that are about settled."""
         floor = ROUNDING * len(self.columns) ** 0.5 * values[0]
         settled = np.all(self.residuals[: len(values)] <= NEARLY * values)
         return bool(settled) and self.rounding > max(self.tol * values[-1], floor)
@@ -214,18 +215,10 @@ class Lanczos:
         return float(2 * p * p * width + 8 * p * (m + width) * width + 10 * (m + width) ** 3)
 
     def state(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays and numbers that change from step to step; the arrays themselves."""
-        return {
-            "columns": self.columns[:, : self.known + self.asked].T,
-            "known": np.array(self.known),
-            "projected": self.projected,
-            "coupling": self.coupling,
-            "residuals": self.residuals,
-            "worst": np.array(self.worst),
-            "rounding": np.array(self.rounding),
-            "passes": np.array(self.passes),
-            "is_rough": np.array(self.is_rough),
-        }
+        """Return the arrays and numbers that change from step to step; the arrays themselves."""
+        names = ("known", "projected", "coupling", "residuals", "worst", "rounding", "passes", "is_rough")
+        columns = self.columns[:, : self.known + self.asked].T
+        return as_arrays({"columns": columns, **{name: getattr(self, name) for name in names}})
 
 
 def start_lanczos(
@@ -238,8 +231,9 @@ def start_lanczos(
     limit: int | None = None,
     seed: int = 0,
     start: Float64 | None = None,
+    state: Mapping[str, npt.NDArray[Any]] | None = None,
 ) -> Lanczos:
-    """Begin from a Gaussian block, or from one that is given.
+    """Begin from a Gaussian block, from one that is given, or where another iteration was.
 
     Parameters
     ----------
@@ -259,46 +253,25 @@ def start_lanczos(
         Of the start block.
     start : ndarray of shape (p, width), optional
         Spans the start block. Some of its columns are to be random, or what it lacks is never found.
+    state : mapping, optional
+        From `Lanczos.state` of an iteration that began with the same options, to be resumed. Its columns are taken
+        over, not to be used again.
     """
-    empty = _empty(n_features, wanted=wanted, total=total, tol=tol, width=width, limit=limit)
-    if start is None:
-        start = np.random.default_rng([1, seed]).standard_normal((n_features, empty.width))
-    return empty._asking(qr(start, mode="economic", overwrite_a=True, check_finite=False)[0])
-
-
-def resume_lanczos(
-    n_features: int,
-    state: Mapping[str, npt.NDArray[Any]],
-    *,
-    wanted: Wanted,
-    total: float,
-    tol: float = 1e-10,
-    width: int | None = None,
-    limit: int | None = None,
-) -> Lanczos:
-    """Go on from what `Lanczos.state` gave, of an iteration that began with the same options; see `start_lanczos`.
-
-    The columns of the state are taken over, not to be used again.
-    """
-    empty = _empty(n_features, wanted=wanted, total=total, tol=tol, width=width, limit=limit)
-    known, kept = int(state["known"]), np.require(state["columns"], np.float64, ("C", "O", "W"))
-    asked = len(kept) - known
-    kept.resize((empty.limit, n_features), refcheck=False)  # in its own memory: there is room for one basis
-    plain: dict[str, Any] = {name: state[name].item() for name in ("worst", "rounding", "passes", "is_rough")}
-    arrays: dict[str, Any] = {name: np.array(state[name]) for name in ("projected", "coupling", "residuals")}
-    return replace(empty, columns=kept.T, known=known, asked=asked, **plain, **arrays)
-
-
-def _empty(
-    n_features: int, *, wanted: Wanted, total: float, tol: float, width: int | None, limit: int | None
-) -> Lanczos:
-    """An iteration that knows and asks for nothing yet, with its memory."""
     width = min(width or block_width(wanted), n_features)
-    limit = min(
-        limit or (4 * width if isinstance(wanted, int) else max(4 * width, n_features // FRACTION_SHARE)), n_features
-    )
+    default = 4 * width if isinstance(wanted, int) else max(4 * width, n_features // FRACTION_SHARE)
+    limit = min(limit or default, n_features)
     columns: Float64 = np.empty((n_features, limit), order="F")
-    return Lanczos(wanted, total, tol, width, limit, columns, 0, 0, np.zeros((0, 0)))
+    empty = Lanczos(wanted, total, tol, width, limit, columns, 0, 0, np.zeros((0, 0)))
+    if state is None:
+        if start is None:
+            start = np.random.default_rng([1, seed]).standard_normal((n_features, width))
+        return empty._asking(qr(start, mode="economic", overwrite_a=True, check_finite=False)[0])
+    kept = as_values(state)
+    rows = np.require(kept.pop("columns"), np.float64, ("C", "O", "W"))
+    asked = len(rows) - kept["known"]
+    rows.resize((limit, n_features), refcheck=False)  # in its own memory: there is room for one basis
+    arrays = {name: np.array(value) for name, value in kept.items() if isinstance(value, np.ndarray)}
+    return replace(empty, **{**kept, **arrays, "columns": rows.T, "asked": asked})
 
 
 def ritz_pairs(projected: Float64) -> tuple[Float64, Float64]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
-from ...eigensolvers import Lanczos, Solution, outside_bound_of_basis, product_bounds, resume_lanczos, ritz_pairs
+from ...accumulators import GramBlock, ScatterBlock
+from ...accumulators.plain_state import as_arrays, as_values
+from ...eigensolvers import Lanczos, Solution, outside_bound_of_basis, product_bounds, ritz_pairs, start_lanczos
 from ...events import Converging, Listener, Solving
 from ...execution.checkpoint import StageCheckpoint
 from ...machine import hand_back
 from ...planning import Plan
+from .data_checks import check_variance
 from .gram_pairs import RANKS
 from .job import Array, Float64, Job
 from .leading_pairs import chosen_of, scale_of, wanted_of
@@ -22,8 +26,11 @@ TRACE = {"single": 1e-6, "double": 1e-12}  # rounding of the trace, of itself
 STAGE = "lanczos"  # name of the checkpoint between passes
 
 
+A = TypeVar("A", ScatterBlock, GramBlock)
+
+
 @dataclass(kw_only=True)
-class LanczosIteration:
+class LanczosIteration(abc.ABC, Generic[A]):
     """The state of the iteration: the solver, and the measurements of the passes.
 
     Attributes
@@ -54,23 +61,16 @@ class LanczosIteration:
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Everything as plain arrays; without `copy` those that are worked on."""
-        found = {f"solver.{name}": value for name, value in self.solver.state().items()}
-        mine = {name: np.asarray(value) for name, value in vars(self).items() if name != "solver" and value is not None}
-        mine["precision"] = np.array(self.precision == "double")
-        return {name: value.copy() if copy else value for name, value in {**found, **mine}.items()}
+        mine = {name: value for name, value in vars(self).items() if name != "solver"}
+        found = {**as_arrays(mine, "iteration."), **as_arrays(self.solver.state(), "solver.")}
+        return {name: array.copy() if copy else array for name, array in found.items()}
 
     @classmethod
     def from_state(cls, state: dict[str, Array], begin: dict[str, Any]) -> Self:
         """Inverse of `state`, for a solver that began in this way (`beginning`)."""
-        solver = {name.removeprefix("solver."): value for name, value in state.items() if name.startswith("solver.")}
-        mine: dict[str, Any] = {
-            name: value if value.ndim else value.item()
-            for name, value in state.items()
-            if not name.startswith("solver.")
-        }
-        mine["precision"] = "double" if mine["precision"] else "single"
+        mine, solver = as_values(state, "iteration."), as_values(state, "solver.")
         how = {**begin, "total": mine["trace"] or begin["total"], "wanted": mine["settles"] or begin["wanted"]}
-        return cls(solver=resume_lanczos(solver["columns"].shape[1], solver, **how), **mine)
+        return cls(solver=start_lanczos(solver["columns"].shape[1], state=solver, **how), **mine)
 
     @property
     def block(self) -> Array:
@@ -90,19 +90,35 @@ class LanczosIteration:
             checkpoint.save_first(STAGE, self.passes, self)
         return checkpoint
 
-    def iterate(self, job: Job, most: int, go: Callable[[bool], None]) -> Solution:
+    def iterate(self, job: Job, most: int, multiply: Callable[[], A]) -> Solution:
         """Make passes until the solver has what is wanted, at most so many; what was found by then.
 
-        `go` makes one, told whether another may follow.
+        `multiply` makes one: it reads everything, and multiplies `block`.
         """
         while self.solver.solution is None and self.passes < most:
-            go(self.passes + 1 < most)
+            # Nothing here holds what a pass found: the next one needs the memory.
+            self._learn(multiply(), job, may_continue=self.passes + 1 < most)
             checkpoint = job.checkpoint(STAGE)
             if checkpoint is not None and self.solver.solution is None:
                 checkpoint.save_if_due(0, 0, self.passes, self)
         return self.solver.solution or self.solver.so_far(np.inf)
 
-    def scale_by(self, trace: float) -> None:
+    def _learn(self, found: A, job: Job, *, may_continue: bool) -> None:
+        """Take over what a pass found, and have the solver say what comes next."""
+        self.passes += 1
+        if found.probes() is not None:
+            check_variance(found.trace, job.collection.source, job.plan)
+            self._scale_by(found.trace)
+            self._measure(found, job)
+        product = found.take()
+        product *= self.scale
+        self.step(product, job.listener, may_continue=may_continue)
+
+    @abc.abstractmethod
+    def _measure(self, found: A, job: Job) -> None:
+        """Store the measurements of a pass that has any."""
+
+    def _scale_by(self, trace: float) -> None:
         """Take over the trace, and the scale where there is none yet."""
         self.scale = self.scale or scale_of(trace)
         self.trace = trace * self.scale

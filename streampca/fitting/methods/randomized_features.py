@@ -24,7 +24,7 @@ from ...events import Listener, PassStarted, Solving
 from ...machine import hand_back
 from ...planning import Plan
 from ...planning.sizes import PROBES_OF_PASS
-from .data_checks import check_products, check_variance, warn_of_wrong_products
+from .data_checks import check_products, warn_of_wrong_products
 from .job import Decomposition, Float64, Job, stored_dtype
 from .lanczos_iteration import MOST_PASSES, STAGE, LanczosIteration, beginning
 from .randomized_samples import fit_along_samples
@@ -35,7 +35,7 @@ OFF_CENTRE = {"single": 6e-9, "double": 1e-15}  # rounding of products, of the v
 
 
 @dataclass(kw_only=True)
-class AlongFeatures(LanczosIteration):
+class AlongFeatures(LanczosIteration[ScatterBlock]):
     """An iteration on the scatter matrix.
 
     Attributes
@@ -48,6 +48,9 @@ class AlongFeatures(LanczosIteration):
         The exact mean less the centre, (p,), from the first pass.
     weight, n_samples : float, int
         Sum of the weights; samples that count.
+    drift : float
+        Increase of the trace, times the scale, by the distance of the centre from the mean in the pass that has just
+        measured it; 0 after others.
     """
 
     centre: Float64
@@ -55,6 +58,34 @@ class AlongFeatures(LanczosIteration):
     offset: Float64 | None = None
     weight: float = 0.0
     n_samples: int = 0
+    drift: float = 0.0
+
+    def _measure(self, found: ScatterBlock, job: Job) -> None:
+        """See `LanczosIteration`; whole numbers are centred on whole numbers from then on."""
+        products, rounding, collection = found.probe_products, found.probe_rounding, job.collection
+        check_products(products, collection.source, job.plan)
+        self.products, self.rounding = products * self.scale, rounding * self.scale
+        self.weight, self.n_samples, self.drift = found.weight, found.n_samples, found.drift * self.scale
+        self.centre = np.rint(found.mean) if collection.dtype.kind in "biu" else found.mean
+        self.offset = found.offset_from(self.centre)
+
+    def step(self, product: Float64, listener: Listener, *, may_continue: bool) -> None:
+        """See `LanczosIteration.step`; where the sample's mean was far off, the same block comes again."""
+        drift, self.drift = self.drift, 0.0
+        if may_continue and not self.began_anew and self._is_off(product, drift):
+            self.began_anew, self.products = True, None
+        else:
+            super().step(product, listener, may_continue=may_continue)
+
+    def _is_off(self, product: Float64, drift: float) -> bool:
+        """Return whether the sample's mean is so far off that rounding about it exceeds what is wanted."""
+        if drift == 0:
+            return False
+        solver = self.solver
+        values = np.asarray(eigvalsh(solver.wants.T @ product)[::-1], np.float64)
+        k = count_components(values, solver.total, solver.wanted) or len(values)
+        rounding, allowed = OFF_CENTRE[self.precision] * (values[0] + drift), solver.tol * max(values[k - 1], 0.0)
+        return bool(drift > values[0] and rounding > allowed)
 
 
 def fit_randomized(job: Job) -> Decomposition:
@@ -71,11 +102,8 @@ def fit_randomized(job: Job) -> Decomposition:
         return fit_along_samples(job)
     iteration = _initial(job)
 
-    def go(may_continue: bool) -> None:
-        # Nothing here holds what a pass found: the next one needs the memory.
-        _learn(iteration, _pass(iteration, job), job, may_continue=may_continue)
-
-    chosen = iteration.chosen(iteration.iterate(job, job.plan.request.max_passes or MOST_PASSES, go), job)
+    most = job.plan.request.max_passes or MOST_PASSES
+    chosen = iteration.chosen(iteration.iterate(job, most, lambda: _pass(iteration, job)), job)
     found = _decomposed(iteration, chosen, job.plan, job.listener)
     if not iteration.is_settled(chosen):
         job.warn(iteration.unsettled(found.error_bound, job.plan))
@@ -105,44 +133,6 @@ def _pass(iteration: AlongFeatures, job: Job) -> ScatterBlock:
     label = f"products with {block.shape[1]} vectors"
     with job.told(PassStarted(label, number, None, plan.problem.n_samples, job.collection.nbytes)):
         return task.fold(job, iteration.checkpoint(job))
-
-
-def _learn(iteration: AlongFeatures, applied: ScatterBlock, job: Job, *, may_continue: bool) -> None:
-    """Take over what a pass found, and have the solver say what comes next."""
-    iteration.passes += 1
-    measured, drift, collection = applied.probes(), applied.drift, job.collection
-    if measured is not None:
-        check_variance(applied.trace, collection.source, job.plan)
-        check_products(measured[0], collection.source, job.plan)
-        _measure(iteration, applied, *measured, is_whole=collection.dtype.kind in "biu")
-    product = applied.take()
-    product *= iteration.scale
-    if may_continue and measured is not None and _is_off(iteration, product, drift * iteration.scale):
-        iteration.began_anew, iteration.products = True, None  # the same block again, about the mean
-        return
-    iteration.step(product, job.listener, may_continue=may_continue)
-
-
-def _measure(
-    iteration: AlongFeatures, applied: ScatterBlock, products: Float64, rounding: Float64, *, is_whole: bool
-) -> None:
-    """Store the measurements of a pass; whole numbers are centred on whole numbers from then on."""
-    iteration.scale_by(applied.trace)
-    iteration.weight, iteration.n_samples = applied.weight, applied.n_samples
-    iteration.products, iteration.rounding = products * iteration.scale, rounding * iteration.scale
-    iteration.centre = np.rint(applied.mean) if is_whole else applied.mean
-    iteration.offset = applied.offset_from(iteration.centre)
-
-
-def _is_off(iteration: AlongFeatures, product: Float64, drift: float) -> bool:
-    """Return whether the sample's mean is so far off that rounding about it exceeds what is wanted."""
-    solver = iteration.solver
-    if iteration.began_anew:
-        return False
-    values = np.asarray(eigvalsh(solver.wants.T @ product)[::-1], np.float64)
-    k = count_components(values, solver.total, solver.wanted) or len(values)
-    rounding, allowed = OFF_CENTRE[iteration.precision] * (values[0] + drift), solver.tol * max(values[k - 1], 0.0)
-    return bool(drift > values[0] and rounding > allowed)
 
 
 def _decomposed(iteration: AlongFeatures, solution: Solution, plan: Plan, listener: Listener) -> Decomposition:

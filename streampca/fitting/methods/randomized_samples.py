@@ -30,7 +30,7 @@ from ...events import Listener
 from ...machine import hand_back
 from ...planning import passes_beside
 from ...planning.sizes import in_double, thread_count
-from .data_checks import check_products, check_variance
+from .data_checks import check_products
 from .dual import Reads, decomposed, with_components
 from .features_task import FeaturesTask
 from .gram_pairs import RANKS, STORED_RANKS, Pairs
@@ -41,7 +41,7 @@ _STREAM = 3  # apart from the start blocks of solvers, and from those along feat
 
 
 @dataclass(kw_only=True)
-class AlongSamples(LanczosIteration):
+class AlongSamples(LanczosIteration[GramBlock]):
     """An iteration on the Gram matrix.
 
     Attributes
@@ -63,6 +63,15 @@ class AlongSamples(LanczosIteration):
     def ranks(self) -> dict[str, float]:
         """See `LanczosIteration.ranks`."""
         return STORED_RANKS if self.stored else RANKS
+
+    def _measure(self, found: GramBlock, job: Job) -> None:
+        """See `LanczosIteration`."""
+        measured = found.probes()
+        assert measured is not None  # noqa: S101 - who calls this has seen to it
+        for products in (measured.products, measured.along):
+            check_products(products, job.collection.source, job.plan)
+        self.products, self.rounding = measured.products * self.scale, measured.products_rounding * self.scale
+        self.along, self.along_rounding = measured.along, measured.along_rounding
 
     def step(self, product: Float64, listener: Listener, *, may_continue: bool) -> None:
         """See `LanczosIteration.step`; the next block keeps to what is orthogonal to the roots.
@@ -103,11 +112,7 @@ def _found(reads: Reads, job: Job) -> Pairs:
     iteration, most = _initial(job), job.plan.request.max_passes
     most = MOST_PASSES if most is None else max(1, most - passes_beside(job.plan.schedule))
 
-    def go(may_continue: bool) -> None:
-        # Nothing here holds what a pass found: the next one needs the memory.
-        _learn(iteration, _pass(iteration, reads, job), job, may_continue=may_continue)
-
-    chosen = iteration.chosen(iteration.iterate(job, most, go), job)
+    chosen = iteration.chosen(iteration.iterate(job, most, lambda: _pass(iteration, reads, job)), job)
     reads.done = iteration.passes
     return _pairs(iteration, chosen, job)
 
@@ -139,25 +144,6 @@ def _pass(iteration: AlongSamples, reads: Reads, job: Job) -> GramBlock:
     with reads.told(f"products with {block.shape[1]} vectors", iteration.passes + 1):
         task = FeaturesTask(new, restored, reads.features, iteration.precision)
         return task.fold(job, iteration.checkpoint(job))
-
-
-def _learn(iteration: AlongSamples, crossed: GramBlock, job: Job, *, may_continue: bool) -> None:
-    """Take over what a pass found, and have the solver say what comes next."""
-    iteration.passes += 1
-    found, source = crossed.probes(), job.collection.source
-    if found is not None:
-        check_variance(crossed.trace, source, job.plan)
-        for products in (found.products, found.along):
-            check_products(products, source, job.plan)
-        iteration.scale_by(crossed.trace)
-        iteration.products, iteration.rounding = (
-            found.products * iteration.scale,
-            found.products_rounding * iteration.scale,
-        )
-        iteration.along, iteration.along_rounding = found.along, found.along_rounding
-    product = crossed.take()
-    product *= iteration.scale
-    iteration.step(product, job.listener, may_continue=may_continue)
 
 
 def _pairs(iteration: AlongSamples, chosen: Solution, job: Job) -> Pairs:
