@@ -29,7 +29,7 @@ FAILURE = 1e-6  # probability that any bound of a kind is wrong: of residuals, o
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is known of k claimed pairs.
+    """Bounds on the errors of k claimed pairs.
 
     Attributes
     ----------
@@ -46,66 +46,32 @@ class Certificate:
     angle: Float64
 
 
+@dataclass
 class Sketch:
-    """What `certify` needs of k vectors, added up over ranges of features, for vectors that are never whole in memory.
+    """Products that `certify` needs of k vectors, added up over ranges of features: vectors are never whole in memory.
 
-    Parameters
+    Attributes
     ----------
-    count : int
-        k.
+    products, along : ndarray of shape (q, k)
+        Y^T V and W^T V; 0 before anything is added.
+    rounding : ndarray of shape (q, k)
+        Error of Y along the vectors; 0 where it is not known.
     """
 
-    def __init__(self, count: int) -> None:
-        self._products: Float64 = np.zeros((0, count))
-        self._along: Float64 = np.zeros((0, count))
-        self._rounding: Float64 = np.zeros((0, count))
+    products: Float64 | float = 0.0
+    along: Float64 | float = 0.0
+    rounding: Float64 | float = 0.0
 
-    def add(
-        self,
-        vectors: npt.NDArray[Any],
-        directions: npt.NDArray[Any],
-        products: npt.NDArray[Any],
-        rounding: npt.NDArray[Any] | None = None,
-    ) -> None:
-        """Add a range of w features: vectors (w, k) exactly as they are stored, W, Y and the error of Y, (w, q)."""
+    def add(self, vectors: npt.NDArray[Any], directions: npt.NDArray[Any], products: npt.NDArray[Any]) -> None:
+        """Add a range of w features: vectors (w, k) exactly as they are stored, W and Y, (w, q)."""
         vectors = vectors.astype(np.float64, copy=False)
-        self._products = _sum(self._products, times(products.T.astype(np.float64, copy=False), vectors))
-        self._along = _sum(self._along, times(directions.T.astype(np.float64, copy=False), vectors))
-        if rounding is not None:
-            self.add_rounding(times(rounding.T.astype(np.float64, copy=False), vectors))
-
-    def add_rounding(self, sketched: Float64) -> None:
-        """Add to what the error of Y amounts to along the vectors, (q, k)."""
-        self._rounding = _sum(self._rounding, sketched)
-
-    def absorb(self, other: Sketch) -> None:
-        """Add the ranges of another sketch of the same vectors."""
-        self._products = _sum(self._products, other._products)
-        self._along = _sum(self._along, other._along)
-        self._rounding = _sum(self._rounding, other._rounding)
-
-    def state(self) -> dict[str, Float64]:
-        """What was added so far, as plain arrays; the arrays themselves."""
-        return {"products": self._products, "along": self._along, "rounding": self._rounding}
-
-    @classmethod
-    def from_state(cls, state: dict[str, Float64]) -> Sketch:
-        """Exact inverse of `state`."""
-        new = cls(state["products"].shape[1])
-        new._products, new._along, new._rounding = state["products"], state["along"], state["rounding"]
-        return new
-
-    def first(self, count: int) -> Sketch:
-        """The sketch of the leading `count` vectors."""
-        kept = Sketch(count)
-        for name in ("_products", "_along", "_rounding"):
-            setattr(kept, name, getattr(self, name)[:, :count])
-        return kept
+        self.products = self.products + times(products.T.astype(np.float64, copy=False), vectors)
+        self.along = self.along + times(directions.T.astype(np.float64, copy=False), vectors)
 
     def certificate(self, values: Float64, *, next_value: float | None = None, failure: float = FAILURE) -> Certificate:
         """Bound the residuals and angles of the pairs of these vectors and values; see `certify`."""
-        rounding = self._rounding if len(self._rounding) else None
-        residual = product_bounds(self._products, self._along * values, rounding=rounding, failure=failure)
+        products, rounding = np.asarray(self.products), np.asarray(self.rounding) if np.ndim(self.rounding) else None
+        residual = product_bounds(products, self.along * values, rounding=rounding, failure=failure)
         with np.errstate(divide="ignore", invalid="ignore"):
             relative = np.where(values > 0, residual / values, np.inf)
         return Certificate(residual, relative, angle_bounds(values, residual, next_value))
@@ -138,8 +104,10 @@ def certify(
     failure : float
         Probability that any of the bounds is wrong.
     """
-    sketch = Sketch(len(values))
-    sketch.add(vectors, directions, products, rounding)
+    sketch = Sketch()
+    sketch.add(vectors, directions, products)
+    if rounding is not None:
+        sketch.rounding = times(rounding.T.astype(np.float64, copy=False), vectors.astype(np.float64, copy=False))
     return sketch.certificate(values, next_value=next_value, failure=failure)
 
 
@@ -174,7 +142,7 @@ def product_bounds(
 def value_bounds(
     values: Float64, residual: Float64, next_value: float | None, product: Float64 | None = None
 ) -> Float64:
-    """How far each claimed eigenvalue is from a true one: r, or what the product was off by and r^2/gap, if less.
+    """Bound how far each claimed eigenvalue is from a true one: by r, or by the error of the product and r^2/gap.
 
     Parameters
     ----------
@@ -208,11 +176,6 @@ def lengths(columns: Float64) -> Float64:
     unit = np.ldexp(1.0, np.frexp(np.where(np.isfinite(largest), largest, 1.0))[1] - 1)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(unit * np.linalg.norm(columns / unit, axis=0))
-
-
-def _sum(one: Float64, other: Float64) -> Float64:
-    """The sum of two sketches, of which one may hold nothing yet."""
-    return other if not len(one) else one if not len(other) else one + other
 
 
 def gaps_around(values: Float64, residual: Float64, next_value: float | None) -> Float64:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...accumulators import Gram
+from ...accumulators.plain_state import as_values
 from ...events import PassStarted, silent
 from ...execution import SerialExecutor
 from ...machine import hand_back
@@ -25,14 +26,20 @@ from ...planning.sizes import gram_threads
 from ...readers import Collection
 from ...storage.components import UnfinishedComponents
 from .data_checks import warn_of_wrong_products
-from .dual_components import Factors, Kept
-from .dual_projection import Making, RangesTask, part_of_state
+from .dual_components import (
+    PAIRS,
+    Kept,
+    RangesTask,
+    Written,
+    orthonormal,
+    polished,
+    unfinished_components,
+)
 from .features_task import FeatureRanges, FeaturesTask
-from .gram_pairs import Pairs, orthonormal, polished, solved
+from .gram_pairs import Pairs, solved
 from .job import Decomposition, Job, one_span
 from .leading_pairs import next_value
 from .scratch_copy import scratch_copy
-from .written_components import Written, unfinished_components
 
 LOST = {
     "single": "components of less than a thousandth of the first variance were left out: made of products in single "
@@ -68,41 +75,34 @@ def fit_dual(job: Job) -> Decomposition:
 def with_components(job: Job, find: Callable[[Reads], Pairs]) -> tuple[Pairs, Kept | Written]:
     """Find eigenpairs of the Gram matrix, reading as the plan says, and make components of them."""
     with scratch_copy(job) if job.plan.schedule == "scratch" else nullcontext(job.collection) as source:
-        reads = Reads(source, job)
-        kept, unfinished = _kept_pairs(job)
-        pairs = kept or find(reads)
+        reads, state = Reads(source, job), job.saved(COMPONENTS)
+        pairs, unfinished = None, None
+        if state is not None:
+            pairs = Pairs.from_state(as_values(state, PAIRS))
+            unfinished = unfinished_components(state) if job.plan.stored else None
+        del state  # it holds components too
+        pairs = pairs or find(reads)
         hand_back()
-        factors = pairs.factors(job, one_thread=reads.threads > 1)
-        basis = reads.basis(factors, pairs, unfinished)
-        del reads, factors
+        basis = reads.basis(pairs, unfinished)
+        del reads
         if isinstance(basis, Written):
-            _fix_signs(basis, pairs, job)
+            _fix_signs(basis, job)
     if isinstance(basis, Kept):
         pairs = orthonormal(basis, polished(basis, pairs) if pairs.polishes else pairs)
         basis.fix_signs()
     return pairs, basis
 
 
-def _fix_signs(basis: Written, pairs: Pairs, job: Job) -> None:
+def _fix_signs(basis: Written, job: Job) -> None:
     """Fix the signs of written components; told to stop meanwhile, the fit is resumed with all of them made."""
-    checkpoint, made = job.checkpoint(COMPONENTS), Making(basis, pairs)
-    n_ranges = -(-job.plan.problem.n_features // job.plan.block_features)
+    checkpoint, n_ranges = job.checkpoint(COMPONENTS), -(-job.plan.problem.n_features // job.plan.block_features)
 
     def save() -> None:
         if checkpoint is not None:
-            checkpoint.save_if_due(0, 0, n_ranges, made)
+            checkpoint.save_if_due(0, 0, n_ranges, basis)
 
     hand_back()  # what was read lies in pools of the C library
     basis.fix_signs(save)
-
-
-def _kept_pairs(job: Job) -> tuple[Pairs | None, UnfinishedComponents | None]:
-    """The pairs that components were being made of when they were last kept, and those that were written."""
-    state = job.saved(COMPONENTS)
-    if state is None:
-        return None, None
-    pairs = Pairs.from_state(part_of_state(state, "pairs"))
-    return pairs, unfinished_components(part_of_state(state, "basis")) if job.plan.stored else None
 
 
 class Reads:
@@ -140,23 +140,24 @@ class Reads:
                 self._job, self._job.checkpoint("gram")
             )
 
-    def basis(self, factors: Factors, pairs: Pairs, unfinished: UnfinishedComponents | None) -> Kept | Written:
+    def basis(self, pairs: Pairs, unfinished: UnfinishedComponents | None) -> Kept | Written:
         """Read again, unless everything is in memory still: components and mean."""
-        plan, job, count = self._plan, self._job, factors.vectors.shape[1]
-        checkpoint = job.checkpoint(COMPONENTS)
+        plan, job = self._plan, self._job
+        factors, checkpoint = pairs.factors(job, one_thread=self.threads > 1), job.checkpoint(COMPONENTS)
+        shape, seed = (factors.vectors.shape[1], self._p), plan.request.seed
         basis: Kept | Written
         if job.sink is None or not plan.stored:
-            basis = Kept((count, self._p), pairs.dtype, plan.request.seed)
+            basis = Kept(shape, pairs, seed)
         else:
-            out = job.sink(count, pairs.dtype, unfinished)
-            basis = Written((count, self._p), pairs.dtype, plan.request.seed, out)
+            out = job.sink(shape[0], pairs.dtype, unfinished)
+            basis = Written(shape, pairs, seed, out)
             if checkpoint is not None and unfinished is not None and not out.resumed:
                 job.warn(GONE)
                 checkpoint.restart()
         order = list(blocks_of(Span(0, self._p), plan.block_features))
         if not plan.stored:  # what is written as it is made is written in order
             order = [order[-1], *order[:-1]]  # the range read last is there still
-        task = RangesTask(self.features, tuple(order), factors, self.threads, basis, pairs)
+        task = RangesTask(self.features, tuple(order), factors, self.threads, basis)
         run = partial(SerialExecutor().fold, task, (Span(0, len(order)),), one_span, checkpoint=checkpoint)
         if plan.reads_once:
             run(listener=silent)

@@ -1,80 +1,43 @@
-"""Components of the dual method, V = X^T U, made range by range of features and put where there is room for them.
+"""From eigenvectors of the Gram matrix to components, V = X^T U, made range by range of features.
 
-The reads that give the components give the mean too, and what bounds the error of both: beside V the products
-X^T (X W) with the probe directions, from the values as stored.
+They are kept in memory, or written as they are made where they are larger than memory. The reads that give the
+components give the mean too, and what bounds the error of both: beside V the products X^T (X W) with the probe
+directions, from the values as stored. The checkpoint of this last read holds the eigenpairs as well, so that a fit is
+resumed without its Gram matrix.
 """
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-from scipy.linalg import blas
+from scipy.linalg import blas, eigh, lapack
 
 from ...accumulators import Directions
 from ...accumulators.blas import times
-from ...accumulators.centering import subtract_mean, weighted_sum
+from ...accumulators.centering import subtract_mean
+from ...accumulators.plain_state import as_arrays, as_values
 from ...accumulators.probes import CHECK_EVERY
 from ...eigensolvers import Certificate, Sketch, extremes, larger
+from ...events import BlockDone
+from ...execution.threads import map_in_threads
+from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
 from ...planning.sizes import CHECK_FEATURES, PROBES
-
-Array = npt.NDArray[Any]
-Float64 = npt.NDArray[np.float64]
+from ...storage.components import ComponentWriter, UnfinishedComponents
+from .features_task import FeatureRanges
+from .gram_pairs import APART, ORTHONORMAL, RANK, Factors, Pairs
+from .job import Array, Float64
 
 PART_BYTES = 4 * 2**20  # of kept components worked on at a time ...
 LEAST_PART = 64  # ... or so many features of them
+PAIRS, SKETCH = "pairs.", "sketch."  # what names of their arrays begin with in a state
 
 
-@dataclass(frozen=True)
-class Factors:
-    """What samples are multiplied with to make components of them.
-
-    Attributes
-    ----------
-    vectors : ndarray of shape (n, k)
-        Eigenvectors of the Gram matrix, scaled, each row times the root of its sample's weight.
-    along : ndarray of shape (n, 8)
-        X W, each row times that root: X^T of it is S W.
-    share : ndarray of shape (n,) or None
-        Weights, adding up to 1; None where all are equal.
-    precision : {"single", "double"}
-        Of products.
-    tile : int
-        Features multiplied at a time.
-    one_thread : bool
-        Whether several ranges are made at the same time (`streampca.execution.threads`).
-    """
-
-    vectors: Float64
-    along: Float64
-    share: Float64 | None
-    precision: str
-    tile: int
-    one_thread: bool = False
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of products."""
-        return np.dtype(np.float64 if self.precision == "double" else np.float32)
-
-    def mean_of(self, values: Array) -> Float64:
-        """Mean of samples, (n, width)."""
-        return weighted_sum(values, self.share) / (len(self.vectors) if self.share is None else 1.0)
-
-    @cached_property
-    def working(self) -> Array:
-        """Vectors and ``along`` side by side, (k + 8, n) in the precision of products: one product instead of two."""
-        return np.concatenate([self.vectors, self.along], axis=1, dtype=self.dtype).T
-
-
-@dataclass(frozen=True)
-class Range:
+class Range(NamedTuple):
     """A tile of features projected on the vectors.
 
     Attributes
@@ -87,8 +50,8 @@ class Range:
         S W, and its rounding error on the features where it was measured; 0 on the others.
     mean : ndarray of shape (width,)
         Mean of the samples, float64.
-    seen, checked : int
-        Values multiplied, and those of them that `rounding` was measured with.
+    checked : int
+        Values that `rounding` was measured with.
     """
 
     features: Span
@@ -96,7 +59,6 @@ class Range:
     products: Float64
     rounding: Float64
     mean: Float64
-    seen: int
     checked: int
 
 
@@ -114,7 +76,7 @@ def project(factors: Factors, features: Span, stored: Array, workspace: Array) -
         exact = times(few.T, factors.along, one_thread=factors.one_thread)
         rounding[:CHECK_FEATURES] = products[:CHECK_FEATURES] - exact
         checked = few.size
-    return Range(features, values, products.astype(np.float64), rounding, mean, stored.size, checked)
+    return Range(features, values, products.astype(np.float64), rounding, mean, checked)
 
 
 class Basis(abc.ABC):
@@ -124,8 +86,8 @@ class Basis(abc.ABC):
     ----------
     shape : (int, int)
         Components and features, k x p.
-    dtype : dtype
-        Of components as stored.
+    pairs : Pairs
+        Eigenpairs that they are made of.
     seed : int
         Of the probe directions.
 
@@ -139,25 +101,27 @@ class Basis(abc.ABC):
 
     components: Array | None = None
 
-    def __init__(self, shape: tuple[int, int], dtype: np.dtype[Any], seed: int) -> None:
+    def __init__(self, shape: tuple[int, int], pairs: Pairs, seed: int) -> None:
         self.mean: Float64 = np.zeros(shape[1])
-        self._shape, self._dtype, self._directions = shape, dtype, Directions(seed)
+        self._shape, self._pairs, self._directions = shape, pairs, Directions(seed)
         self._rounding: Float64 = np.zeros((PROBES, shape[0]))
         self._seen = self._checked = 0
 
     def take(self, made: Range) -> None:
         """Take a finished range."""
-        values = made.values.astype(self._dtype, copy=False)
+        values = made.values.astype(self._pairs.dtype, copy=False)
         self.mean[slice(*made.features)] = made.mean
         if made.checked:
             self._rounding += times(made.rounding.T, values.T.astype(np.float64, copy=False))
         self._checked += made.checked
-        self._seen += made.seen
+        self._seen += len(self._pairs.vectors) * made.features.size
         self._put(made, values)
 
-    def state(self) -> dict[str, Array]:
-        """Return the state as plain arrays, without copying them."""
-        return {"mean": self.mean, "rounding": self._rounding, "counts": np.array([self._seen, self._checked])}
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Return everything, and the eigenpairs, as plain arrays; without `copy` those that are worked on."""
+        mine = {"mean": self.mean, "rounding": self._rounding, "counts": np.array([self._seen, self._checked])}
+        state = {**mine, **self._own_state(), **as_arrays(self._pairs.state(), PAIRS)}
+        return {name: array.copy(order="K") if copy else array for name, array in state.items()}
 
     def restore(self, state: dict[str, Array]) -> None:
         """Take over what `state` gave."""
@@ -165,12 +129,16 @@ class Basis(abc.ABC):
         self._seen, self._checked = state["counts"].tolist()
 
     @abc.abstractmethod
+    def _own_state(self) -> dict[str, Array]:
+        """Return the arrays that only components of this kind have."""
+
+    @abc.abstractmethod
     def _put(self, made: Range, values: Array) -> None:
-        """Keep a range's components, as stored; to be written, they come in order."""
+        """Store a range's components, as stored; to be written, they come in order."""
 
     @abc.abstractmethod
     def _sketch(self) -> Sketch:
-        """Of all components as they are stored."""
+        """Return the sketch of all components as they are stored."""
 
     def certificate(self, values: Float64, next_value: float | None, rounding: Float64) -> Certificate:
         """Bound the errors of the components as they are stored, for these eigenvalues.
@@ -182,12 +150,12 @@ class Basis(abc.ABC):
         next_value : float or None
             See `certify`.
         rounding : ndarray of shape (8, k)
-            What the error of X W amounts to along the components.
+            Error of X W along the components.
         """
         sketch = self._sketch()
         # Errors of one feature and another are independent: those not measured add to the others as squares do.
         scale = (self._seen / max(1, self._checked)) ** 0.5
-        sketch.add_rounding(rounding + scale * self._rounding)
+        sketch.rounding = rounding + scale * self._rounding
         return sketch.certificate(values, next_value=next_value)
 
 
@@ -196,14 +164,13 @@ class Kept(Basis):
 
     components: Array
 
-    def __init__(self, shape: tuple[int, int], dtype: np.dtype[Any], seed: int) -> None:
-        super().__init__(shape, dtype, seed)
-        self.components = np.empty(shape, dtype)
-        self._products = np.empty((shape[1], PROBES), dtype)
+    def __init__(self, shape: tuple[int, int], pairs: Pairs, seed: int) -> None:
+        super().__init__(shape, pairs, seed)
+        self.components = np.empty(shape, pairs.dtype)
+        self._products = np.empty((shape[1], PROBES), pairs.dtype)
 
-    def state(self) -> dict[str, Array]:
-        """See `Basis.state`."""
-        return {**super().state(), "components": self.components, "products": self._products}
+    def _own_state(self) -> dict[str, Array]:
+        return {"components": self.components, "products": self._products}
 
     def restore(self, state: dict[str, Array]) -> None:
         """See `Basis.restore`."""
@@ -215,7 +182,7 @@ class Kept(Basis):
         self._products[slice(*made.features)] = made.products
 
     def _sketch(self) -> Sketch:
-        sketch = Sketch(len(self.components))
+        sketch = Sketch()
         for part in self._parts():
             directions = self._directions.rows(*part)
             sketch.add(self.components[:, slice(*part)].T, directions, self._products[slice(*part)])
@@ -234,7 +201,7 @@ class Kept(Basis):
 
     def turn(self, matrix: Float64) -> None:
         """Replace the components by combinations of them: ``matrix @ components``, the matrix (fewer, k)."""
-        working = matrix.astype(self._dtype, copy=False)
+        working = matrix.astype(self.components.dtype, copy=False)
         for part in self._parts():
             values = self.components[:, slice(*part)]
             values[: len(matrix)] = times(working, np.ascontiguousarray(values))
@@ -252,3 +219,176 @@ class Kept(Basis):
     def _parts(self) -> Iterable[Span]:
         """Features worked on at a time."""
         return blocks_of(Span(0, self._shape[1]), max(LEAST_PART, PART_BYTES // (8 * self._shape[0])))
+
+
+class Written(Basis):
+    """Components written to a sink as they are made, a tile of the storage at a time.
+
+    Signs follow from all loadings and so are known at the end only: then each tile is read again, and rows to be
+    negated are written again. That can break off anywhere. The state holds the sign of the largest loading of every
+    tile and component as it was first written, so that a tile tells which of its rows were negated before.
+    """
+
+    def __init__(self, shape: tuple[int, int], pairs: Pairs, seed: int, sink: ComponentWriter) -> None:
+        super().__init__(shape, pairs, seed)
+        self._sketched, self._sink, self._tiles, dtype = Sketch(), sink, sink.ranges(1), pairs.dtype
+        self._largest = np.zeros(shape[0], dtype)  # loading of each component so far
+        self._tile_signs = np.zeros((len(self._tiles), shape[0]), np.int8)
+        self._buffer = np.empty((shape[0], max(features.size for features in self._tiles)), dtype)
+        self._written = self._filled = 0  # tiles; features in the buffer, which are of the next tile
+
+    def _own_state(self) -> dict[str, Array]:
+        self._sink.sync()  # the components themselves are on disk, and not in the state
+        return {
+            **as_arrays(vars(self._sketched), SKETCH),
+            "identity": np.array(self._sink.identity),
+            "written": np.array(self._tiles[self._written - 1].stop if self._written else 0),
+            "buffer": self._buffer[:, : self._filled],
+            "largest": self._largest,
+            "tile_signs": self._tile_signs,
+        }
+
+    def restore(self, state: dict[str, Array]) -> None:
+        """See `Basis.restore`; the sink holds what was written."""
+        super().restore(state)
+        self._sketched = Sketch(**as_values(state, SKETCH))
+        self._largest, self._tile_signs = state["largest"], state["tile_signs"]
+        features = unfinished_components(state).features
+        self._written, self._filled = sum(tile.stop <= features for tile in self._tiles), state["buffer"].shape[1]
+        self._buffer[:, : self._filled] = state["buffer"]
+
+    def _put(self, made: Range, values: Array) -> None:
+        self._sketched.add(values.T, self._directions.rows(*made.features), made.products)
+        taken = 0
+        while taken < values.shape[1]:
+            tile = self._tiles[self._written]
+            some = min(values.shape[1] - taken, tile.size - self._filled)
+            self._buffer[:, self._filled : self._filled + some] = values[:, taken : taken + some]
+            self._filled += some
+            taken += some
+            if self._filled == tile.size:
+                full = self._buffer[:, : tile.size]
+                largest = extremes(full)
+                self._tile_signs[self._written] = np.sign(largest)
+                self._largest = larger(self._largest, largest)
+                self._sink.write(tile, full)
+                self._written, self._filled = self._written + 1, 0
+
+    def fix_signs(self, after_tile: Callable[[], None]) -> None:
+        """Negate components whose loading of largest magnitude is negative, a tile of the storage at a time."""
+        self._buffer = self._buffer[:, :0].copy()  # the memory is for reading a tile
+        negated = self._largest < 0
+        for tile, signs in zip(self._tiles if negated.any() else [], self._tile_signs, strict=False):
+            values = self._sink.read(tile)
+            hand_back()  # what Zarr's threads decoded with stays in their pools, beside those of writing
+            wrong = np.flatnonzero(np.sign(extremes(values)) != np.where(negated, -signs, signs))
+            for row in wrong:
+                np.negative(values[row], out=values[row])
+            if len(wrong):
+                self._sink.write(tile, values)
+            del values
+            hand_back()
+            after_tile()
+
+    def _sketch(self) -> Sketch:
+        return self._sketched
+
+
+def unfinished_components(state: dict[str, Array]) -> UnfinishedComponents:
+    """Return what was written when a `Written` had this state."""
+    return UnfinishedComponents(state["identity"].item(), state["written"].item())
+
+
+@dataclass(frozen=True)
+class RangesTask:
+    """Make components of ranges with all samples, a tile of features at a time.
+
+    A block is a position in `order`, the ranges one after another.
+    """
+
+    source: FeatureRanges
+    order: tuple[Span, ...]
+    factors: Factors
+    threads: int
+    basis: Basis
+    _workspaces: list[Array] = field(default_factory=list, repr=False)
+
+    def start(self) -> Basis:
+        """Return what has no components yet."""
+        return self.basis
+
+    def restore(self, state: dict[str, Array]) -> Basis:
+        """Return what was made before."""
+        self.basis.restore(state)
+        return self.basis
+
+    def blocks(self, span: Span) -> Iterable[Span]:
+        """One range at a time."""
+        return blocks_of(span, 1)
+
+    def counts(self, block: Span) -> BlockDone:
+        """The share of all samples that a range is."""
+        return self.source.done(self.order[block.start])
+
+    def fetch(self, block: Span) -> Array:
+        """Read a range."""
+        return self.source.read(self.order[block.start])
+
+    def feed(self, accumulator: Basis, block: Span, fetched: Array) -> None:
+        """Make the components of a range."""
+        wide, width = self.order[block.start], self.factors.tile
+        while len(self._workspaces) < self.threads:
+            most = len(fetched) * min(width, self.source.collection.n_features)
+            self._workspaces.append(np.empty(most, self.factors.dtype))
+
+        def made(features: Span) -> tuple[Range, Array]:
+            workspace = self._workspaces.pop()
+            stored = fetched[:, features.start - wide.start : features.stop - wide.start]
+            return project(self.factors, features, stored, workspace), workspace
+
+        for found, workspace in map_in_threads(made, blocks_of(wide, width), self.threads):
+            accumulator.take(found)
+            self._workspaces.append(workspace)
+
+
+def polished(basis: Kept, pairs: Pairs) -> Pairs:
+    """Make good what float32 products did to the pairs, by the products of the components with one another.
+
+    For Z = X^T U the matrix Z^T Z is U^T G U of the true G: its eigenpairs are the best to be had in the span of U
+    (Rayleigh and Ritz), with errors of the second order, and show which of the directions are rounding alone.
+    """
+    values, turned = (found[..., ::-1] for found in eigh(basis.gram(), check_finite=False))
+    count = int(np.count_nonzero(values > RANK * values[0]))
+    values = values[:count]
+    mixed = (turned[:, :count] / np.sqrt(values)).T
+    basis.turn(mixed)
+    solution = pairs.solution
+    spectrum = solution.spectrum
+    if spectrum is not None:
+        spectrum = np.concatenate([values, np.minimum(spectrum[count:], values[-1])])
+    after = solution.next_value if count == len(solution.values) else 0.0
+    return replace(pairs, solution=replace(solution, values=values, spectrum=spectrum, next_value=after), mixed=mixed)
+
+
+def orthonormal(basis: Kept, pairs: Pairs) -> Pairs:
+    """Make components orthogonal to one another, as those of little variance are not when they are made.
+
+    Of a component X^T u / sqrt(mu) the rounding of u lies along components of larger variance, magnified by sqrt of
+    the ratio of the variances. So each is made orthogonal to those before it, which stay as they are, by the Cholesky
+    factor L of their products: L^-1 V. What has nothing left of its own is left out.
+    """
+    values = pairs.solution.values
+    if values[-1] >= APART * values[0]:
+        return pairs
+    products = basis.gram()
+    if np.abs(products - np.eye(len(products))).max() <= ORTHONORMAL[pairs.dtype.name]:
+        return pairs
+    lower, failed = lapack.dpotrf(products, lower=1, overwrite_a=1)
+    if failed:
+        count = failed - 1
+        basis.turn(np.eye(count, len(values)))
+        solution = replace(pairs.solution.first(count), next_value=0.0)
+        return orthonormal(basis, replace(pairs, solution=solution, mixed=pairs.mixed[:count]))
+    turn = np.tril(lapack.dtrtri(lower, lower=1, overwrite_c=1)[0])
+    basis.turn(turn)
+    return replace(pairs, mixed=turn @ pairs.mixed)

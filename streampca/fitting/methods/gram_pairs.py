@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.linalg import eigh, lapack
 
 from ...accumulators import Gram
+from ...accumulators.centering import weighted_sum
+from ...accumulators.plain_state import as_arrays, as_values
 from ...eigensolvers import Solution
 from ...machine import hand_back
 from .data_checks import check_variance
-from .dual_components import Factors, Kept
 from .job import Array, Float64, Job, stored_dtype
 from .leading_pairs import leading_pairs
 
@@ -24,6 +25,49 @@ RANKS = {"single": ROUGH_RANK, "double": RANK}
 STORED_RANKS = {"single": 1e-3, "double": 1e-9}
 APART = 1e-2  # of the first variance: components of more are orthogonal as they are made
 ORTHONORMAL = {"float32": 5e-7, "float64": 1e-13}  # products of components with one another that need no mending
+SOLUTION = "solution."  # what names of its arrays begin with in a state
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Vectors that samples are multiplied with to make components of them.
+
+    Attributes
+    ----------
+    vectors : ndarray of shape (n, k)
+        Eigenvectors of the Gram matrix, scaled, each row times the root of its sample's weight.
+    along : ndarray of shape (n, 8)
+        X W, each row times that root: X^T of it is S W.
+    share : ndarray of shape (n,) or None
+        Weights, adding up to 1; None where all are equal.
+    precision : {"single", "double"}
+        Of products.
+    tile : int
+        Features multiplied at a time.
+    one_thread : bool
+        Whether several ranges are made at the same time (`streampca.execution.threads`).
+    """
+
+    vectors: Float64
+    along: Float64
+    share: Float64 | None
+    precision: str
+    tile: int
+    one_thread: bool = False
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of products."""
+        return np.dtype(np.float64 if self.precision == "double" else np.float32)
+
+    def mean_of(self, values: Array) -> Float64:
+        """Mean of samples, (n, width)."""
+        return weighted_sum(values, self.share) / (len(self.vectors) if self.share is None else 1.0)
+
+    @cached_property
+    def working(self) -> Array:
+        """Vectors and ``along`` side by side, (k + 8, n) in the precision of products: one product instead of two."""
+        return np.concatenate([self.vectors, self.along], axis=1, dtype=self.dtype).T
 
 
 @dataclass(frozen=True)
@@ -68,7 +112,7 @@ class Pairs:
     bounds: Float64 | None = None
 
     def factors(self, job: Job, *, one_thread: bool) -> Factors:
-        """What to multiply samples with: vectors as they are, where mixing comes later, or scaled.
+        """Return the vectors to multiply samples with: as they are, where mixing comes later, or scaled.
 
         Made orthogonal once more to the roots of the weights, as centring had made them: what rounding left of that
         would be multiplied by the distance of the mean from the centre subtracted, in components and probes alike.
@@ -85,28 +129,19 @@ class Pairs:
         return Factors(left, right, share, precision, plan.product_features, one_thread)
 
     def state(self) -> dict[str, Array]:
-        """Everything as plain arrays; what is not there is left out."""
-        mine = {
-            field.name: getattr(self, field.name) for field in fields(self) if field.name not in ("solution", "dtype")
-        }
-        found = {field.name: getattr(self.solution, field.name) for field in fields(self.solution)}
-        both = {**mine, "dtype": self.dtype.itemsize, **{f"solution_{name}": value for name, value in found.items()}}
-        return {name: np.asarray(value) for name, value in both.items() if value is not None}
+        """Return everything as plain arrays; what is None is left out."""
+        mine = {name: value for name, value in vars(self).items() if name not in ("solution", "dtype")}
+        return as_arrays({**mine, "dtype": self.dtype.str}) | as_arrays(vars(self.solution), SOLUTION)
 
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> Pairs:
         """Exact inverse of `state`."""
-        plain: dict[str, Any] = {name: value if value.ndim else value.item() for name, value in state.items()}
-        prefix = "solution_"
-        solution: dict[str, Any] = {
-            name.removeprefix(prefix): plain.pop(name) for name in state if name.startswith(prefix)
-        }
-        dtype = np.dtype(f"f{plain.pop('dtype')}")
-        return cls(**plain, dtype=dtype, solution=Solution(**solution))
+        mine = as_values({name: array for name, array in state.items() if not name.startswith(SOLUTION)})
+        return cls(**{**mine, "dtype": np.dtype(mine["dtype"])}, solution=Solution(**as_values(state, SOLUTION)))
 
     @property
     def rounding_along(self) -> Float64:
-        """What the measured error of X W amounts to along the components, (8, k)."""
+        """Measured error of X W along the components, (8, k)."""
         return ((self.rounding.T @ self.vectors) * self.sizes) @ self.mixed.T
 
 
@@ -138,46 +173,3 @@ def solved(gram: Gram, job: Job) -> Pairs:
         polishes=polishes,
         lost=lost,
     )
-
-
-def polished(basis: Kept, pairs: Pairs) -> Pairs:
-    """Make good what float32 products did to the pairs, by the products of the components with one another.
-
-    For Z = X^T U the matrix Z^T Z is U^T G U of the true G: its eigenpairs are the best to be had in the span of U
-    (Rayleigh and Ritz), with errors of the second order, and show which of the directions are rounding alone.
-    """
-    values, turned = (found[..., ::-1] for found in eigh(basis.gram(), check_finite=False))
-    count = int(np.count_nonzero(values > RANK * values[0]))
-    values = values[:count]
-    mixed = (turned[:, :count] / np.sqrt(values)).T
-    basis.turn(mixed)
-    solution = pairs.solution
-    spectrum = solution.spectrum
-    if spectrum is not None:
-        spectrum = np.concatenate([values, np.minimum(spectrum[count:], values[-1])])
-    after = solution.next_value if count == len(solution.values) else 0.0
-    return replace(pairs, solution=replace(solution, values=values, spectrum=spectrum, next_value=after), mixed=mixed)
-
-
-def orthonormal(basis: Kept, pairs: Pairs) -> Pairs:
-    """Make components orthogonal to one another, as those of little variance are not when they are made.
-
-    Of a component X^T u / sqrt(mu) the rounding of u lies along components of larger variance, magnified by sqrt of
-    the ratio of the variances. So each is made orthogonal to those before it, which stay as they are, by the Cholesky
-    factor L of their products: L^-1 V. What has nothing left of its own is left out.
-    """
-    values = pairs.solution.values
-    if values[-1] >= APART * values[0]:
-        return pairs
-    products = basis.gram()
-    if np.abs(products - np.eye(len(products))).max() <= ORTHONORMAL[pairs.dtype.name]:
-        return pairs
-    lower, failed = lapack.dpotrf(products, lower=1, overwrite_a=1)
-    if failed:
-        count = failed - 1
-        basis.turn(np.eye(count, len(values)))
-        solution = replace(pairs.solution.first(count), next_value=0.0)
-        return orthonormal(basis, replace(pairs, solution=solution, mixed=pairs.mixed[:count]))
-    turn = np.tril(lapack.dtrtri(lower, lower=1, overwrite_c=1)[0])
-    basis.turn(turn)
-    return replace(pairs, mixed=turn @ pairs.mixed)
