@@ -1,4 +1,4 @@
-"""What the largest variance left outside of a set of components can be, from the probes that bound their errors.
+"""Bounds on the largest variance that a set of components leaves, from the probes that bound their errors.
 
 Take P the projector on the span of the components V, R = (I - P) S (I - P) what they leave of S, mu its largest
 eigenvalue, u the direction of it. With W Gaussian and independent of V, the columns of T = (I - P) S W are those of R W

@@ -1,4 +1,4 @@
-"""Which components stand alone: apart from their neighbours by more than the error of computing, or of sampling.
+"""Components that stand alone: apart from their neighbours by more than the error of computing, or of sampling.
 
 Where the residuals of neighbouring pairs leave no gap, neither direction is known, but the subspace of both is: within
 |R|_F / gap, for R the residuals of the group and gap its distance from the other eigenvalues (Davis and Kahan, 1970).

@@ -1,4 +1,4 @@
-"""What every solver returns, and the rule that fixes the signs."""
+"""`Solution`, the leading eigenpairs that every solver returns."""
 
 from __future__ import annotations
 

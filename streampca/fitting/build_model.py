@@ -26,6 +26,11 @@ from .methods import Decomposition
 
 Float64 = npt.NDArray[np.float64]
 
+# Fields of a model that are those of its decomposition as they are.
+SHARED = (
+    "explained_variance", "error_bound", "angle_bound", "outside", "variance_bound", "total_variance", "n_samples",
+    "eigenvalues", "statistic",
+)  # fmt: skip
 VERSIONS = ("numpy", "scipy", "dask", "zarr")
 
 
@@ -46,16 +51,8 @@ def numbers_of(
     return {
         "components": unflatten(components, shape, mask) if isinstance(components, np.ndarray) else components,
         "mean": unflatten(found.mean[None], shape, mask)[0],
-        "explained_variance": found.explained_variance,
-        "error_bound": found.error_bound,
-        "angle_bound": found.angle_bound,
-        "outside": found.outside,
-        "variance_bound": found.variance_bound,
-        "total_variance": found.total_variance,
-        "n_samples": found.n_samples,
         "total_weight": None if found.total_weight == found.n_samples else found.total_weight,
-        "eigenvalues": found.eigenvalues,
-        "statistic": found.statistic,
+        **{name: getattr(found, name) for name in SHARED},
         **found.own_fields,
     }
 

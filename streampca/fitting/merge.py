@@ -32,6 +32,7 @@ from ..storage.coordinate import Coordinate
 from ..storage.disk import expanded
 from ..units import parse_bytes
 from .build_model import numbers_of, provenance_of
+from .identity import described
 from .methods import check_variance, decompose
 
 PathLike = str | os.PathLike[str]
@@ -219,15 +220,12 @@ def _loaded(source: str | PCAModel) -> PCAModel:
 
 def _alike(model: PCAModel) -> dict[str, Any]:
     """Return by name all that models must share to be merged: request, preparation, kind of samples."""
-    plan, own = model.provenance["plan"], model.preparation
+    plan = model.provenance["plan"]
     asked = {key: value for key, value in plan["request"].items() if key not in HOW | STOPPING | {"method"}}
     return {
         "sample shape": model.raw_shape,
         "values of kind": model.raw_kind,
-        **own.to_json(),
-        "mask": _digest(model.mask),
-        "scale": own.scale if isinstance(own.scale, float) else _digest(own.scale),
-        **asked,
+        **described(None, asked, model.preparation, model.mask, None, None),
         "precision": plan["precision"],
     }
 

@@ -38,22 +38,35 @@ def fit_covariance(job: Job) -> Decomposition:
 
 def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition:
     """Solve for what a plan asks of a settled scatter matrix; no components where it has no variance."""
-    trace, some = scatter.trace, np.empty(0)
-    if trace > 0 and scatter.weight > 1:
-        return _decomposed(scatter, leading_pairs(scatter, plan, listener, scatter.weight), plan, trace, listener)
-    none = np.empty((0, scatter.n_features), np.float32)
+    trace, weight, p = scatter.trace, scatter.weight, scatter.n_features
+    solution = Solution(np.empty(0), np.empty((p, 0)), np.empty(0))
+    if trace > 0 and weight > 1:
+        solution = leading_pairs(scatter, plan, listener, weight)
+    values, spectrum, divisor = solution.values, solution.spectrum, weight - 1
+    dtype = stored_dtype(values, plan) if len(values) else np.dtype(np.float32)
+    components = np.ascontiguousarray(solution.vectors.T, dtype=dtype)
+    certificate = certify(
+        values,
+        components.T,
+        directions=scatter.probe_directions,
+        products=scatter.probe_products,
+        rounding=scatter.probe_rounding,
+        next_value=next_value(solution, p),
+    )
+    coarsest = components.dtype if plan.precision == "double" else np.float32
+    warn_of_wrong_products(certificate.residual, trace, coarsest, listener, residuals=solution.residuals)
     return Decomposition(
-        scatter.mean,
-        none,
-        some,
-        some,
-        some,
-        None,
-        0.0,
-        scatter.n_samples,
-        scatter.weight,
-        scatter.sums_exactly,
-        scatter,
+        mean=scatter.mean,
+        components=components,
+        explained_variance=values / divisor,
+        error_bound=certificate.relative,
+        angle_bound=certificate.angle,
+        eigenvalues=None if spectrum is None else spectrum / divisor,
+        total_variance=trace / divisor if divisor > 0 else 0.0,
+        n_samples=scatter.n_samples,
+        total_weight=scatter.weight,
+        exact=scatter.sums_exactly,
+        statistic=scatter,
     )
 
 
@@ -65,33 +78,3 @@ def _accumulate(job: Job) -> Scatter:
     task = SamplesTask.of(job, new, partial(Scatter.from_state, copy=False, one_thread=one_thread))
     with job.told(PassStarted("scatter matrix", 1, 1, plan.problem.n_samples, plan.bytes_read)):
         return task.fold(job, job.checkpoint("scatter"))
-
-
-def _decomposed(scatter: Scatter, solution: Solution, plan: Plan, trace: float, listener: Listener) -> Decomposition:
-    divisor = scatter.weight - 1
-    values = solution.values
-    components = np.ascontiguousarray(solution.vectors.T, dtype=stored_dtype(values, plan))
-    spectrum = solution.spectrum
-    certificate = certify(
-        values,
-        components.T,
-        directions=scatter.probe_directions,
-        products=scatter.probe_products,
-        rounding=scatter.probe_rounding,
-        next_value=next_value(solution, scatter.n_features),
-    )
-    coarsest = components.dtype if plan.precision == "double" else np.float32
-    warn_of_wrong_products(certificate.residual, trace, coarsest, listener, residuals=solution.residuals)
-    return Decomposition(
-        mean=scatter.mean,
-        components=components,
-        explained_variance=values / divisor,
-        error_bound=certificate.relative,
-        angle_bound=certificate.angle,
-        eigenvalues=None if spectrum is None else spectrum / divisor,
-        total_variance=trace / divisor,
-        n_samples=scatter.n_samples,
-        total_weight=scatter.weight,
-        exact=scatter.sums_exactly,
-        statistic=scatter,
-    )

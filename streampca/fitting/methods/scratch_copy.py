@@ -61,14 +61,10 @@ class ScratchCopy(Collection):
 
     def read(self, rows: slice, features: slice | None = None) -> Array:
         """Read samples of some features; see `Collection.read`."""
-        wanted = Span(0, self.n_features) if features is None else Span(features.start, features.stop)
-        if wanted == self._range(wanted.start):
-            return self._read_range(wanted, rows)
-        parts = []
-        for part in blocks_of(wanted, self._width):
-            whole = self._range(part.start)
-            parts.append(self._read_range(whole, rows)[:, part.start - whole.start : part.stop - whole.start])
-        return np.concatenate(parts, axis=1)
+        width = self.n_features if features is None else features.stop - features.start
+        out = np.empty((rows.stop - rows.start, width), self.dtype)
+        self.read_into(rows, features, out)
+        return out
 
     @property
     def fills(self) -> bool:
@@ -76,17 +72,16 @@ class ScratchCopy(Collection):
         return True
 
     def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
-        """Fill a range directly; see `Collection.read_into`."""
+        """Read into an array, directly where that is a whole range; see `Collection.read_into`."""
         wanted = Span(0, self.n_features) if features is None else Span(features.start, features.stop)
-        if wanted == self._range(wanted.start):
-            self._fill(out, self._offset(wanted, rows.start))
-        else:
-            super().read_into(rows, features, out)
-
-    def _read_range(self, whole: Span, rows: slice) -> Array:
-        piece = np.empty((rows.stop - rows.start, whole.size), self.dtype)
-        self._fill(piece, self._offset(whole, rows.start))
-        return piece
+        for part in blocks_of(wanted, self._width):
+            whole = self._range(part.start)
+            direct = part == whole == wanted
+            piece = out if direct else np.empty((len(out), whole.size), self.dtype)
+            self._fill(piece, self._offset(whole, rows.start))
+            if not direct:
+                kept = piece[:, part.start - whole.start : part.stop - whole.start]
+                out[:, part.start - wanted.start : part.stop - wanted.start] = kept
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Nothing beside the file, which is on disk when this returns."""
