@@ -17,9 +17,10 @@ import numpy.typing as npt
 from scipy.linalg import blas
 
 from ..execution.threads import map_in_threads
-from ..planning.sizes import CHECK_FEATURES, PROBES
+from ..planning.sizes import CHECK_FEATURES
 from .exact_products import EXACT_SUMS_BELOW, ExactProducts
 from .finite import check_finite, not_finite
+from .gram_probes import GramProbes
 from .probes import CHECK_EVERY
 from .protocol import Accumulator
 from .tile_product import FeatureTile, Multiplied, TileProducts
@@ -106,10 +107,7 @@ class Gram(Accumulator):
         self._pieces = ExactProducts(precision, product_features)
         self._dtype = np.dtype(np.float64 if precision == "double" else np.float32)
         self._gram: Float64 = np.zeros((n_samples, n_samples), order="F")  # upper triangle
-        self._along: Float64 = np.zeros((n_samples, PROBES))
-        self._rounding: Float64 = np.zeros((n_samples, PROBES))
-        self._checked = 0
-        self._probed = 0  # tiles
+        self._probes = GramProbes.nothing(n_samples, columns=0)
         self._free: list[TileProducts] = []
 
     # -- absorbing
@@ -162,8 +160,8 @@ class Gram(Accumulator):
         start = 0
         while start < block.shape[1]:
             stop = min(start + self._pieces.length(block.dtype.kind in "biu"), block.shape[1])
-            yield FeatureTile(block[:, start:stop], at + start, checked=self._probed % CHECK_EVERY == 0)
-            self._probed += 1
+            yield FeatureTile(block[:, start:stop], at + start, checked=self._probes.tiles % CHECK_EVERY == 0)
+            self._probes.tiles += 1
             start = stop
 
     def _add(self, found: Multiplied, products: TileProducts) -> None:
@@ -177,10 +175,10 @@ class Gram(Accumulator):
             return
         if found.product is not None:
             self._gram += found.product
-        self._along += found.along
+        self._probes.along += found.along
         if found.rounding is not None:
-            self._rounding += found.rounding
-            self._checked += len(found.rounding) * min(tile.width, CHECK_FEATURES)
+            self._probes.along_rounding += found.rounding
+            self._probes.checked += min(tile.width, CHECK_FEATURES)
 
     # -- as a value
 
@@ -196,12 +194,9 @@ class Gram(Accumulator):
             if getattr(self, name) != getattr(other, name):
                 raise ValueError(f"Grams of {name} {getattr(self, name)} and {getattr(other, name)} cannot be added")
         self._gram += other._gram
-        self._along += other._along
-        self._rounding += other._rounding
+        self._probes.add(other._probes)
         self.n_features += other.n_features
         self._pieces.absorb(other._pieces)
-        self._checked += other._checked
-        self._probed += other._probed
 
     def release(self) -> None:
         """Give back the working memory; it is taken again when more features come."""
@@ -239,10 +234,10 @@ class Gram(Accumulator):
             gram *= roots
         trace = float(gram.trace())
         # Errors of one feature and another are independent: those not measured add to the others as squares do.
-        scale = (gram.shape[0] * self.n_features / (self._checked or 1)) ** 0.5
+        scale = (self.n_features / (self._probes.checked or 1)) ** 0.5
         sketches = [
             (sums - share @ sums) * (1.0 if roots is None else roots[:, None])
-            for sums in (self._along, self._rounding * scale)
+            for sums in (self._probes.along, self._probes.along_rounding * scale)
         ]
         return CentredGram(gram, trace if trace > NO_VARIANCE * squares else 0.0, *sketches)
 
@@ -257,11 +252,8 @@ class Gram(Accumulator):
             "double": np.array(self.precision == "double"),
             "exact": np.array(self.exact),
             "steepest": np.array(self._pieces.steepest),
-            "checked": np.array(self._checked),
-            "tiles": np.array(self._probed),
-            "along": self._along.copy(),
-            "rounding": self._rounding.copy(),
             "gram": gram,
+            **self._probes.state(),
         }
 
     @classmethod
@@ -271,8 +263,6 @@ class Gram(Accumulator):
         features, seed = int(state["product_features"]), int(state["seed"])
         new = cls(len(state["gram"]), precision=precision, product_features=features, threads=threads, seed=seed)
         new._pieces.exact, new._pieces.steepest = bool(state["exact"]), float(state["steepest"])
-        new.n_features, new._checked, new._probed = (int(state[name]) for name in ("n_features", "checked", "tiles"))
-        new._along = np.array(state["along"], dtype=np.float64)
-        new._rounding = np.array(state["rounding"], dtype=np.float64)
+        new.n_features, new._probes = int(state["n_features"]), GramProbes.from_state(state)
         new._gram = np.array(state["gram"], dtype=np.float64, order="F", copy=copy or None)
         return new

@@ -63,10 +63,10 @@ class GramProbes:
     tiles: int = 0
 
     @classmethod
-    def nothing(cls, n: int) -> GramProbes:
-        """Return the sums over no features of n samples."""
+    def nothing(cls, n: int, columns: int = PROBES_OF_PASS) -> GramProbes:
+        """Return the sums over no features of n samples, for so many random directions of samples."""
         products, along, products_rounding, along_rounding = (
-            np.zeros((n, columns)) for columns in (PROBES_OF_PASS, PROBES, PROBES_OF_PASS, PROBES)
+            np.zeros((n, count)) for count in (columns, PROBES, columns, PROBES)
         )
         return cls(products, along, products_rounding, along_rounding)
 
@@ -86,4 +86,5 @@ class GramProbes:
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> GramProbes:
         """Inverse of `state`, among other things."""
-        return cls(**as_values({name: array.copy() for name, array in state.items()}, "measured_"))
+        own = {name: array.copy() for name, array in state.items() if name.startswith("measured_")}
+        return cls(**as_values(own, "measured_"))

@@ -127,3 +127,33 @@ class Moments(abc.ABC):
     def probe_rounding(self) -> Float64:
         """Rounding error of `probe_products` as measured on a sample of rows, scaled to all, shape (p, 8 or 16)."""
         return self.measured.rounding * (self.weight / (self.measured.checked or 1.0))
+
+    def _absorb_moments(self, other: Moments) -> None:
+        """Add the counts, sums and probes of samples less the same centre."""
+        self.n_samples += other.n_samples
+        self.weight += other.weight
+        self._total += other._total
+        self._squares += other._squares
+        if self._probes is not None and other._probes is not None:
+            self._probes.absorb(other._probes)
+
+    def _moments_state(self) -> dict[str, Array]:
+        """Return the centre, counts, sums and probes as plain arrays."""
+        return {
+            "n_samples": np.array(self.n_samples),
+            "weight": np.array(self.weight),
+            "product_rows": np.array(self.product_rows),
+            "double": np.array(self.precision == "double"),
+            "squares": np.array(self._squares),
+            "centre": self._centre.copy(),
+            "total": self._total.copy(),
+            **({} if self._probes is None else self._probes.state()),
+        }
+
+    def _restore_moments(self, state: dict[str, Array]) -> None:
+        """Take over counts, sums and probes."""
+        self.n_samples, self._squares = int(state["n_samples"]), float(state["squares"])
+        self.weight = float(state.get("weight", self.n_samples))  # states without weights have none
+        self._total = np.array(state["total"], dtype=np.float64)
+        if self._probes is not None:
+            self._probes.restore(state)

@@ -211,14 +211,10 @@ class Scatter(Moments, Accumulator):
         if self.n_samples == 0:
             self._centre = other._centre.copy()
         self._scatter += other._scatter
-        self._total += other._total
-        self._squares += other._squares
-        self.measured.absorb(other.measured)
+        self._absorb_moments(other)
         shift = self._centre - other._centre
         if shift.any():
             self._shift(shift, other.weight, other._total)
-        self.n_samples += other.n_samples
-        self.weight += other.weight
         self._pieces.absorb(other._pieces)
 
     def release(self) -> None:
@@ -243,18 +239,11 @@ class Scatter(Moments, Accumulator):
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Everything as plain arrays; without `copy` the scatter itself, to be written down and not to."""
         return {
-            "n_samples": np.array(self.n_samples),
-            "weight": np.array(self.weight),
-            "product_rows": np.array(self.product_rows),
+            **self._moments_state(),
             "seed": np.array(self.seed),
-            "double": np.array(self.precision == "double"),
             "exact": np.array(self.exact),
             "steepest": np.array(self._pieces.steepest),
-            "squares": np.array(self._squares),
-            "centre": self._centre.copy(),
-            "total": self._total.copy(),
             "scatter": self._scatter.copy(order="F") if copy else self.upper,
-            **self.measured.state(),
         }
 
     @classmethod
@@ -267,11 +256,8 @@ class Scatter(Moments, Accumulator):
             seed=int(state["seed"]),
             one_thread=one_thread,
         )
-        new.n_samples, new._squares = int(state["n_samples"]), float(state["squares"])
+        new._restore_moments(state)
         new._pieces.exact, new._pieces.steepest = bool(state["exact"]), float(state["steepest"])
-        new.weight = float(state.get("weight", new.n_samples))  # states without weights have none
         new._centre = np.array(state["centre"], dtype=np.float64)
-        new._total = np.array(state["total"], dtype=np.float64)
         new._scatter = np.array(state["scatter"], dtype=np.float64, order="F", copy=copy or None)
-        new.measured.restore(state)
         return new

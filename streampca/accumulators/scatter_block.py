@@ -107,12 +107,7 @@ class ScatterBlock(Moments, Accumulator):
         if not same or (self._probes is None) != (other._probes is None):
             raise ValueError("products with other blocks, or about other centres, cannot be added")
         self._product += other._product
-        self._total += other._total
-        self._squares += other._squares
-        if self._probes is not None and other._probes is not None:
-            self._probes.absorb(other._probes)
-        self.n_samples += other.n_samples
-        self.weight += other.weight
+        self._absorb_moments(other)
 
     def release(self) -> None:
         """Give back the working memory; it is taken again when more samples come."""
@@ -145,20 +140,12 @@ class ScatterBlock(Moments, Accumulator):
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Everything as plain arrays; without `copy` the sum itself, to be written down and not to."""
         found = {
-            "n_samples": np.array(self.n_samples),
-            "weight": np.array(self.weight),
-            "product_rows": np.array(self.product_rows),
+            **self._moments_state(),
             "seed": np.array(self.seed),
-            "double": np.array(self.precision == "double"),
-            "squares": np.array(self._squares),
             "vectors": self.vectors.copy(),
-            "centre": self._centre.copy(),
-            "total": self._total.copy(),
             "product": self._product.copy() if copy else self._product,
         }
-        if self._offset is not None:
-            found["offset"] = self._offset.copy()
-        return found if self._probes is None else {**found, **self._probes.state()}
+        return found if self._offset is None else {**found, "offset": self._offset.copy()}
 
     @classmethod
     def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
@@ -171,9 +158,6 @@ class ScatterBlock(Moments, Accumulator):
             product_rows=int(state["product_rows"]),
             seed=int(state["seed"]),
         )
-        new.n_samples, new.weight = int(state["n_samples"]), float(state["weight"])
-        new._squares, new._total = float(state["squares"]), np.array(state["total"])
+        new._restore_moments(state)
         new._product = np.array(state["product"], copy=copy or None)
-        if new._probes is not None:
-            new._probes.restore(state)
         return new
