@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
+from math import prod
 
 import numpy as np
 import pytest
 
+import streampca
 from streampca.events import Warned
+from streampca.execution import SerialExecutor
+from streampca.fitting.methods import METHODS, Job
 from streampca.planning import randomized as sides
 
 # -- samples
@@ -35,6 +39,51 @@ def pictures(n, shape, seed=4):
 def drifting(x):
     """The same samples, brighter from one to the next, by five deviations in all."""
     return x + np.linspace(0, 5 * x.std(), len(x))[:, None]
+
+
+def spiked(n, p, strength):
+    strong = noise((n, 8), seed=2) * strength * np.array([30, 24, 18, 14, 11, 9, 7, 5])
+    return noise((n, p)) + strong @ np.linalg.qr(noise((p, 8), seed=3))[0].T
+
+
+def problems(n, shape, strength=1):
+    """What is fitted, (n, p), by name, as functions."""
+    p = prod(shape)
+    return {
+        "1/i": lambda: turned(1e3 / np.arange(1, min(n, p + 1)), (n, p)),
+        "spiked noise": lambda: spiked(n, p, strength),
+        "exponential": lambda: turned(1e4 * 0.7 ** np.arange(60), (n, p)),
+        "1/f images": lambda: pictures(n, shape),
+        "drifting mean": lambda: drifting(pictures(n, shape)),
+    }
+
+
+def images_of(made, n, shape):
+    """A function of a problem's name and an offset: its images, read-only, each made once."""
+
+    @cache
+    def problem(name, offset=0.0):
+        x = (made[name]() + offset).astype(np.float32).reshape(n, *shape)
+        x.flags.writeable = False
+        return x
+
+    return problem
+
+
+# -- how it is fitted
+
+
+def fit(x, k, precision="single", memory="256MiB", **more):
+    """A model by method 'randomized', and what happened."""
+    events = []
+    words = {"method": "randomized", "precision": precision, "memory": memory, "listener": events.append, **more}
+    return streampca.fit(x, n_components=k, **words), events
+
+
+def carried_out(collection, plan):
+    """What a plan gives that no budget makes the planner take, and what happened."""
+    events = []
+    return METHODS["randomized"](Job(collection, plan, SerialExecutor(), listener=events.append)), events
 
 
 # -- what happened

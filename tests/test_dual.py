@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import judged
 import numpy as np
 import pytest
 from judged import along_samples
@@ -61,11 +62,8 @@ def images(dtype="f4", n=60, shape=(20, 45), offset=0.0, seed=0):
 
 def truth(x, weights=None):
     """Mean, variances and components in float64."""
-    rows = x.reshape(len(x), -1).astype(np.float64)
-    weights = np.ones(len(x)) if weights is None else weights
-    mean = np.average(rows, axis=0, weights=weights)
-    _, sizes, components = np.linalg.svd((rows - mean) * np.sqrt(weights)[:, None], full_matrices=False)
-    return mean, sizes**2 / (weights.sum() - 1), components
+    right = judged.truth(x, weights)
+    return right.mean, right.values, right.vectors
 
 
 def plan_of(collection, schedule, k=10, memory=64 * MIB, **cut):
@@ -306,13 +304,6 @@ def off(components):
     return np.abs(rows @ rows.T - np.eye(len(rows))).max()
 
 
-def residuals(found, x):
-    rows = x.astype(np.float64) - x.astype(np.float64).mean(axis=0)
-    values, kept = found.explained_variance, found.components.astype(np.float64)
-    left = (kept @ rows.T) @ rows / (len(rows) - 1) - values[:, None] * kept
-    return np.linalg.norm(left, axis=1) / values
-
-
 @pytest.mark.parametrize("method", ["dual", "randomized"])
 @pytest.mark.parametrize(("precision", "allowed"), [("single", 1e-6), ("double", 1e-12)])
 @pytest.mark.parametrize("decay", DECAYS)
@@ -324,7 +315,7 @@ def test_components_of_any_variance_are_orthonormal(decay, precision, allowed, m
         k = None if method == "dual" else 20
         found = streampca.fit(x, n_components=k, method=method, precision=precision)
         assert off(found.components) <= allowed
-        assert np.all(residuals(found, x) <= found.error_bound)
+        assert np.all(judged.residuals(found, judged.truth(x)) <= found.error_bound)
         if method == "dual" and precision == "double":  # they are right as well
             assert np.all(found.error_bound <= 1e-13 * found.explained_variance[0] / found.explained_variance)
 
@@ -364,7 +355,7 @@ def test_components_that_are_written_at_once_are_orthonormal_or_left_out(decay, 
     job = Job(collection, replace(plan, stored=True), SerialExecutor(), listener=events.append, sink=sink)
     found = replace(METHODS["dual"](job), components=sinks[0].components)
     assert off(found.components) <= 1e-6
-    assert np.all(residuals(found, x) <= found.error_bound)
+    assert np.all(judged.residuals(found, judged.truth(x)) <= found.error_bound)
     left_out = [event.message for event in events if isinstance(event, Warned)]
     least = 1e-3 if precision == "single" else 1e-9
     assert np.all(found.explained_variance > least * found.explained_variance[0])

@@ -11,7 +11,22 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from judged import check, check_wide, drifting, noise, of, pictures, residuals, rows_of, truth, turned, warnings
+from judged import (
+    carried_out,
+    check,
+    check_wide,
+    fit,
+    images_of,
+    noise,
+    of,
+    pictures,
+    problems,
+    residuals,
+    rows_of,
+    truth,
+    turned,
+    warnings,
+)  # fmt: skip
 from scipy.linalg import subspace_angles
 from shell import DATA
 from threadpoolctl import threadpool_limits
@@ -19,9 +34,6 @@ from threadpoolctl import threadpool_limits
 import streampca
 from streampca.errors import DataError, RequestError
 from streampca.events import BlockDone, Converging, PassStarted
-from streampca.execution import SerialExecutor
-from streampca.fitting.methods import Job
-from streampca.fitting.methods.randomized_features import fit_randomized
 from streampca.fitting.methods.randomized_start import sample_runs
 from streampca.fitting.plan import plan_collection, prepared
 from streampca.models.accuracy import sentences
@@ -45,42 +57,16 @@ def one_thread():
 # -- what is fitted
 
 
-def spiked():
-    strong = noise((N, 8), seed=2) * np.array([30, 24, 18, 14, 11, 9, 7, 5])
-    return noise((N, P)) + strong @ np.linalg.qr(noise((P, 8), seed=3))[0].T
-
-
 def classes():
     """Images of ten kinds, all of one first, then all of the next."""
     return np.repeat(20 * noise((10, P), seed=5), N // 10, axis=0) * 0.3 + pictures(N, (SIDE, SIDE))
 
 
-PROBLEMS = {
-    "1/i": lambda: turned(1e3 / np.arange(1, P + 1), (N, P)),
-    "spiked noise": spiked,
-    "exponential": lambda: turned(1e4 * 0.7 ** np.arange(60), (N, P)),
-    "1/f images": lambda: pictures(N, (SIDE, SIDE)),
-    "sorted by class": classes,
-    "drifting mean": lambda: drifting(pictures(N, (SIDE, SIDE))),
-}
-
-
-@cache
-def problem(name, offset):
-    """Images, read-only."""
-    x = (PROBLEMS[name]() + offset).astype(np.float32).reshape(N, SIDE, SIDE)
-    x.flags.writeable = False
-    return x
+PROBLEMS = {**problems(N, (SIDE, SIDE)), "sorted by class": classes}
+problem = images_of(PROBLEMS, N, (SIDE, SIDE))
 
 
 # -- how they are fitted and judged
-
-
-def fit(x, k, precision="single", memory="256MiB", **more):
-    """A model, and what happened."""
-    events = []
-    words = {"method": "randomized", "precision": precision, "memory": memory, "listener": events.append, **more}
-    return streampca.fit(x, n_components=k, **words), events
 
 
 def quiet(x, k, **more):
@@ -101,11 +87,6 @@ def planned(x, k, **more):
     collection = prepared(streampca.open_collection(x), None)
     request = Request(k, "randomized", 256 * 2**20, "single", **more)
     return collection, plan_collection(collection, request)
-
-
-def carried_out(collection, plan):
-    events = []
-    return fit_randomized(Job(collection, plan, SerialExecutor(), listener=events.append)), events
 
 
 # -- right answers

@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 
 import judged
 import numpy as np
 import pytest
-from judged import (
-    along_samples,
-    check_signs,
-    check_wide,
-    drifting,
-    noise,
-    of,
-    pictures,
-    residuals,
-    truth,
-    turned,
-    warnings,
-)
+from judged import along_samples, check_signs, check_wide, images_of, of, problems, residuals, truth, turned, warnings
 from threadpoolctl import threadpool_limits
 
 import streampca
 from streampca.errors import DataError
 from streampca.events import Converging, PassStarted, Planned
-from streampca.execution import SerialExecutor
-from streampca.fitting.methods import Job
-from streampca.fitting.methods.randomized_features import fit_randomized
 from streampca.fitting.plan import plan_collection, prepared
 from streampca.planning.blocks import spans_of
 from streampca.planning.request import Request
@@ -50,26 +34,8 @@ def everything_along_samples():
 # -- what is fitted
 
 
-def spiked():
-    strong = noise((N, 8), seed=2) * np.array([300, 240, 180, 140, 110, 90, 70, 50])
-    return noise((N, P)) + strong @ np.linalg.qr(noise((P, 8), seed=3))[0].T
-
-
-PROBLEMS = {
-    "1/i": lambda: turned(1e3 / np.arange(1, N), (N, P)),
-    "spiked noise": spiked,
-    "exponential": lambda: turned(1e4 * 0.7 ** np.arange(60), (N, P)),
-    "1/f images": lambda: pictures(N, SIDES),
-    "drifting mean": lambda: drifting(pictures(N, SIDES)),
-}
-
-
-@cache
-def problem(name, offset=0.0):
-    """Images, read-only."""
-    x = (PROBLEMS[name]() + offset).astype(np.float32).reshape(N, *SIDES)
-    x.flags.writeable = False
-    return x
+PROBLEMS = problems(N, SIDES, strength=10)
+problem = images_of(PROBLEMS, N, SIDES)
 
 
 # -- how they are fitted and judged
@@ -77,11 +43,8 @@ def problem(name, offset=0.0):
 
 def fit(x, k, precision="single", memory="64MiB", **more):
     """A model, and what happened."""
-    events = []
-    words = {"method": "randomized", "precision": precision, "memory": memory, "listener": events.append, **more}
-    model = streampca.fit(x, n_components=k, **words)
-    (plan,) = (event.plan for event in of(Planned, events))
-    assert plan.side == "samples"
+    model, events = judged.fit(x, k, precision, memory, **more)
+    assert [event.plan.side for event in of(Planned, events)] == ["samples"]
     return model, events
 
 
@@ -95,9 +58,7 @@ def carried_out(x, k, sizes, **more):
     collection = prepared(streampca.open_collection(x), None)
     request = Request(k, "randomized", 64 * 2**20, "single")
     plan = plan_collection(collection, request)
-    plan = replace(plan, request=replace(request, **more), **sizes)
-    events = []
-    return fit_randomized(Job(collection, plan, SerialExecutor(), listener=events.append)), events
+    return judged.carried_out(collection, replace(plan, request=replace(request, **more), **sizes))
 
 
 # -- right answers
