@@ -1,4 +1,4 @@
-"""How many components: a number, a fraction of the variance, all, or what a rule finds in the spectrum.
+"""Number of components: a given one, a fraction of the variance, all, or what a rule finds in the spectrum.
 
 References
 ----------

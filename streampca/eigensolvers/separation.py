@@ -64,7 +64,7 @@ def clusters(values: Float64, residual: Float64, next_value: float | None) -> li
 
 
 def unseparated(values: Float64, n_samples: float, next_value: float | None) -> npt.NDArray[np.bool_]:
-    """Which components North's rule of thumb calls mixed with a neighbour: those within lambda sqrt(2/n) of one.
+    """Find components that North's rule of thumb calls mixed with a neighbour: those within lambda sqrt(2/n) of one.
 
     Parameters
     ----------

@@ -165,7 +165,7 @@ def fit(
 
 @dataclass(frozen=True)
 class Place:
-    """Where a model is to be written.
+    """Folder that a model is to be written to.
 
     Attributes
     ----------

@@ -57,7 +57,7 @@ class Factors:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of products."""
+        """Type of products."""
         return np.dtype(np.float64 if self.precision == "double" else np.float32)
 
     def mean_of(self, values: Array) -> Float64:

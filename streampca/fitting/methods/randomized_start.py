@@ -25,7 +25,7 @@ _STREAM = 2  # apart from the start blocks of solvers
 
 @dataclass(frozen=True)
 class Start:
-    """Where to start.
+    """Centre and first block of an iteration.
 
     Attributes
     ----------

@@ -102,7 +102,7 @@ class ScratchCopy(Collection):
         return Span(start, min(start + self._width, self.n_features))
 
     def _offset(self, whole: Span, row: int) -> int:
-        """Where a sample of a range of features begins in the file."""
+        """Return where a sample of a range of features begins in the file, in bytes."""
         return (whole.start * self.n_samples + row * whole.size) * self.dtype.itemsize
 
     def _fill(self, piece: Array, offset: int) -> None:
