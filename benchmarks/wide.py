@@ -19,7 +19,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -161,8 +160,7 @@ def by_way(path: Path, way: str, k: int, memory: str) -> Fit | None:
     from streampca.fitting.methods import METHODS, Job
     from streampca.fitting.plan import prepared
     from streampca.planning.dual import dual_plan
-    from streampca.planning.randomized_features import randomized_plan
-    from streampca.planning.randomized_samples import along_samples_plan
+    from streampca.planning.randomized import along_features_plan, along_samples_plan
     from streampca.planning.request import Request
     from streampca.preprocessing.problem import problem_of
     from streampca.units import parse_bytes
@@ -171,14 +169,14 @@ def by_way(path: Path, way: str, k: int, memory: str) -> Fit | None:
     method, scratch = "randomized" if way in SIDES else "dual", str(path.parent / "copy.scratch")
     request, problem = Request(k, method, budget, scratch=str(path.parent)), problem_of(collection)
     if way == "along features":
-        plan = randomized_plan(problem, request, budget, "as asked")
+        plan = along_features_plan(problem, request)
     elif way == "along samples":
-        plan = along_samples_plan(problem, request, budget, "as asked", late=True)
+        plan = along_samples_plan(problem, request, late=True)
     else:
-        plan = dual_plan(problem, request, way, budget, "as asked")
+        plan = dual_plan(problem, request, way)
     if plan is None:
         return None
-    job = Job(collection, replace(plan, rejected=()), SerialExecutor(), scratch=scratch)
+    job = Job(collection, plan, SerialExecutor(), scratch=scratch)
     found, seconds, peak = measured(partial(METHODS[method], job))
     variances, bound = found.explained_variance.tolist(), float(found.error_bound.max())
     return Fit(seconds, peak, plan.memory_estimate.total, variances, plan.seconds, bound)

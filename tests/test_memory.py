@@ -31,11 +31,10 @@ task, source, output, stored, options = sys.argv[1:]
 options = json.loads(options)
 schedule, written = options.pop("schedule", None), options.pop("written", None)
 if schedule:
-    from streampca.planning import dual
-    dual.SCHEDULES = (schedule,)
+    from streampca.planning import by_features, dual, randomized
+    by_features.SCHEDULES = dual.SCHEDULES = (schedule,)
     options["output"] = written
-    from streampca.planning import randomized, randomized_samples  # which then goes along samples
-    randomized_samples.SCHEDULES, randomized.WORTH_TURNING, randomized.WORTH_SECONDS = (schedule,), float("inf"), 0
+    randomized.WORTH_TURNING, randomized.WORTH_SECONDS = float("inf"), 0  # which then goes along samples
 events, collection = [], streampca.open_collection(source)
 if task == "fit":
     plan = streampca.plan(collection, **options)

@@ -20,8 +20,9 @@ from streampca.fitting import calibration
 from streampca.fitting.calibration import calibrated
 from streampca.planning import dual, make_plan
 from streampca.planning.blocks import Span, blocks_of
+from streampca.planning.by_features import SCHEDULES, WORTH_CHANGING
 from streampca.planning.decoding import decoded, read_boxes
-from streampca.planning.dual import SCHEDULES, WORTH_CHANGING, dual_plan
+from streampca.planning.dual import dual_plan
 from streampca.planning.rates import RATES, Rates
 from streampca.planning.request import Request
 from streampca.preprocessing import Prepared
@@ -30,7 +31,7 @@ from streampca.units import GIB, MIB, format_seconds
 
 
 def test_sweeps_that_decode_again_say_so():
-    plan = dual_plan(PROBLEMS["1 GB, in files"], Request(50, memory=512 * MIB), "sweep", 512 * MIB, "as asked")
+    plan = dual_plan(PROBLEMS["1 GB, in files"], Request(50, memory=512 * MIB), "sweep")
     assert "storage is cut otherwise: each is decoded about 3 times a pass" in str(plan)
 
 
@@ -88,7 +89,7 @@ def bytes_decoded(layout, rows, features):
 def test_bytes_read_are_those_of_the_boxes_read(n, shape, chunk, memory, schedule, encoded):
     p = int(np.prod(shape))
     layout = problem(n, shape, "f4", chunk_samples=min(chunk[0], n), chunk_features=chunk[1] or p, encoded=encoded)
-    plan = dual_plan(layout, Request(5, memory=memory * MIB, scratch="/fast"), schedule, memory * MIB, "")
+    plan = dual_plan(layout, Request(5, memory=memory * MIB, scratch="/fast"), schedule)
     if plan is None:
         return
     again = (p - 1) // plan.block_features * plan.block_features
@@ -117,7 +118,8 @@ def test_more_memory_makes_the_fastest_plan_no_slower(layout, memory, more, sche
     request = Request(min(20, layout.most_components), "dual", scratch="/fast", output=output)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dual, "WORTH_CHANGING", gain)
-        less, plenty = (dual_plan(layout, request, schedule, size * MIB, "") for size in (memory, memory + more))
+        asked = (replace(request, memory=size * MIB) for size in (memory, memory + more))
+        less, plenty = (dual_plan(layout, each, schedule) for each in asked)
     if less is None:
         return
     assert plenty.seconds <= less.seconds / gain * (1 + 1e-9)
@@ -126,8 +128,7 @@ def test_more_memory_makes_the_fastest_plan_no_slower(layout, memory, more, sche
 @pytest.mark.parametrize("name", ["satellite tiles", "climate, a map a chunk"])
 def test_room_for_a_dense_solve_is_not_bought_with_time(name):
     """It is taken where there is memory for it; but the ranges for which little is left then are read many times."""
-    request = Request(50, "dual")
-    plans = [dual_plan(PROBLEMS[name], request, "sweep", size * GIB, "") for size in range(5, 200, 8)]
+    plans = [dual_plan(PROBLEMS[name], Request(50, "dual", size * GIB), "sweep") for size in range(5, 200, 8)]
     plans = [plan for plan in plans if plan is not None]
     assert not plans[0].dense_room
     assert plans[-1].dense_room == 50
@@ -145,8 +146,7 @@ def test_room_for_a_dense_solve_is_not_bought_with_time(name):
 )
 def test_more_memory_decodes_no_more(name, schedule):
     """Where decoding is most of the time; plain files are read more often where that lets blocks be longer."""
-    request = Request(50, "dual")
-    plans = [dual_plan(PROBLEMS[name], request, schedule, size * MIB, "") for size in range(200, 4000, 150)]
+    plans = [dual_plan(PROBLEMS[name], Request(50, "dual", size * MIB), schedule) for size in range(200, 4000, 150)]
     read = [plan.bytes_read for plan in plans if plan]
     assert len(read) > 20
     assert read == sorted(read, reverse=True)
@@ -276,7 +276,7 @@ def test_calibration_changes_the_time_and_nothing_else(tmp_path, kind):
     began = time.perf_counter()
     found = calibrated(plan, opened)
     assert time.perf_counter() - began < 5  # a fraction of a second on an idle machine
-    assert replace(found, rejected=()) == replace(plan, rejected=())
+    assert found == plan
     assert [name for name, _ in found.rejected] == [name for name, _ in plan.rejected]
     times = {"seconds": 0, "rejected": []}
     assert found.to_json() | times == plan.to_json() | times
@@ -291,12 +291,12 @@ def test_what_is_rejected_is_priced_by_the_rates_of_what_is_chosen(monkeypatch):
     monkeypatch.setattr(calibration, "_of_source", lambda plan, collection, rates: rates)
     slow = calibrated(plan, None)
     assert slow.seconds == pytest.approx(100 * plan.seconds)
-    assert plan.slower
-    for each in plan.slower:
-        seconds = each.work.seconds(plan.cores)
-        assert f"about {format_seconds(seconds)}," in dict(plan.rejected)[each.name]
-        assert f"about {format_seconds(100 * seconds)}," in dict(slow.rejected)[each.name]
-    assert "slower" not in plan.to_json()
+    slower = {each.name: each.plan.seconds for each in plan.others if each.plan is not None}
+    assert slower
+    for name, seconds in slower.items():
+        assert f"about {format_seconds(seconds)}," in dict(plan.rejected)[name]
+        assert f"about {format_seconds(100 * seconds)}," in dict(slow.rejected)[name]
+    assert not {"others", "rates"} & plan.to_json().keys()
 
 
 def test_a_slow_source_is_predicted_to_be_slow(tmp_path):

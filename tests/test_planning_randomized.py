@@ -14,11 +14,10 @@ from planned import PROBLEMS, layouts, problem
 from streampca.errors import BudgetError, RequestError
 from streampca.fitting.methods.randomized_start import sample_runs
 from streampca.planning import choose_method as choose
-from streampca.planning import least_memory, make_plan, part_plan, sample_rows
-from streampca.planning import randomized_features as randomized
+from streampca.planning import least_memory, make_plan, part_plan, randomized, sample_rows
 from streampca.planning.blocks import Part
 from streampca.planning.decoding import read_boxes, read_runs
-from streampca.planning.randomized_features import AT_ONCE, FEWER_PASSES, SAMPLE_RUNS, randomized_plan
+from streampca.planning.randomized import AT_ONCE, FEWER_PASSES, SAMPLE_RUNS, along_features_plan
 from streampca.planning.request import Request
 from streampca.planning.sizes import basis_bytes, scatter_block_bytes, step_bytes
 from streampca.units import GIB, MIB, parse_bytes
@@ -144,19 +143,6 @@ def test_spans_are_for_the_workers_of_a_cluster():
 # -- a number of components that comes out of the data
 
 
-def test_candidates_that_differ_in_threads_or_reading_ahead_are_priced_once(monkeypatch):
-    read, real = [], randomized.read_boxes
-    problem, request = PROBLEMS["pictures"], Request(50, "randomized", 4 * GIB)
-    monkeypatch.setattr(randomized, "read_boxes", lambda *args: (read.append(args), real(*args))[1])
-    randomized._block_lengths(problem)
-    once = len(read)
-    choices = list(randomized._choices(problem, request, 4 * GIB))
-    distinct = {(choice.basis, choice.sizes.block_rows, choice.sizes.product_rows) for choice in choices}
-    assert len(read) - once == once + len(distinct)
-    assert len(distinct) < len(choices)
-    assert all(choice.seconds == choice.work.seconds(2) for choice in choices)
-
-
 @pytest.mark.parametrize("wanted", [0.95, "mp"])
 def test_an_open_basis_takes_what_memory_there_is(wanted):
     plans = [make_plan(PROBLEMS["pictures"], Request(wanted, "randomized", size * MIB)) for size in (130, 500, 2000)]
@@ -197,7 +183,8 @@ def test_more_memory_makes_the_fastest_plan_no_slower(layout, memory, more, want
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(randomized, "FEWER_PASSES", gains[0])
         patch.setattr(randomized, "AT_ONCE", gains[1])
-        less, plenty = (randomized_plan(layout, request, size * MIB, "") for size in (memory, memory + more))
+        asked = (replace(request, memory=size * MIB) for size in (memory, memory + more))
+        less, plenty = (along_features_plan(layout, each) for each in asked)
     if less is None:
         return
     assert plenty is not None

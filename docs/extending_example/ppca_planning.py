@@ -8,6 +8,7 @@ from dataclasses import replace
 from streampca.planning import covariance
 from streampca.planning.plan import Candidate
 
+APPROXIMATE = covariance.APPROXIMATE
 least = covariance.least
 
 
@@ -16,7 +17,7 @@ def reason_against(problem):
     return "makes a model of kind 'ppca', and has to be asked for"
 
 
-def candidates(problem, request, memory, source):
+def candidates(problem, request):
     """Yield the plan of the scatter matrix if it fits."""
-    for _, plan, reason in covariance.candidates(problem, request, memory, source):
+    for _, plan, reason in covariance.candidates(problem, request):
         yield Candidate("ppca", None if plan is None else replace(plan, method="ppca"), reason)

@@ -9,6 +9,7 @@ from streampca.planning.memory import RUNTIME_BYTES, MemoryEstimate, Phase, deco
 from streampca.planning.plan import Candidate, Plan
 from streampca.planning.rates import Work
 
+APPROXIMATE = False  # it finds every component, exactly
 BLOCK_SHARE = 16  # of the budget for a block
 
 
@@ -17,11 +18,10 @@ def reason_against(problem):
     return ""
 
 
-def candidates(problem, request, memory, source):
+def candidates(problem, request):
     """Return the plan if it fits the budget, else why not."""
-    plan = plan_svd(problem, request, memory, source)
-    fits = plan.memory_estimate.total <= memory
-    return [Candidate("svd", plan) if fits else Candidate("svd", None, str(plan.memory_estimate))]
+    plan = plan_svd(problem, request)
+    return [Candidate("svd", plan) if plan.fits else Candidate("svd", None, str(plan.memory_estimate))]
 
 
 def least(problem, request):
@@ -41,9 +41,10 @@ def estimate(problem, rows):
     return MemoryEstimate((reading, Phase("decomposition", (samples, vectors, lapack, runtime))))
 
 
-def plan_svd(problem, request, memory, source):
+def plan_svd(problem, request):
     """Return the plan, whether it fits the budget or not."""
-    n, p, cores = problem.n_samples, problem.n_features, problem.machine.cores
+    n, p = problem.n_samples, problem.n_features
+    memory, _ = problem.machine.budget(request.memory)
     rows = min(n, block_rows(problem.row_bytes, problem.chunk_samples, memory // BLOCK_SHARE))
     read = read_boxes(problem, rows, p)
     work = read.work(problem) + Work(centring=n * p, solving=6.0 * n * p * min(n, p))
@@ -52,7 +53,6 @@ def plan_svd(problem, request, memory, source):
         request=request,
         method="svd",
         why="all samples fit in memory; exact, in one pass",
-        rejected=(),
         precision="double",
         solver="dense",
         room=problem.most_components,
@@ -62,13 +62,7 @@ def plan_svd(problem, request, memory, source):
         spans=(Span(0, n),),
         passes=1,
         bytes_read=read.bytes,
-        bytes_written=0,
         memory_estimate=estimate(problem, rows),
-        memory=memory,
-        budget_source=source,
-        cores=cores,
         block_features=p,
-        workers=request.workers,
         work=work,
-        seconds=work.seconds(cores, request.workers),
     )

@@ -43,7 +43,7 @@ def calibrated(plan: Plan, collection: Collection) -> Plan:
     """
     rates = _of_machine(plan.cores)
     rates = _of_source(plan, collection, rates)
-    return plan.priced(rates)
+    return replace(plan, rates=rates)
 
 
 def _of_machine(cores: int) -> Rates:

@@ -1,6 +1,6 @@
 """`make_plan`: the method that costs least among those that fit the budget, or a refusal that says what would fit.
 
-Exact methods go before the approximate one, which is taken where none of them fits, or few components are wanted and
+Exact methods go before approximate ones, which are taken where none of them fits, or few components are wanted and
 it is so much faster.
 """
 
@@ -14,8 +14,7 @@ from typing import Protocol, cast
 from ..errors import BudgetError, RequestError
 from ..units import budget_size, format_bytes
 from .memory import MemoryEstimate
-from .plan import Candidate, Plan, Slower
-from .randomized_features import is_open
+from .plan import Candidate, Plan
 from .registry import METHODS
 from .request import Problem, Request
 
@@ -24,12 +23,14 @@ FEW_COLUMNS = 4  # times that the columns of a basis go into the smaller side, o
 
 
 class Method(Protocol):
-    """Functions of a module that plans a method."""
+    """Contents of a module that plans a method."""
+
+    APPROXIMATE: bool  # True where components approach the exact ones pass by pass, and only the leading ones are found
 
     def reason_against(self, problem: Problem) -> str:
         """Return why "auto" leaves the method out; empty if it does not."""
 
-    def candidates(self, problem: Problem, request: Request, memory: int, source: str) -> Iterable[Candidate]:
+    def candidates(self, problem: Problem, request: Request) -> Iterable[Candidate]:
         """Return the fastest plan of each schedule, or why there is none within the budget."""
 
     def least(self, problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
@@ -53,7 +54,7 @@ def make_plan(problem: Problem, request: Request) -> Plan:
     Returns
     -------
     Plan
-        Of the exact method and schedule that takes least time; of method 'randomized' where none fits, or few
+        Of the exact method and schedule that takes least time; of an approximate one where none fits, or few
         components are wanted and it is so much faster.
 
     Raises
@@ -64,43 +65,39 @@ def make_plan(problem: Problem, request: Request) -> Plan:
         If nothing fits the budget; the message says which memory would do.
     """
     _check_components(problem, request)
-    memory, source = problem.machine.budget(request.memory)
-    candidates = [
-        candidate for name in _methods(request) for candidate in _candidates(name, problem, request, memory, source)
-    ]
-    plans = {name: plan for name, plan, _ in candidates if plan is not None}
+    candidates = [each for name in _methods(request) for each in _candidates(name, problem, request)]
+    plans = [each.plan for each in candidates if each.plan is not None]
     if not plans:
-        raise BudgetError(_refusal(problem, request, memory, source))
+        raise BudgetError(_refusal(problem, request))
     chosen = _cheapest(plans)
-    plan = plans.pop(chosen)
-    slower = tuple(
-        Slower(name, other.work, _reads(other)) for name, other in plans.items() if not _is_worse(other, plan)
-    )
-    reasons = {name: reason for name, _, reason in candidates if name != chosen}
-    reasons |= {name: _worse(other, plan) for name, other in plans.items()}
-    reasons |= {each.name: each.reason(plan.cores, plan.workers) for each in slower}
-    return replace(plan, rejected=tuple(reasons.items()), slower=slower)
+    others = (_described(each, chosen) for each in candidates if each.plan is not chosen)
+    return replace(chosen, others=tuple(others))
 
 
-def _cheapest(found: dict[str, Plan]) -> str:
-    """The exact plan that takes least time, or the approximate one where there is none, or so much is gained by it.
+def _cheapest(plans: list[Plan]) -> Plan:
+    """The exact plan that takes least time, or an approximate one where there is none, or so much is gained by it.
 
     How much is known only where the number of components is, and is small.
     """
-    exact = [name for name in found if name != "randomized"]
-    if not exact:
-        return "randomized"
-    name = min(exact, key=lambda name: found[name].seconds)
-    approximate = found.get("randomized")
-    if approximate is None or not _has_few_columns(approximate):
-        return name
-    return "randomized" if found[name].seconds > WORTH_APPROXIMATING * approximate.seconds else name
+    exact = min((plan for plan in plans if not _approximates(plan)), key=lambda plan: plan.seconds, default=None)
+    approximate = min((plan for plan in plans if _approximates(plan)), key=lambda plan: plan.seconds, default=None)
+    if exact is None or approximate is None:
+        return exact or cast("Plan", approximate)
+    few = not exact.request.is_open and FEW_COLUMNS * approximate.columns <= exact.problem.most_components
+    return approximate if few and exact.seconds > WORTH_APPROXIMATING * approximate.seconds else exact
 
 
-def _has_few_columns(plan: Plan) -> bool:
-    """Tell whether the basis is so small that an approximate method can cost less than an exact one."""
-    known = not is_open(plan.problem, plan.request)
-    return known and FEW_COLUMNS * plan.columns <= plan.problem.most_components
+def _approximates(plan: Plan) -> bool:
+    return _method(plan.method).APPROXIMATE
+
+
+def _described(candidate: Candidate, chosen: Plan) -> Candidate:
+    """Return what was not taken; instead of a plan that only approximates what the chosen one finds, the reason."""
+    plan = candidate.plan
+    if plan is None or _approximates(chosen) or not _approximates(plan):
+        return candidate
+    passes = "1 pass is" if chosen.passes == 1 else f"{chosen.passes:g} passes are"
+    return Candidate(candidate.name, None, f"approximate and {plan.passes:g} passes, where {passes} exact")
 
 
 def least_memory(problem: Problem, request: Request) -> int:
@@ -115,10 +112,11 @@ def _check_components(problem: Problem, request: Request) -> None:
             f"n_components={request.n_components} exceeds {most}, the most that {n} "
             f"samples of {p} features have (min(n_samples - 1, n_features)); ask for at most that."
         )
-    if request.n_components is None and request.method == "randomized":
+    approximates = request.method != "auto" and _method(request.method).APPROXIMATE
+    if request.n_components is None and approximates:
         raise RequestError(
-            "n_components=None (-k all) asks for all components, and method 'randomized' finds the leading ones; use "
-            f"method 'auto', or a number such as {min(50, most)} or a fraction such as 0.95."
+            f"n_components=None (-k all) asks for all components, and method {request.method!r} finds the leading "
+            f"ones; use method 'auto', or a number such as {min(50, most)} or a fraction such as 0.95."
         )
     if request.n_components != "mle":
         return
@@ -128,9 +126,9 @@ def _check_components(problem: Problem, request: Request) -> None:
             f"n_components='mle' needs at least as many samples as features, and there are {n} samples{weighing} "
             f"of {p} features; use 'elbow', 'mp' or a fraction such as 0.95."
         )
-    if request.method == "randomized":
+    if approximates:
         raise RequestError(
-            "n_components='mle' needs the whole spectrum, which method 'randomized' does not find; use method "
+            f"n_components='mle' needs the whole spectrum, which method {request.method!r} does not find; use method "
             "'covariance', or 'elbow', 'mp' or a fraction such as 0.95."
         )
 
@@ -142,33 +140,13 @@ def _methods(request: Request) -> tuple[str, ...]:
     """Methods to try; an approximate one not where every component, or every variance, is wanted."""
     if request.method != "auto":
         return (request.method,)
-    return tuple(name for name in METHODS if name != "randomized" or request.n_components not in ("mle", None))
+    all_are_wanted = request.n_components in ("mle", None)
+    return tuple(name for name in METHODS if not (all_are_wanted and _method(name).APPROXIMATE))
 
 
-def _candidates(name: str, problem: Problem, request: Request, memory: int, source: str) -> Iterable[Candidate]:
+def _candidates(name: str, problem: Problem, request: Request) -> Iterable[Candidate]:
     against = _method(name).reason_against(problem) if request.method == "auto" else ""
-    return [Candidate(name, None, against)] if against else _method(name).candidates(problem, request, memory, source)
-
-
-# -- why not the others, in words
-
-
-def _is_worse(plan: Plan, chosen: Plan) -> bool:
-    """Tell whether a plan only approximates what the chosen one finds exactly."""
-    return plan.method == "randomized" and chosen.method != "randomized"
-
-
-def _worse(plan: Plan, chosen: Plan) -> str:
-    return f"approximate and {plan.passes:g} passes, where {chosen.passes:g} {_passes(chosen)} exact"
-
-
-def _reads(plan: Plan) -> str:
-    written = f" and writing {format_bytes(plan.bytes_written)}" if plan.bytes_written else ""
-    return f"reading {format_bytes(plan.bytes_read)}{written}"
-
-
-def _passes(plan: Plan) -> str:
-    return "pass is" if plan.passes == 1 else "passes are"
+    return [Candidate(name, None, against)] if against else _method(name).candidates(problem, request)
 
 
 # -- refusals
@@ -181,8 +159,9 @@ def _least_needs(problem: Problem, request: Request) -> Iterator[tuple[str, int,
             yield name, *_method(name).least(problem, request)
 
 
-def _refusal(problem: Problem, request: Request, memory: int, source: str) -> str:
+def _refusal(problem: Problem, request: Request) -> str:
     """Name what does not fit, of the method that needs least, and the budget it would do with."""
+    memory, source = problem.machine.budget(request.memory)
     method, least, estimate = min(_least_needs(problem, request), key=lambda need: need[1])
     smaller = " or make p smaller (resize, bin, crop or mask)" if problem.n_features > 64 else ""
     return (

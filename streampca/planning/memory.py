@@ -6,12 +6,12 @@ peaks of fresh processes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..units import MIB, format_bytes, format_shape
-from .request import Problem, Request
-from .sizes import dense_bytes, lanczos_bytes, scatter_bytes
+from .request import Problem
+from .sizes import dense_bytes, lanczos_bytes
 
 COMPONENT_COPIES = 3  # the solver's vectors, the components as stored, and the model's as float64 for its certificate
 RUNTIME_BYTES = 9 * MIB  # BLAS packing buffers of two threads, thread stacks and pools, small things of Python
@@ -25,6 +25,14 @@ class Phase:
 
     name: str
     items: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of(cls, name: str, *parts: Mapping[str, int]) -> Phase:
+        """Make a phase of the items of several mappings."""
+        items: dict[str, int] = {}
+        for part in parts:
+            items.update(part)
+        return cls(name, tuple(items.items()))
 
     @property
     def total(self) -> int:
@@ -65,54 +73,33 @@ def smallest_of(estimates: Iterable[MemoryEstimate]) -> tuple[int, MemoryEstimat
     return -(-estimate.total // MIB) * MIB, estimate
 
 
-def pass_memory(
-    problem: Problem,
-    precision: str,
-    rows: int,
-    product_rows: int,
-    *,
-    threads: int = 1,
-    ahead: int = 0,
-    workers: int = 1,
-) -> Phase:
-    """Memory while samples are absorbed in blocks of `rows`, in so many threads, so many blocks of each read ahead."""
-    items = scatter_bytes(problem.n_features, precision, product_rows)
-    if threads > 1:
-        items = {f"{name}, {threads} times": threads * count for name, count in items.items()}
-    if workers > 1:
-        items["scatter matrix of another worker, merged"] = 8 * problem.n_features**2
+def runtime(threads: int = 1, more: int = 0) -> dict[str, int]:
+    """Bytes that BLAS and Python hold in so many threads, and some more."""
+    return {"BLAS and Python": RUNTIME_BYTES + more + (THREAD_BYTES * threads if threads > 1 else 0)}
+
+
+def block_items(problem: Problem, rows: int, threads: int, ahead: int) -> dict[str, int]:
+    """Bytes by name of blocks of samples, in so many threads, so many of each read ahead, and of what decodes them."""
     blocks = threads * (1 + ahead)
     name = f"block of {rows} samples as read" if blocks == 1 else f"{blocks} blocks of {rows} samples as read"
-    items[name] = blocks * rows * (problem.row_bytes + problem.prepared_bytes)
+    items = {name: blocks * rows * problem.sample_bytes}
     if problem.weighted:
         beside = threads * rows * problem.row_bytes
         items["sample weights, and rows of a block that have any"] = 8 * problem.n_samples + beside
-    if problem.decode_bytes or problem.scratch_bytes:
-        items["storage being decoded"] = threads * decoding_bytes(problem, rows)
-    items["BLAS and Python"] = RUNTIME_BYTES + (THREAD_BYTES * threads if threads > 1 else 0)
-    return Phase("pass", tuple(items.items()))
+    return items | decoding_items(problem, rows, threads)
+
+
+def decoding_items(problem: Problem, rows: int, threads: int = 1) -> dict[str, int]:
+    """Bytes by name that are held while blocks are read, a block in each of so many threads."""
+    if not (problem.decode_bytes or problem.scratch_bytes):
+        return {}
+    return {"storage being decoded": threads * decoding_bytes(problem, rows)}
 
 
 def decoding_bytes(problem: Problem, rows: int) -> int:
     """Bytes held while a block is read: what the reader says, or less where a block is small, and in preparing it."""
     decoding = min(problem.decode_bytes, DECODE_LEAST + 3 * max(rows, problem.chunk_samples) * problem.row_bytes)
     return decoding + problem.scratch_bytes
-
-
-def component_room(problem: Problem, request: Request, solver: str, memory: int) -> int:
-    """Most components there is memory for: all that were asked for, or for a fraction what the budget leaves."""
-    most = problem.most_components
-    wanted = request.counted_on(most)
-    if not isinstance(wanted, float):
-        return wanted or most
-    left = memory - scatter_solve_memory(problem, request, solver, 0).total
-    return max(1, min(most, left // (COMPONENT_COPIES * 8 * problem.n_features)))
-
-
-def scatter_solve_memory(problem: Problem, request: Request, solver: str, room: int) -> Phase:
-    """Memory while the p x p problem is solved; for a fraction of the variance, up to a quarter of p components."""
-    p, wanted = problem.n_features, request.counted_on(problem.most_components)
-    return solve_memory("scatter matrix", p, wanted, solver, min(room, p // 4) if isinstance(wanted, float) else room)
 
 
 def solve_memory(name: str, size: int, wanted: int | float | None, solver: str, k: int) -> Phase:
@@ -122,8 +109,6 @@ def solve_memory(name: str, size: int, wanted: int | float | None, solver: str, 
         items["LAPACK eigensolver"] = dense_bytes(size, k)
     else:
         items["Lanczos basis and blocks"] = lanczos_bytes(size, wanted)
-    items[f"{k} components" if name == "scatter matrix" else f"{k} eigenvectors"] = (
-        (COMPONENT_COPIES - 1) * 8 * size * k
-    )
-    items["BLAS and Python"] = RUNTIME_BYTES
-    return Phase(f"{solver} solve", tuple(items.items()))
+    vectors = f"{k} components" if name == "scatter matrix" else f"{k} eigenvectors"
+    items[vectors] = (COMPONENT_COPIES - 1) * 8 * size * k
+    return Phase.of(f"{solver} solve", items, runtime())

@@ -15,7 +15,7 @@ from .blocks import Part, spans_within
 from .budget import smallest
 from .choose_method import make_plan
 from .covariance import covariance_plan
-from .memory import RUNTIME_BYTES, MemoryEstimate, Phase
+from .memory import MemoryEstimate, Phase, runtime
 from .plan import Plan
 from .rates import Work
 from .request import Problem, Request
@@ -53,7 +53,6 @@ def part_plan(problem: Problem, request: Request, part: Part) -> Plan:
         spans=spans_within(rows, len(whole.spans), whole.block_rows),
         bytes_read=round(whole.bytes_read * rows.size / n),
         work=work,
-        seconds=work.seconds(whole.cores, whole.workers),
     )
 
 
@@ -71,20 +70,19 @@ def merge_plan(problem: Problem, request: Request) -> Plan:
     BudgetError
         If it does not fit the budget.
     """
-    memory, source = problem.machine.budget(request.memory)
-    plan = _merge_plan(problem, request, memory, source)
-    if plan.memory_estimate.total <= memory:
+    plan = _merge_plan(problem, request)
+    if plan.fits:
         return plan
-    least = smallest(lambda bytes_: _merge_plan(problem, request, bytes_, "").memory_estimate.total <= bytes_)
+    least = smallest(lambda memory: _merge_plan(problem, replace(request, memory=memory)).fits)
     needed = format_bytes(plan.memory_estimate.total)
     raise BudgetError(
-        f"merging needs {needed} and memory allows {format_bytes(memory)} ({source}); the largest "
+        f"merging needs {needed} and memory allows {format_bytes(plan.memory)} ({plan.budget_source}); the largest "
         f"share is the {plan.memory_estimate.largest.largest_share}. Set memory to at least {budget_size(least)}."
     )
 
 
-def _merge_plan(problem: Problem, request: Request, memory: int, source: str) -> Plan:
-    plan = covariance_plan(problem, request, memory, source)
+def _merge_plan(problem: Problem, request: Request) -> Plan:
+    plan = covariance_plan(problem, request)
     p = problem.n_features
     matrix = f"{format_shape((p, p))} float64"
     merging = {
@@ -92,7 +90,6 @@ def _merge_plan(problem: Problem, request: Request, memory: int, source: str) ->
         f"scatter matrix of a part, {matrix}": 8 * p * p,
         "pieces of it being read": min(PIECES_BYTES, 3 * 8 * p * p),
         "means and probes": 2 * (3 * 8 + 3) * 8 * p,
-        "BLAS and Python": RUNTIME_BYTES,
     }
     solving = (phase for phase in plan.memory_estimate.phases if phase.name != "pass")
-    return replace(plan, memory_estimate=MemoryEstimate((Phase("merge", tuple(merging.items())), *solving)))
+    return replace(plan, memory_estimate=MemoryEstimate((Phase.of("merge", merging, runtime()), *solving)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
@@ -9,8 +10,8 @@ from typing import Any, NamedTuple
 from ..notebook import facts, numbers, view
 from ..units import format_bytes, format_seconds, format_shape
 from .blocks import Span
-from .memory import MemoryEstimate
-from .rates import NOTHING, RATES, Rates, Work
+from .memory import MemoryEstimate, Phase
+from .rates import RATES, Rates, Work
 from .request import Problem, Request
 
 
@@ -22,7 +23,7 @@ class Candidate(NamedTuple):
     name : str
         As in `Plan.rejected`.
     plan : Plan or None
-        None where nothing fits.
+        None where nothing fits, or the plan is not to be taken whatever its time.
     reason : str
         Why there is no plan; empty where there is one.
     """
@@ -32,27 +33,45 @@ class Candidate(NamedTuple):
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class Slower:
-    """A method or schedule that fits, and was not taken because of the time it takes.
+class Cost(NamedTuple):
+    """Reads of all the data, bytes of them and of a copy, all work, and passes wanted beyond those allowed."""
 
-    Attributes
-    ----------
-    name : str
-        As in `Plan.rejected`.
-    work : Work
-        What there would be to do.
-    reads : str
-        What would be read and written, in words.
-    """
-
-    name: str
+    passes: float
+    bytes_read: int
     work: Work
-    reads: str
+    late: int = 0
 
-    def reason(self, cores: int, workers: int, rates: Rates = RATES) -> str:
-        """Say how long it would take at some rates."""
-        return f"would take about {format_seconds(self.work.seconds(cores, workers, rates))}, {self.reads}"
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes(ABC):
+    """Sizes with which a method could find k components of a problem, to be compared with others in memory and time."""
+
+    problem: Problem
+    request: Request
+    k: int
+
+    @abstractmethod
+    def phases(self) -> Iterator[Phase]:
+        """Yield the memory of each phase."""
+
+    @property
+    @abstractmethod
+    def cost(self) -> Cost:
+        """Passes, bytes and work."""
+
+    @property
+    def memory_estimate(self) -> MemoryEstimate:
+        """Memory of all phases."""
+        return MemoryEstimate(tuple(self.phases()))
+
+    def fits(self, memory: int) -> bool:
+        """Tell whether every phase does with so much memory."""
+        return all(phase.total <= memory for phase in self.phases())
+
+    @property
+    def seconds(self) -> float:
+        """Predicted time."""
+        return self.cost.work.seconds(self.problem.machine.cores, self.request.workers)
 
 
 @dataclass(frozen=True)
@@ -63,8 +82,6 @@ class Plan:
     ----------
     method, why : str
         The method and the reason for it.
-    rejected : tuple of (method, reason)
-        Why not the others.
     precision : {"single", "double"}
         Of products.
     solver : {"dense", "lanczos"}
@@ -85,12 +102,8 @@ class Plan:
         Of a scratch copy; the model itself is not counted.
     memory_estimate : MemoryEstimate
         Memory.
-    memory : int
-        Budget, bytes.
-    budget_source : str
-        Where the budget comes from.
-    cores : int
-        Cores used.
+    work : Work
+        What there is to do.
     schedule : {"samples", "sweep", "scratch", "lanczos"}
         How the data are walked: blocks of samples; ranges of features; ranges of features of a scratch copy; or blocks
         of samples again, pass after pass, for products with a block of vectors.
@@ -107,36 +120,29 @@ class Plan:
         Vectors to a block that samples are multiplied with, and most that a basis of them may have, the block to be
         multiplied next included; 0 without such products. They are along features, or along samples where data are
         walked by ranges of features (`side`).
-    workers : int
-        Processes that share the spans; the budget is that of each.
-    work : Work
-        What there is to do.
-    seconds : float
-        Predicted time.
-    slower : tuple of Slower
-        Those of `rejected` whose times can be predicted; not stored.
+    others : tuple of Candidate
+        What was considered and not taken.
+    rates : Rates
+        By which times are predicted.
     """
 
     problem: Problem
     request: Request
     method: str
     why: str
-    rejected: tuple[tuple[str, str], ...]
     precision: str
     solver: str
     room: int
-    dense_room: int
     block_rows: int
-    product_rows: int
     spans: tuple[Span, ...]
     passes: float
     bytes_read: int
-    bytes_written: int
     memory_estimate: MemoryEstimate
-    memory: int
-    budget_source: str = field(compare=False)
-    cores: int = field(compare=False)
+    work: Work = field(compare=False)
+    dense_room: int = 0
+    bytes_written: int = 0
     schedule: str = "samples"
+    product_rows: int = 0
     block_features: int = 0
     product_features: int = 0
     stored: bool = False
@@ -144,27 +150,61 @@ class Plan:
     ahead: int = 0
     width: int = 0
     columns: int = 0
-    workers: int = 1
-    work: Work = field(default=NOTHING, compare=False)
-    seconds: float = field(default=0.0, compare=False)
-    slower: tuple[Slower, ...] = field(default=(), compare=False, repr=False)
+    others: tuple[Candidate, ...] = field(default=(), compare=False, repr=False)
+    rates: Rates = field(default=RATES, compare=False, repr=False)
 
-    def priced(self, rates: Rates) -> Plan:
-        """Return the same plan with all times, its own and those of slower methods, predicted by some rates."""
-        reasons = {each.name: each.reason(self.cores, self.workers, rates) for each in self.slower}
-        rejected = tuple((name, reasons.get(name, reason)) for name, reason in self.rejected)
-        return replace(self, seconds=self.work.seconds(self.cores, self.workers, rates), rejected=rejected)
+    @property
+    def memory(self) -> int:
+        """Budget in bytes, of each process."""
+        return self.problem.machine.budget(self.request.memory)[0]
+
+    @property
+    def budget_source(self) -> str:
+        """Origin of the budget, in words."""
+        return self.problem.machine.budget(self.request.memory)[1]
+
+    @property
+    def fits(self) -> bool:
+        """True where the memory estimate is within the budget."""
+        return self.memory_estimate.total <= self.memory
+
+    @property
+    def cores(self) -> int:
+        """Cores used, of each process."""
+        return self.problem.machine.cores
+
+    @property
+    def workers(self) -> int:
+        """Processes that share the spans."""
+        return self.request.workers
+
+    @property
+    def seconds(self) -> float:
+        """Predicted time."""
+        return self.work.seconds(self.cores, self.workers, self.rates)
+
+    @property
+    def rejected(self) -> tuple[tuple[str, str], ...]:
+        """The methods and schedules that were not taken, with the reasons: (name, reason)."""
+        return tuple((name, reason if plan is None else self._slower(plan)) for name, plan, reason in self.others)
+
+    def _slower(self, other: Plan) -> str:
+        seconds = other.work.seconds(self.cores, self.workers, self.rates)
+        written = f" and writing {format_bytes(other.bytes_written)}" if other.bytes_written else ""
+        return f"would take about {format_seconds(seconds)}, reading {format_bytes(other.bytes_read)}{written}"
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain data, equal to itself when read back from JSON: lists, not tuples."""
-        data = asdict(replace(self, slower=()))
-        del data["slower"]
+        data = asdict(replace(self, others=()))
+        for name in ("others", "rates", "memory_estimate"):
+            del data[name]
         del data["problem"]["machine"]
         data["problem"]["sample_shape"] = list(self.problem.sample_shape)
         data["rejected"] = [list(pair) for pair in self.rejected]
-        del data["memory_estimate"]  # models of format 1 store it under these names
+        for name in ("memory", "budget_source", "cores", "workers", "seconds"):
+            data[name] = getattr(self, name)
         data["bill"] = {phase.name: dict(phase.items) for phase in self.memory_estimate.phases}
-        data["bill_total"] = self.memory_estimate.total
+        data["bill_total"] = self.memory_estimate.total  # models of format 1 store the estimate under these names
         data["spans"] = [list(span) for span in self.spans]
         return data
 

@@ -1,23 +1,93 @@
-"""Plans of method 'randomized': along features or along samples, whichever side its vectors have an entry for.
+"""Plans of method 'randomized': a few passes with a block of vectors, where neither p x p nor n x n fits.
 
-A pass costs the same either way. Along features it is one read in the order of storage, and the first block comes from
-a sample; along samples it is a sweep of ranges of features, a pass or two more, and far less memory for the basis.
+Block Lanczos on the scatter matrix without forming it. A pass is one product X^T (X Q); a wider block Q costs more
+flops a pass and takes fewer passes, a basis of fewer blocks is restarted and takes more.
+
+Vectors lie along features or along samples. A pass costs the same either way. Along features it is one read in the
+order of storage, and the first block comes from a sample; along samples it is a sweep of ranges of features (see
+`by_features`), a pass or two more, and far less memory for the basis.
+
+Of the widths, bases and blocks that fit the budget the fastest are taken, or along features those with fewer passes
+that take little longer, as data are often slower to read than rates say. So for a number of components more memory
+makes the fastest plan no slower.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+from typing import NamedTuple
 
-from .memory import MemoryEstimate, smallest_of
-from .plan import Candidate, Plan
-from .randomized_features import least_randomized, randomized_plan
-from .randomized_samples import along_samples_plan, least_along_samples
+from ..units import MIB, format_shape
+from .blocks import block_rows, spans_of
+from .budget import MOST_BLOCK, most_that_fits, precision_of, span_count
+from .by_features import WORTH_CHANGING, ByFeatures, ways
+from .decoding import read_boxes, read_runs
+from .memory import (
+    COMPONENT_COPIES,
+    THREAD_BYTES,
+    MemoryEstimate,
+    Phase,
+    block_items,
+    decoding_items,
+    runtime,
+    smallest_of,
+)
+from .plan import Candidate, Cost, Plan, Sizes
+from .rates import Work, products
 from .request import Problem, Request
+from .sizes import (
+    CHECK_ROWS,
+    PROBES,
+    PROBES_OF_PASS,
+    basis_bytes,
+    dense_flops,
+    gram_block_bytes,
+    in_double,
+    scatter_block_bytes,
+    step_bytes,
+    thread_count,
+)
 
 # Of the predicted time along features, what going along samples must take less than: predictions favour the former
 # (benchmarks/wide.py --sides: 0.6 predicted, 0.2 measured), and the order of storage is the safer one to read in.
 WORTH_TURNING = 0.5
 WORTH_SECONDS = 1.0  # along features, below which nobody waits
+
+# Columns of a block for every component, and passes to a residual of 1e-4: of images, whose spectra fall slowly
+# (30000 x 128 x 128, k = 50; 1/f images).
+WIDTHS = ((1.3, 7), (2.0, 6), (2.5, 5), (6.0, 4))
+USUAL_TOL = 1e-4  # that those are for; a factor of ten is a pass
+LEAST_BESIDE = 10  # columns beside those for the components
+SPARE = 1  # blocks of a basis that is never restarted, beside one a pass: should it take a pass more
+RESTARTS = ((4, 1), (3, 2), (2, 5), (1, 10))  # blocks of a smaller one, and the passes more that its restarts take
+OPEN_COMPONENTS, OPEN_WIDTH = 100, 1.25  # counted on where k is open, when the basis grows with every pass
+OPEN_SHARE = 2  # columns of an open basis for every component that there is to be room for
+TWICE = 2 * THREAD_BYTES  # packing buffers of two libraries of BLAS: passes use the one, steps the other
+
+FEWER_PASSES = 1.5  # times as long that a plan along features with fewer passes may take
+LEAST_ROOM = 0.9  # for components where k is open, to what there could be
+AT_ONCE = 1.1  # and one in threads (0.83 of the time; 30000 x 128 x 128), or that reads ahead: rates know neither
+PRODUCT_ROWS, LEAST_PRODUCT_ROWS = 512, 32  # samples multiplied at a time ...
+PRODUCT_BYTES = (128 * MIB, 32 * MIB)  # ... as many as take so much as float64; of few, adding up costs the most
+MOST_AGAIN = 4  # times that a chunk may be decoded in a pass; smaller budgets are refused, not read for days
+BLOCKS = (MOST_BLOCK, 4 * MIB, MIB)  # bytes of a block of samples
+SAMPLE_BLOCKS = 6  # rows of the start sample for every column of the block that is made of them
+SAMPLE_RUNS = 8  # that they are read in, or more where storage chunks are short
+CHECK_COPIES = 2  # as float64, and centred, while probes are checked in the first pass
+GRAM_COPIES = 3  # of the sample: itself, LAPACK's copy, and its vectors and workspace
+MEAN_BYTES = 8 * (3 + 5 * 8)  # a feature: means and the products of probes, of which eight are kept to the end
+
+LATER = 1  # passes that a block at random takes more than one made of a sample (30000 x 128 x 128; 1/f images)
+OPEN_PARTS = 4  # of the components there can be, where k is open: all, a fourth, and so on are tried along samples
+START_COPIES = 4  # of the start block: as drawn, made orthogonal to the roots, and LAPACK's
+BOUND_COPIES = 8  # of products with probes, while bounds are made of them
+PROBE_BYTES = 8 * (2 * PROBES_OF_PASS + 2 * PROBES)  # a sample, kept to the end
+
+APPROXIMATE = True
 
 
 def reason_against(problem: Problem) -> str:
@@ -25,24 +95,24 @@ def reason_against(problem: Problem) -> str:
     return ""
 
 
-def candidates(problem: Problem, request: Request, memory: int, source: str) -> Iterator[Candidate]:
+def candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
     """Yield the plan along the better side."""
-    plan = _plan(problem, request, memory, source)
+    plan = _plan(problem, request)
     yield Candidate("randomized", plan, "" if plan else str(least(problem, request)[1]))
 
 
 def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
     """Return the smallest budget that would do, and its memory estimate."""
-    along_samples = least_along_samples(problem, request) if _turns(problem) else []
-    return smallest_of([least_randomized(problem, request), *along_samples])
+    along = [*_least_along_features(problem, request)]
+    return smallest_of([smallest_of(along)[1], *(_least_along_samples(problem, request) if _turns(problem) else [])])
 
 
-def _plan(problem: Problem, request: Request, memory: int, source: str) -> Plan | None:
+def _plan(problem: Problem, request: Request) -> Plan | None:
     """The plan along features, or along samples where that alone fits the budget or is much faster; None if none is."""
-    plan = randomized_plan(problem, request, memory, source)
+    plan = along_features_plan(problem, request)
     if not _turns(problem):
         return plan
-    turned = along_samples_plan(problem, request, memory, source, late=plan is None)
+    turned = along_samples_plan(problem, request, late=plan is None)
     if plan is None or turned is None:
         return plan or turned
     is_faster = turned.seconds < WORTH_TURNING * plan.seconds
@@ -52,3 +122,455 @@ def _plan(problem: Problem, request: Request, memory: int, source: str) -> Plan 
 def _turns(problem: Problem) -> bool:
     """Tell whether samples are the smaller side."""
     return problem.n_samples < problem.n_features
+
+
+# -- of either side
+
+
+def counted_on(problem: Problem, request: Request) -> int:
+    """Components to make room for."""
+    wanted = request.counted_on(problem.most_components)
+    return min(wanted if isinstance(wanted, int) else OPEN_COMPONENTS, problem.most_components)
+
+
+def _multiplications(problem: Problem, request: Request) -> int:
+    return 2 * problem.n_samples * problem.n_features * counted_on(problem, request)
+
+
+class Basis(NamedTuple):
+    """Columns of a block and of the basis, and the passes it takes, those for restarts included."""
+
+    width: int
+    columns: int
+    passes: int
+    restarting: int
+
+    def items(self, length: int) -> dict[str, int]:
+        """Bytes of the basis, of vectors of a length, by name."""
+        return {f"basis, {format_shape((length, self.columns))} float64": basis_bytes(length, self.columns)}
+
+    def step_items(self, length: int) -> dict[str, int]:
+        """Bytes by name while the basis is extended by a block."""
+        name = f"product with {self.width} vectors, being projected, and small matrices"
+        return {name: step_bytes(length, self.width, self.columns)}
+
+    def reason(self, made: str, problem: Problem, request: Request, late: int) -> str:
+        """Say why the method is chosen, and which memory or passes it lacks."""
+        n, p = problem.n_samples, problem.n_features
+        why = f"{made} neither {format_shape((p, p))} nor {format_shape((n, n))}"
+        if self.restarting:
+            why += f"; {self.restarting} more than with a larger basis, which does not fit"
+        if late:
+            why += f"; a residual of {request.tol:g} would take about {self.passes}"
+        return why
+
+
+def bases(problem: Problem, request: Request, size: int, *, later: int = 0) -> Iterator[Basis]:
+    """Every width, with every basis for it; where k is open, with the least, which is to grow.
+
+    Parameters
+    ----------
+    problem, request : Problem, Request
+        What is to be done.
+    size : int
+        Of vectors: as many numbers as there are features, or samples.
+    later : int
+        Passes more than from a sample's components.
+    """
+    k, most = counted_on(problem, request), problem.most_components
+    for ratio, passes in ((OPEN_WIDTH, WIDTHS[0][1]),) if request.is_open else WIDTHS:
+        width = min(max(math.ceil(ratio * k), k + LEAST_BESIDE), most)
+        least = min(width + k, most + width, size)
+        passes = max(2, passes - math.floor(math.log10(request.tol / USUAL_TOL) + 1e-9)) + later
+        blocks = {passes + SPARE, *(number for number, _ in RESTARTS)}
+        larger = {min(number * width, most + width, size) for number in blocks}
+        for columns in (least,) if request.is_open else sorted({least} | {each for each in larger if each > least}):
+            yield basis_of(problem, size, width, columns, passes)
+
+
+def basis_of(problem: Problem, size: int, width: int, columns: int, passes: int) -> Basis:
+    """With the passes its restarts take: none where all fit, or where it holds everything there is.
+
+    Blocks of random features lie outside of what fewer samples span; those of samples do not.
+    """
+    most = problem.most_components
+    passes = min(passes, -(-most // width) + (most < size == problem.n_features))
+    if columns >= min(passes * width, most):
+        return Basis(width, columns, passes, 0)
+    restarting = next(more for blocks, more in RESTARTS if columns >= blocks * width)
+    return Basis(width, columns, passes + restarting, restarting)
+
+
+# -- along features
+
+
+def along_features_plan(problem: Problem, request: Request) -> Plan | None:
+    """The fastest plan that fits the budget, or one near it with fewer passes; None where none fits."""
+    found = list(_along_features(problem, request))
+    return _preferred(found).plan() if found else None
+
+
+def _least_along_features(problem: Problem, request: Request) -> Iterator[MemoryEstimate]:
+    """The memory of everything there is to choose from."""
+    for basis in bases(problem, request, problem.n_features):
+        for same_blocks in _cuttings(problem, request, basis):
+            yield from (sizes.memory_estimate for sizes in same_blocks)
+
+
+def _along_features(problem: Problem, request: Request) -> Iterator[AlongFeatures]:
+    """All that fits the budget."""
+    memory, _ = problem.machine.budget(request.memory)
+    for basis in bases(problem, request, problem.n_features):
+        for same_blocks in _cuttings(problem, request, basis):
+            for sizes in same_blocks:
+                if sizes.fits(memory):
+                    yield sizes.grown(memory)
+                    if not request.is_open:
+                        break  # others of the same blocks take as long, and are no better
+
+
+def _preferred(found: list[AlongFeatures]) -> AlongFeatures:
+    """The fastest, or one with fewer passes, or in threads, or that reads ahead, if it takes little longer.
+
+    Where more passes are wanted than are allowed, each that is missing counts for more than time.
+    """
+    late = min(sizes.cost.late for sizes in found)
+    found = [sizes for sizes in found if sizes.cost.late == late]
+    fastest = min(sizes.seconds for sizes in found)
+    near = [sizes for sizes in found if sizes.seconds <= FEWER_PASSES * fastest]
+    passes = min(sizes.cost.passes for sizes in near)
+    near = [sizes for sizes in near if sizes.cost.passes == passes]
+    fastest = min(sizes.seconds for sizes in near)
+    room = max(sizes.k for sizes in near)
+    near = [sizes for sizes in near if sizes.seconds <= AT_ONCE * fastest and sizes.k >= LEAST_ROOM * room] or near
+    most = max((sizes.threads, sizes.ahead) for sizes in near)
+    near = [sizes for sizes in near if (sizes.threads, sizes.ahead) == most]
+    return min(near, key=lambda sizes: (sizes.seconds, -sizes.basis.columns))
+
+
+def _cuttings(problem: Problem, request: Request, basis: Basis) -> Iterator[list[AlongFeatures]]:
+    """Blocks of several lengths, in several threads or one, read ahead or not: these last together, the best first."""
+    precision, n = precision_of(problem, request, _multiplications(problem, request)), problem.n_samples
+    several = thread_count(problem.machine.cores) if precision == "single" and request.workers == 1 else 1
+    for rows in _block_lengths(problem):
+        for most in sorted({min(_product_rows(problem, size), rows) for size in PRODUCT_BYTES}, reverse=True):
+            yield [
+                AlongFeatures(
+                    problem=problem,
+                    request=request,
+                    k=counted_on(problem, request),
+                    precision=precision,
+                    basis=basis,
+                    block_rows=rows,
+                    product_rows=most,
+                    ahead=ahead,
+                    threads=threads,
+                )
+                for threads in sorted({len(spans_of(n, several, rows)), 1}, reverse=True)
+                for ahead in ((1, 0) if problem.fills else (0,))
+            ]
+
+
+def _product_rows(problem: Problem, size: int) -> int:
+    rows = min(PRODUCT_ROWS, size // (8 * problem.n_features))
+    return min(max(LEAST_PRODUCT_ROWS, rows), problem.n_samples)
+
+
+def _block_lengths(problem: Problem) -> list[int]:
+    """Samples to a block: storage chunks within so many bytes, as many as are multiplied at a time, and parts of them.
+
+    They do not depend on the budget, so what there is to choose from only grows with it.
+    """
+    n, chunk = problem.n_samples, min(problem.chunk_samples, problem.n_samples)
+    row = problem.sample_bytes
+    lengths = {min(n, block_rows(row, chunk, max(limit, chunk * row))) for limit in BLOCKS}
+    whole = min(n, -(-_product_rows(problem, PRODUCT_BYTES[0]) // chunk) * chunk)
+    lengths |= {-(-whole // 2**power) for power in range(17)}
+    most = MOST_AGAIN * n * problem.row_bytes
+    kept = {rows for rows in lengths if read_boxes(problem, rows, problem.n_features).bytes <= most}
+    return sorted(kept or {max(lengths)}, reverse=True)
+
+
+def sample_rows(n: int, width: int) -> int:
+    """Samples that the start block of `width` columns is made from, of n."""
+    return min(n, SAMPLE_BLOCKS * width)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlongFeatures(Sizes):
+    """Sizes with which components could be found along features; fields as in `Plan`."""
+
+    precision: str
+    basis: Basis
+    block_rows: int
+    product_rows: int
+    ahead: int = 0
+    threads: int = 1
+
+    def grown(self, memory: int) -> AlongFeatures:
+        """Where k is open, the largest basis that there is memory for, and room for components of it."""
+        basis, p, most = self.basis, self.problem.n_features, self.problem.most_components
+        if not self.request.is_open:
+            return self
+
+        def fits(columns: int) -> bool:
+            room = max(self.k, min(columns // OPEN_SHARE, most))
+            return replace(self, basis=basis._replace(columns=columns), k=room).fits(memory)
+
+        def has_room(k: int) -> bool:
+            return replace(grown, k=k)._components_phase().total <= memory
+
+        columns = max(basis.columns, most_that_fits(fits, min(p, most + basis.width)))
+        grown = replace(self, basis=basis_of(self.problem, p, basis.width, columns, basis.passes - basis.restarting))
+        return replace(grown, k=max(self.k, most_that_fits(has_room, min(most, columns))))
+
+    def plan(self) -> Plan:
+        """Return the plan with these sizes."""
+        problem, request, cost, width = self.problem, self.request, self.cost, self.basis.width
+        passes = "1 pass" if cost.passes == 1 else f"{cost.passes} passes"
+        made = f"{passes} with {width} vectors need{'s' if cost.passes == 1 else ''}"
+        return Plan(
+            problem=problem,
+            request=request,
+            method="randomized",
+            why=self.basis.reason(made, problem, request, cost.late),
+            precision=self.precision,
+            solver="lanczos",
+            room=self.k,
+            block_rows=self.block_rows,
+            product_rows=self.product_rows,
+            spans=spans_of(problem.n_samples, span_count(request.workers, self.threads), self.block_rows),
+            passes=cost.passes,
+            bytes_read=cost.bytes_read,
+            memory_estimate=self.memory_estimate,
+            schedule="lanczos",
+            block_features=problem.n_features,
+            threads=self.threads,
+            ahead=self.ahead,
+            width=width,
+            columns=self.basis.columns,
+            work=cost.work,
+        )
+
+    def phases(self) -> Iterator[Phase]:
+        """Yield the memory of each phase."""
+        yield self._start_phase()
+        yield self._step_phase()
+        yield self._components_phase()
+        yield self._pass_phase()
+
+    def _pass_phase(self) -> Phase:
+        """Memory while samples are multiplied, block by block."""
+        p, width, threads = self.problem.n_features, self.basis.width, self.threads
+        each = scatter_block_bytes(p, width, self.product_rows)
+        each["rows of it multiplied again, as a check"] = CHECK_COPIES * 8 * min(CHECK_ROWS, self.product_rows) * p
+        if threads > 1:
+            each = {f"{name}, {threads} times": threads * count for name, count in each.items()}
+        items = self.basis.items(p) | each
+        items["the vectors, as handed to a task"] = 8 * p * width
+        if self.request.workers > 1:
+            items["product of another worker, as sent and merged"] = 2 * 8 * p * width
+        blocks = block_items(self.problem, self.block_rows, threads, self.ahead)
+        return Phase.of("pass", items, blocks, runtime(threads, TWICE))
+
+    def _components_phase(self) -> Phase:
+        """Memory while k components are made of the basis."""
+        p = self.problem.n_features
+        items = {f"{self.k} components": COMPONENT_COPIES * 8 * p * self.k, "mean and probes": MEAN_BYTES * p}
+        return Phase.of("components", self.basis.items(p), items, runtime())
+
+    def _start_phase(self) -> Phase:
+        """Memory while the first block is made of a sample's components and of random columns."""
+        problem, p, width = self.problem, self.problem.n_features, self.basis.width
+        rows = sample_rows(problem.n_samples, width)
+        run = -(-rows // SAMPLE_RUNS)
+        items = {
+            f"sample of {rows} rows, centred": (4 if problem.is_narrow else 8) * rows * p,
+            f"{run} rows of it as read": run * problem.sample_bytes,
+            f"Gram matrix of the sample, {format_shape((rows, rows))} float64, solved": GRAM_COPIES * 8 * rows * rows,
+            f"start block, {format_shape((p, width))} float64": 2 * 8 * p * width,
+        }
+        return Phase.of("start", items, decoding_items(problem, run), runtime(more=TWICE))
+
+    def _step_phase(self) -> Phase:
+        """Memory while the basis is extended by a block."""
+        p = self.problem.n_features
+        means = {"mean and probes": MEAN_BYTES * p}
+        return Phase.of("step", self.basis.items(p), self.basis.step_items(p), means, runtime())
+
+    @cached_property
+    def cost(self) -> Cost:
+        """The passes' products, added up piece by piece, the steps between, and the start block of a sample."""
+        problem, basis, precision, width = self.problem, self.basis, self.precision, self.basis.width
+        passes = min(basis.passes, self.request.max_passes or basis.passes)
+        sample = sample_rows(problem.n_samples, width)
+        read = read_boxes(problem, self.block_rows, problem.n_features).times(passes)
+        read = read.plus(read_runs(problem, sample, SAMPLE_RUNS))
+        n, p = float(problem.n_samples), float(problem.n_features)
+        held = float(min(passes * width, problem.most_components))
+        work = products(4 * n * p * width * passes, precision)
+        work += Work(centring=n * p * passes, adding=passes * n / self.product_rows * p * width)
+        work += products((4 * p * held * width + 8 * p * width**2) * passes, "double")
+        start = products(p * sample**2, precision) + products(2 * p * sample * width, "double")
+        start += Work(centring=p * sample, solving=dense_flops(sample))
+        return Cost(passes, read.bytes, read.work(problem) + (work + start), basis.passes - passes)
+
+
+# -- along samples
+
+
+def passes_beside(schedule: str) -> int:
+    """Passes beside those with products: for components, and for a scratch copy."""
+    return 1 + (schedule == "scratch")
+
+
+def along_samples_plan(problem: Problem, request: Request, *, late: bool) -> Plan | None:
+    """The fastest plan that fits the budget; None where none does.
+
+    Parameters
+    ----------
+    problem, request : Problem, Request
+        What is to be done.
+    late : bool
+        Whether it may end by `max_passes` before it has what was asked for.
+    """
+    memory, _ = problem.machine.budget(request.memory)
+    for k, some in _bases_to_try(problem, request):
+        found = [
+            sizes
+            for same_width in some
+            for sizes in _of_width(problem, request, k, same_width, memory)
+            if late or not sizes.cost.late
+        ]
+        if found:
+            return min(found, key=_merit).plan()
+    return None
+
+
+def _least_along_samples(problem: Problem, request: Request) -> list[MemoryEstimate]:
+    """The memory that it can do with, item by item, for every way of reading."""
+    *_, (k, some) = _bases_to_try(problem, request)
+    return [
+        cut.memory_estimate
+        for same_width in some
+        for sizes in _along_samples(problem, request, k, same_width[-1])
+        for cut in sizes.smallest()
+    ]
+
+
+def _bases_to_try(problem: Problem, request: Request) -> Iterator[tuple[int, list[list[Basis]]]]:
+    """Components to make room for, and bases for them: those of every width, the largest first.
+
+    Where k is open, there are several to be tried in turn: all components there are, and fewer.
+    """
+    n, most = problem.n_samples, problem.most_components
+    found = list(bases(problem, request, n, later=LATER))
+    if not request.is_open:
+        widths = groupby(found, key=lambda basis: basis.width)
+        yield counted_on(problem, request), [list(same_width)[::-1] for _, same_width in widths]
+        return
+    (least,) = found
+    for part in range(math.ceil(math.log(most, OPEN_PARTS)) + 1):
+        k = max(1, most // OPEN_PARTS**part)
+        columns = min(max(least.columns, OPEN_SHARE * k), n)
+        yield k, [[basis_of(problem, n, least.width, columns, least.passes - least.restarting)]]
+
+
+def _along_samples(problem: Problem, request: Request, k: int, basis: Basis) -> Iterator[AlongSamples]:
+    """One for every way of reading that leaves a pass for a product."""
+    for schedule, stored in ways(request):
+        if request.max_passes is None or request.max_passes > passes_beside(schedule):
+            yield AlongSamples(problem=problem, request=request, schedule=schedule, k=k, stored=stored, basis=basis)
+
+
+def _of_width(
+    problem: Problem, request: Request, k: int, same_width: list[Basis], memory: int
+) -> Iterator[AlongSamples]:
+    """For every way of reading what fits with the largest basis that anything fits with."""
+    for of_a_way in zip(*(_along_samples(problem, request, k, basis) for basis in same_width), strict=True):
+        for sizes in of_a_way:
+            # The smallest are asked first, as what fits does not tell as soon.
+            if any(cut.fits(memory) for cut in sizes.smallest()):
+                yield from sizes.that_fit(memory)
+                break
+
+
+def _merit(sizes: AlongSamples) -> tuple[int, float]:
+    """Sort key: missing passes, then predicted time; a plan that stores components must be much faster."""
+    return sizes.cost.late, sizes.seconds / (WORTH_CHANGING if sizes.stored else 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlongSamples(ByFeatures):
+    """Sizes with which components could be found along samples."""
+
+    basis: Basis
+
+    @property
+    def multiplications(self) -> int:
+        """Multiplications of a pass with as many vectors as there are components."""
+        return _multiplications(self.problem, self.request)
+
+    def plan(self) -> Plan:
+        """Return the plan with these sizes."""
+        cost, basis = self.cost, self.basis
+        number = cost.passes
+        made = f"{'1 product' if number == 1 else f'{number} products'} with {basis.width} vectors along samples need"
+        why = basis.reason(made, self.problem, self.request, cost.late)
+        vectors = {"width": basis.width, "columns": basis.columns}
+        plan = self.planned("randomized", why, solver="lanczos", room=self.k, **vectors)
+        return replace(plan, passes=passes_beside(self.schedule) + (0 if plan.reads_once else cost.passes))
+
+    def phases(self) -> Iterator[Phase]:
+        """Yield the memory of each phase."""
+        n, k, width, columns = self.problem.n_samples, self.k, self.basis.width, self.basis.columns
+        basis, held, step = self.basis.items(n), self.held_items(), self.basis.step_items(n)
+        blas, probes = self.runtime(TWICE), {"probes": PROBE_BYTES * n}
+        start = {f"start block, {format_shape((n, width))} float64": START_COPIES * 8 * n * width}
+        bounds = {
+            f"{k} eigenvectors of {n} samples": COMPONENT_COPIES * 8 * n * k + 8 * 5 * columns**2,
+            "probes, and bounds of errors": (PROBE_BYTES + BOUND_COPIES * 8 * PROBES_OF_PASS) * n,
+        }
+        made = self.components_phase()
+        beside = {"products of samples with probes": 4 * 8 * PROBES * n, "a second library of BLAS": TWICE}
+        yield from self.copy_phases()
+        yield Phase.of("start", basis, start, blas)
+        yield self._pass_phase(basis | held, blas)
+        yield Phase.of("step", basis, held, step, probes, blas)
+        yield Phase.of("bounds", basis, held, bounds, blas)
+        yield Phase.of(made.name, dict(made.items), beside)
+        yield from self.last_phases()
+
+    def _pass_phase(self, beside: dict[str, int], blas: dict[str, int]) -> Phase:
+        """Memory while ranges of features are multiplied, also where products in single precision prove not to do."""
+        n, width, tile, item = self.problem.n_samples, self.basis.width, self.product_features, self.itemsize
+        threads = thread_count(self.problem.machine.cores)
+        items = beside | self.read_items()
+        planned = gram_block_bytes(n, width, tile, itemsize=item, threads=threads)
+        fewer, less = in_double(tile, threads)
+        doubled = planned if item == 8 else gram_block_bytes(n, width, fewer, itemsize=8, threads=less)
+        items |= {name: max(count, doubled[name]) for name, count in planned.items()}
+        items["the vectors, as handed to a task"] = 8 * n * width
+        items["probes"] = PROBE_BYTES * n
+        if self.request.workers > 1:
+            items["product of another worker, as sent and merged"] = 2 * 8 * n * (width + 2 * (PROBES_OF_PASS + PROBES))
+        if self.problem.weighted:
+            items["sample weights"] = 2 * 8 * n
+        pools = {name: count + (THREAD_BYTES * threads if threads > 1 else 0) for name, count in blas.items()}
+        return Phase.of("pass", items, pools)
+
+    @cached_property
+    def cost(self) -> Cost:
+        """The products of all passes, the steps between, and the components."""
+        problem, precision, (width, columns, wanted, _) = self.problem, self.precision, self.basis
+        n, p, k, most = float(problem.n_samples), float(problem.n_features), self.k, self.request.max_passes
+        passes = wanted if most is None else min(wanted, most - passes_beside(self.schedule))
+        reading, bytes_read, _ = self.reading(passes)
+        tiles = -(-problem.n_features // self.product_features)
+        work = products(4 * n * p * width * passes + 2 * n * p * k, precision)
+        work += Work(centring=n * p * (passes + 1), adding=float(passes * tiles) * n * width)
+        held = min(passes * width, columns)
+        work += products((4 * n * held * width + 8 * n * width**2) * passes, "double")
+        if precision == "single":
+            work += products(2 * p * k**2, "single")  # components with one another
+        return Cost(passes, bytes_read, reading + work, wanted - passes)

@@ -94,9 +94,6 @@ class Work:
         return (scaling / cores + other) / workers + self.solving / (rates.solving * cores)
 
 
-NOTHING = Work()
-
-
 def products(flops: float, precision: str) -> Work:
     """Matrix products of a precision."""
     return Work(double=flops) if precision == "double" else Work(single=flops)

@@ -1,4 +1,4 @@
-"""What planning starts from: a `Problem`, how large a collection is and how stored, and a `Request`, what is asked."""
+"""`Problem`, the size of a collection and how it is stored, and `Request`, what the user asks: planning starts here."""
 
 from __future__ import annotations
 
@@ -102,6 +102,11 @@ class Problem:
         return self.total_weight is not None
 
     @property
+    def sample_bytes(self) -> int:
+        """Bytes of one sample of a block, as read and as prepared."""
+        return self.row_bytes + self.prepared_bytes
+
+    @property
     def is_prepared(self) -> bool:
         """True where samples are prepared after reading, and so are read whole."""
         return bool(self.prepared_bytes or self.scratch_bytes)
@@ -119,7 +124,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked.
+    """A request of the user.
 
     Parameters
     ----------
@@ -189,6 +194,11 @@ class Request:
         if self.n_components == "elbow":
             return min(ELBOW_SHOWN, most)
         return OPEN if isinstance(self.n_components, str) else self.n_components
+
+    @property
+    def is_open(self) -> bool:
+        """True where the number of components depends on the data."""
+        return isinstance(self.counted_on(ELBOW_SHOWN), float)
 
 
 def _fraction(tol: Any) -> float:
