@@ -1,10 +1,11 @@
-"""How a block shares the budget, and the smallest budget that would do."""
+"""The budget: the share of it that a block takes, the smallest that would do, and the refusal of one too small."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..units import MIB
+from ..errors import BudgetError
+from ..units import MIB, budget_size, format_bytes
 from .request import Problem, Request
 
 MOST_BLOCK = 24 * MIB  # of a block: glibc keeps the pages of up to 32 MiB for the next one (benchmarks/choices.py)
@@ -33,6 +34,29 @@ def most_that_fits(fits: Callable[[int], bool], most: int) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
+
+
+def too_small(doing: str, least: int, budget: tuple[int, str], *, needed: int = 0, share: str = "") -> BudgetError:
+    """Return the refusal of a budget, naming the least that would do.
+
+    Parameters
+    ----------
+    doing : str
+        What does not fit.
+    least : int
+        Bytes that would do.
+    budget : (int, str)
+        Bytes allowed, and where that comes from.
+    needed : int, optional
+        Bytes that it needs within this budget, where that is not `least`.
+    share : str, optional
+        What takes much of it.
+    """
+    allowed, source = budget
+    return BudgetError(
+        f"{doing} needs {format_bytes(needed or least)} and memory allows {format_bytes(allowed)} ({source})"
+        f"{share and '; '}{share}. Set memory to at least {budget_size(least)}."
+    )
 
 
 def span_count(workers: int, threads: int = 1) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..errors import BudgetError
-from ..units import KIB, MIB, budget_size, format_bytes
+from ..units import KIB, MIB, format_bytes
 from .boxes import box_of
+from .budget import too_small
 from .memory import RUNTIME_BYTES, Phase
 from .request import Problem
 
@@ -24,16 +24,14 @@ WRITE_POOLS = 10 * MIB  # what the memory pools of Zarr's encoding threads keep,
 
 @dataclass(frozen=True)
 class CopyPlan:
-    """How a collection is copied.
+    """Tiles and chunks in which a collection is copied.
 
     Attributes
     ----------
     tile : tuple of int
-        What is read at once and becomes one shard: samples, then lengths along the sample's axes.
+        Shape of a part that is read at once and becomes one shard: samples, then lengths along the sample's axes.
     chunk : tuple of int
-        What a later read decodes at least; divides the tile.
-    decodings : int
-        Times each of the source's chunks is decoded, at most.
+        Shape of the least that a later read decodes; divides the tile.
     memory_estimate : Phase
         Memory.
     ahead : int
@@ -42,7 +40,6 @@ class CopyPlan:
 
     tile: tuple[int, ...]
     chunk: tuple[int, ...]
-    decodings: int
     memory_estimate: Phase
     ahead: int = 0
 
@@ -66,17 +63,12 @@ def plan_copy(problem: Problem, memory: int | None) -> CopyPlan:
     fixed = RUNTIME_BYTES + WRITE_POOLS + problem.decode_bytes
     least = _bytes_in_memory(problem, 1, _least_width(problem))
     if fixed + least > budget:
-        raise BudgetError(
-            f"copying needs {format_bytes(fixed + least)} and memory allows {format_bytes(budget)} ({origin}); "
-            f"decoding takes {format_bytes(problem.decode_bytes)} of it. Set memory to at least "
-            f"{budget_size(fixed + least)}."
-        )
+        share = f"decoding takes {format_bytes(problem.decode_bytes)} of it"
+        raise too_small("copying", fixed + least, (budget, origin), share=share)
     rows, width = _tile(problem, budget - fixed)
     box = box_of(width, problem.sample_shape)
     rows, chunk_rows = _whole_chunks(problem, problem.chunk_samples, rows, math.prod(box))
     tile, chunk = _whole_boxes((rows, *box), (chunk_rows, *_chunk_box(problem, box, chunk_rows)), problem.sample_shape)
-    again = _decodings(problem.chunk_samples, rows, problem.n_samples)
-    again *= _decodings(problem.chunk_features, math.prod(box), problem.n_features)
     samples = min(rows, problem.n_samples)
     held, reading = _bytes_in_memory(problem, samples, math.prod(box)), _bytes_read(problem, samples, math.prod(box))
     ahead = int(fixed + held + reading <= budget and samples * math.prod(box) < problem.n_samples * problem.n_features)
@@ -86,16 +78,16 @@ def plan_copy(problem: Problem, memory: int | None) -> CopyPlan:
         ("storage being decoded", problem.decode_bytes),
         ("Zarr and Python", RUNTIME_BYTES + WRITE_POOLS),
     )
-    return CopyPlan(tile, chunk, again, Phase("copy", items), ahead)
+    return CopyPlan(tile, chunk, Phase("copy", items), ahead)
 
 
 def _bytes_in_memory(problem: Problem, rows: int, width: int) -> int:
-    """Of a tile, from reading it to having written it."""
+    """Bytes of a tile, from reading it to having written it."""
     return max(_bytes_read(problem, rows, width), WRITE_COPIES * rows * width * problem.itemsize)
 
 
 def _bytes_read(problem: Problem, rows: int, width: int) -> int:
-    """Of a tile while it is read; a preparation holds raw samples and its own copies."""
+    """Bytes of a tile while it is read; a preparation holds raw samples and its own copies."""
     if problem.prepared_bytes:
         return rows * (problem.row_bytes + problem.prepared_bytes)
     return rows * width * problem.itemsize
@@ -171,13 +163,6 @@ def _whole_boxes(
         parts.append(part)
         tiles.append(math.ceil(run / part) * part)
     return tuple(tiles), tuple(parts)
-
-
-def _decodings(chunk: int, run: int, length: int) -> int:
-    """Most runs of a length that one chunk has a part in."""
-    if run % chunk == 0:
-        return 1
-    return min(math.ceil(length / run), math.ceil(chunk / run) + (chunk % run > 0))
 
 
 def _divisor(number: int, most: int) -> int:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from ..errors import BudgetError, RequestError
-from ..units import MIB, budget_size, format_bytes, format_shape
+from ..errors import RequestError
+from ..units import MIB, format_shape
 from .blocks import Part, spans_within
-from .budget import smallest
+from .budget import smallest, too_small
 from .choose_method import make_plan
 from .covariance import covariance_plan
 from .memory import MemoryEstimate, Phase, runtime
@@ -74,11 +74,8 @@ def merge_plan(problem: Problem, request: Request) -> Plan:
     if plan.fits:
         return plan
     least = smallest(lambda memory: _merge_plan(problem, replace(request, memory=memory)).fits)
-    needed = format_bytes(plan.memory_estimate.total)
-    raise BudgetError(
-        f"merging needs {needed} and memory allows {format_bytes(plan.memory)} ({plan.budget_source}); the largest "
-        f"share is the {plan.memory_estimate.largest.largest_share}. Set memory to at least {budget_size(least)}."
-    )
+    share, needed = f"the largest share is the {plan.memory_estimate.largest.largest_share}", plan.memory_estimate.total
+    raise too_small("merging", least, problem.machine.budget(request.memory), needed=needed, share=share)
 
 
 def _merge_plan(problem: Problem, request: Request) -> Plan:

@@ -1,14 +1,13 @@
-"""How a model is applied to a collection: in which blocks, and with how much memory."""
+"""Plans of applying a model to a collection, block by block: `plan_application` chooses blocks that fit the budget."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import BudgetError
-from ..units import MIB, budget_size, format_bytes
+from ..units import MIB
 from .blocks import Span, spans_of
-from .budget import MOST_BLOCK, SPANS_A_WORKER
-from .memory import RUNTIME_BYTES, THREAD_BYTES, Phase
+from .budget import MOST_BLOCK, SPANS_A_WORKER, too_small
+from .memory import RUNTIME_BYTES, Phase, runtime
 from .request import Problem
 
 LEAST_CHUNK = 4 * MIB  # of an output
@@ -16,7 +15,7 @@ LEAST_CHUNK = 4 * MIB  # of an output
 
 @dataclass(frozen=True)
 class Application:
-    """How a model is applied to a collection block by block.
+    """Blocks in which a model is applied to a collection.
 
     Attributes
     ----------
@@ -79,34 +78,26 @@ def plan_application(
     budget, source = problem.machine.budget(memory)
     p = n_features
     model = 3 * p * n_components * component_itemsize + 4 * 8 * p  # as loaded, as rows, and turned for the product
-    row = 2 * (problem.row_bytes + problem.prepared_bytes) + 2 * p * max(4, component_itemsize) + 2 * out_bytes
+    row = 2 * problem.sample_bytes + 2 * p * max(4, component_itemsize) + 2 * out_bytes
     beside = problem.decode_bytes + problem.scratch_bytes
     left = budget - model - RUNTIME_BYTES - beside
     most = min(MOST_BLOCK // row, problem.n_samples)
     rows = min(left // row, most)
     if rows < 1:
         least = budget - left + row
-        raise BudgetError(
-            f"applying {n_components} components of {p} features needs {format_bytes(least)} and memory "
-            f"allows {format_bytes(budget)} ({source}). Set memory to at least {budget_size(least)}."
-        )
+        raise too_small(f"applying {n_components} components of {p} features", least, (budget, source))
     chunk_rows = max(1, min(rows, LEAST_CHUNK // max(1, out_bytes)))
     rows = rows // chunk_rows * chunk_rows
     blocks = -(-problem.n_samples // rows)
 
     def phase(threads: int, ahead: int) -> Phase:
-        working = RUNTIME_BYTES + (THREAD_BYTES * threads if threads > 1 else 0)
-        items = [
-            ("components and mean", model),
-            (f"{threads} blocks of {rows} samples, stored to result", threads * rows * row),
-            (
-                f"{threads * ahead} blocks read ahead",
-                threads * ahead * rows * (problem.row_bytes + problem.prepared_bytes),
-            ),
-            ("storage being decoded", threads * beside),
-            ("BLAS and Python", working),
-        ]
-        return Phase("apply", tuple(items))
+        items = {
+            "components and mean": model,
+            f"{threads} blocks of {rows} samples, stored to result": threads * rows * row,
+            f"{threads * ahead} blocks read ahead": threads * ahead * rows * problem.sample_bytes,
+            "storage being decoded": threads * beside,
+        }
+        return Phase.of("apply", items, runtime(threads))
 
     ways = ((min(threads, blocks), ahead), (1, ahead), (1, 0))
     threads, ahead = next(way for way in ways if way == (1, 0) or phase(*way).total <= budget)

@@ -1,4 +1,4 @@
-"""How a model is applied whose components do not fit in memory: in which pieces, and with how much of it.
+"""Plans of applying a model whose components do not fit in memory, piece by piece.
 
 Scores of many samples add up over ranges of features, and either side may be the one that stays: a *panel* of whole
 samples, past which the components stream, or a *range* of the components, past which the samples stream, which is the
@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..errors import BudgetError
-from ..units import MIB, budget_size, format_bytes
+from ..units import MIB
 from .blocks import block_rows
-from .budget import MOST_BLOCK, smallest
+from .budget import MOST_BLOCK, smallest, too_small
 from .memory import RUNTIME_BYTES, MemoryEstimate, Phase
 from .request import Problem
 from .transform import LEAST_CHUNK
@@ -33,24 +32,24 @@ Items = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True)
 class Parts:
-    """What is applied in pieces, in integers.
+    """Sizes of a model that is applied in pieces, and of what is made.
 
     Attributes
     ----------
     n_components, n_features, nbytes : int
         k, p, and bytes of all components.
     column_bytes : int
-        Of all components along one feature, as read and as multiplied.
+        Bytes of all components along one feature, as read and as multiplied.
     held_bytes : int
-        In memory throughout: means, scales and masks, and components where these are.
+        Bytes in memory throughout: means, scales and masks, and components where these are.
     tile_features, reading_bytes : int
         Fewest features of the components read at a time, and what that holds beside the values; (1, 0) in memory.
     value_bytes : int
-        Of one value of a sample as it is multiplied: of a component, or 8 where samples need more.
+        Bytes of one value of a sample as it is multiplied: of a component, or 8 where samples need more.
     sample_bytes : int
-        Of one prepared value of a sample, normalized if need be; 0 where the collection is of scores.
+        Bytes of one prepared value of a sample, normalized if need be; 0 where the collection is of scores.
     out_bytes : int
-        Of one value of a result.
+        Bytes of one value of a result.
     makes_images : bool
         Whether images are written, or scores.
     reads_again : bool
@@ -73,7 +72,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Piecewise:
-    """How a model is applied piece by piece.
+    """Pieces in which a model is applied.
 
     Attributes
     ----------
@@ -128,11 +127,8 @@ def plan_pieces(problem: Problem, parts: Parts, memory: int | None) -> Piecewise
     ways = list(_ways(problem, parts, budget))
     if not ways:
         least = smallest(lambda count: are_possible(problem, parts, count))
-        raise BudgetError(
-            f"applying {parts.n_components} components of {parts.n_features} features in pieces needs "
-            f"{format_bytes(least)} and memory allows {format_bytes(budget)} ({source}). Set memory to at least "
-            f"{budget_size(least)}."
-        )
+        doing = f"applying {parts.n_components} components of {parts.n_features} features in pieces"
+        raise too_small(doing, least, (budget, source))
     return min(ways, key=lambda way: way.bytes_moved)
 
 
@@ -213,7 +209,7 @@ def _images(problem: Problem, parts: Parts, room: int) -> _Output:
     width = min(p, max(parts.tile_features, width))
     values = max(1, min(MOST_FILE, room // (4 * IMAGE_COPIES)) // parts.out_bytes // width)
     across = _across(problem, parts, width) if parts.reads_again else 0
-    again = -(-(problem.row_bytes + problem.prepared_bytes) * across // p)
+    again = -(-(problem.sample_bytes) * across // p)
     values = _whole_chunks(problem, min(values, room // AGAIN_SHARE // again)) if again else values
     chunk = max(1, min(n, LEAST_CHUNK // parts.out_bytes // width, values))
     block = values // chunk * chunk
@@ -232,7 +228,7 @@ def _images(problem: Problem, parts: Parts, room: int) -> _Output:
 
 @dataclass(frozen=True)
 class _Route:
-    """How scores are made, see `Piecewise`, and how often all samples, and for a run of them components, are read."""
+    """Sizes by which scores are made, see `Piecewise`; `samples` and `components` count how often these are read."""
 
     panel: int
     rows: int
@@ -251,7 +247,7 @@ def _given(problem: Problem, parts: Parts, left: int, count: int) -> _Route:
 def _panel(problem: Problem, parts: Parts, left: int, count: int) -> _Route:
     """Hold as many samples as fit; the components stream past them."""
     width = min(parts.n_features, max(parts.tile_features, PRODUCT // parts.column_bytes))
-    row = problem.row_bytes + problem.prepared_bytes
+    row = problem.sample_bytes
     held = parts.n_features * parts.sample_bytes
     rows = _read_rows(problem, row, left // 8)
     beside = (
@@ -270,7 +266,7 @@ def _range(problem: Problem, parts: Parts, left: int, count: int) -> _Route:
     width = (left - 2 * PRODUCT) * 3 // 4 // parts.column_bytes // tile * tile
     width = min(p, max(tile, width))
     across = _across(problem, parts, width)
-    row = -(-(problem.row_bytes + problem.prepared_bytes) * across // p)
+    row = -(-(problem.sample_bytes) * across // p)
     beside = width * parts.column_bytes + _product_bytes(parts, width)
     rows = min(count, _read_rows(problem, row, left - beside))
     items = (
@@ -289,7 +285,7 @@ def _across(problem: Problem, parts: Parts, width: int) -> int:
 
 
 def _times(problem: Problem, parts: Parts, width: int) -> float:
-    """How often samples are read, by ranges of `width` features."""
+    """Times that samples are read, by ranges of `width` features."""
     p, ranges = parts.n_features, -(-parts.n_features // width)
     return ranges if problem.chunk_features >= p else min(ranges, 1 + 2 * problem.chunk_features * (ranges - 1) / p)
 
@@ -311,7 +307,7 @@ def _decodings(problem: Problem, rows: int) -> float:
 
 
 def _product_bytes(parts: Parts, width: int) -> int:
-    """Of samples less their mean, and of their part of the scores twice, at a time."""
+    """Bytes of samples less their mean, and of their part of the scores twice, at a time."""
     return product_rows(width, parts.value_bytes) * (width * parts.value_bytes + 2 * 8 * parts.n_components)
 
 

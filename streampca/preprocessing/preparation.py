@@ -127,15 +127,8 @@ class Preparation:
     @classmethod
     def from_json(cls, data: Mapping[str, Any], mask: Array | None = None, scale: Array | None = None) -> Preparation:
         """Inverse of `to_json`, given the arrays; keys that belong to others are left alone."""
-        return cls(
-            crop=data.get("crop"),
-            grey=bool(data.get("grey")),
-            resize=data.get("resize"),
-            bin=int(data.get("bin", 1)),
-            mask=mask,
-            scale=scale if data.get("scale") == "array" else data.get("scale"),
-            normalize=data.get("normalize"),
-        )
+        stored = {name: data[name] for name in ("crop", "grey", "resize", "bin", "normalize") if name in data}
+        return cls(**stored, mask=mask, scale=scale if data.get("scale") == "array" else data.get("scale"))
 
     def apply(self, samples: Array, *, coloured: bool = True) -> Array:
         """Make images of images, (m, *raw_shape) to (m, *prepared_shape): crop, grey (where coloured), resize, bin."""

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import BudgetError
-from ...planning.budget import smallest
+from ...planning.budget import smallest, too_small
 from ...preprocessing import Frame
 from ...preprocessing.problem import this_machine
 from ...readers import Collection
 from ...storage.components import RowsToCome
-from ...units import budget_size, format_bytes, parse_bytes
+from ...units import parse_bytes
 from ..subspace import Subspace, working_dtype
 from .patches import patches_of
 from .projection import Projection
@@ -70,10 +69,7 @@ def check_foreseen(
     if fits(works[0], budget):
         return
     least = smallest(lambda count: all(fits(work, count) for work in works))  # the fit says which of them it will be
-    raise BudgetError(
-        f"applying {n_components} components of {frame.n_features} features needs {format_bytes(least)} and memory "
-        f"allows {format_bytes(budget)} ({source}). Set memory to at least {budget_size(least)}."
-    )
+    raise too_small(f"applying {n_components} components of {frame.n_features} features", least, (budget, source))
 
 
 def _foreseen(

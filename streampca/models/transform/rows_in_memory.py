@@ -10,13 +10,13 @@ import numpy as np
 
 from ...errors import BudgetError
 from ...planning import plan_application
-from ...planning.budget import MOST_BLOCK, smallest
+from ...planning.budget import MOST_BLOCK, smallest, too_small
 from ...planning.memory import RUNTIME_BYTES
 from ...planning.request import Problem
 from ...preprocessing import Frame
 from ...preprocessing.problem import problem_of, this_machine
 from ...readers import Collection
-from ...units import budget_size, format_bytes, parse_bytes
+from ...units import parse_bytes
 from ..subspace import Subspace, working_dtype
 from .projection import Projection
 
@@ -57,10 +57,7 @@ def rows_beside(subspace: Subspace, frame: Frame, collections: Sequence[Collecti
     count = _beside_ranges(subspace, frame, collections, problem, budget)
     if count < 1:
         least = smallest(lambda size: _beside_ranges(subspace, frame, collections, problem, size) > 0)
-        raise BudgetError(
-            f"comparing samples of {p} features with {k} components in ranges needs {format_bytes(least)} and memory "
-            f"allows {format_bytes(budget)} ({source}). Set memory to at least {budget_size(least)}."
-        )
+        raise too_small(f"comparing samples of {p} features with {k} components in ranges", least, (budget, source))
     return Rows(count, False)
 
 

@@ -12,13 +12,13 @@ from ...machine import hand_back
 from ...models.pca import PCAModel
 from ...models.sample_images import FEW, sample_view
 from ...planning import Application, plan_application
-from ...planning.budget import most_that_fits, smallest
+from ...planning.budget import most_that_fits, smallest, too_small
 from ...planning.memory import RUNTIME_BYTES
 from ...preprocessing import Prepared
 from ...preprocessing.problem import problem_of, this_machine
 from ...readers.collection import sample_dims
 from ...storage.components import StoredComponents
-from ...units import MIB, budget_size, format_bytes, parse_bytes
+from ...units import MIB, parse_bytes
 from ..components import grid_size
 from ..drawing import DPI
 from ..quantile_grid import QUANTILES, quantiles_size
@@ -102,10 +102,7 @@ def check_room(memory: int | str | None, collection: Prepared, itemsize: int = 8
     budget, source = this_machine().budget(parse_bytes(memory))
     if not _fits(collection, 1, itemsize, budget):
         least = smallest(lambda memory: _fits(collection, 1, itemsize, memory))
-        raise BudgetError(
-            f"a report on samples of {collection.n_features} features needs {format_bytes(least)} and memory allows "
-            f"{format_bytes(budget)} ({source}). Set memory to at least {budget_size(least)}."
-        )
+        raise too_small(f"a report on samples of {collection.n_features} features", least, (budget, source))
 
 
 def _fits(collection: Prepared, count: int, itemsize: int, memory: int) -> bool:
