@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,9 +23,12 @@ from streampca.execution import SerialExecutor
 from streampca.fitting.identity import DECISIVE
 from streampca.fitting.methods import Job
 from streampca.fitting.methods.covariance import fit_covariance
-from streampca.planning import DENSE_FEATURES, Plan, least_memory, make_plan, plan_application
+from streampca.planning import DENSE_FEATURES, Plan, dual, least_memory, make_plan, plan_application, randomized
 from streampca.planning.blocks import Span, blocks_of
+from streampca.planning.by_features import WORTH_CHANGING
 from streampca.planning.choose_method import METHODS
+from streampca.planning.dual import dual_plan
+from streampca.planning.randomized import along_features_plan
 from streampca.planning.rates import Rates
 from streampca.planning.request import Request
 from streampca.preprocessing import Prepared
@@ -201,6 +205,40 @@ def check_randomized(plan, layout, request):
     assert plan.bytes_read >= (plan.passes - 1) * layout.n_samples * layout.row_bytes  # one may be of the copy
 
 
+# How a plan is found, and the most that one which is preferred to the fastest may be slower, by the gains it may have.
+PLANNERS = {
+    "sweep": (partial(dual_plan, schedule="sweep"), {(dual, "WORTH_CHANGING"): 1 / WORTH_CHANGING}),
+    "scratch": (partial(dual_plan, schedule="scratch"), {(dual, "WORTH_CHANGING"): 1 / WORTH_CHANGING}),
+    "along features": (
+        along_features_plan,
+        {(randomized, "FEWER_PASSES"): randomized.FEWER_PASSES, (randomized, "AT_ONCE"): randomized.AT_ONCE},
+    ),
+}
+
+
+@pytest.mark.parametrize("way", PLANNERS)
+@given(
+    layout=layouts(3000),
+    memory=st.integers(12, 3000),
+    more=st.integers(1, 3000),
+    wanted=st.sampled_from([1, 20, 300, 0.9]),
+    output=st.booleans(),
+    exactly=st.booleans(),
+)
+def test_more_memory_makes_the_fastest_plan_no_slower(way, layout, memory, more, wanted, output, exactly):
+    """And one that is preferred to it (none is, by a gain of 1) not much."""
+    assume(wanted != 0.9 or way == "along features")  # of the others more memory makes room for more components first
+    planned, gains = PLANNERS[way]
+    wanted = min(wanted, layout.most_components) if isinstance(wanted, int) else wanted
+    request = Request(wanted, scratch="/fast", output=output)
+    with pytest.MonkeyPatch.context() as patch:
+        for where in gains if exactly else ():
+            patch.setattr(*where, 1.0)
+        less, plenty = (planned(layout, replace(request, memory=size * MIB)) for size in (memory, memory + more))
+    if less is not None:
+        assert plenty.seconds <= less.seconds * (1 if exactly else np.prod([*gains.values()])) * (1 + 1e-9)
+
+
 CHECKS = {"covariance": check_covariance, "dual": check_dual, "randomized": check_randomized}
 
 REFUSED = [
@@ -324,6 +362,14 @@ def test_applying_keeps_to_its_budget(memory, out_bytes):
         ({"n_components": np.ones(2)}, r"n_components=array.* is neither"),
         ({"workers": 0}, "workers 0 is not a whole number of at least 1"),
         ({"workers": "2"}, "workers '2' is not a whole number of at least 1"),
+        *(
+            ({"tol": tol}, rf"^tol {re.escape(repr(tol))} is not a number between 0 and 1; use for example 1e-4")
+            for tol in (0, 1, -1e-4, 2, float("nan"), float("inf"), True, None, "1e-4", 1j, [0.1])
+        ),
+        *(
+            ({"max_passes": most}, rf"^max_passes {re.escape(repr(most))} is not a whole number of at least 1; use")
+            for most in (0, -1, 2.5, float("nan"), True, "4", [4])
+        ),
     ],
 )
 def test_wrong_options_are_refused_by_name(options, message):
