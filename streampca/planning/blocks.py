@@ -1,4 +1,4 @@
-"""How n samples are cut into blocks and spans: integers only."""
+"""Blocks and spans that samples are cut into: integers only."""
 
 from __future__ import annotations
 

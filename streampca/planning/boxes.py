@@ -1,4 +1,4 @@
-"""How a grid is cut into boxes that are ranges of it, flattened in C order: integers only.
+"""Boxes that a grid is cut into and that are ranges of it, flattened in C order: integers only.
 
 Such a box is ones along the first axes, then a run along one axis, then whole axes.
 """
@@ -51,7 +51,7 @@ def tiles_of(shape: tuple[int, ...], tile: tuple[int, ...]) -> Iterator[Box]:
 
 
 def flat_range(box: Box, shape: tuple[int, ...]) -> tuple[int, int]:
-    """Where a box lies in its grid, flattened: first and last, which is not included."""
+    """Return the range of a box in its grid, flattened: first and last, which is not included."""
     first = 0
     for part, length in zip(box, shape, strict=True):
         first = first * length + part.start

@@ -36,7 +36,9 @@ def most_that_fits(fits: Callable[[int], bool], most: int) -> int:
     return low
 
 
-def too_small(doing: str, least: int, budget: tuple[int, str], *, needed: int = 0, share: str = "") -> BudgetError:
+def too_small(
+    doing: str, least: int, budget: tuple[int, str], *, needed: int = 0, share: str = "", more: str = ""
+) -> BudgetError:
     """Return the refusal of a budget, naming the least that would do.
 
     Parameters
@@ -51,11 +53,13 @@ def too_small(doing: str, least: int, budget: tuple[int, str], *, needed: int = 
         Bytes that it needs within this budget, where that is not `least`.
     share : str, optional
         What takes much of it.
+    more : str, optional
+        Other remedies.
     """
     allowed, source = budget
     return BudgetError(
         f"{doing} needs {format_bytes(needed or least)} and memory allows {format_bytes(allowed)} ({source})"
-        f"{share and '; '}{share}. Set memory to at least {budget_size(least)}."
+        f"{share and '; '}{share}. Set memory to at least {budget_size(least)}{more}."
     )
 
 

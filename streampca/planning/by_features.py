@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import product
-from typing import Any, Self
+from typing import Self
 
 from ..units import MIB, format_shape
 from .blocks import block_rows, spans_of
@@ -110,12 +110,12 @@ class ByFeatures(Sizes):
                 yield cut(_even(self.problem.n_features, unit, count))
 
     def smallest(self) -> Iterator[Self]:
-        """Those with the least of everything, one of which needs least memory."""
+        """Yield those with the least of everything, one of which needs least memory."""
         for tile, limit in product(TILES, LIMITS):
             yield self._cut(tile, limit, self._unit(tile))
 
     def _cut(self, tile: int, limit: float, width: int) -> Self:
-        """The same in ranges of so many features, in tiles, and in blocks within a limit."""
+        """Return the same in ranges of so many features, in tiles, and in blocks within a limit."""
         p, width = self.problem.n_features, min(width, self.problem.n_features)
         rows = self._block_rows(limit, width)
         return replace(self, block_features=width, product_features=min(tile, p), block_rows=rows)
@@ -134,9 +134,10 @@ class ByFeatures(Sizes):
             return n if limit == ALL else min(n, chunk * self.problem.machine.cores)
         return min(n, block_rows(self._row_bytes(width, wide=self.schedule == "scratch"), chunk, int(limit)))
 
-    def planned(self, method: str, why: str, **more: Any) -> Plan:
+    def planned(
+        self, method: str, why: str, *, solver: str, room: int, dense_room: int = 0, width: int = 0, columns: int = 0
+    ) -> Plan:
         """Return the plan of a method with these sizes."""
-        p, cost = self.problem.n_features, self.cost
         return Plan(
             problem=self.problem,
             request=self.request,
@@ -144,17 +145,21 @@ class ByFeatures(Sizes):
             why=why,
             precision=self.precision,
             block_rows=self.block_rows,
-            spans=spans_of(p, span_count(self.request.workers), self.block_features),
-            passes=cost.passes,
-            bytes_read=cost.bytes_read,
+            spans=spans_of(self.problem.n_features, span_count(self.request.workers), self.block_features),
+            passes=self.cost.passes,
+            bytes_read=self.cost.bytes_read,
             bytes_written=self._copy_bytes,
             memory_estimate=self.memory_estimate,
             schedule=self.schedule,
             block_features=self.block_features,
             product_features=self.product_features,
             stored=self.stored,
-            work=cost.work,
-            **more,
+            work=self.cost.work,
+            solver=solver,
+            room=room,
+            dense_room=dense_room,
+            width=width,
+            columns=columns,
         )
 
     # -- memory

@@ -12,7 +12,8 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from ..errors import BudgetError, RequestError
-from ..units import budget_size, format_bytes
+from ..units import budget_size
+from .budget import too_small
 from .memory import MemoryEstimate
 from .plan import Candidate, Plan
 from .registry import METHODS
@@ -68,7 +69,7 @@ def make_plan(problem: Problem, request: Request) -> Plan:
     candidates = [each for name in _methods(request) for each in _candidates(name, problem, request)]
     plans = [each.plan for each in candidates if each.plan is not None]
     if not plans:
-        raise BudgetError(_refusal(problem, request))
+        raise _refusal(problem, request)
     chosen = _cheapest(plans)
     others = (_described(each, chosen) for each in candidates if each.plan is not chosen)
     return replace(chosen, others=tuple(others))
@@ -159,16 +160,14 @@ def _least_needs(problem: Problem, request: Request) -> Iterator[tuple[str, int,
             yield name, *_method(name).least(problem, request)
 
 
-def _refusal(problem: Problem, request: Request) -> str:
+def _refusal(problem: Problem, request: Request) -> BudgetError:
     """Name what does not fit, of the method that needs least, and the budget it would do with."""
-    memory, source = problem.machine.budget(request.memory)
+    budget = problem.machine.budget(request.memory)
     method, least, estimate = min(_least_needs(problem, request), key=lambda need: need[1])
-    smaller = " or make p smaller (resize, bin, crop or mask)" if problem.n_features > 64 else ""
-    return (
-        f"method {method!r} needs {format_bytes(estimate.total)} and memory allows {format_bytes(memory)} "
-        f"({source}); the largest share is the {estimate.largest.largest_share}. "
-        f"Set memory to at least {budget_size(least)}{smaller}{_with_output(problem, request, memory, least)}."
-    )
+    remedies = " or make p smaller (resize, bin, crop or mask)" if problem.n_features > 64 else ""
+    remedies += _with_output(problem, request, budget[0], least)
+    share = f"the largest share is the {estimate.largest.largest_share}"
+    return too_small(f"method {method!r}", least, budget, needed=estimate.total, share=share, more=remedies)
 
 
 def _with_output(problem: Problem, request: Request, memory: int, least: int) -> str:

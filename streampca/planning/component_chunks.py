@@ -1,4 +1,4 @@
-"""How components are cut in storage, and how much memory writing and reading them takes."""
+"""Chunks and shards of stored components, and the memory that writing and reading them takes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Cut(NamedTuple):
 
 
 def component_cut(shape: tuple[int, ...], itemsize: int) -> Cut:
-    """How components of a shape (k, *sample_shape) are stored.
+    """Return the chunks in which components of a shape (k, *sample_shape) are stored.
 
     Returns
     -------

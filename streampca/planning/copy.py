@@ -94,7 +94,7 @@ def _bytes_read(problem: Problem, rows: int, width: int) -> int:
 
 
 def _least_width(problem: Problem) -> int:
-    """Fewest features of one sample worth a read: what makes a chunk, or all that a preparation reads anyway."""
+    """Return the fewest features of a sample worth a read: a chunk of them, or all that a preparation reads anyway."""
     if problem.prepared_bytes:
         return problem.n_features
     return min(problem.n_features, max(1, CHUNK // problem.itemsize))

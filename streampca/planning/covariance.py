@@ -134,7 +134,7 @@ def _product_rows(p: int, itemsize: int, rows: int, share_bytes: int) -> int:
 
 
 def _component_room(problem: Problem, request: Request, solver: str, memory: int) -> int:
-    """Most components there is memory for: all that were asked for, or for a fraction what the budget leaves."""
+    """Return the components there is memory for: all that were asked for, or for a fraction what the budget leaves."""
     most = problem.most_components
     wanted = request.counted_on(most)
     if not isinstance(wanted, float):

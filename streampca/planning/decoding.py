@@ -23,11 +23,11 @@ class Reading(NamedTuple):
     reads: int
 
     def plus(self, other: Reading) -> Reading:
-        """Both."""
+        """Add another reading."""
         return Reading(self.bytes + other.bytes, self.pieces + other.pieces, self.reads + other.reads)
 
     def times(self, count: int) -> Reading:
-        """So many times over."""
+        """Repeat the reading so many times."""
         return Reading(count * self.bytes, count * self.pieces, count * self.reads)
 
     def work(self, problem: Problem) -> Work:

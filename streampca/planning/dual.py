@@ -73,7 +73,7 @@ def dual_plan(problem: Problem, request: Request, schedule: str) -> Plan | None:
 
 
 def _tried(problem: Problem, request: Request, schedule: str, k: int, rooms: tuple[bool, ...]) -> Iterator[Dual]:
-    """With room for a dense solve or without, components in memory or stored; what is preferred comes first."""
+    """Yield sizes with room for a dense solve or without, components in memory or stored; the preferred come first."""
     for dense, stored in product(rooms, places(request)):
         yield Dual(problem=problem, request=request, schedule=schedule, k=k, stored=stored, dense=dense)
 

@@ -76,7 +76,7 @@ class Sizes(ABC):
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be done; printable, comparable, storable.
+    """Method, schedule, sizes, memory and time of a fit; printable, comparable, storable.
 
     Attributes
     ----------
@@ -222,7 +222,7 @@ class Plan:
             yield "", f"{format_bytes(count):>9}  {name}"
 
     def facts(self) -> Iterator[tuple[str, str]]:
-        """The same without those items."""
+        """The plan in words, without the items in memory."""
         p = self.problem
         yield "collection", f"{p.n_samples} samples of {format_shape(p.sample_shape)}, {format_bytes(self._size)}"
         yield "method", f"{self.method}: {self.why}"

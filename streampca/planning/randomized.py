@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from typing import NamedTuple
 
 from ..units import MIB, format_shape
@@ -97,31 +97,23 @@ def reason_against(problem: Problem) -> str:
 
 def candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
     """Yield the plan along the better side."""
-    plan = _plan(problem, request)
+    plan = _better_side(problem, request)
     yield Candidate("randomized", plan, "" if plan else str(least(problem, request)[1]))
 
 
 def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
     """Return the smallest budget that would do, and its memory estimate."""
-    along = [*_least_along_features(problem, request)]
-    return smallest_of([smallest_of(along)[1], *(_least_along_samples(problem, request) if _turns(problem) else [])])
+    return smallest_of(chain(_least_along_features(problem, request), _least_along_samples(problem, request)))
 
 
-def _plan(problem: Problem, request: Request) -> Plan | None:
+def _better_side(problem: Problem, request: Request) -> Plan | None:
     """The plan along features, or along samples where that alone fits the budget or is much faster; None if none is."""
     plan = along_features_plan(problem, request)
-    if not _turns(problem):
-        return plan
     turned = along_samples_plan(problem, request, late=plan is None)
     if plan is None or turned is None:
         return plan or turned
     is_faster = turned.seconds < WORTH_TURNING * plan.seconds
     return turned if is_faster and plan.seconds > WORTH_SECONDS else plan
-
-
-def _turns(problem: Problem) -> bool:
-    """Tell whether samples are the smaller side."""
-    return problem.n_samples < problem.n_features
 
 
 # -- of either side
@@ -189,7 +181,7 @@ def bases(problem: Problem, request: Request, size: int, *, later: int = 0) -> I
 
 
 def basis_of(problem: Problem, size: int, width: int, columns: int, passes: int) -> Basis:
-    """With the passes its restarts take: none where all fit, or where it holds everything there is.
+    """Return a basis with the passes that its restarts take: none where all fit, or where it holds everything there is.
 
     Blocks of random features lie outside of what fewer samples span; those of samples do not.
     """
@@ -308,7 +300,7 @@ class AlongFeatures(Sizes):
     threads: int = 1
 
     def grown(self, memory: int) -> AlongFeatures:
-        """Where k is open, the largest basis that there is memory for, and room for components of it."""
+        """Return, where k is open, the largest basis that there is memory for, and room for components of it."""
         basis, p, most = self.basis, self.problem.n_features, self.problem.most_components
         if not self.request.is_open:
             return self
@@ -326,20 +318,20 @@ class AlongFeatures(Sizes):
 
     def plan(self) -> Plan:
         """Return the plan with these sizes."""
-        problem, request, cost, width = self.problem, self.request, self.cost, self.basis.width
+        cost, problem = self.cost, self.problem
         passes = "1 pass" if cost.passes == 1 else f"{cost.passes} passes"
-        made = f"{passes} with {width} vectors need{'s' if cost.passes == 1 else ''}"
+        made = f"{passes} with {self.basis.width} vectors need{'s' if cost.passes == 1 else ''}"
         return Plan(
             problem=problem,
-            request=request,
+            request=self.request,
             method="randomized",
-            why=self.basis.reason(made, problem, request, cost.late),
+            why=self.basis.reason(made, problem, self.request, cost.late),
             precision=self.precision,
             solver="lanczos",
             room=self.k,
             block_rows=self.block_rows,
             product_rows=self.product_rows,
-            spans=spans_of(problem.n_samples, span_count(request.workers, self.threads), self.block_rows),
+            spans=spans_of(problem.n_samples, span_count(self.request.workers, self.threads), self.block_rows),
             passes=cost.passes,
             bytes_read=cost.bytes_read,
             memory_estimate=self.memory_estimate,
@@ -347,7 +339,7 @@ class AlongFeatures(Sizes):
             block_features=problem.n_features,
             threads=self.threads,
             ahead=self.ahead,
-            width=width,
+            width=self.basis.width,
             columns=self.basis.columns,
             work=cost.work,
         )
@@ -425,7 +417,7 @@ def passes_beside(schedule: str) -> int:
 
 
 def along_samples_plan(problem: Problem, request: Request, *, late: bool) -> Plan | None:
-    """The fastest plan that fits the budget; None where none does.
+    """The fastest plan that fits the budget; None where none does, or samples are not the smaller side.
 
     Parameters
     ----------
@@ -449,9 +441,9 @@ def along_samples_plan(problem: Problem, request: Request, *, late: bool) -> Pla
 
 def _least_along_samples(problem: Problem, request: Request) -> list[MemoryEstimate]:
     """The memory that it can do with, item by item, for every way of reading."""
-    *_, (k, some) = _bases_to_try(problem, request)
     return [
         cut.memory_estimate
+        for k, some in list(_bases_to_try(problem, request))[-1:]
         for same_width in some
         for sizes in _along_samples(problem, request, k, same_width[-1])
         for cut in sizes.smallest()
@@ -464,6 +456,8 @@ def _bases_to_try(problem: Problem, request: Request) -> Iterator[tuple[int, lis
     Where k is open, there are several to be tried in turn: all components there are, and fewer.
     """
     n, most = problem.n_samples, problem.most_components
+    if n >= problem.n_features:
+        return
     found = list(bases(problem, request, n, later=LATER))
     if not request.is_open:
         widths = groupby(found, key=lambda basis: basis.width)

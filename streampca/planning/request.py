@@ -45,7 +45,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Problem:
-    """How large a collection is, how it is stored, and the machine: all that planning needs to know.
+    """Sizes of a collection, its storage, and the machine: all that planning needs to know.
 
     Attributes
     ----------

@@ -219,10 +219,10 @@ def _images(problem: Problem, parts: Parts, room: int) -> _Output:
         (f"components, {width} features at a time", width * parts.column_bytes),
         (f"that part of {block} images, multiplied to written", block * width * IMAGE_COPIES * parts.value_bytes),
     )
-    if not again:
-        return _Output(rows, min(rows, n) * row, width, block, chunk, items)
-    items += ((f"of {block} samples, what is read once more", block * again),)
-    times = _times(problem, parts, width) * _decodings(problem, block)
+    times = 0.0
+    if again:
+        items += ((f"of {block} samples, what is read once more", block * again),)
+        times = _times(problem, parts, width) * _decodings(problem, block)
     return _Output(rows, min(rows, n) * row, width, block, chunk, items, times)
 
 
@@ -250,11 +250,7 @@ def _panel(problem: Problem, parts: Parts, left: int, count: int) -> _Route:
     row = problem.sample_bytes
     held = parts.n_features * parts.sample_bytes
     rows = _read_rows(problem, row, left // 8)
-    beside = (
-        (f"block of {rows} samples as read", rows * row),
-        (f"components, {width} features at a time", width * parts.column_bytes),
-        ("product of a piece", _product_bytes(parts, width)),
-    )
+    beside = _piece(parts, rows, row, width)
     panel = max(1, min(count, (left - sum(size for _, size in beside)) // held))
     items = ((f"panel of {panel} samples", panel * held), *beside)
     return _Route(panel, min(rows, panel), width, _decodings(problem, rows), -(-count // panel), items)
@@ -269,13 +265,17 @@ def _range(problem: Problem, parts: Parts, left: int, count: int) -> _Route:
     row = -(-(problem.sample_bytes) * across // p)
     beside = width * parts.column_bytes + _product_bytes(parts, width)
     rows = min(count, _read_rows(problem, row, left - beside))
-    items = (
+    again = _times(problem, parts, width) * _decodings(problem, rows)
+    return _Route(0, rows, width, again, 1, _piece(parts, rows, row, width))
+
+
+def _piece(parts: Parts, rows: int, row: int, width: int) -> Items:
+    """Bytes by name of a block of samples, of some features of the components, and of the product of both."""
+    return (
         (f"block of {rows} samples as read", rows * row),
         (f"components, {width} features at a time", width * parts.column_bytes),
         ("product of a piece", _product_bytes(parts, width)),
     )
-    again = _times(problem, parts, width)
-    return _Route(0, rows, width, again * _decodings(problem, rows), 1, items)
 
 
 def _across(problem: Problem, parts: Parts, width: int) -> int:

@@ -130,7 +130,7 @@ def check_copy(path: str, *, overwrite: bool) -> None:
 
 
 def _copied(collection: Collection) -> Collection:
-    """What is read: the raw collection itself where nothing is done to it, for it may be read in parts."""
+    """Return the collection to read: the raw one where nothing is done to it, for it may be read in parts."""
     if isinstance(collection, Prepared):
         if collection.mask is not None:
             raise RequestError(
@@ -162,7 +162,7 @@ def _table(source: Collection, plan: CopyPlan) -> OutputArray:
 
 
 def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """What JSON can hold of attributes, numpy's numbers and arrays included."""
+    """Return those attributes that JSON can hold, numpy's numbers and arrays included."""
     kept = {}
     for name, value in attributes.items():
         value = value.tolist() if hasattr(value, "tolist") else value

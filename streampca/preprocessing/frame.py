@@ -52,7 +52,7 @@ class Frame:
 
     @property
     def unnormalized(self) -> Frame:
-        """The same up to, and without, normalize."""
+        """The frame of all steps but normalize."""
         return replace(self, preparation=self.preparation.unnormalized)
 
     def rows(self, raw: Array) -> Array:

@@ -91,12 +91,8 @@ class Preparation:
     @property
     def is_identity(self) -> bool:
         """True where samples are left as they are."""
-        return self.keeps_images and self.mask is None and self.scale is None and self.normalize is None
-
-    @property
-    def keeps_images(self) -> bool:
-        """True where every pixel of an image is left as it is, be it a feature or not."""
-        return self.crop is None and not self.grey and self.resize is None and self.bin == 1
+        keeps_images = self.crop is None and not self.grey and self.resize is None and self.bin == 1
+        return keeps_images and self.mask is None and self.scale is None and self.normalize is None
 
     @property
     def is_resolved(self) -> bool:
