@@ -18,7 +18,7 @@ from ..units import MIB, format_shape
 from .blocks import block_rows, spans_of
 from .budget import MOST_BLOCK, most_that_fits, precision_of, span_count
 from .component_chunks import POOLS, WRITE_COPIES, tile_bytes
-from .decoding import Reading, read_boxes
+from .decoding import read_boxes
 from .memory import Phase, decoding_items, runtime
 from .plan import Plan, Sizes
 from .rates import Work
@@ -282,9 +282,7 @@ class ByFeatures(Sizes):
         else:
             copied = 0
             read = read_boxes(self.problem, self.block_rows, width).times(sweeps)
-            read = read.plus(
-                read_boxes(self.problem, self.block_rows, width, width=again) if again else Reading(0, 0, 0)
-            )
+            read = read.plus(read_boxes(self.problem, self.block_rows, width, width=again))
             work = read.work(self.problem)
         if self.stored:
             work += Work(writing=2 * 8.0 * self.k * p, reading=8.0 * self.k * p)  # again, for the signs

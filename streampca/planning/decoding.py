@@ -80,7 +80,7 @@ def read_boxes(problem: Problem, rows: int, features: int, *, width: int | None 
     n, p, chunk = problem.n_samples, problem.n_features, problem.chunk_samples
     samples, pieces = decoded(n, rows, chunk)
     across, cuts = decoded(p, features, problem.chunk_features, width)
-    blocks, ranges = -(-n // rows), -(-(width or p) // features)
+    blocks, ranges = -(-n // rows), -(-(p if width is None else width) // features)
     if not problem.encoded and problem.chunk_features * problem.itemsize <= PAGE:  # plain values, one after another
         pieces, cuts = blocks if features >= p else n, ranges
     return Reading(samples * across * problem.row_bytes // p, pieces * cuts, blocks * ranges)
