@@ -38,13 +38,8 @@ def test_elbow_is_the_point_furthest_below_the_chord():
     values = np.array([100.0, 60.0, 30.0, 5.0, 4.0, 3.0, 2.0, 1.0, 0.5])
     assert elbow(values) == 3
 
-
-def test_elbow_looks_at_fifty_values_whatever_there_are():
     values = 1.0 / np.arange(1, 400)
-    assert elbow(values) == elbow(values[:50]) == elbow(values[:120])
-
-
-def test_elbow_of_a_flat_or_short_spectrum_is_one():
+    assert elbow(values) == elbow(values[:50]) == elbow(values[:120])  # at fifty values, whatever there are
     assert elbow(np.ones(7)) == elbow(np.array([3.0])) == elbow(np.array([3.0, 1.0])) == 1
 
 
@@ -104,6 +99,8 @@ def test_fit_by_evidence_is_scikit_learns():
 def test_evidence_needs_more_samples_than_features():
     with pytest.raises(RequestError, match=r"'mle' needs at least as many samples as features, .*use 'elbow'"):
         streampca.fit(np.random.default_rng(0).standard_normal((20, 30)), n_components="mle")
+    with pytest.raises(RequestError, match="60 samples, weighing 30 together, of 40 features"):
+        streampca.fit(spiked(60, 40, [9.0, 8.0]), n_components="mle", sample_weight=np.full(60, 0.5))
 
 
 FAINT = spiked(120, 30, np.array([3.0, 2.0, 1.2, 1.0, 0.9, 0.8, 0.7, 0.6]))  # the more samples, the more stand out
@@ -127,12 +124,6 @@ def test_copies_of_few_samples_make_no_more_dimensions(rule):
     repeated = streampca.fit(x.repeat(7, axis=0), n_components=rule)
     assert weighted.n_components == repeated.n_components
     assert streampca.fit(x, n_components=rule, sample_weight=np.full(30, 1.5)).n_components <= 29
-
-
-def test_evidence_needs_weights_of_as_many_samples_as_features():
-    x = spiked(60, 40, np.array([9.0, 8.0]))
-    with pytest.raises(RequestError, match="60 samples, weighing 30 together, of 40 features"):
-        streampca.fit(x, n_components="mle", sample_weight=np.full(60, 0.5))
 
 
 def test_what_else_counts_samples_counts_them_as_often():

@@ -397,10 +397,7 @@ def test_a_budget_that_is_too_small_names_one_that_is_enough():
 
 
 PEAK = """
-import sys
 import streampca
-from streampca.models import store
-from streampca.fitting import merge as merging
 from streampca.events import Planned
 
 estimates = []

@@ -40,8 +40,7 @@ def test_other_numbers_are_numbers(tol):
     """And leave plain ones, which JSON holds."""
     request = Request(tol=tol, max_passes=np.int64(3))
     assert (type(request.tol), type(request.max_passes)) == (float, int)
-    assert request == Request(tol=0.25, max_passes=3)
-    assert hash(request) == hash(Request(tol=0.25, max_passes=3))
+    assert len({request, Request(tol=0.25, max_passes=3), Request(), Request(tol=0.25)}) == 3
 
 
 @pytest.mark.parametrize("tol", [1e-4, 1e-300, np.nextafter(1, 0), 1 / 3])
