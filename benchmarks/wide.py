@@ -162,7 +162,7 @@ def by_way(path: Path, way: str, k: int, memory: str) -> Fit | None:
     from streampca.planning.dual import dual_plan
     from streampca.planning.randomized import along_features_plan, along_samples_plan
     from streampca.planning.request import Request
-    from streampca.preprocessing.problem import problem_of
+    from streampca.preprocessing.sizes_for_planning import problem_of
     from streampca.units import parse_bytes
 
     collection, budget = prepared(streampca.open_collection(path), None), parse_bytes(memory)

@@ -19,7 +19,7 @@ from streampca.planning import make_plan
 from streampca.planning.blocks import Span, blocks_of
 from streampca.planning.request import Request
 from streampca.preprocessing import Preparation, Prepared
-from streampca.preprocessing.problem import problem_of
+from streampca.preprocessing.sizes_for_planning import problem_of
 from streampca.readers.collection import Chunks, Collection
 from streampca.units import MIB
 

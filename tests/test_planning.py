@@ -32,7 +32,7 @@ from streampca.planning.randomized import along_features_plan
 from streampca.planning.rates import Rates
 from streampca.planning.request import Request
 from streampca.preprocessing import Prepared
-from streampca.preprocessing.problem import problem_of
+from streampca.preprocessing.sizes_for_planning import problem_of
 from streampca.units import GIB, MIB, budget_size, parse_bytes
 
 

@@ -25,7 +25,7 @@ from streampca.planning.dual import dual_plan
 from streampca.planning.rates import RATES, Rates
 from streampca.planning.request import Request
 from streampca.preprocessing import Prepared
-from streampca.preprocessing.problem import problem_of
+from streampca.preprocessing.sizes_for_planning import problem_of
 from streampca.units import GIB, MIB, format_seconds
 
 

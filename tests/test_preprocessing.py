@@ -29,7 +29,7 @@ from streampca.preprocessing import (
     valid_mask,
 )
 from streampca.preprocessing.mask_files import read_mask, read_scale
-from streampca.preprocessing.problem import problem_of
+from streampca.preprocessing.sizes_for_planning import problem_of
 from streampca.readers import open_collection
 from streampca.readers.collection import Collection
 from streampca.storage.coordinate import Coordinate

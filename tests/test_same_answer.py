@@ -31,7 +31,7 @@ from streampca.fitting.plan import prepared
 from streampca.planning import make_plan
 from streampca.planning.blocks import spans_of
 from streampca.planning.request import Request
-from streampca.preprocessing.problem import problem_of
+from streampca.preprocessing.sizes_for_planning import problem_of
 
 MNIST = DATA / "mnist" / "t10k-images-idx3-ubyte.gz"
 N = 1000

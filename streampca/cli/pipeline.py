@@ -29,7 +29,7 @@ from ..planning.blocks import part_of
 from ..plot.report import check_room, write_report
 from ..preprocessing import Preparation, Prepared
 from ..preprocessing.copy import copy_collection, foresee_copy
-from ..preprocessing.problem import this_machine
+from ..preprocessing.sizes_for_planning import this_machine
 from ..readers import Collection
 from ..readers.weights import total_of, weights_of
 from ..storage.components import StoredComponents

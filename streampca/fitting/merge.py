@@ -24,7 +24,7 @@ from ..models.store import check_model_output, read_statistic
 from ..planning import Plan, merge_plan
 from ..planning.blocks import Part
 from ..planning.request import HOW, STOPPING, Problem, Request
-from ..preprocessing.problem import this_machine
+from ..preprocessing.sizes_for_planning import this_machine
 from ..readers import check_apart, fitted_reading
 from ..readers.collection import digest
 from ..readers.coordinates import CHECK, CommonGrid, Grid, is_checked

@@ -16,7 +16,7 @@ from ..planning import Plan, make_plan, part_plan
 from ..planning.blocks import Part
 from ..planning.request import Request
 from ..preprocessing import Preparation, Prepared, resolved
-from ..preprocessing.problem import problem_of
+from ..preprocessing.sizes_for_planning import problem_of
 from ..readers import Collection, Opening, open_collection
 from ..readers.collection import check_dtype
 from ..readers.weights import total_of, weights_of

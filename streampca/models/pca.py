@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ..accumulators import Accumulator
 from ..errors import RequestError
-from ..preprocessing.problem import this_machine
+from ..preprocessing.sizes_for_planning import this_machine
 from ..readers.coordinates import CHECK
 from ..storage.disk import expanded
 from ..storage.integrity import read_model

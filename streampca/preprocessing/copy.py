@@ -32,7 +32,7 @@ from ..storage.outputs import check_output, staged
 from ..storage.writers import OutputArray, Writer, ZarrWriter, check_array
 from ..units import parse_bytes
 from .prepared import Prepared
-from .problem import problem_of
+from .sizes_for_planning import problem_of
 
 # Attributes that say how numbers are packed or which axes there are: what is written is unpacked, and says itself.
 NOT_KEPT = (

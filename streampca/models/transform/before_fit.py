@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ...planning.budget import smallest, too_small
 from ...preprocessing import Frame
-from ...preprocessing.problem import this_machine
+from ...preprocessing.sizes_for_planning import this_machine
 from ...readers import Collection
 from ...storage.components import RowsToCome
 from ...units import parse_bytes

@@ -13,7 +13,7 @@ from ...planning.request import Problem
 from ...planning.transform_pieces import Parts, Piecewise, plan_pieces
 from ...preprocessing import Frame
 from ...preprocessing.normalize import normalizing_bytes
-from ...preprocessing.problem import problem_of
+from ...preprocessing.sizes_for_planning import problem_of
 from ...readers import Collection
 from ...readers.windows import Windows
 from ...storage.components import StoredRows

@@ -14,7 +14,7 @@ from ...planning.budget import MOST_BLOCK, smallest, too_small
 from ...planning.memory import RUNTIME_BYTES
 from ...planning.request import Problem
 from ...preprocessing import Frame
-from ...preprocessing.problem import problem_of, this_machine
+from ...preprocessing.sizes_for_planning import problem_of, this_machine
 from ...readers import Collection
 from ...units import parse_bytes
 from ..subspace import Subspace, working_dtype

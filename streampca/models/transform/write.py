@@ -23,7 +23,7 @@ from ...planning.budget import SPANS_A_WORKER
 from ...planning.component_chunks import Cut
 from ...planning.transform_pieces import Piecewise, are_possible
 from ...preprocessing import Frame
-from ...preprocessing.problem import problem_of
+from ...preprocessing.sizes_for_planning import problem_of
 from ...readers import Collection
 from ...readers.collection import counting_dim, unchanged
 from ...storage.coordinate import Coordinate

@@ -15,7 +15,7 @@ from ...planning import Application, plan_application
 from ...planning.budget import most_that_fits, smallest, too_small
 from ...planning.memory import RUNTIME_BYTES
 from ...preprocessing import Prepared
-from ...preprocessing.problem import problem_of, this_machine
+from ...preprocessing.sizes_for_planning import problem_of, this_machine
 from ...readers.collection import sample_dims
 from ...storage.components import StoredComponents
 from ...units import MIB, parse_bytes
