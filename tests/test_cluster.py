@@ -34,7 +34,7 @@ from streampca.fitting.fit import fit_collection
 from streampca.fitting.methods.features_task import FeatureRanges, FeaturesTask
 from streampca.fitting.methods.samples_task import SamplesTask
 from streampca.fitting.plan import prepared
-from streampca.planning import copy as planning_of_copies
+from streampca.planning import copy_plan as planning_of_copies
 from streampca.planning.blocks import spans_of
 from streampca.planning.request import Request
 from streampca.preprocessing.copy import copy_collection

@@ -24,7 +24,7 @@ from streampca.errors import BudgetError, ModelError, OutputError, RequestError,
 from streampca.events import BlockDone
 from streampca.models import export
 from streampca.models.export import export_components
-from streampca.planning import copy as planning
+from streampca.planning import copy_plan as planning
 from streampca.planning.request import Problem
 from streampca.preprocessing import Preparation, Prepared
 from streampca.preprocessing import copy as copying

@@ -24,7 +24,7 @@ from ..planning.blocks import Span, blocks_of, spans_of
 from ..planning.boxes import Box, flat_range, tiles_of
 from ..planning.budget import SPANS_A_WORKER
 from ..planning.component_chunks import Cut
-from ..planning.copy import CopyPlan, plan_copy
+from ..planning.copy_plan import CopyPlan, plan_copy
 from ..readers import check_apart, paths_of
 from ..readers.collection import Collection, counting_dim, sample_dims, unchanged
 from ..storage.disk import expanded
