@@ -8,12 +8,12 @@ works.
 
 One file a method, with its candidates, memory by name, work and passes: `covariance`, `dual` and `randomized` (along
 features or along samples), the latter two by ranges of features (`by_features`); `choose_method` takes the fastest that
-fits, and `parts` plans collections that several processes analyse part by part.
+fits, and `parts_and_merge` plans collections that several processes analyse part by part.
 """
 
 from .budget import DENSE_FEATURES
 from .choose_method import least_memory, make_plan
-from .parts import merge_plan, part_plan
+from .parts_and_merge import merge_plan, part_plan
 from .plan import Plan
 from .randomized import SAMPLE_RUNS, passes_beside, sample_rows
 from .transform import Application, plan_application
