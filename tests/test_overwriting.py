@@ -24,7 +24,7 @@ import streampca
 from streampca.cli.demo import guided_tour
 from streampca.cli.demo_data import make_digits
 from streampca.errors import OutputError, RequestError
-from streampca.execution.slots import Slots
+from streampca.execution.checkpoint_file import CheckpointFile
 from streampca.models.export import export_components
 from streampca.preprocessing.copy import copy_collection
 from streampca.readers import paths_of
@@ -291,13 +291,13 @@ def test_a_run_that_was_stopped_while_replacing_goes_on_with_its_own(there, monk
 
 def test_the_beginning_of_another_fit_stays_where_this_one_is_refused(there):
     os.mkdir("model.zarr.streampca-checkpoint")
-    slots = Slots("model.zarr.streampca-checkpoint", "run")
+    file = CheckpointFile("model.zarr.streampca-checkpoint", "run")
     about = {"identity": {"source": "other.npy"}, "plan": {}, "memory": None, "workers": 1, "scratch": None}
-    slots.save(about, {})
+    file.save(about, {})
     os.utime("model.zarr/zarr.json", (1, 1))  # the model is older
     said = typed("fit", "images.npy", "-k", 3, "-o", "model.zarr", "--overwrite", "--memory", "1MiB", "-q")
     assert "Set memory to at least" in said.err
-    assert Slots("model.zarr.streampca-checkpoint", "run").load() == (about, {})
+    assert CheckpointFile("model.zarr.streampca-checkpoint", "run").load() == (about, {})
 
 
 # -- no output is a source

@@ -132,7 +132,7 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import resumed
-from streampca.execution import slots
+from streampca.execution import checkpoint_file
 from streampca.storage.components import ComponentWriter
 
 _, _, path, kind, output, folder, moment, count = sys.argv
@@ -146,16 +146,15 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 if moment == "state":
-    whole = slots._write_array
+    whole = checkpoint_file._write_array
 
-    def half(file, name, array):
+    def half(file, array):
         if is_last():
             file.write(b"begun")
-            file.flush()
             die()
-        return whole(file, name, array)
+        return whole(file, array)
 
-    slots._write_array = half
+    checkpoint_file._write_array = half
 elif moment in ("components", "signs"):
     written, read, reads = ComponentWriter.write, ComponentWriter.read, []
 
@@ -206,10 +205,10 @@ def test_killed(files, tmp_path, unbroken, kind, moment, count):
     assert os.listdir(tmp_path) == ["m.zarr"]
 
 
-def damage(slot):
-    content = bytearray(slot.read_bytes())
+def damage(file):
+    content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
-    slot.write_bytes(content)
+    file.write_bytes(content)
 
 
 @pytest.mark.parametrize(
@@ -227,10 +226,10 @@ def test_a_damaged_state_is_passed_over(files, tmp_path, unbroken, kind, stage, 
     path, folder, output = source_of(files, kind), tmp_path / "kept", tmp_path / "m.zarr"
     with pytest.raises(Died):
         run(path, kind, output, folder, listener=dying(count))
-    slots = sorted(folder.glob(f"{stage}-0.*"), key=os.path.getmtime)
-    assert slots
-    for slot in slots[-damaged:]:
-        damage(slot)
+    files = sorted(folder.glob(f"{stage}-0.*"), key=os.path.getmtime)
+    assert files
+    for file in files[-damaged:]:
+        damage(file)
     assert bits(run(path, kind, output, folder)) == unbroken(kind)[0]
     assert os.listdir(tmp_path) == ["m.zarr"]
 
@@ -263,8 +262,8 @@ def begun(files, tmp_path):
 def test_another_fit_is_refused_by_name(begun, options, message):
     with pytest.raises(OutputError, match=message):
         begun.again(**options)
-    for slot in begun.folder.iterdir():
-        slot.unlink()
+    for file in begun.folder.iterdir():
+        file.unlink()
     begun.folder.rmdir()
     assert begun.again(**options)
 
@@ -431,7 +430,7 @@ def test_saving_takes_less_than_three_hundredths(block, cost, growth):
     now, spent = 0.0, 0.0
     state = SimpleNamespace(state=lambda *, copy=True: {"sum": np.zeros(2**18)})  # 2 MiB, which is measured
 
-    def save(self, slots, at, state):
+    def save(self, file, at, state):
         nonlocal now, spent, cost
         now, spent, cost = now + cost, spent + cost, cost * growth
 

@@ -13,8 +13,8 @@ import multiprocessing
 import os
 import re
 import signal
+import zipfile
 from pathlib import Path
-from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -23,10 +23,9 @@ import pytest
 import streampca
 from streampca.errors import BudgetError, DataError, OutputError, Stopped
 from streampca.events import BlockDone, Checkpoint, PassFinished, Resumed, Warned
-from streampca.execution import slots
 from streampca.execution.checkpoint import Checkpointing
+from streampca.execution.checkpoint_file import CheckpointFile
 from streampca.execution.signals import Switch
-from streampca.execution.slots import Slots
 from streampca.models.pca import load_model
 from streampca.models.transform import projection as pieces
 from streampca.models.transform import write as writing
@@ -121,9 +120,8 @@ def _plant(killed, at, count):
         for sink in (writers.ZarrWriter, writers._NpyWriter, writers._CsvWriter):
             sink.write = _half(sink.write, at, count)
     elif killed == "record":
-        last = slots.LAST
-        pack = lambda *args: die() if next(count) == at else last.pack(*args)  # noqa: E731 - as short as it is simple
-        slots.LAST = SimpleNamespace(size=last.size, unpack=last.unpack, pack=pack)
+        end = zipfile.ZipFile._write_end_record
+        zipfile.ZipFile._write_end_record = lambda archive: die() if next(count) == at else end(archive)
     elif killed == "rename":
         outputs._take_place = lambda *args: die()
     elif killed == "close":
@@ -456,22 +454,22 @@ def test_the_stored_plan_is_gone_on_with(here, monkeypatch):
 @pytest.mark.parametrize("output", ["i.npy", "i.zarr"])
 @pytest.mark.parametrize("plan", ["whole", "panel"])
 def test_rows_are_on_disk_before_they_are_recorded(here, output, plan):
-    synced, save, checks = {}, Slots.save, []
+    synced, save, checks = {}, CheckpointFile.save, []
 
     def noted(handle):
         state = os.fstat(handle)
         synced[state.st_ino] = state.st_mtime_ns
 
-    def checked(slots, about, arrays):
-        if slots.name == "run":
-            return save(slots, about, arrays)
+    def checked(file, about, arrays):
+        if file.name == "run":
+            return save(file, about, arrays)
         partial = next(Path().glob(f"{output}.*.streampca-partial"))
         for path in (Path(), partial, *partial.rglob("*")):
             if path != Path() or not checks:  # saving makes another name there
                 assert synced[path.stat().st_ino] == path.stat().st_mtime_ns, path
         checks.append(about["at"])
-        return save(slots, about, arrays)
+        return save(file, about, arrays)
 
-    with mock.patch.object(os, "fsync", noted), mock.patch.object(Slots, "save", checked):
+    with mock.patch.object(os, "fsync", noted), mock.patch.object(CheckpointFile, "save", checked):
         write("images", output, plan)
     assert len(checks) > 4

@@ -14,7 +14,7 @@ import streampca
 import streampca.models.store
 from streampca.errors import ModelError, OutputError
 from streampca.events import BlockDone, PassFinished, PassStarted, Resumed, Warned
-from streampca.execution.slots import Slots
+from streampca.execution.checkpoint_file import CheckpointFile
 from streampca.fitting.methods.dual import GONE
 from streampca.models.pca import load_model
 from streampca.models.store import ModelWriter
@@ -89,7 +89,7 @@ def test_what_was_made_is_kept_under_its_identity(fit, tmp_path, unbroken, kind)
     """And not made again; some of it is not in a whole tile yet."""
     dies(fit, 2, kind)
     array = zarr.open_array(partial_of(tmp_path) / "components", mode="r")
-    saved = Slots(str(tmp_path / "m.zarr.kept"), "components-0").load()
+    saved = CheckpointFile(str(tmp_path / "m.zarr.kept"), "components-0").load()
     assert saved[1]["buffer"].size > 0 or kind != KINDS[1]
     events = resumed_events(fit, unbroken(kind)[0], tmp_path, kind)
     after = zarr.open_array(tmp_path / "m.zarr" / "components", mode="r")
@@ -150,7 +150,7 @@ def test_signs_are_those_of_components_in_memory(fit, files, kind):
 def test_what_is_kept_as_written_is_on_disk(fit, tmp_path, monkeypatch):
     """Before a state says that it is: files, and the folders that name them."""
     synced, found = set(), []
-    sync, save = disk._sync, Slots.save
+    sync, save = disk._sync, CheckpointFile.save
 
     def noted(path):
         sync(path)
@@ -164,7 +164,7 @@ def test_what_is_kept_as_written_is_on_disk(fit, tmp_path, monkeypatch):
         save(self, about, arrays)
 
     monkeypatch.setattr(disk, "_sync", noted)
-    monkeypatch.setattr(Slots, "save", checked)
+    monkeypatch.setattr(CheckpointFile, "save", checked)
     fit(KINDS[1])
     assert len(found) >= 3
     assert len(found[0]) < len(found[-1])

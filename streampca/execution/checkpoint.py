@@ -1,7 +1,7 @@
 """`CheckpointFolder`, where a run saves how far it is: at an interval, and when it is told to stop.
 
 A folder holds one run: a record of which work it is and with which plan, and the partial results of its stages. Each
-is a pair of `Slots`, so that one is whole whenever the process dies.
+is a `CheckpointFile`, so that one is whole whenever the process dies.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from ..storage.disk import expanded
 from ..storage.locks import alone_in
 from ..storage.outputs import check_place, discard
 from ..units import MIB, format_seconds
+from .checkpoint_file import CheckpointFile, is_checkpoint_file
 from .fingerprint import first_difference
 from .signals import Switch
-from .slots import Slots, is_slot
 from .task import SavedPartial, Stateful
 
 Array = npt.NDArray[Any]
 
-RECORD = "run"  # name of the slots that say which work the folder holds
-SLOT = re.compile(r"[a-z]+(-\d+)?\.[ab]")  # names of slots, in a folder that may hold other files
+RECORD = "run"  # name of the file that says which work the folder holds
+FILE = re.compile(r"[a-z]+(-\d+)?\.[ab]")  # names of such files, in a folder that may hold others
 FOLDER = ".streampca-checkpoint"  # ending of the name of a folder that lies beside an output
 EVERY = 30.0  # seconds between saves, or more ...
 SHARE = 0.025  # ... so that they take no more of the time than this
@@ -63,9 +63,9 @@ class Checkpointing:
 
 
 class _Save(NamedTuple):
-    """Slots, the position that is saved in them, and the state there."""
+    """A file, the position that is saved in it, and the state there."""
 
-    slots: Slots
+    file: CheckpointFile
     position: Mapping[str, int]
     stateful: Stateful
 
@@ -110,10 +110,10 @@ class CheckpointFolder:
         check_place(how.folder)
         self._how, self._listener, self.folder = how, listener, how.folder
         self._identity = json.loads(json.dumps(identity, default=lambda value: value.item()))
-        self._slots = Slots(how.folder, RECORD)
+        self._file = CheckpointFile(how.folder, RECORD)
         self._stages: dict[str, StageCheckpoint] = {}
         self._lock, self._rate, self.last = threading.Lock(), float(UNMEASURED), time.monotonic()
-        found = self._slots.load()
+        found = self._file.load()
         self.record: Mapping[str, Any] = {} if found is None else found[0]
         self._replaced: Mapping[str, Any] = {}
         self.is_recorded = found is not None
@@ -160,7 +160,7 @@ class CheckpointFolder:
             )
 
     def _save_record(self) -> None:
-        self._slots.save(self.record, {})
+        self._file.save(self.record, {})
         self.is_recorded = True
 
     def stage(self, name: str) -> StageCheckpoint:
@@ -211,7 +211,7 @@ class CheckpointFolder:
             raise Stopped(f"stopped by {signal}; {again}")
         try:
             for each, state in states:
-                self._save(each.slots, each.position, state)
+                self._save(each.file, each.position, state)
         except OutputError as error:
             if signal:
                 raise Stopped(f"stopped by {signal}; what was done since the last save is lost: {error}") from None
@@ -225,11 +225,11 @@ class CheckpointFolder:
             raise Stopped(f"stopped by {signal}; what was done is kept in {self.folder}.")
         return self.last - began
 
-    def _save(self, slots: Slots, position: Mapping[str, int], state: Mapping[str, Array]) -> None:
+    def _save(self, file: CheckpointFile, position: Mapping[str, int], state: Mapping[str, Array]) -> None:
         with self._lock:
             if not self.is_recorded:
                 self._save_record()
-            slots.save(position, state)
+            file.save(position, state)
             self._listener(Checkpoint(self.folder, position["at"]))
 
     def is_due(self, since: float, cost: float) -> bool:
@@ -249,7 +249,7 @@ class StageCheckpoint:
 
     def __init__(self, folder: CheckpointFolder, name: str) -> None:
         self._folder, self._name, self._is_ignored, self.number = folder, name, False, 0
-        self._slots: dict[int, Slots] = {}
+        self._files: dict[int, CheckpointFile] = {}
         self._stopped: dict[int, tuple[int, int]] = {}  # last span and position of a part that was told to stop
         self._since: dict[int, float] = {}
         self._cost: dict[int, float] = {}
@@ -292,10 +292,10 @@ class StageCheckpoint:
             raise
         self._since[first], self._first = time.monotonic(), []
 
-    def _of(self, first: int) -> Slots:
-        if first not in self._slots:
-            self._slots[first] = Slots(self._folder.folder, f"{self._name}-{first}")
-        return self._slots[first]
+    def _of(self, first: int) -> CheckpointFile:
+        if first not in self._files:
+            self._files[first] = CheckpointFile(self._folder.folder, f"{self._name}-{first}")
+        return self._files[first]
 
 
 def clear_finished(output: str) -> None:
@@ -311,16 +311,16 @@ def clear_finished(output: str) -> None:
 def _parts(folder: str, stage: str) -> Iterator[int]:
     with suppress(FileNotFoundError):
         for name in os.listdir(folder):
-            if SLOT.fullmatch(name) and name.startswith(f"{stage}-"):
+            if FILE.fullmatch(name) and name.startswith(f"{stage}-"):
                 yield int(name[len(stage) + 1 : -2])
 
 
 def _clear(folder: str) -> None:
-    """Remove slots, nothing else, and the folder if it is empty then."""
+    """Remove files of a checkpoint, nothing else, and the folder if it is empty then."""
     with suppress(FileNotFoundError):
         for name in os.listdir(folder):
             path = os.path.join(folder, name)
-            if SLOT.fullmatch(name) and os.path.isfile(path) and is_slot(path):
+            if FILE.fullmatch(name) and os.path.isfile(path) and is_checkpoint_file(path):
                 os.remove(path)
     with suppress(OSError):
         os.rmdir(folder)
