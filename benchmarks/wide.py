@@ -156,7 +156,7 @@ def as_zarr(path: Path, pictures: Any, n: int, side: int) -> None:
 def by_way(path: Path, way: str, k: int, memory: str) -> Fit | None:
     """Fit by one schedule of the dual method, or along one side, whatever the plan would choose; None if none fits."""
     import streampca
-    from streampca.execution import SerialExecutor
+    from streampca.execution import LocalExecutor
     from streampca.fitting.methods import METHODS, Job
     from streampca.fitting.plan import prepared
     from streampca.planning.dual import dual_plan
@@ -176,7 +176,7 @@ def by_way(path: Path, way: str, k: int, memory: str) -> Fit | None:
         plan = dual_plan(problem, request, way)
     if plan is None:
         return None
-    job = Job(collection, plan, SerialExecutor(), scratch=scratch)
+    job = Job(collection, plan, LocalExecutor(), scratch=scratch)
     found, seconds, peak = measured(partial(METHODS[method], job))
     variances, bound = found.explained_variance.tolist(), float(found.error_bound.max())
     return Fit(seconds, peak, plan.memory_estimate.total, variances, plan.seconds, bound)

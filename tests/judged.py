@@ -11,7 +11,7 @@ import pytest
 
 import streampca
 from streampca.events import Warned
-from streampca.execution import SerialExecutor
+from streampca.execution import LocalExecutor
 from streampca.fitting.methods import METHODS, Job
 from streampca.planning import randomized as sides
 
@@ -83,7 +83,7 @@ def fit(x, k, precision="single", memory="256MiB", **more):
 def carried_out(collection, plan):
     """What a plan gives that no budget makes the planner take, and what happened."""
     events = []
-    return METHODS["randomized"](Job(collection, plan, SerialExecutor(), listener=events.append)), events
+    return METHODS["randomized"](Job(collection, plan, LocalExecutor(), listener=events.append)), events
 
 
 # -- what happened

@@ -25,7 +25,7 @@ from streampca.cli.config import make_run
 from streampca.cli.pipeline import execute
 from streampca.errors import ClusterError, ConfigError, DataError, RequestError, Stopped
 from streampca.events import BlockDone, PassStarted, Resumed, Warned, silent
-from streampca.execution import ClusterOptions, LocalExecutor, SerialExecutor
+from streampca.execution import ClusterOptions, LocalExecutor
 from streampca.execution.checkpoint import Checkpointing
 from streampca.execution.executor import executing
 from streampca.execution.signals import Switch
@@ -161,7 +161,7 @@ def test_every_executor_gives_the_same_bits(client, images, name):
     task, spans, merge = task_of(name, open_collection(images))
     assert len(spans) == SPANS
     with threadpool_limits(1):
-        expected = SerialExecutor().fold(task, spans, merge, listener=silent)
+        expected = LocalExecutor().fold(task, spans, merge, listener=silent)
         if name == "scatter":  # the others hold what they read, and are planned with one thread
             same(LocalExecutor().fold(task, spans, merge, threads=2, ahead=1, listener=silent), expected)
     blocks = [task.counts(block) for span in spans for block in task.blocks(span)]
@@ -174,7 +174,7 @@ def test_every_executor_gives_the_same_bits(client, images, name):
 def test_any_number_of_workers_gives_the_same_bits(folder, cluster, client, images):
     task, spans, merge = task_of("scatter", open_collection(images))
     with threadpool_limits(1):
-        expected = SerialExecutor().fold(task, spans, merge, listener=silent)
+        expected = LocalExecutor().fold(task, spans, merge, listener=silent)
     for count in (2, 1, 4):
         cluster.scale(count)
         wait_until(lambda count=count: len(client.scheduler_info()["workers"]) == count)
@@ -213,7 +213,7 @@ def test_state_of_a_span_goes_on_where_it_was(client, images):
 
         def __init__(self, task, spans):
             first, fourth = (
-                SerialExecutor().fold(task, some, Scatter.absorb, listener=silent)
+                LocalExecutor().fold(task, some, Scatter.absorb, listener=silent)
                 for some in (spans[:2], [spans[3]._replace(stop=spans[3].start + ROWS)])
             )
             self.kept = {0: (1, spans[1].stop, first), 3: (3, spans[3].start + ROWS, fourth)}
@@ -230,7 +230,7 @@ def test_state_of_a_span_goes_on_where_it_was(client, images):
 
     task, spans, merge = task_of("scatter", open_collection(images))
     with threadpool_limits(1):
-        expected = SerialExecutor().fold(task, spans, merge, listener=silent)
+        expected = LocalExecutor().fold(task, spans, merge, listener=silent)
         checkpoint, heard = Half(task, spans), []
     same(DaskExecutor(client).fold(task, spans, merge, listener=heard.append, checkpoint=checkpoint), expected)
     assert sum(event.samples for event in heard if isinstance(event, Resumed)) == spans[1].stop + ROWS

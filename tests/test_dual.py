@@ -13,7 +13,7 @@ from judged import along_samples
 import streampca
 from streampca.errors import BudgetError, DataError, OutputError, SourceError
 from streampca.events import PassStarted, Planned, Warned
-from streampca.execution import SerialExecutor
+from streampca.execution import LocalExecutor
 from streampca.fitting.methods import METHODS, Job
 from streampca.planning import make_plan
 from streampca.planning.blocks import Span, blocks_of
@@ -81,9 +81,7 @@ def run(x, schedule, tmp_path, weights=None, events=None, **options):
     plan = plan_of(collection, schedule, **options)
     listener = (lambda event: None) if events is None else events.append
     scratch = str(tmp_path / "copy.scratch")
-    found = METHODS["dual"](
-        Job(collection, plan, SerialExecutor(), weights=weights, scratch=scratch, listener=listener)
-    )
+    found = METHODS["dual"](Job(collection, plan, LocalExecutor(), weights=weights, scratch=scratch, listener=listener))
     assert not (tmp_path / "copy.scratch").exists()
     return found
 
@@ -179,7 +177,7 @@ def test_a_scratch_copy_has_no_name_that_a_kill_could_leave(tmp_path):
 
     counted = Counted(images())
     METHODS["dual"](
-        Job(counted, plan_of(counted, "scratch"), SerialExecutor(), scratch=str(tmp_path / "c"), listener=look)
+        Job(counted, plan_of(counted, "scratch"), LocalExecutor(), scratch=str(tmp_path / "c"), listener=look)
     )
     assert [label for label, _ in seen] == ["scratch copy", "Gram matrix", "components"]
     assert not any(left for _, left in seen)
@@ -196,9 +194,7 @@ def test_two_runs_to_one_place_keep_their_copies_apart(tmp_path):
 
     counted = Counted(images())
     scratch = str(tmp_path / "copy.scratch")
-    outer = METHODS["dual"](
-        Job(counted, plan_of(counted, "scratch"), SerialExecutor(), scratch=scratch, listener=other)
-    )
+    outer = METHODS["dual"](Job(counted, plan_of(counted, "scratch"), LocalExecutor(), scratch=scratch, listener=other))
     np.testing.assert_allclose(outer.explained_variance * 1e4, found["inner"].explained_variance, rtol=1e-5)
 
 
@@ -221,7 +217,7 @@ def test_a_copy_that_does_not_fit_the_disk_is_refused_before_reading(tmp_path):
     counted = Counted(images())
     plan = replace(plan_of(counted, "scratch"), bytes_written=2**60)
     with pytest.raises(OutputError, match=r"scratch copy .* free some space, or choose another folder by --scratch"):
-        METHODS["dual"](Job(counted, plan, SerialExecutor(), scratch=str(tmp_path / "x.scratch")))
+        METHODS["dual"](Job(counted, plan, LocalExecutor(), scratch=str(tmp_path / "x.scratch")))
     assert counted.decoded == 0
 
 
@@ -352,7 +348,7 @@ def test_components_that_are_written_at_once_are_orthonormal_or_left_out(decay, 
         sinks.append(Memory(count, dtype, collection.n_features))
         return sinks[-1]
 
-    job = Job(collection, replace(plan, stored=True), SerialExecutor(), listener=events.append, sink=sink)
+    job = Job(collection, replace(plan, stored=True), LocalExecutor(), listener=events.append, sink=sink)
     found = replace(METHODS["dual"](job), components=sinks[0].components)
     assert off(found.components) <= 1e-6
     assert np.all(judged.residuals(found, judged.truth(x)) <= found.error_bound)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streampca.errors import Stopped
 from streampca.events import BlockDone, Resumed, silent
-from streampca.execution import LocalExecutor, SavedPartial, SerialExecutor
+from streampca.execution import LocalExecutor, SavedPartial
 from streampca.execution.checkpoint import CheckpointFolder, Checkpointing
 from streampca.execution.signals import Switch
 from streampca.planning.blocks import Span, blocks_of, spans_of
@@ -80,11 +80,8 @@ class Checkpointer:
         self.kept[first] = SavedPartial(last, at, accumulator.state())
 
 
-EXECUTORS = [SerialExecutor(), LocalExecutor()]
-
-
-def fold(executor, task, spans, threads=2, ahead=1, listener=lambda event: None, checkpoint=None):
-    return executor.fold(
+def fold(task, spans, threads=1, ahead=1, listener=lambda event: None, checkpoint=None):
+    return LocalExecutor().fold(
         task, spans, Words.absorb, threads=threads, ahead=ahead, listener=listener, checkpoint=checkpoint
     )
 
@@ -98,15 +95,15 @@ def fold(executor, task, spans, threads=2, ahead=1, listener=lambda event: None,
 )
 def test_the_same_order_by_everyone(n, count, rows, threads, ahead):
     spans = spans_of(n, count, rows)
-    expected = fold(EXECUTORS[0], Task(rows), spans).said
-    assert fold(EXECUTORS[1], Task(rows), spans, threads, ahead).said == expected
+    expected = fold(Task(rows), spans).said
+    assert fold(Task(rows), spans, threads, ahead).said == expected
     first = [block.start for block in blocks_of(spans[0], rows)]
     assert expected[: len(first)] == first
     assert [len(part) for part in expected[len(first) :]] == [len(list(blocks_of(span, rows))) for span in spans[1:]]
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_the_listener_is_told_of_every_block_one_call_at_a_time(executor):
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_listener_is_told_of_every_block_one_call_at_a_time(threads):
     inside, events = threading.Lock(), []
 
     def listen(event):
@@ -114,7 +111,7 @@ def test_the_listener_is_told_of_every_block_one_call_at_a_time(executor):
         events.append(event)
         inside.release()
 
-    fold(executor, Task(), spans_of(400, 8), listener=listen)
+    fold(Task(), spans_of(400, 8), threads, listener=listen)
     assert sum(event.samples for event in events) == 400
     assert sum(event.bytes for event in events) == 4000
 
@@ -122,16 +119,16 @@ def test_the_listener_is_told_of_every_block_one_call_at_a_time(executor):
 @pytest.mark.parametrize("ahead", [0, 1])
 def test_no_more_is_read_ahead_than_asked(ahead):
     task = Task()
-    fold(SerialExecutor(), task, spans_of(60, 1), ahead=ahead)
+    fold(task, spans_of(60, 1), ahead=ahead)
     assert task.most == 1 + ahead
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_an_error_ends_all_and_is_raised_as_it_is(executor, ahead):
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_error_ends_all_and_is_raised_as_it_is(threads, ahead):
     task = Task(fails=30)
     with pytest.raises(ValueError, match="block 30"):
-        fold(executor, task, spans_of(200_000, 2), ahead=ahead)
+        fold(task, spans_of(200_000, 2), threads, ahead)
     assert len(task.fed) < 90_000
 
 
@@ -143,7 +140,7 @@ def test_an_interrupt_ends_all():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fold(LocalExecutor(), task, spans_of(200_000, 2), listener=listen)
+        fold(task, spans_of(200_000, 2), 2, listener=listen)
     assert len(task.fed) < 10
 
 
@@ -152,17 +149,16 @@ def test_what_was_kept_is_not_done_again(n, count, data):
     """Whoever kept it, and whoever goes on."""
     spans = spans_of(n, count, 2)
     before = Checkpointer()
-    fold(data.draw(st.sampled_from(EXECUTORS)), Task(), spans, checkpoint=before)
-    expected = [str(word) for word in fold(SerialExecutor(), Task(), spans).said]
+    fold(Task(), spans, data.draw(st.integers(1, 2)), checkpoint=before)
+    expected = [str(word) for word in fold(Task(), spans).said]
     offers = sorted({(first, last, at) for first, last, at in before.offers if first == last})
     kept = {}
     for first, last, at in data.draw(st.lists(st.sampled_from(offers), unique_by=lambda offer: offer[0])):
         said = [str(block.start) for block in blocks_of(Span(spans[first].start, at), 2)]
         kept[first] = SavedPartial(last, at, {"said": np.array(said)})
     task, events = Task(), []
-    found = fold(
-        data.draw(st.sampled_from(EXECUTORS)), task, spans, checkpoint=Checkpointer(kept), listener=events.append
-    )
+    threads = data.draw(st.integers(1, 2))
+    found = fold(task, spans, threads, checkpoint=Checkpointer(kept), listener=events.append)
     assert [str(word).replace("'", "") for word in found.said] == expected
     done = [block for first, saved in kept.items() for block in blocks_of(Span(spans[first].start, saved.at), 2)]
     assert not set(done) & set(task.fed)
@@ -172,11 +168,11 @@ def test_what_was_kept_is_not_done_again(n, count, data):
 def test_what_was_merged_is_kept_as_one():
     checkpoint = Checkpointer()
     spans = spans_of(24, 4, 2)
-    fold(SerialExecutor(), Task(), spans, checkpoint=checkpoint)
+    fold(Task(), spans, checkpoint=checkpoint)
     assert (0, 3, 24) in checkpoint.offers
     task = Task()
     again = Checkpointer({0: checkpoint.kept[0]})
-    fold(LocalExecutor(), task, spans, checkpoint=again)
+    fold(task, spans, 2, checkpoint=again)
     assert task.fed == []
 
 
@@ -207,9 +203,9 @@ class Summing(Task):
         accumulator.total += fetched
 
 
-@pytest.mark.parametrize("executor", [SerialExecutor(), LocalExecutor()])
+@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("block", [1, 7, 16, 29])
-def test_a_run_told_to_stop_does_nothing_again(tmp_path, executor, block):
+def test_a_run_told_to_stop_does_nothing_again(tmp_path, threads, block):
     """Not what is merged, nor what other threads have done, though saves were not due."""
     spans, fed = spans_of(60, 6, 2), []
     switch, stopped = Switch(), False
@@ -219,8 +215,8 @@ def test_a_run_told_to_stop_does_nothing_again(tmp_path, executor, block):
         with folder.running():
             folder.begin({})
             task = Summing(fed=fed)
-            how = {"threads": 2, "listener": heard, "checkpoint": folder.stage("sum")}
-            return executor.fold(task, spans, Sum.absorb, **how).total
+            how = {"threads": threads, "listener": heard, "checkpoint": folder.stage("sum")}
+            return LocalExecutor().fold(task, spans, Sum.absorb, **how).total
 
     def heard(event):
         if isinstance(event, BlockDone) and len(fed) >= block and not stopped:

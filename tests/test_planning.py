@@ -19,7 +19,7 @@ from planned import PROBLEMS, layouts, problem, remedy
 import streampca
 from streampca.errors import BudgetError, RequestError
 from streampca.events import Warned
-from streampca.execution import SerialExecutor
+from streampca.execution import LocalExecutor
 from streampca.fitting.identity import DECISIVE
 from streampca.fitting.methods import Job
 from streampca.fitting.methods.covariance import fit_covariance
@@ -450,7 +450,7 @@ def test_where_no_dense_solve_fits_lanczos_keeps_what_it_settled():
     planned = make_plan(problem_of(collection), Request(40, memory=64 * MIB))
     events = []
     run = replace(planned, solver="lanczos", dense_room=0)
-    found = fit_covariance(Job(collection, run, SerialExecutor(), listener=events.append))
+    found = fit_covariance(Job(collection, run, LocalExecutor(), listener=events.append))
     warned = [event.message for event in events if isinstance(event, Warned)]
     true = np.linalg.eigvalsh(np.cov(x.T))[::-1]
     k = len(found.explained_variance)
@@ -467,7 +467,7 @@ def test_lanczos_gives_way_where_a_dense_solve_has_more_room(tmp_path):
     collection = Prepared(streampca.open_collection(x), streampca.Preparation())
     planned = make_plan(problem_of(collection), Request(0.5, memory=64 * MIB))
     few = replace(planned, solver="lanczos", room=2, dense_room=80)
-    found = fit_covariance(Job(collection, few, SerialExecutor()))
+    found = fit_covariance(Job(collection, few, LocalExecutor()))
     assert found.explained_variance.sum() >= 0.5 * found.total_variance
 
 

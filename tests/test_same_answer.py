@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 
 import streampca
 from streampca.errors import BudgetError
-from streampca.execution import SerialExecutor
+from streampca.execution import LocalExecutor
 from streampca.fitting.methods import METHODS, Job
 from streampca.fitting.plan import prepared
 from streampca.planning import make_plan
@@ -184,7 +184,7 @@ def fitted(tmp_path_factory):
         plan = make_plan(problem_of(collection), Request(50, memory=2**30, precision=precision))
         rows, spans = CUTS[cut]
         plan = replace(plan, block_rows=rows, spans=spans_of(N, spans, rows))
-        return METHODS[plan.method](Job(collection, plan, SerialExecutor()))
+        return METHODS[plan.method](Job(collection, plan, LocalExecutor()))
 
     yield fit
     fsspec.filesystem("memory").store.clear()

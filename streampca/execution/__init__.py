@@ -5,7 +5,7 @@ plans give equal bits on every executor. Called by `methods`.
 """
 
 from .cluster_options import ClusterOptions
-from .local import LocalExecutor, SerialExecutor
+from .local import LocalExecutor
 from .task import Checkpointer, Executor, SavedPartial, Task
 
-__all__ = ["Checkpointer", "ClusterOptions", "Executor", "LocalExecutor", "SavedPartial", "SerialExecutor", "Task"]
+__all__ = ["Checkpointer", "ClusterOptions", "Executor", "LocalExecutor", "SavedPartial", "Task"]

@@ -19,7 +19,7 @@ import numpy as np
 from ...accumulators import Gram
 from ...accumulators.plain_state import as_values
 from ...events import PassStarted, silent
-from ...execution import SerialExecutor
+from ...execution import LocalExecutor
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
 from ...planning.sizes import gram_threads
@@ -158,7 +158,7 @@ class Reads:
         if not plan.stored:  # what is written as it is made is written in order
             order = [order[-1], *order[:-1]]  # the range read last is there still
         task = RangesTask(self.features, tuple(order), factors, self.threads, basis)
-        run = partial(SerialExecutor().fold, task, (Span(0, len(order)),), one_span, checkpoint=checkpoint)
+        run = partial(LocalExecutor().fold, task, (Span(0, len(order)),), one_span, checkpoint=checkpoint)
         if plan.reads_once:
             run(listener=silent)
             return basis

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...errors import SourceError
 from ...events import BlockDone, PassStarted
-from ...execution import SerialExecutor
+from ...execution import LocalExecutor
 from ...execution.checkpoint import StageCheckpoint
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
@@ -194,4 +194,4 @@ def _write(copy: ScratchCopy, path: str, job: Job, checkpoint: StageCheckpoint |
     spans = (Span(0, collection.n_samples),)
     with job.told(PassStarted("scratch copy", 1, passes, collection.n_samples, collection.nbytes)), writing(path):
         task = CopyTask(copy, plan.block_rows)
-        SerialExecutor().fold(task, spans, one_span, listener=job.listener, checkpoint=checkpoint)
+        LocalExecutor().fold(task, spans, one_span, listener=job.listener, checkpoint=checkpoint)
