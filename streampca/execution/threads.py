@@ -31,16 +31,22 @@ def share_blas_threads(count: int) -> Iterator[None]:
 
 
 def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item], count: int) -> Iterator[Result]:
+    """Call a function for every item as `ordered_in_threads` does, each thread with its share of BLAS's threads."""
+    with share_blas_threads(count):
+        yield from ordered_in_threads(function, items, count)
+
+
+def ordered_in_threads(function: Callable[[Item], Result], items: Iterable[Item], count: int) -> Iterator[Result]:
     """Call a function for every item, `count` at a time, and yield the results in order.
 
     An item is taken when a thread is free for it and what was yielded before has been dealt with, so that items may
-    depend on results that lie `count` back. The first error, in order, is raised.
+    depend on results that lie `count` back, and any number of them may come. The first error, in order, is raised.
     """
     if count < 2:
         yield from map(function, items)
         return
     left, pending = iter(items), deque[Future[Result]]()
-    with share_blas_threads(count), ThreadPoolExecutor(count) as pool:
+    with ThreadPoolExecutor(count) as pool:
         try:
             while True:
                 while len(pending) < count and (item := next(left, None)) is not None:

@@ -2,48 +2,30 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from .. import machine
+from ..execution.threads import ordered_in_threads
 
 # Decoded bytes from which threads pay: below, handing the interpreter's lock about made 32 x 32 PNG and TIFF images
 # 2 to 3 times slower, at 256 x 256 it costs a few per cent (two threads on one core).
 _WORTH_A_THREAD = 2**16
 
 
-def for_each(work: Callable[[int], None], count: int, each_bytes: int) -> None:
-    """Call ``work(0)`` to ``work(count - 1)``, some at a time; the first error in that order is raised.
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
-    `each_bytes` is what one call decodes. Nothing is kept for a call, so that `count` may be any number.
+
+def map_decoding(function: Callable[[Item], Result], items: Sequence[Item], each_bytes: int) -> Iterator[Result]:
+    """Call a function for every item, some at a time, and yield the results in order; a call decodes `each_bytes`.
 
     The threads are made for the call and gone after it (0.1 ms), so that nothing needs closing or survives a fork.
     """
-    workers = min(machine.cores(), count) if each_bytes >= _WORTH_A_THREAD else 1
-    if workers < 2:
-        for index in range(count):
-            work(index)
-        return
-    # Handed out in order, so that at the first error every call before it has been handed out too.
-    turns, errors, over = iter(range(count)), dict[int, Exception](), threading.Event()
+    return ordered_in_threads(function, items, min(machine.cores(), len(items)) if each_bytes >= _WORTH_A_THREAD else 1)
 
-    def take() -> None:
-        for index in turns:
-            if over.is_set():
-                return
-            try:
-                work(index)
-            except Exception as error:  # raised by the caller's thread, in order
-                errors[index] = error
-                over.set()
 
-    with ThreadPoolExecutor(workers) as pool:
-        tasks = [pool.submit(take) for _ in range(workers)]
-        try:
-            for task in tasks:
-                task.result()
-        finally:
-            over.set()  # also when this thread is interrupted while it waits
-    if errors:
-        raise errors[min(errors)]
+def for_each(work: Callable[[int], None], count: int, each_bytes: int) -> None:
+    """Call ``work(0)`` to ``work(count - 1)`` as `map_decoding` does; the first error in that order is raised."""
+    deque(map_decoding(work, range(count), each_bytes), maxlen=0)

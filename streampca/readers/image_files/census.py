@@ -21,7 +21,7 @@ from ...units import MIB, format_bytes
 from ..collection import Array, Skipped
 from ..quiet import quiet
 from ..tags import TagRules
-from ..threads import for_each
+from ..threads import map_decoding
 from .decode import Kind, format_kind, holds_several, read_kind, read_picture
 from .listing import Listing
 from .names import FileNames
@@ -245,14 +245,8 @@ def mostly_stacks(files: Listing) -> bool:
 
 def _each(files: Listing, places: Sequence[int], function: Callable[[str], T], each_bytes: int) -> list[T]:
     """Call ``function(path)`` for some files, several at a time."""
-    found: dict[int, T] = {}
-
-    def call(at: int) -> None:
-        found[at] = function(files.path(places[at]))
-
     with quiet():
-        for_each(call, len(places), each_bytes)
-    return [found[at] for at in range(len(places))]
+        return list(map_decoding(lambda at: function(files.path(at)), places, each_bytes))
 
 
 def unlike(path: str, kind: Kind, common: Kind, label: str) -> SourceError:

@@ -10,15 +10,14 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple, TypeVar, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
-from ... import machine
 from ...errors import SourceError, StreampcaError, without_secrets
 from ...events import silent
+from ...execution.threads import ordered_in_threads
 from ...storage.coordinate import Coordinate
 from ...units import MIB, format_shape
 from ..collection import Array, Chunks, Collection, Skipped, State, digest, encoded_states, group_size, span_of
@@ -31,8 +30,6 @@ from ..stored.layout import SampleAxes
 from ..tags import TagRules
 from .blocks import fill, piece_bytes
 from .reordered import Reordered
-
-T = TypeVar("T")
 
 _log = logging.getLogger("streampca")
 
@@ -151,7 +148,8 @@ class Joined(Reopening, Collection):
         groups: list[_Group] = []
         orders: dict[int, dict[int, Order]] = {}
         problems: dict[int, StreampcaError] = {}
-        for at, found in enumerate(_each(len(files), partial(_described, files, opener))):
+        headers = ordered_in_threads(partial(_described, files, opener), range(len(files)), _AT_ONCE)
+        for at, found in enumerate(headers):
             if isinstance(found, StreampcaError):
                 if not skip:
                     raise found
@@ -329,7 +327,7 @@ class Joined(Reopening, Collection):
             own = encoded_states(self._opener(path).states(now=True)) if several else state_of(path)
             return self._with_order(at, _number(own))
 
-        return files, np.fromiter(_each(len(files), state_of_part), np.uint64, len(files))
+        return files, np.fromiter(ordered_in_threads(state_of_part, range(len(files)), _AT_ONCE), np.uint64)
 
     def _with_order(self, number: int, state: int) -> int:
         """The state of a part, with the order in which it is read."""
@@ -375,14 +373,6 @@ def _described(files: Listing, opener: Callable[[str], Collection], at: int) -> 
 def _number(state: object) -> int:
     """Digest as a number of 64 bits: of many parts, as many are held."""
     return int(digest(state), 16)
-
-
-def _each(count: int, function: Callable[[int], T]) -> Iterator[T]:
-    """Yield ``function(0)`` to ``function(count - 1)`` in order; several run at a time."""
-    with ThreadPoolExecutor(max(1, min(count, max(_AT_ONCE, machine.cores())))) as pool:
-        # By and by: results, with the coordinates of every file, would be held while others are opened.
-        for start in range(0, count, 4 * _AT_ONCE):
-            yield from pool.map(function, range(start, min(count, start + 4 * _AT_ONCE)))
 
 
 def _unlike(path: str, its: _Kind, theirs: _Kind, source: str) -> SourceError:
