@@ -56,6 +56,7 @@ KNOWS = {
     "jinja2": ("plot/report",),
     "h5py": ("readers",),
     "astropy": ("readers", "preprocessing/mask_files"),
+    "cftime": ("readers/coordinates",),
     "tifffile": ("readers", "models/export"),
     "PIL": ("readers", "preprocessing/resize", "plot", "models"),
     "psutil": ("machine",),

@@ -1,7 +1,7 @@
 """Coordinates compared by value: the order that puts one axis along another, and axes put one after another.
 
 Times are numbers with units such as ``days since 2000-01-01`` in a calendar, as in section 4.4 of the CF conventions
-(https://cfconventions.org); differences between calendar dates are counted in Julian day numbers.
+(https://cfconventions.org); dates are counted in Julian day numbers.
 """
 
 from __future__ import annotations
@@ -54,8 +54,6 @@ _SINCE = re.compile(
     r"(?:[t\s]\s*(\d{1,2})(?::(\d{1,2})(?::(\d{1,2}(?:\.\d*)?))?)?)?\s*(?:z|utc|gmt|([+-])(\d{1,2}):?(\d{2})?)?\s*",
     re.IGNORECASE,
 )
-# Days before each month, of calendars whose years are all alike.
-_COMMON = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
 
 
 class Grid(NamedTuple):
@@ -371,33 +369,22 @@ def _time_of(coordinate: Coordinate) -> _Time | None:
     return _Time(seconds, Fraction(start), era, re.split("since", str(units), flags=re.IGNORECASE)[1].strip())
 
 
-_REAL = ("standard", "gregorian", "proleptic_gregorian", "julian")
+_GREGORIAN = ("standard", "gregorian", "proleptic_gregorian")
+_REAL = (*_GREGORIAN, "julian")
+_JULIAN_DAY = 2440588  # number of the day from which numpy counts
 _ALIASES = {"365_day": "noleap", "366_day": "all_leap"}
 
 
 def _day_number(year: int, month: int, day: int, calendar: str) -> int | None:
-    """Count days in a calendar, from a day that is fixed for it; None for a date or a calendar that is not known."""
-    if not (1 <= month <= 12 and 1 <= day <= 31):
+    """Count days in a calendar, from a day that is fixed for it; None for a date or a calendar that is not known.
+
+    Those that numpy lacks are cftime's, which whoever writes such times has.
+    """
+    try:
+        if calendar in _GREGORIAN and year > 1582:
+            return _JULIAN_DAY + int(np.datetime64(f"{year:04}-{month:02}-{day:02}", "D").astype(np.int64))
+        from cftime import datetime
+
+        return int(datetime(year, month, day, calendar=calendar).toordinal())
+    except (ImportError, ValueError):
         return None
-    match _ALIASES.get(calendar, calendar):
-        case "360_day":
-            return 360 * year + 30 * (month - 1) + day
-        case "noleap":
-            return 365 * year + _COMMON[month - 1] + day
-        case "all_leap":
-            return 366 * year + _COMMON[month - 1] + (month > 2) + day
-        case "julian":
-            return _julian_day(year, month, day, gregorian=False)
-        case "proleptic_gregorian":
-            return _julian_day(year, month, day, gregorian=True)
-        case "standard" | "gregorian":
-            return _julian_day(year, month, day, gregorian=(year, month, day) >= (1582, 10, 15))
-    return None
-
-
-def _julian_day(year: int, month: int, day: int, *, gregorian: bool) -> int:
-    """Return the Julian day number of a date (Richards, Explanatory Supplement to the Astronomical Almanac, ch. 15)."""
-    late = (14 - month) // 12
-    years, months = year + 4800 - late, month + 12 * late - 3
-    days = day + (153 * months + 2) // 5 + 365 * years + years // 4
-    return days - years // 100 + years // 400 - 32045 if gregorian else days - 32083
