@@ -42,7 +42,7 @@ from streampca.readers import open_collection
 from streampca.units import MIB, parse_bytes
 
 distributed = pytest.importorskip("distributed")
-from streampca.execution.cluster import DaskExecutor, tasks_of  # noqa: E402 - needs distributed
+from streampca.execution.cluster import DaskExecutor  # noqa: E402 - needs distributed
 
 pytestmark = pytest.mark.slow
 
@@ -434,8 +434,8 @@ def test_tasks_are_as_few_as_predicted(client, folder):
     model = streampca.fit(path, n_components=3, memory="24 MiB", cluster=client)
     spans = len(model.provenance["plan"]["spans"])
     assert spans > 1
-    assert len(set(noted.read_text().split())) == tasks_of(spans, passes=1, workers=4)
-    assert tasks_of(4 * 64, passes=6, workers=64) < 2000
+    # One that holds what a check takes and one a worker that checks; one that holds the work of the pass; one a span.
+    assert len(set(noted.read_text().split())) == 1 + 4 + 1 + spans
     client.unregister_scheduler_plugin("counted")
 
 

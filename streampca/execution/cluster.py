@@ -35,15 +35,6 @@ LISTEN = 0.5  # seconds between looks at who is there, where nothing is heard
 LEAST_PLANNED = 2  # workers
 
 
-def tasks_of(spans: int, passes: int = 1, workers: int = 1) -> int:
-    """Tasks on a cluster of a fit of so many spans a pass.
-
-    One that holds what a check takes and one a worker that checks; one a pass that holds its work, and one a span. What
-    was lost with a worker is done again by the same tasks; workers that come later are checked by two more each.
-    """
-    return 1 + workers + passes * (1 + spans)
-
-
 class DaskExecutor:
     """Runs spans on the workers of a dask cluster.
 

@@ -71,7 +71,7 @@ class Workers:
 
     @cached_property
     def near(self) -> bool:
-        """Whether this process reaches workers directly: partials then need not go through the scheduler."""
+        """True where this process reaches workers directly: partials then need not go through the scheduler."""
         where = urlsplit(next(iter(self._workers()), ""))
         try:
             socket.create_connection((where.hostname or "", where.port or 0), timeout=LOOK).close()
