@@ -16,7 +16,7 @@ from .. import __version__
 from ..errors import ConfigError, Stopped, StreampcaError, first_line, without_secrets
 from ..execution.signals import Switch, stopping_on_signals
 from .command_line import Decorator, argument, combined, option, options, takes_run, words_of
-from .notation import read_count
+from .option_texts import read_count
 from .options import Run
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from ..planning.blocks import part_of
 from ..planning.registry import METHODS
 from ..planning.request import RULES, RuleName
-from . import notation
+from . import option_texts
 
 
 @dataclass(frozen=True)
@@ -116,13 +116,15 @@ class CollectionConfig(Section):
     """The samples; see `streampca.open_collection`."""
 
     source: str | list[str] = option(
-        ..., "path, glob, URL, @list.txt, table.csv:column, or list of paths", CommandLine(read=notation.one_or_list)
+        ...,
+        "path, glob, URL, @list.txt, table.csv:column, or list of paths",
+        CommandLine(read=option_texts.one_or_list),
     )
     key: str | None = option(None, "which array, where the source holds several", "NAME")
     sample_axes: list[int | str] | None = option(
         None,
         "axes of one image, such as 1,2 or y,x; all but the first by default",
-        CommandLine("AXES", read=notation.read_axes),
+        CommandLine("AXES", read=option_texts.read_axes),
     )
     select: dict[int | str, _Int | tuple[_Int, _Int]] | None = option(
         None,
@@ -130,7 +132,7 @@ class CollectionConfig(Section):
         CommandLine(
             "AXIS=ENTRY",
             help="entry (c=0) or range (z=10:20) of another axis",
-            read=notation.read_selections,
+            read=option_texts.read_selections,
             multiple=True,
         ),
     )
@@ -138,13 +140,15 @@ class CollectionConfig(Section):
         None,
         "windows of the image as samples",
         CommandLine(
-            "SIZE", help="windows of the image as samples: 16x16, or 16x16/8x8 with a step", read=notation.read_patches
+            "SIZE",
+            help="windows of the image as samples: 16x16, or 16x16/8x8 with a step",
+            read=option_texts.read_patches,
         ),
     )
     samples: Annotated[list[_Int | None] | None, Field(min_length=2, max_length=3)] = option(
         None,
         "some samples only: [start, stop] or [start, stop, step]",
-        CommandLine("RANGE", help="some samples only: START:STOP or START:STOP:STEP", read=notation.read_samples),
+        CommandLine("RANGE", help="some samples only: START:STOP or START:STOP:STEP", read=option_texts.read_samples),
     )
     labels: str | None = option(None, "a label a sample: .npy, IDX, table.csv:column, or folder", "COLUMN")
     where: str | None = option(None, "samples by label only, e.g. label=3 or label!=0", "CONDITION")
@@ -169,20 +173,20 @@ class PrepareConfig(Section):
     crop: list[tuple[_Int | None, _Int | None]] | None = option(
         None,
         "[start, stop] kept of each axis; negative ends count from its end, null is the edge",
-        CommandLine("RANGES", help="keep these pixels, e.g. 10:100,20:200 or 5:-5", read=notation.read_crop),
+        CommandLine("RANGES", help="keep these pixels, e.g. 10:100,20:200 or 5:-5", read=option_texts.read_crop),
     )
     grey: bool = option(False, "turn colours into grey")
     resize: tuple[_Int, _Int] | None = option(
         None,
         "[height, width] every image is brought to",
-        CommandLine("HxW", help="bring every image to this size, e.g. 64x64", read=notation.read_size),
+        CommandLine("HxW", help="bring every image to this size, e.g. 64x64", read=option_texts.read_size),
     )
     bin: int = option(1, "average squares of Q x Q pixels", "Q", ge=1)
     mask: str | None = option(None, "image or .npy of the pixels to keep, or valid: those never missing", "FILE")
     scale: float | str | None = option(
         None,
         "number, .npy of one a pixel, or area (by latitude); undone by reconstruct",
-        CommandLine("FACTOR", read=notation.read_scale),
+        CommandLine("FACTOR", read=option_texts.read_scale),
     )
     normalize: Literal["mean", "norm", "ratio"] | None = option(
         None, "each image alone: less its mean, over its norm, or over its mean"
@@ -199,7 +203,7 @@ class FitConfig(Section):
             "K",
             names=("-k", "--n-components"),
             help="count (50), share of the variance (0.95), elbow, mp, mle or all",
-            read=notation.read_components,
+            read=option_texts.read_components,
         ),
     )
     method: str = option("auto", f"how: {', '.join(('auto', *METHODS))}", "METHOD")

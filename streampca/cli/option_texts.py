@@ -1,4 +1,4 @@
-"""Readers of the command line's notation for structured options, such as ``--crop 10:100,20:200``."""
+"""Readers of the texts that structured options have on the command line, such as ``--crop 10:100,20:200``."""
 
 from __future__ import annotations
 
