@@ -24,7 +24,7 @@ from streampca.readers.collection import State
 from streampca.readers.hdf5 import Hdf5Array
 from streampca.readers.stored import cf
 from streampca.readers.stored.array import ArrayCollection
-from streampca.readers.stored.boxes import Box, largest_piece, pieces_of
+from streampca.readers.stored.array_boxes import Box, largest_piece, pieces_of
 from streampca.readers.stored.flat import FlatArray
 from streampca.storage.coordinate import Coordinate
 

@@ -23,7 +23,7 @@ from ..events import Listener, check_listener, silent
 from ..storage.disk import expanded
 from .collection import Chunks, Collection, file_state
 from .coordinates import CHECK, is_checked
-from .opened import Opened, given_of, record_of
+from .opening_record import Opened, given_of, record_of
 from .paths import check_apart, column_paths, files_beside, fitted_on, named, paths_of
 from .registry import READERS, Format, readers
 from .tags import TagRules, check_reading, fitted_reading

@@ -15,7 +15,7 @@ from .. import machine
 from ..units import MIB
 from .collection import Array, State, digest
 from .stored.array import ObjectArray
-from .stored.boxes import Box, largest_piece, pieces_of
+from .stored.array_boxes import Box, largest_piece, pieces_of
 
 # Bytes computed at a time, a chunk at least: dask holds the slices of all its chunks, then puts them together.
 _PIECE = 16 * MIB

@@ -14,7 +14,7 @@ from ..errors import SourceError
 from . import remote
 from .image_files.find import IMAGES, MANY, ending, has_images
 from .image_files.names import natural
-from .quiet import quiet
+from .silence_decoders import quiet
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 # Files that are opened where names do not tell what they hold.

@@ -22,7 +22,7 @@ from . import remote
 from .collection import Array, Collection
 from .image_files.opened_image import OpenedImage, check_size, decoding
 from .stored.array import ArrayCollection, StoredArray
-from .stored.boxes import Box, largest_piece, lengths, pieces_of
+from .stored.array_boxes import Box, largest_piece, lengths, pieces_of
 from .stored.cf import Packing, Unpacked
 from .stored.files import FileStates, Reopening
 from .stored.flat import FlatHeader

@@ -14,7 +14,7 @@ from ..errors import SourceError
 from .collection import Array, Collection, State, refuse_key
 from .image_files.opened_image import check_size, decoding
 from .stored.array import ArrayCollection, StoredArray
-from .stored.boxes import Box
+from .stored.array_boxes import Box
 from .stored.files import FileStates, Reopening, opened
 from .stored.layout import SampleAxes
 

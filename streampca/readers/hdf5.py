@@ -38,7 +38,7 @@ from .hdf5_content import (
 )
 from .stored import cf
 from .stored.array import ArrayCollection, StoredArray
-from .stored.boxes import Box, largest_piece, lengths, pieces_of
+from .stored.array_boxes import Box, largest_piece, lengths, pieces_of
 from .stored.files import FileStates, PlainFile, Reopening
 from .stored.flat import FlatArray
 from .stored.layout import SampleAxes

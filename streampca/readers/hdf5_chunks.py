@@ -21,7 +21,7 @@ import numpy as np
 
 from .collection import Array
 from .hdf5_content import holds_plain_numbers
-from .stored.boxes import Box
+from .stored.array_boxes import Box
 
 # It takes any buffers, and its annotations name few.
 _codecs: Any = imagecodecs

@@ -29,10 +29,10 @@ from .image_files.census import (
 from .image_files.decode import Kind, format_kind, read_picture
 from .image_files.find import find_images
 from .image_files.listing import Listing, listing_in, read_table, write_table
-from .quiet import quiet
 from .remote import is_url
+from .silence_decoders import quiet
 from .stored.array import ArrayCollection, StoredArray
-from .stored.boxes import Box
+from .stored.array_boxes import Box
 from .stored.layout import SampleAxes, layout_of
 from .tags import TagRules
 from .threads import for_each

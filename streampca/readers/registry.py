@@ -48,8 +48,8 @@ class Format:
 
 
 READERS: list[Format] = [
-    Format("array", detect.is_array, ".objects", "open_array"),
-    Format("container", detect.is_container, ".objects", "open_container"),
+    Format("array", detect.is_array, ".array_objects", "open_array"),
+    Format("container", detect.is_container, ".array_objects", "open_container"),
     Format("npy", detect.is_npy, ".npy", "open_npy"),
     Format("npz", detect.is_npz, ".npy", "open_npz"),
     Format("idx", detect.is_idx, ".idx", "open_idx"),

@@ -25,7 +25,7 @@ from .collection import Array, Collection, State, check_dtype, digest, refuse_ke
 from .image_files.opened_image import OpenedImage, check_size, decoding
 from .image_files.orientation import TAG, upright
 from .stored.array import ArrayCollection, StoredArray
-from .stored.boxes import Box
+from .stored.array_boxes import Box
 from .stored.cf import Packing, Unpacked, packing_of
 from .stored.files import FileStates, Reopening, positioned, size_of
 from .stored.flat import FlatArray

@@ -22,10 +22,10 @@ from ..storage.zarr_concurrency import chunks_at_once
 from ..units import MIB
 from . import remote
 from .collection import MOST_STATES, Array, Collection, State, check_dtype, digest, group_size, span_of
-from .quiet import quiet
+from .silence_decoders import quiet
 from .stored import cf
 from .stored.array import MOST_COUNTED, ArrayCollection, StoredArray, check_written, dims_of
-from .stored.boxes import Box, largest_piece, pieces_of
+from .stored.array_boxes import Box, largest_piece, pieces_of
 from .stored.layout import SampleAxes
 from .stored.value_digests import sampled_states
 from .zarr_groups import ArrayPath, broken, check_codecs, choose, is_model, member, text_array, variables_called

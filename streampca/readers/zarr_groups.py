@@ -24,7 +24,7 @@ from ..storage.integrity import TEXT_CODECS, reason_of, refused_codec
 from .collection import by_key
 from .image_files.names import FileNames
 from .ome import Multiscale, is_numbered, multiscale_of, parts_of
-from .quiet import quiet
+from .silence_decoders import quiet
 from .stored import cf
 from .stored.array import dims_of
 from .stored.select_array import listing, select_array

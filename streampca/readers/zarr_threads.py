@@ -17,7 +17,7 @@ import zarr
 from zarr.buffer.cpu import NDBuffer
 
 from .collection import Array
-from .stored.boxes import Box
+from .stored.array_boxes import Box
 
 
 class OneChunkReader:

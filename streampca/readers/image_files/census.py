@@ -19,7 +19,7 @@ from ...errors import RequestError, SourceError, first_line, without_secrets
 from ...events import BlockDone, Listener, PassFinished, PassStarted
 from ...units import MIB, format_bytes
 from ..collection import Array, Skipped
-from ..quiet import quiet
+from ..silence_decoders import quiet
 from ..tags import TagRules
 from ..threads import map_decoding
 from .decode import Kind, format_kind, holds_several, read_kind, read_picture

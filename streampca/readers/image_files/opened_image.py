@@ -16,7 +16,7 @@ import numpy as np
 from ...errors import SourceError
 from ...units import MIB, format_bytes, format_shape
 from ..collection import Array
-from ..quiet import quiet
+from ..silence_decoders import quiet
 from ..stored.files import size_of
 
 # No common codec packs real pixels tighter: deflate reaches 1032 (https://zlib.net/zlib_tech.html), JPEG and LZW of an

@@ -32,7 +32,7 @@ from ..collection import (
     with_nan,
 )  # fmt: skip
 from ..coordinates import MOST_VALUES, plain
-from .boxes import Box, boxes_of, covering_box, lengths
+from .array_boxes import Box, boxes_of, covering_box, lengths
 from .files import FileStates
 from .layout import Layout, SampleAxes, layout_of
 from .value_digests import object_states

@@ -22,7 +22,7 @@ from ...units import MIB
 from ..collection import Array, State, digest, with_nan
 from ..coordinates import MOST_TEXTS, MOST_VALUES
 from .array import StoredArray
-from .boxes import Box, largest_piece, lengths, pieces_of
+from .array_boxes import Box, largest_piece, lengths, pieces_of
 
 PACKING = frozenset(
     (

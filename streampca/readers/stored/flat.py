@@ -16,7 +16,7 @@ from ...units import format_shape
 from ..collection import Array
 from ..threads import for_each
 from .array import StoredArray, page_shape
-from .boxes import Box, lengths, pieces_of
+from .array_boxes import Box, lengths, pieces_of
 from .files import ByteSource, PlainFile, StreamFile, is_gzip, positioned, size_of, unzipped
 
 # Scratch for pieces whose bytes must be cut or transposed; fits the second-level cache of common processors.

@@ -10,7 +10,7 @@ from typing import TypedDict
 
 from ...errors import RequestError, nearest
 from ..collection import COLOURS, Chunks
-from .boxes import Box
+from .array_boxes import Box
 
 Axis = int | str
 Selection = Mapping[Axis, int | slice]

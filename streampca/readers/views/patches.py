@@ -17,7 +17,7 @@ from ...storage.coordinate import Coordinate
 from ...units import MIB, format_shape
 from ..collection import Array, Chunks, Collection, State, digest
 from ..coordinates import MOST_VALUES
-from ..stored.boxes import Box, boxes_of, lengths
+from ..stored.array_boxes import Box, boxes_of, lengths
 from ..stored.layout import is_colour
 from ..windows import Windows, size_and_step
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ...planning.blocks import Span, blocks_of
 from ...storage.coordinate import Coordinate
 from ..collection import Array, Collection, State, digest
-from ..stored.boxes import covering_box
+from ..stored.array_boxes import covering_box
 from .blocks import piece_bytes, piece_rows
 from .view import View
 
