@@ -136,7 +136,7 @@ def test_a_collection_is_not_read(images, monkeypatch, tmp_path):
     monkeypatch.setattr(ArrayCollection, "read", None)
     page = Balanced(found._repr_html_())
     for fact in (str(tmp_path / "x.npy"), "60 of 130 x 200", "uint8, 26000 features a sample"):
-        assert fact in page.texts
+        assert fact in page.text
 
 
 @pytest.mark.parametrize("shape", [(9,), (12, 7), (12, 7, 3), (4, 12, 7), (12, 7, 5)])

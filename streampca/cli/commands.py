@@ -8,12 +8,12 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from .. import __version__
-from ..errors import ConfigError, Stopped, StreampcaError, first_line, without_secrets
+from ..errors import ConfigError, Stopped, StreampcaError, first_line
 from ..execution.signals import Switch, stopping_on_signals
 from .command_line import Decorator, argument, combined, option, options, takes_run, words_of
 from .option_texts import read_count
@@ -154,11 +154,16 @@ def demo(output: str, memory: str) -> None:
 @takes_run
 def info(run: Run, as_json: bool) -> None:
     """Say what a collection is: samples, shape, dtype, storage."""
-    from ..units import counted, format_bytes, format_shape
     from .from_config import open_run
 
     found = open_run(run.collection)
-    facts: dict[str, Any] = {
+    facts = found.facts()
+    if not as_json:
+        for name, text in facts.items():
+            click.echo(f"{name:<12}{text}")
+        _list_skipped(found.skipped)
+        return
+    plain = {
         "source": found.source,
         "samples": found.n_samples,
         "sample_shape": list(found.sample_shape),
@@ -168,26 +173,11 @@ def info(run: Run, as_json: bool) -> None:
         "dtype": found.dtype.str,
         "bytes": found.nbytes,
         "chunks": {"samples": found.chunks.samples, "features": found.chunks.features},
-        "first": without_secrets(found.where(0)),
-        "last": without_secrets(found.where(found.n_samples - 1)),
-        "skipped": [list(item) for item in found.skipped],
-    }
-    if as_json:
-        click.echo(json.dumps(facts, indent=1))
-        return
-    axes = f" ({', '.join(found.axes)})" if found.axes else ""
-    upto = "images of several sizes, up to " if found.mixed else ""
-    lines = {
-        "source": found.source,
-        "samples": f"{found.n_samples} of {upto}{format_shape(found.sample_shape)}{axes}",
-        "values": f"{found.dtype.name}, {found.n_features} features a sample, {format_bytes(found.nbytes)} in all",
-        "storage": f"chunks of {counted(found.chunks.samples, 'sample')} x {found.chunks.features} features",
         "first": facts["first"],
         "last": facts["last"],
+        "skipped": [list(item) for item in found.skipped],
     }
-    for name, text in lines.items():
-        click.echo(f"{name:<12}{text}")
-    _list_skipped(found.skipped)
+    click.echo(json.dumps(plain, indent=1))
 
 
 def _list_skipped(skipped: Sequence[Sequence[str]]) -> None:

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ChangedError, DataError, RequestError, SourceError
+from ..errors import ChangedError, DataError, RequestError, SourceError, without_secrets
 from ..notebook import facts, view
 from ..storage.coordinate import Coordinate
-from ..units import format_bytes, format_shape
+from ..units import counted, format_bytes, format_shape
 
 Array = npt.NDArray[Any]
 
@@ -116,20 +116,25 @@ class Collection(abc.ABC):
         return f"{type(self).__name__}({self.source!r}: {self.n_samples} samples of {shape}, {self.dtype.name})"
 
     def _repr_html_(self) -> str:
+        more = {
+            "labels": None if self.labels is None else f"{len(self.labels)}, one a sample",
+            "skipped": f"{len(self.skipped)} files that are bad" if self.skipped else None,
+        }
+        return view("Collection", facts([*self.facts().items(), *more.items()]))
+
+    def facts(self) -> dict[str, str]:
+        """Return what it is, in words to show by name: source, samples, values, storage, first and last sample."""
         axes = f" ({', '.join(self.axes)})" if self.axes else ""
         upto = "images of several sizes, up to " if self.mixed else ""
-        pairs = [
-            ("source", self.source),
-            ("samples", f"{self.n_samples} of {upto}{format_shape(self.sample_shape)}{axes}"),
-            ("values", f"{self.dtype.name}, {self.n_features} features a sample"),
-            ("size", f"{format_bytes(self.nbytes)} in all, as stored"),
-            ("storage", f"chunks of {self.chunks.samples} samples x {self.chunks.features} features"),
-            ("first", self.where(0)),
-            ("last", self.where(self.n_samples - 1)),
-            ("labels", None if self.labels is None else f"{len(self.labels)}, one a sample"),
-            ("skipped", f"{len(self.skipped)} files that are bad" if self.skipped else None),
-        ]
-        return view("Collection", facts(pairs))
+        samples, features = self.chunks
+        return {
+            "source": self.source,
+            "samples": f"{self.n_samples} of {upto}{format_shape(self.sample_shape)}{axes}",
+            "values": f"{self.dtype.name}, {self.n_features} features a sample, {format_bytes(self.nbytes)} in all",
+            "storage": f"chunks of {counted(samples, 'sample')} x {features} features",
+            "first": without_secrets(self.where(0)),
+            "last": without_secrets(self.where(self.n_samples - 1)),
+        }
 
     def _no_array(self) -> NoReturn:
         """Refuse to be taken for an array, whose items and length a collection that is read in pieces lacks."""
