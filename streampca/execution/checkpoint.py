@@ -42,7 +42,7 @@ UNMEASURED = 100 * MIB  # bytes a second, until a save has been measured
 
 @dataclass(frozen=True)
 class Checkpointing:
-    """Where and how often a run is saved.
+    """Folder and interval of a run's checkpoints.
 
     Attributes
     ----------

@@ -12,7 +12,7 @@ QUEUED = 3600.0  # ... where they may wait in the queue of a batch system
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """Which cluster to start or to connect to.
+    """Description of a cluster to start or to connect to.
 
     Attributes
     ----------

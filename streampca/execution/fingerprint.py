@@ -1,4 +1,4 @@
-"""Is this the same work? The one comparison that decides whether something unfinished is resumed."""
+"""Comparison of two descriptions of work, which decides whether something unfinished is resumed."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def limit_around(budget: int) -> int:
 
 
 class Workers:
-    """Those workers of a cluster that can do the work.
+    """Workers of a cluster that can do the work.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Keeps decoding libraries from talking over our own one-line errors.
+"""Silences decoding libraries, which would talk over our own one-line errors.
 
 Pillow warns and tifffile logs a line for every odd tag of a broken file, over a hundred for some; Zarr warns of files
 in a group that are not Zarr's. What matters of it reaches the user as a `SourceError` naming the file.

@@ -82,7 +82,7 @@ class Windows:
 
     @property
     def open_bytes(self) -> int:
-        """In memory while windows are put back: means and counts of open lines, and those that are done."""
+        """Bytes in memory while windows are put back: means and counts of open lines, and those that are done."""
         last = self.image[0] - (self.grid[0] - self.band_rows) * self.step[0]
         return (8 + 4) * (2 * self.open_lines + max(last, 0)) * self.line_values
 

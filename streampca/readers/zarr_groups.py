@@ -1,4 +1,4 @@
-"""Which array of a Zarr group is meant: the one a key names, the finest level of an OME-Zarr picture, or the only one.
+"""Choice of an array of a Zarr group: the one a key names, the finest level of an OME-Zarr picture, or the only one.
 
 Pictures are found through their metadata, without listing the store: servers of plain HTTP cannot be listed.
 """
