@@ -20,7 +20,6 @@ from ..execution.checkpoint import EVERY, Checkpointing
 from ..preprocessing import Frame, Preparation, Prepared, check_raw, given_shape, shape_like
 from ..preprocessing.coordinates import raw_orders
 from ..readers import Collection, check_apart, check_reading, fitted_on, open_collection, paths_of
-from ..readers.collection import unmasked
 from ..readers.coordinates import CHECK, IGNORE, Grid, Order, is_checked, orders_between
 from ..readers.views.reordered import Reordered
 from ..storage.components import StoredComponents
@@ -31,20 +30,14 @@ from .compression import Compression, written_compression
 from .labelled import COMPONENT, Labelled, component_numbers, is_labelled, units_of
 from .subspace import Subspace, working_dtype
 from .transform import (
+    Projection,
     RowMap,
-    applied,
-    errors_of,
     images_of,
     map_array,
     map_collection,
-    map_rows,
     patches_of,
     reconstructions_of,
-    residuals_of,
-    scores_of,
-    t2_of,
-    write_images,
-    write_scores,
+    write_projection,
 )
 
 Array = npt.NDArray[Any]
@@ -159,7 +152,7 @@ class Projector:
         """
         k, units = self.n_components, None if whiten else units_of(self, self.preparation)
         scores = _Result((COMPONENT,), (k,), "scores", component_numbers(k), units)
-        function = partial(scores_of, self.subspace, whiten=whiten)
+        function = partial(self.subspace.project, whiten=whiten)
         return self._mapped(samples, function, scores, coordinates=coordinates)
 
     def inverse_transform(self, scores: Any, *, whiten: bool = False, coordinates: str = CHECK) -> Any:
@@ -193,19 +186,15 @@ class Projector:
             images = self.inverse_transform(given.values, whiten=whiten)
             units = units_of(self, replace(self.preparation, scale=None))
             return given.named(images, self.sample_dims, self.coordinates, name="images", units=units)
-        if not hasattr(scores, "ndim"):
-            scores = np.asarray(scores)
+        scores = scores if isinstance(scores, da.Array) else np.asanyarray(scores)
         if scores.ndim != 2 or not 1 <= scores.shape[1] <= self.n_components:
             raise RequestError(
                 f"scores have shape {tuple(scores.shape)}; give n rows of 1 to {self.n_components} components, as an "
                 "array; write_reconstruction takes files."
             )
         function = partial(images_of, self.subspace, frame=self.frame, whiten=whiten)
-        named = partial(_numbered, source="the scores")
-        if isinstance(scores, da.Array):
-            dtype = np.float32 if scores.dtype == np.float32 else np.float64
-            return map_rows(scores.rechunk({1: -1}), function, shape=self.sample_shape, dtype=dtype, named=named)
-        return applied(function, unmasked(np.asanyarray(scores)), named)
+        dtype, named = np.float32 if scores.dtype == np.float32 else np.float64, partial(_numbered, source="the scores")
+        return map_array(scores, function, shape=self.sample_shape, dtype=dtype, named=named)
 
     def reconstruct(self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK) -> Any:
         """Samples projected on the first components and back: what the model keeps of them.
@@ -223,8 +212,7 @@ class Projector:
             Prepared images, scale and normalize undone; NaN outside the mask. A DataArray keeps its coordinates, cut
             or averaged as the pixels are, in the model's order; those of the samples fitted stand where it has none.
         """
-        function = partial(reconstructions_of, self._first(n_components), frame=self.frame)
-        return self._images(samples, function, coordinates)
+        return self._images(samples, n_components, coordinates)
 
     def residual(self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK) -> Any:
         """Return each prepared sample less its reconstruction.
@@ -232,7 +220,7 @@ class Projector:
         Parameters and shapes are those of `reconstruct`, in the same units: the two add up to the prepared samples
         before they are scaled and normalized.
         """
-        return self._images(samples, partial(residuals_of, self._first(n_components), frame=self.frame), coordinates)
+        return self._images(samples, n_components, coordinates, residual=True)
 
     def reconstruction_error(self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK) -> Any:
         """Squared distance of each prepared sample from its reconstruction, shape (n,), float64.
@@ -241,7 +229,7 @@ class Projector:
         Over the samples fitted it averages to (n - 1)/n times the sum of the variances left out.
         """
         errors = _Result((), (), "reconstruction_error", dtype=np.float64)
-        return self._mapped(samples, partial(errors_of, self._first(n_components)), errors, coordinates=coordinates)
+        return self._mapped(samples, self._first(n_components).squared_error, errors, coordinates=coordinates)
 
     def hotelling_t2(self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK) -> Any:
         """Hotelling's T2 of each sample, shape (n,), float64: how far out it lies along the components.
@@ -251,7 +239,7 @@ class Projector:
         `reconstruction_error`'s.
         """
         distances = _Result((), (), "hotelling_t2", dtype=np.float64)
-        return self._mapped(samples, partial(t2_of, self._first(n_components)), distances, coordinates=coordinates)
+        return self._mapped(samples, self._first(n_components).t2, distances, coordinates=coordinates)
 
     def _first(self, asked: int | None) -> Subspace:
         if asked is None:
@@ -265,8 +253,9 @@ class Projector:
             raise RequestError(f"n_components={asked!r} is no whole number between 1 and {most}, what {self.name} has.")
         return self.subspace.first(count)
 
-    def _images(self, samples: Any, function: RowMap, coordinates: str) -> Any:
-        """Images made of samples that are not normalized yet."""
+    def _images(self, samples: Any, n_components: int | None, coordinates: str, *, residual: bool = False) -> Any:
+        """Return images made of samples that are not normalized yet."""
+        function = partial(reconstructions_of, self._first(n_components), frame=self.frame, residual=residual)
         images = _Result(self.sample_dims, self.sample_shape, coordinates=self.coordinates)
         return self._mapped(samples, function, images, self.preparation.unnormalized, coordinates=coordinates)
 
@@ -297,7 +286,7 @@ class Projector:
             dtype = result.dtype or working_dtype(frame.row_dtype(samples.dtype), self.components.dtype)
             kind = "numpy" if isinstance(samples, np.ndarray) else "dask"
             named = partial(_numbered, source=source or f"{kind} array")
-            return map_array(samples, frame, function, result.shape, dtype, named)
+            return map_array(samples, function, shape=result.shape, dtype=dtype, named=named, frame=frame)
         collection = self.prepared(samples, preparation, coordinates=coordinates)
         dtype = result.dtype or working_dtype(collection.dtype, self.components.dtype)
         return map_collection(collection, function, shape=result.shape, dtype=dtype)
@@ -376,10 +365,20 @@ class Projector:
         """
         check_listener(listener)
         output = self._output(path, source)
-        how: dict[str, Any] = {"whiten": whiten, "memory": memory, "overwrite": overwrite, "listener": listener}
-        how |= {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every, "cluster": cluster}
         collection = self.prepared(source, coordinates=coordinates)
-        write_scores(self.subspace, self.frame, collection, output, model=self.name, **how)
+        write_projection(
+            Projection(self.subspace, self.frame, collection, whiten),
+            output,
+            model=self.name,
+            dims=(COMPONENT,),
+            coordinates=component_numbers(self.n_components),
+            memory=memory,
+            overwrite=overwrite,
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
+            cluster=cluster,
+            listener=listener,
+        )
 
     def _output(self, path: str | os.PathLike[str], source: Any) -> str:
         """The path of an output, which is neither the source nor this model nor what it was fitted on."""
@@ -437,18 +436,22 @@ class Projector:
         output, subspace = self._output(path, source), self._first(n_components)
         raw = open_collection(source, coordinates=coordinates, like=self)
         collection = self.check_reconstruction(raw, n_components=n_components, residual=residual, whole=whole)
-        from_scores = self._holds_scores(raw)
-        how: dict[str, Any] = {"memory": memory, "overwrite": overwrite, "listener": listener}
-        how |= {"checkpoint": checkpoint, "checkpoint_every": checkpoint_every, "cluster": cluster}
-        how["residual"] = residual
-        own = (
-            {}
-            if from_scores
-            else {dim: each for dim, each in collection.coordinates.items() if dim in self.sample_dims}
+        given = self._holds_scores(raw)
+        whitened = given and bool(raw.attributes.get("whiten", whiten))
+        windows = patches_of(collection, self.frame).windows if whole else None
+        squares = write_projection(
+            Projection(subspace, self.frame, collection, whitened, given, True, residual, windows),
+            output,
+            model=self.name,
+            dims=self.sample_dims,
+            coordinates={**self.coordinates, **({} if given else collection.coordinates)},
+            memory=memory,
+            overwrite=overwrite,
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
+            cluster=cluster,
+            listener=listener,
         )
-        how |= {"whole": whole, "dims": self.sample_dims, "coordinates": {**self.coordinates, **own}}
-        how["whitened"] = bool(raw.attributes.get("whiten", whiten)) if from_scores else None
-        squares = write_images(subspace, self.frame, collection, output, model=self.name, **how)
         return written_compression(self, collection, len(subspace.components), squares)
 
     def _ordered_scores(self, scores: Collection) -> Collection:

@@ -7,30 +7,26 @@ piece of both, as `streampca.planning.plan_pieces` says; with a checkpoint they 
 
 from .before_fit import check_foreseen
 from .finite import Named, RowMap, applied, refuse_bad
-from .lazy import lazy_components, map_array, map_collection, map_rows
+from .lazy import lazy_components, map_array, map_collection
 from .patches import patches_of
-from .row_maps import errors_of, images_of, reconstructions_of, residuals_of, scores_of, t2_of
+from .projection import Projection
+from .row_maps import images_of, reconstructions_of
 from .rows_in_memory import rows_beside
-from .write import write_images, write_scores
+from .write import write_projection
 
 __all__ = [
     "Named",
+    "Projection",
     "RowMap",
     "applied",
     "check_foreseen",
-    "errors_of",
     "images_of",
     "lazy_components",
     "map_array",
     "map_collection",
-    "map_rows",
     "patches_of",
     "reconstructions_of",
     "refuse_bad",
-    "residuals_of",
     "rows_beside",
-    "scores_of",
-    "t2_of",
-    "write_images",
-    "write_scores",
+    "write_projection",
 ]

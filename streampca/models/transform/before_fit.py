@@ -1,4 +1,4 @@
-"""Whether a model that is still to be fitted can be applied within a budget: asked before any data are read."""
+"""Refusal, before any data are read, of a model to be fitted that could not be applied within a budget."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...preprocessing.sizes_for_planning import this_machine
 from ...readers import Collection
 from ...storage.components import RowsToCome
 from ...units import parse_bytes
-from ..subspace import Subspace, working_dtype
+from ..subspace import Subspace
 from .patches import patches_of
 from .projection import Projection
 from .write import fits
@@ -75,7 +75,7 @@ def check_foreseen(
 def _foreseen(
     collection: Collection, frame: Frame, dtype: np.dtype[Any], count: int, *, stored: bool, **made: Any
 ) -> Projection:
-    """What is to be made, with numbers that take no memory in the place of the model's."""
+    """Return what is to be made, with numbers that take no memory in the place of the model's."""
     p = frame.n_features
     rows = RowsToCome.of((count, *frame.sample_shape), dtype, frame.mask) if stored else None
     zero = np.zeros((), dtype)
@@ -84,4 +84,4 @@ def _foreseen(
         np.broadcast_to(zero, (count, p)) if rows is None else rows,
         np.broadcast_to(np.float64(1), count),
     )
-    return Projection(subspace, frame, collection, working_dtype(collection.dtype, dtype), False, **made)
+    return Projection(subspace, frame, collection, **made)

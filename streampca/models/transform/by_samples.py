@@ -16,7 +16,7 @@ from ...storage.writers import Writer
 from .finite import applied
 from .patches import write_lines
 from .projection import Projection
-from .row_maps import Rebuilding, images_of, scores_of
+from .row_maps import images_of, reconstructions_of
 
 Array = npt.NDArray[Any]
 OWN = ("totals", "size")  # entries of every state of `Written`
@@ -99,20 +99,20 @@ class BySamples:
 
     def feed(self, accumulator: Written, block: Span, fetched: Array) -> None:
         """Write what is computed from a block; raises as `applied`."""
-        work, rebuilding = self._held, None
+        work, errors = self._held, [0.0]
+        function: Any = partial(work.subspace.project, whiten=work.whiten)
         if work.given:
-            function: Any = partial(images_of, work.subspace, whiten=work.whiten, frame=work.frame)
+            function = partial(images_of, work.subspace, whiten=work.whiten, frame=work.frame)
         elif work.makes_images:
-            function = rebuilding = Rebuilding(work.subspace, work.frame, residual=work.residual)
-        else:
-            function = partial(scores_of, work.subspace, whiten=work.whiten)
+            how: Any = {"frame": work.frame, "residual": work.residual, "errors": errors}
+            function = partial(reconstructions_of, work.subspace, **how)
         result = applied(function, fetched, work.collection.named, block.start)
         if accumulator.mosaic is None or work.windows is None:
             self.writer.write(block.start, result)
         else:
             several = work.collection.n_samples > work.windows.per_image
             write_lines(self.writer, accumulator.mosaic.add(block.start, result), work.windows, several=several)
-        accumulator.totals += block.size, rebuilding.squares if rebuilding else 0.0
+        accumulator.totals += block.size, sum(errors)
 
     @cached_property
     def _held(self) -> Projection:

@@ -16,8 +16,8 @@ RowMap = Callable[[Array], Array]
 Named = Callable[[int], str]  # the name of a sample by its number, such as `Collection.named`
 
 
-def applied(function: RowMap, rows: Array, named: Named, start: int = 0) -> Array:
-    """Map rows of features, of samples from number `start` on.
+def applied(function: RowMap, rows: Array, named: Named, start: int = 0, *, frame: Frame | None = None) -> Array:
+    """Map rows of features, of samples from number `start` on; raw rows if there is a `frame`, which prepares them.
 
     Raises
     ------
@@ -26,6 +26,7 @@ def applied(function: RowMap, rows: Array, named: Named, start: int = 0) -> Arra
     """
     with np.errstate(invalid="ignore"):  # infinity less infinity; the sample is named instead
         try:
+            rows = rows if frame is None else frame.rows(rows)
             result = function(rows)
         except SampleError as error:
             raise error.of(named, start) from None
@@ -33,15 +34,6 @@ def applied(function: RowMap, rows: Array, named: Named, start: int = 0) -> Arra
     if not finite:
         refuse_bad(named, rows, start)
     return result
-
-
-def applied_to_raw(function: RowMap, raw: Array, frame: Frame, named: Named, start: int = 0) -> Array:
-    """Prepare raw rows, of samples from number `start` on, and map them; raises as `applied`."""
-    try:
-        rows = frame.rows(raw)
-    except SampleError as error:
-        raise error.of(named, start) from None
-    return applied(function, rows, named, start)
 
 
 def refuse_bad(named: Named, rows: Array, start: int) -> None:

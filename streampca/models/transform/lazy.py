@@ -14,7 +14,7 @@ from ...preprocessing import Frame
 from ...readers import Collection
 from ...readers.collection import unmasked
 from ...storage.components import StoredComponents
-from .finite import Named, RowMap, applied, applied_to_raw
+from .finite import Named, RowMap, applied
 
 Array = npt.NDArray[Any]
 
@@ -65,29 +65,21 @@ def lazy_components(components: StoredComponents) -> da.Array:
     return da.from_array(components, chunks=chunks, name=False, meta=np.empty((0,) * components.ndim, components.dtype))
 
 
-def flat_rows(samples: da.Array, sample_ndim: int) -> da.Array:
-    """A dask array of samples (n, *sample_shape) as (n, p) rows whose chunks hold whole samples."""
-    if sample_ndim > 1:
-        samples = samples.rechunk(dict.fromkeys(range(1, samples.ndim), -1))
-        samples = samples.reshape(samples.shape[0], -1)
-    return samples.rechunk({1: -1})
-
-
-def map_rows(
-    rows: da.Array,
+def map_array(
+    samples: Any,
     function: RowMap,
     *,
     shape: tuple[int, ...],
     dtype: npt.DTypeLike,
     named: Named,
     frame: Frame | None = None,
-) -> da.Array:
-    """Apply a map of rows, (m, p) to (m, *shape), to every chunk of a lazy array of rows.
+) -> Any:
+    """Apply a map of rows, (m, p) to (m, *shape), to an array of samples: at once to numpy's, lazily to dask's.
 
     Parameters
     ----------
-    rows : dask array of shape (n, p)
-        Rows of features, or raw rows if there is a `frame`; chunks hold whole samples.
+    samples : ndarray or dask array of shape (n, *sample_shape)
+        Features, or raw samples if there is a `frame`.
     function : callable
         The map of rows of features.
     shape, dtype
@@ -97,7 +89,11 @@ def map_rows(
     frame : Frame, optional
         Prepares raw rows first.
     """
-    dtype = np.dtype(dtype)
+    if isinstance(samples, np.ndarray):
+        rows = unmasked(samples).reshape(len(samples), math.prod(samples.shape[1:]))
+        return applied(function, rows, named, frame=frame)
+    samples, dtype = samples.rechunk(dict.fromkeys(range(1, samples.ndim), -1)), np.dtype(dtype)
+    rows = samples if samples.ndim == 2 else samples.reshape(samples.shape[0], -1).rechunk({1: -1})
     return rows.map_blocks(
         partial(_applied_to_chunk, function=function, named=named, frame=frame),
         dtype=dtype,
@@ -112,18 +108,4 @@ def _applied_to_chunk(
     rows: Array, *, function: RowMap, named: Named, frame: Frame | None, block_info: Any = None
 ) -> Array:
     """Apply a map to a chunk of rows, of which dask says where in the whole array it lies."""
-    start, rows = block_info[0]["array-location"][0][0], unmasked(rows)
-    if frame is None:
-        return applied(function, rows, named, start)
-    return applied_to_raw(function, rows, frame, named, start)
-
-
-def map_array(
-    samples: Any, frame: Frame, function: RowMap, shape: tuple[int, ...], dtype: npt.DTypeLike, named: Named
-) -> Any:
-    """Apply a map of rows of features to raw samples, (n, *raw_shape): at once to numpy's, lazily to dask's."""
-    if isinstance(samples, np.ndarray):
-        rows = unmasked(samples).reshape(len(samples), math.prod(samples.shape[1:]))
-        return applied_to_raw(function, rows, frame, named)
-    rows = flat_rows(samples, samples.ndim - 1)
-    return map_rows(rows, function, shape=shape, dtype=dtype, named=named, frame=frame)
+    return applied(function, unmasked(rows), named, block_info[0]["array-location"][0][0], frame=frame)

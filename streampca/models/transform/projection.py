@@ -32,8 +32,6 @@ class Projection:
         The model's numbers, and how rows become images.
     collection : Collection
         Of prepared samples, not yet normalized if images are made of them; or of scores.
-    dtype : dtype
-        Of the result.
     whiten : bool
         Whether scores are to be whitened, or are.
     given : bool
@@ -49,12 +47,16 @@ class Projection:
     subspace: Subspace
     frame: Frame
     collection: Collection
-    dtype: np.dtype[Any]
-    whiten: bool
+    whiten: bool = False
     given: bool = False
     makes_images: bool = False
     residual: bool = False
     windows: Windows | None = None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the result."""
+        return working_dtype(self.collection.dtype, self.subspace.components.dtype)
 
     @property
     def normalizes(self) -> bool:

@@ -79,7 +79,7 @@ def _beside_ranges(
     """Samples that fit beside a range of the components; none or less where there is no room."""
     width = max(span.size for span in subspace.ranges(0))
     dtype = max((working_dtype(each.dtype, subspace.components.dtype) for each in collections), key=_size)
-    parts = Projection(subspace, frame, collections[0], dtype, whiten=False).parts()
+    parts = Projection(subspace, frame, collections[0]).parts()
     column = parts.column_bytes + len(subspace.components) * dtype.itemsize
     held = parts.held_bytes + parts.reading_bytes + 2 * width * column
     room = budget - RUNTIME_BYTES - held - problem.decode_bytes - problem.scratch_bytes

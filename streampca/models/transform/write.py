@@ -10,8 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from ... import machine
 from ...errors import BudgetError
 from ...events import Listener, PassFinished, PassStarted, one_at_a_time
@@ -22,7 +20,6 @@ from ...planning import Application, plan_application
 from ...planning.budget import SPANS_A_WORKER
 from ...planning.component_chunks import Cut
 from ...planning.transform_pieces import Piecewise, are_possible
-from ...preprocessing import Frame
 from ...preprocessing.sizes_for_planning import problem_of
 from ...readers import Collection
 from ...readers.collection import counting_dim, unchanged
@@ -30,7 +27,6 @@ from ...storage.coordinate import Coordinate
 from ...storage.locks import alone_in
 from ...storage.writers import OutputArray, Writer
 from ...units import parse_bytes
-from ..subspace import Subspace, working_dtype
 from .by_features import ByFeatures, tiling_of
 from .by_samples import BySamples, Written
 from .patches import patches_of, table_of
@@ -40,73 +36,13 @@ from .resume import identity_of, resumable, saved_plan
 Checkpoint = str | os.PathLike[str] | Checkpointing | None
 
 
-def write_scores(
-    subspace: Subspace, frame: Frame, collection: Collection, path: str, *, model: str, whiten: bool, **how: Any
-) -> None:
-    """Write the scores of a prepared collection; see `PCAModel.write_scores`."""
-    k = len(subspace.components)
-    table = OutputArray(
-        "scores",
-        (collection.n_samples, k),
-        (counting_dim(collection, ("component",)), "component"),
-        working_dtype(collection.dtype, subspace.components.dtype),
-        names=collection.sample_names(),
-        attributes={"source": collection.source, "model": model, "whiten": whiten},
-        coordinates={"component": Coordinate(np.arange(1, k + 1))},
-        sample_coordinates=collection.sample_coordinates(),
-    )
-    work = Projection(subspace, frame, collection, table.dtype, whiten=whiten)
-    _write(work, table, path, **how)
-
-
-def write_images(
-    subspace: Subspace,
-    frame: Frame,
-    collection: Collection,
+def write_projection(
+    work: Projection,
     path: str,
     *,
     model: str,
     dims: tuple[str, ...],
     coordinates: Mapping[str, Coordinate],
-    whitened: bool | None = None,
-    residual: bool = False,
-    whole: bool = False,
-    **how: Any,
-) -> float | None:
-    """Write images made of a collection's samples, or of scores; see `PCAModel.write_reconstruction`.
-
-    `whitened` says of scores whether they are whitened, and is None where samples are given, not normalized yet.
-    `whole` puts windows together into the pictures they were cut from.
-    Returns the sum of squared errors of features as analysed; of scores, which do not say, None.
-    """
-    given = whitened is not None
-    normalized = frame.preparation.normalize if given else None
-    about = {"source": collection.source, "model": model, "n_components": len(subspace.components)}
-    about |= {"residual": True} if residual else {}
-    table = OutputArray(
-        "images",
-        (collection.n_samples, *frame.sample_shape),
-        (counting_dim(collection, dims), *dims),
-        working_dtype(collection.dtype, subspace.components.dtype),
-        names=collection.sample_names(),
-        attributes=about if normalized is None else {**about, "normalized": normalized},
-        coordinates=coordinates,
-        sample_coordinates=collection.sample_coordinates(),
-    )
-    made: dict[str, Any] = {"whiten": bool(whitened), "given": given, "makes_images": True, "residual": residual}
-    if whole:
-        patches = patches_of(collection, frame)
-        table, made["windows"] = table_of(patches, table), patches.windows
-    work = Projection(subspace, frame, collection, table.dtype, **made)
-    squares = _write(work, table, path, **how)
-    return None if given else squares
-
-
-def _write(
-    work: Projection,
-    table: OutputArray,
-    path: str,
-    *,
     memory: int | str | None,
     overwrite: bool,
     listener: Listener,
@@ -114,7 +50,16 @@ def _write(
     checkpoint_every: float = EVERY,
     cluster: Any = None,
 ) -> float:
-    """Write, while no other process writes the same; returns the squared error of images made of samples."""
+    """Write scores or images, while no other process writes the same.
+
+    See `PCAModel.write_scores` and `PCAModel.write_reconstruction`.
+
+    Returns
+    -------
+    float
+        Sum of squared errors of features as analysed, of images made of samples.
+    """
+    table = _table(work, model, dims, coordinates)
     if not isinstance(checkpoint, Checkpointing | None):
         checkpoint = Checkpointing(os.fspath(checkpoint), checkpoint_every)
     budget, listener = parse_bytes(memory), one_at_a_time(listener)
@@ -131,6 +76,29 @@ def _write(
         with as_of(executor):
             plan = saved_plan(saved) or _planned(work, path, budget or executor.memory, executor.workers)
         return _write_by(executor, work, plan, table, path, saved, overwrite=overwrite, listener=listener)
+
+
+def _table(work: Projection, model: str, dims: tuple[str, ...], coordinates: Mapping[str, Coordinate]) -> OutputArray:
+    """Describe the output: a row for each sample, or the pictures that windows are put together to."""
+    collection, k = work.collection, len(work.subspace.components)
+    about: dict[str, Any] = {"source": collection.source, "model": model}
+    if work.makes_images:
+        normalize = work.frame.preparation.normalize if work.given else None
+        own = {"residual": work.residual or None, "normalized": normalize}
+        about |= {"n_components": k} | {name: value for name, value in own.items() if value is not None}
+    else:
+        about["whiten"] = work.whiten
+    table = OutputArray(
+        "images" if work.makes_images else "scores",
+        (collection.n_samples, *(work.frame.sample_shape if work.makes_images else (k,))),
+        (counting_dim(collection, dims), *dims),
+        work.dtype,
+        names=collection.sample_names(),
+        attributes=about,
+        coordinates=coordinates,
+        sample_coordinates=collection.sample_coordinates(),
+    )
+    return table if work.windows is None else table_of(patches_of(collection, work.frame), table)
 
 
 def _write_by(
