@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,14 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ModelError, RequestError
-from ..planning.blocks import Span, blocks_of
+from ..planning.blocks import Span
 from ..preprocessing import Preparation, Prepared
 from ..readers import Collection
-from ..readers.collection import unchanged
 from ..readers.views.patches import Patches
 from ..units import format_bytes
 from .subspace import Subspace, squared_lengths, working_dtype
-from .transform import applied, rows_beside
+from .transform import applied, measure, rows_beside
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -227,8 +225,7 @@ def measured_compression(
             f"{samples.source} has {samples.n_samples} samples and {against.source}, to compare them with, has "
             f"{against.n_samples}; give one for each, in the same order."
         )
-    with unchanged(samples), nullcontext() if against is None else unchanged(against):
-        errors, given = _squared_errors(model, samples, against, memory)
+    errors, given = _squared_errors(model, samples, against, memory)
     features = samples.n_samples * model.n_features
     dtype = working_dtype(samples.dtype, model.components.dtype)
     return Compression(
@@ -256,20 +253,20 @@ def _squared_errors(
     """Sums over all samples of the squared errors of 1 ... K components, shape (K,), and of the samples themselves."""
     pair = [samples] if against is None else [samples, against]
     whole: Subspace = model.subspace
-    rows = rows_beside(whole, model.frame, pair, memory)
-    subspace = whole.held() if rows.are_held else whole
-    errors, given = np.zeros(len(whole.components)), 0.0
-    for block in blocks_of(Span(0, samples.n_samples), rows.at_once):
-        read = [each.read(slice(*block)) for each in pair]
-        scores = [_scores(subspace, *each, block) for each in zip(pair, read, strict=True)]
-        beside = subspace.squared_error(read[-1], scores[-1]).sum()
+    fit = rows_beside(whole, model.frame, pair, memory)
+    subspace = whole.held() if fit.are_held else whole
+    errors, given = np.zeros(len(whole.components)), np.zeros(1)
+
+    def compare(block: Span, read: list[Array]) -> None:
+        # Refused are samples that have no scores.
+        scores = [
+            applied(subspace.project, rows, each.named, block.start) for each, rows in zip(pair, read, strict=True)
+        ]
         own, other = (each.astype(np.float64) for each in (scores[0], scores[-1]))
         missed, lost = np.square(own - other).sum(axis=0), np.square(other).sum(axis=0)
-        errors += beside + np.cumsum(missed) + np.append(np.cumsum(lost[:0:-1])[::-1], 0.0)
-        given += 0.0 if against is None else float(squared_lengths(*read).sum())
-    return errors, given
+        beside = subspace.squared_error(read[-1], scores[-1]).sum()
+        errors[:] += beside + np.cumsum(missed) + np.append(np.cumsum(lost[:0:-1])[::-1], 0.0)
+        given[:] += 0.0 if against is None else squared_lengths(*read).sum()
 
-
-def _scores(subspace: Subspace, collection: Prepared, rows: Array, block: Span) -> Array:
-    """Scores, where all samples have some."""
-    return applied(subspace.project, rows, collection.named, block.start)
+    measure(compare, pair, fit.at_once, ahead=fit.ahead)
+    return errors, float(given[0])

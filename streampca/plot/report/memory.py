@@ -44,8 +44,8 @@ class Share:
     ----------
     model : PCAModel
         The model with those of its leading components, in memory, that fit.
-    block_rows : int
-        Samples in memory at once.
+    block_rows, ahead : int
+        Samples in memory at once, and blocks read ahead.
     dots : int
         Samples whose values may be held, to be drawn as dots.
     together : int
@@ -56,6 +56,7 @@ class Share:
 
     model: PCAModel
     block_rows: int
+    ahead: int
     dots: int
     together: int
     images: int
@@ -76,10 +77,11 @@ def share_of(memory: int | str | None, model: PCAModel, collection: Prepared) ->
     check_room(memory, collection, itemsize)
     count = most_that_fits(lambda count: _fits(collection, count, itemsize, budget), model.n_components)
     chunk = collection.chunks.samples
-    rows = _application(collection, count, itemsize, budget).block_rows
+    plan = _application(collection, count, itemsize, budget)
+    rows = plan.block_rows // chunk * chunk or plan.block_rows
     left = (budget - _drawing_bytes(collection, count, itemsize, budget)) // IMAGES_SHARE
     together = min(TOGETHER, left // _sample_bytes(collection))
-    return Share(leading(model, count), rows // chunk * chunk or rows, _dots(budget), together, left)
+    return Share(leading(model, count), rows, plan.ahead, _dots(budget), together, left)
 
 
 def check_room(memory: int | str | None, collection: Prepared, itemsize: int = 8) -> None:
@@ -122,6 +124,7 @@ def _application(collection: Prepared, count: int, itemsize: int, memory: int) -
         component_itemsize=itemsize,
         out_bytes=8 * (2 * count + 4),  # scores in double precision, their squares, and what is made of them
         memory=memory - DOT_BYTES * _dots(memory),
+        ahead=1,
     )
 
 

@@ -7,8 +7,7 @@ prediction error is its squared distance from the subspace (Jackson & Mudholkar,
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ... import plot
-from ...events import BlockDone, Listener, PassFinished, PassStarted, silent
+from ...events import Listener, silent
 from ...models.pca import PCAModel
 from ...models.subspace import Subspace, squared_lengths, working_dtype
-from ...models.transform import RowMap, applied
-from ...planning.blocks import Span, blocks_of
-from ...readers.collection import Array, Collection, unchanged
+from ...models.transform import applied, measure
+from ...planning.blocks import Span
+from ...readers.collection import Array, Collection
 from ...readers.views.chosen import Places, compact
 from ...readers.views.compose import choose
 from .memory import Share, share_of
@@ -189,23 +188,23 @@ def survey(
     runs = runs_spread(whole.n_samples, whole.chunks.samples, examine)
     raw = whole if runs[0].size == whole.n_samples else choose(whole, places_in(runs, whole.n_samples))
     share = share_of(memory, model, model.prepared(whole))
-    seen = _screen(share, raw, runs, listener)
-    pinned = _pinned(seen.values[:, :-2])
+    places, values, suspects = _screen(share, raw, runs, listener)
+    pinned = _pinned(values[:, :-2])
     laddered = tuple(int(at) for at in _middles(raw.n_samples, min(LADDERED, share.together)))
     samples = Samples(raw, share.images)
-    samples.fetch([*seen.suspects, *laddered, *(seen.places[row] for row in pinned)])
+    samples.fetch([*suspects, *laddered, *(places[row] for row in pinned)])
     return Survey(
         model=share.model,
         raw=raw,
         n_samples=whole.n_samples,
-        places=seen.places,
-        scores=seen.values[:, :-2],
-        t2=seen.values[:, -2],
-        spe=seen.values[:, -1],
-        labels=None if raw.labels is None else raw.labels[:: seen.places.step],
+        places=places,
+        scores=values[:, :-2],
+        t2=values[:, -2],
+        spe=values[:, -1],
+        labels=None if raw.labels is None else raw.labels[:: places.step],
         pinned=pinned,
         laddered=laddered,
-        unusual=_unusual(share, raw, samples, seen.suspects),
+        unusual=_unusual(share, raw, samples, suspects),
         samples=samples,
     )
 
@@ -234,44 +233,46 @@ def places_in(runs: Sequence[Span], n_samples: int) -> Places:
     return compact(np.concatenate([np.arange(*run) for run in runs]), n_samples)
 
 
-@dataclass
-class _Seen:
-    """Values of the samples at `places`, and the positions of those that stand out."""
+def _screen(
+    share: Share, raw: Collection, runs: Sequence[Span], listener: Listener
+) -> tuple[range, Float64, list[int]]:
+    """Map every sample to its first scores, T2 and error.
 
-    places: range
-    values: Float64
-    suspects: list[int]
-
-
-def _screen(share: Share, raw: Collection, runs: Sequence[Span], listener: Listener) -> _Seen:
-    """Map every sample to its first scores, T2 and error; hold those at `places`, and find the largest."""
+    Returns
+    -------
+    places : range
+        Positions of those whose values are held.
+    values : ndarray of shape (len(places), first + 2)
+        Their values.
+    suspects : list of int
+        Positions of the samples with the largest T2 and errors, ascending.
+    """
     model, n = share.model, raw.n_samples
     collection, places = model.prepared(raw), range(0, n, -(-n // max(1, share.dots)))
     first = min(len(AXES), model.n_components)
-    held, largest = np.empty((len(places), first + 2)), _Largest(SCREENED)
+    held, largest = np.empty((len(places), first + 2)), [np.empty((0, 2)), np.empty((0, 2))]
     function = partial(screened, model.subspace, first=first)
-    began = time.perf_counter()
-    listener(PassStarted("samples for the report", 1, 1, n, n * collection.row_bytes))
-    with unchanged(collection):
-        for block, values, read in _mapped(collection, function, share.block_rows, runs):
-            rows = range(-(-block.start // places.step), -(-block.stop // places.step))
-            held[rows.start : rows.stop] = values[rows.start * places.step - block.start :: places.step]
-            largest.add(values[:, -2:], block.start)
-            listener(BlockDone(block.size, read))
-    listener(PassFinished(time.perf_counter() - began))
-    return _Seen(places, held, largest.positions)
 
+    def look(block: Span, read: list[Array]) -> None:
+        values = applied(function, read[0], collection.named, block.start)
+        rows = range(-(-block.start // places.step), -(-block.stop // places.step))
+        held[rows.start : rows.stop] = values[rows.start * places.step - block.start :: places.step]
+        for column in (0, 1):
+            own = np.column_stack([values[:, first + column], np.arange(*block)])
+            both = np.concatenate([largest[column], own])
+            largest[column] = both[np.argsort(-both[:, 0], kind="stable")[:SCREENED]]
 
-def _mapped(
-    collection: Collection, function: RowMap, block_rows: int, runs: Sequence[Span]
-) -> Iterator[tuple[Span, Array, int]]:
-    """Map a collection block by block, none of them in two runs: what lies between is not decoded."""
-    start = 0
-    for run in runs:
-        for block in blocks_of(Span(start, start + run.size), block_rows):
-            result = applied(function, collection.read(slice(*block)), collection.named, block.start)
-            yield block, result, block.size * collection.row_bytes
-        start += run.size
+    ends = np.cumsum([run.size for run in runs]).tolist()
+    measure(
+        look,
+        [collection],
+        share.block_rows,
+        ahead=share.ahead,
+        runs=[Span(stop - run.size, stop) for run, stop in zip(runs, ends, strict=True)],
+        label="samples for the report",
+        listener=listener,
+    )
+    return places, held, sorted({int(position) for found in largest for position in found[:, 1]})
 
 
 def screened(subspace: Subspace, rows: Array, *, first: int) -> Float64:
@@ -284,27 +285,6 @@ def screened(subspace: Subspace, rows: Array, *, first: int) -> Float64:
     lengths = squared_lengths(rows, subspace.mean)
     errors = np.maximum(lengths - squares.sum(axis=1), ROUNDING * lengths)
     return np.column_stack([scores[:, :first], squares @ subspace.precisions(scores.dtype), errors])
-
-
-class _Largest:
-    """Positions of the largest values in each of two columns, over all blocks seen."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._found: list[list[tuple[float, int]]] = [[], []]
-
-    def add(self, values: Float64, start: int) -> None:
-        """Look at the values (m, 2) of samples from `start` on."""
-        for column, found in enumerate(self._found):
-            top = np.argsort(-values[:, column], kind="stable")[: self._count]
-            found += [(float(values[row, column]), start + int(row)) for row in top]
-            found.sort(key=lambda pair: (-pair[0], pair[1]))
-            del found[self._count :]
-
-    @property
-    def positions(self) -> list[int]:
-        """Of both columns, ascending, each once."""
-        return sorted({position for found in self._found for _, position in found})
 
 
 def _pinned(scores: Array) -> npt.NDArray[np.intp]:
