@@ -191,7 +191,7 @@ def test_unusual_samples_are_measured_exactly(folder, model):
     left = [at for at in np.argsort(-errors) if at not in set(np.argsort(-t2)[:4].tolist())]
     assert [sample.position for sample in by_error] == left[:4]
     np.testing.assert_allclose(found.t2, t2, rtol=1e-4)
-    np.testing.assert_allclose(found.spe, errors, rtol=1e-4)
+    np.testing.assert_allclose(found.spe, errors, rtol=1e-3)  # differences of squares in single precision
 
 
 def test_components_that_are_rounding_count_in_no_measure(undrawn):

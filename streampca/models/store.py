@@ -34,8 +34,8 @@ from ..storage.integrity import (
     check_metadata,
     damaged,
     metadata_digest,
+    naming_damage,
     read_model,
-    reason_of,
     seal,
 )
 from ..storage.outputs import check_existing, discard, group_attribute, recover, staged
@@ -262,24 +262,20 @@ def read_statistic(path: str) -> Scatter | None:
         As `read_model`, and if the statistic is damaged.
     """
     opened = read_model(path, MODEL_KINDS)
-    try:
+    with naming_damage(path, STATE):
         group = opened.group.get(STATE)
-    except Exception as error:  # see reason_of
-        raise damaged(path, STATE, reason_of(error)) from None
     if not isinstance(group, zarr.Group):
         return None
     if group.attrs.get("kind") != Scatter.kind:
         raise damaged(path, STATE, f"it is of kind {group.attrs.get('kind')!r}")
     # Read are the arrays that a scatter has, whatever else is in the group.
     found = {name: opened.read(f"{STATE}/{name}", _by_columns) for name in Scatter(1).state()}
-    try:
+    with naming_damage(path, STATE):
         state = {name: values for name, values in found.items() if values is not None}
         p = len(state["centre"])
         if state["scatter"].shape != (p, p) or state["total"].shape != (p,):
             raise ValueError(f"its arrays have the shapes {[values.shape for values in state.values()]}")
         return Scatter.from_state(state, copy=False)
-    except (KeyError, ValueError, TypeError, IndexError) as error:
-        raise damaged(path, STATE, reason_of(error)) from None
 
 
 def model_arrays(model: PCAModel) -> dict[str, Stored]:
@@ -325,12 +321,10 @@ def read_fields(opened: OpenModel, own_arrays: Iterable[str], memory: int) -> di
     mask = arrays["mask"].astype(bool) if "mask" in arrays else None
     if not _is_finite(arrays["mean"], mask):
         raise damaged(path, "mean", "values are missing")
-    try:
+    with naming_damage(path, "its attributes"):  # whatever plain data that are not ours lead to
         prepared, provenance = opened.about["preparation"], opened.about["provenance"]
         preparation = Preparation.from_json(prepared, mask, arrays.get("scale"))
         raw = {"raw_shape": tuple(prepared["raw_shape"]), "raw_kind": prepared["raw_kind"]}
-    except Exception as error:  # whatever plain data that are not ours lead to
-        raise damaged(path, "its attributes", reason_of(error)) from None
     return {
         **{name: arrays[name] for name in ("mean", "explained_variance", "error_bound", "angle_bound")},
         **{name: arrays.get(name) for name in ("eigenvalues", "variance_bound")},
@@ -413,12 +407,9 @@ def verify_model(path: str) -> Verified:
         As `read_model`, and for the first array that is damaged.
     """
     opened = read_model(path, MODEL_KINDS)
-    shapes, _ = _shapes(opened)
-    known = [*shapes, COMPONENTS, *PER_COMPONENT, "component", *(f"{STATE}/{name}" for name in Scatter(1).state())]
-    if opened.is_sealed:  # its root lists what was written, and nothing else
-        names = [name for name, found in opened.group.members(max_depth=None) if isinstance(found, zarr.Array)]
-    else:
-        names = [name for name in known if opened.array(name) is not None]
+    _shapes(opened)
+    # The root lists what was written, and nothing else.
+    names = [name for name, found in opened.group.members(max_depth=None) if isinstance(found, zarr.Array)]
     if isinstance(opened.group.get(STATE), zarr.Group):
         check_metadata(path, STATE, opened.digest(STATE))
     return Verified(len(names), sum(map(opened.verify, sorted(names))), opened.is_sealed)

@@ -27,7 +27,7 @@ from ..planning.blocks import Span, blocks_of
 from ..planning.boxes import Box, box_of
 from ..planning.component_chunks import DECODE_COPIES, PIECE, READ_COPIES, Cut, component_cut
 from .disk import UnsyncedFiles
-from .integrity import CHECKED, absent_chunk, check_metadata, damaged, read_model, reason_of, refused_codec
+from .integrity import CHECKED, absent_chunk, check_codecs, check_metadata, damaged, read_model, reason_of
 from .outputs import discard
 from .tiling import Mask, Tiling
 from .writers import (
@@ -326,9 +326,7 @@ class StoredComponents:
             if (array.shape, array.dtype, identity_of(array)) != (self.shape, self.dtype, self.identity):
                 raise ModelError(f"{self.path} is another model than was opened; load it again.")
             check_metadata(self.path, NAME, self.digest)
-            codec = refused_codec(array)
-            if codec is not None:
-                raise damaged(self.path, NAME, f"it is encoded with {codec!r}, which is not decoded")
+            check_codecs(self.path, NAME, array)
             with chunks_at_once():
                 yield array
         except (ModelError, MemoryError):
@@ -395,7 +393,7 @@ class StoredRows:
 
     @property
     def is_cut(self) -> bool:
-        """Whether storage cuts them into ranges of features; else every read decodes whole components."""
+        """True where storage cuts them into ranges of features; else every read decodes whole components."""
         box, shape = self._cut.shard[1:], self.components.shape[1:]
         return box == box_of(prod(box), shape) and (box != shape or self.components.nbytes <= component_chunks.TILE)
 

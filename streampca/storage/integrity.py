@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,7 +69,7 @@ def refused_codec(array: Any) -> str | None:
 
 
 def _codec_names(metadata: Mapping[str, Any]) -> Iterator[str]:
-    """Names of all codecs of an array, those inside shards included."""
+    """Yield the names of all codecs of an array, those inside shards included."""
     if metadata["zarr_format"] == 2:
         stored = (*(metadata.get("filters") or ()), metadata.get("compressor"))
         yield from (str(codec["id"]) for codec in stored if codec is not None)
@@ -84,7 +85,7 @@ def _named(codecs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def reason_of(error: BaseException) -> str:
-    """Kind and first line of an error: metadata, codecs and stores are others' and raise what they like."""
+    """Return kind and first line of an error: metadata, codecs and stores are others' and raise what they like."""
     return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
@@ -103,7 +104,7 @@ def seal(path: str) -> None:
 
 
 def metadata_digest(path: str) -> str:
-    """Digest of a file of metadata; raises what opening and parsing it does."""
+    """Return the digest of a file of metadata; raises what opening and parsing it does."""
     with open(path, encoding="utf-8") as file:
         return _digest(json.load(file))
 
@@ -116,12 +117,9 @@ def check_metadata(path: str, name: str, digest: str | None) -> None:
     ModelError
         If they are others, or cannot be read.
     """
-    try:
-        same = digest is None or metadata_digest(os.path.join(path, name, METADATA)) == digest
-    except (OSError, ValueError, RecursionError) as error:
-        raise damaged(path, name, reason_of(error)) from None
-    if not same:
-        raise damaged(path, name, f"its {METADATA} is not the one that its digest was made of")
+    with naming_damage(path, name):
+        if digest is not None and metadata_digest(os.path.join(path, name, METADATA)) != digest:
+            raise damaged(path, name, f"its {METADATA} is not the one that its digest was made of")
 
 
 def absent_chunk(array: Any, folder: str, box: Box | None = None) -> str | None:
@@ -156,7 +154,7 @@ class OpenModel:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether checksums, a digest and every chunk are there."""
+        """True where checksums, a digest and every chunk are there."""
         return DIGESTS in self.about
 
     def array(self, name: str) -> Any:
@@ -167,15 +165,11 @@ class OpenModel:
         ModelError
             If it is damaged, or encoded by what is not decoded.
         """
-        try:
+        with naming_damage(self.path, name):
             found = self.group.get(name)
-        except Exception as error:  # see reason_of
-            raise self.damaged(name, reason_of(error)) from None
         if not isinstance(found, zarr.Array):
             return None
-        codec = refused_codec(found)
-        if codec is not None:
-            raise self.damaged(name, f"it is encoded with {codec!r}, which is not decoded")
+        check_codecs(self.path, name, found)
         absent = absent_chunk(found, os.path.join(self.path, name)) if self.is_sealed else None
         if absent is not None:
             raise self.damaged(name, f"values are missing, {absent} is not there")
@@ -186,12 +180,8 @@ class OpenModel:
         array = self.array(name)
         if array is None:
             return None
-        try:
+        with naming_damage(self.path, name):
             return read(array)
-        except MemoryError:
-            raise
-        except Exception as error:  # see reason_of
-            raise self.damaged(name, reason_of(error)) from None
 
     def verify(self, name: str) -> int:
         """Read an array a file at a time, and the metadata that lie beside it; return its bytes. Raises as `array`."""
@@ -199,21 +189,35 @@ class OpenModel:
         if array is None:
             raise self.damaged(name, "there is no such array")
         check_metadata(self.path, name, self.digest(name))
-        try:
+        with naming_damage(self.path, name):
             return sum(np.asarray(array[box]).nbytes for box in tiles_of(array.shape, array.shards or array.chunks))
-        except MemoryError:
-            raise
-        except Exception as error:  # see reason_of
-            raise self.damaged(name, reason_of(error)) from None
 
     def digest(self, name: str) -> str | None:
-        """Return what the digest of the metadata beside an array or group should be; None where the model has none."""
+        """Return the digest that the metadata beside an array or group must have; None where the model has none."""
         found = self.about[DIGESTS].get(f"{name}/{METADATA}") if self.is_sealed else None
         return found if isinstance(found, str) else None
 
     def damaged(self, name: str, reason: str) -> ModelError:
         """Return the error for an array that cannot be used."""
         return damaged(self.path, name, reason)
+
+
+@contextmanager
+def naming_damage(path: str, name: str) -> Iterator[None]:
+    """Raise what reading a part of a model raises as damage to that part; see `reason_of`."""
+    try:
+        yield
+    except (ModelError, MemoryError):
+        raise
+    except Exception as error:
+        raise damaged(path, name, reason_of(error)) from None
+
+
+def check_codecs(path: str, name: str, array: Any) -> None:
+    """Refuse an array of a model that is encoded by what is not decoded."""
+    codec = refused_codec(array)
+    if codec is not None:
+        raise damaged(path, name, f"it is encoded with {codec!r}, which is not decoded")
 
 
 def damaged(path: str, name: str, reason: str) -> ModelError:
@@ -250,21 +254,19 @@ def read_model(path: str, kinds: Iterable[str] = ()) -> OpenModel:
         raise ModelError(
             f"{path} is a model of format {number} and this version reads up to {FORMAT}; upgrade streampca."
         )
-    try:
+    with naming_damage(path, METADATA):
         if DIGESTS in about and _root_digest(document) != about[DIGESTS].get(METADATA):
             raise ValueError("its contents are not those that its digest was made of")
         opened = OpenModel(path, zarr.open_group(path, mode="r", zarr_format=3), about)
         # Looked for in a scalar: the index of a shard has had one all along.
         has_checksums = "crc32c" in _codec_names(opened.group["n_samples"].metadata.to_dict())
-    except Exception as error:  # see reason_of
-        raise damaged(path, METADATA, reason_of(error)) from None
     if has_checksums and not opened.is_sealed:  # the one is never written without the other
         raise damaged(path, METADATA, "its digests are missing")
     return opened
 
 
 def _document(path: str) -> dict[str, Any]:
-    """The root's metadata as they stand in their file.
+    """Return the root's metadata as they stand in their file.
 
     Raises
     ------
@@ -290,7 +292,7 @@ def _document(path: str) -> dict[str, Any]:
 
 
 def _root_digest(document: Mapping[str, Any]) -> str:
-    """Digest of the root's metadata, but for this very digest in them."""
+    """Return the digest of the root's metadata, but for this very digest in them."""
     attributes = document["attributes"]
     others = {file: known for file, known in dict(attributes[ATTRIBUTE][DIGESTS]).items() if file != METADATA}
     about = {**attributes[ATTRIBUTE], DIGESTS: others}
