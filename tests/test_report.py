@@ -225,7 +225,7 @@ def test_every_dot_is_drawn_once(folder, model, monkeypatch):
         t2, spe, marked = drawn.pop()
         assert len(t2) == len(spe) == count
         for row, sample in zip(marked, found.unusual, strict=True):
-            np.testing.assert_allclose((t2[row], spe[row]), (sample.t2, sample.spe), rtol=1e-4)
+            np.testing.assert_allclose((t2[row], spe[row]), (sample.t2, sample.spe), rtol=1e-3)
 
 
 def test_what_was_drawn_is_let_go(model):

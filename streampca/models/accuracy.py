@@ -16,7 +16,6 @@ from ..eigensolvers import Cluster, clusters, unseparated
 
 if TYPE_CHECKING:
     from .pca import PCAModel
-    from .projector import Projector
 
 Float64 = npt.NDArray[np.float64]
 
@@ -83,19 +82,19 @@ def trust_of(model: PCAModel) -> Trust:
     )
 
 
-def sharpest_bounds(model: Projector) -> Float64:
+def sharpest_bounds(model: PCAModel) -> Float64:
     """Bound on the relative error of each variance, shape (k,); NaN where it is not known."""
     return model.error_bound if model.variance_bound is None else np.fmin(model.error_bound, model.variance_bound)
 
 
-def null_directions(model: Projector, n_features: int) -> npt.NDArray[np.bool_]:
+def null_directions(model: PCAModel) -> npt.NDArray[np.bool_]:
     """Return which components have a variance that is no more than rounding, shape (k,).
 
     A component is null where its variance lies below the rounding of float64, eps max(n, p) times the first variance,
     or below the bound on its own error, where that is known: single-precision products round far above the former.
     """
     values = model.explained_variance
-    rounding = np.finfo(np.float64).eps * max(model.n_samples, n_features) * values[0]
+    rounding = np.finfo(np.float64).eps * max(model.n_samples, model.n_features) * values[0]
     return np.asarray((values <= rounding) | (sharpest_bounds(model) >= 1))
 
 
