@@ -49,14 +49,21 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 _ENDING = re.compile(r"\.[^\W\d]\w*$")  # of a format; the .95 of model-0.95 is none
-PER_COMPONENT = ("explained_variance", "explained_variance_ratio", "singular_values", "error_bound", "angle_bound")
-SCALARS = ("total_weight", "outside")  # that a model may lack
 CHUNK_BYTES = 4 * MIB  # of one chunk: small enough to read a component alone, large enough for a disk
 HELD_SHARE = 4  # components of at most this share of the budget are read into memory; they are worked on in copies
 PIECE_SHARE = 16  # of the budget for what is read of others at a time
 SHARD_BYTES = 16 * MIB  # of one file, so that large arrays do not become a million of them
 STATE = "state"  # sub-group of the mergeable statistic
-ANY_LENGTH = (-1,)  # shape of an array that goes with no other
+PER_COMPONENT = ("explained_variance", "explained_variance_ratio", "singular_values", "error_bound", "angle_bound")
+SAMPLE = ("sample",)  # in place of the names of the sample's axes
+# Arrays beside components and coordinates, and their axes: a model has those of `REQUIRED`, and may lack the others.
+AXES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys((*PER_COMPONENT, "variance_bound"), ("component",)),
+    **dict.fromkeys(("mean", "mask", "scale"), SAMPLE),
+    **dict.fromkeys(("n_samples", "total_variance", "total_weight", "outside"), ()),
+    "eigenvalues": ("eigenvalue",),
+}
+DERIVED = ("explained_variance_ratio", "singular_values")  # written for others, and not read
 REQUIRED = ("mean", "explained_variance", "error_bound", "angle_bound", "n_samples", "total_variance")
 
 
@@ -243,7 +250,7 @@ def _cut(shape: tuple[int, ...], itemsize: int) -> tuple[tuple[int, ...], tuple[
 
 
 def _by_columns(array: Any) -> Array:
-    """An array, a matrix in Fortran order as LAPACK takes it; read a chunk at a time, without a second copy of it."""
+    """Return an array, a matrix in Fortran order as LAPACK takes it; read in chunks, without a second copy of it."""
     if array.ndim < 2:
         return np.asarray(array[...])
     whole = np.empty(array.shape, array.dtype, order="F")
@@ -254,7 +261,7 @@ def _by_columns(array: Any) -> Array:
 
 
 def read_statistic(path: str) -> Scatter | None:
-    """The mergeable statistic; None where the model keeps none.
+    """Read the mergeable statistic; None where the model keeps none.
 
     Raises
     ------
@@ -284,23 +291,12 @@ def model_arrays(model: PCAModel) -> dict[str, Stored]:
     arrays = {
         "component": Stored(("component",), np.arange(1, len(model.components) + 1)),
         "components": Stored(("component", *dims), model.components),
-        "mean": Stored(dims, model.mean),
-        **{name: Stored(("component",), getattr(model, name)) for name in PER_COMPONENT},
-        "n_samples": Stored((), np.array(model.n_samples)),
-        "total_variance": Stored((), np.array(model.total_variance)),
     }
-    arrays |= {name: Stored((), np.array(value)) for name in SCALARS if (value := getattr(model, name)) is not None}
-    for name, coordinate in model.coordinates.items():
-        arrays[name] = Stored((name,), coordinate.values, coordinate.attributes)
-    for name, dim in (("eigenvalues", "eigenvalue"), ("variance_bound", "component")):
-        if getattr(model, name) is not None:
-            arrays[name] = Stored((dim,), getattr(model, name))
-    if model.mask is not None:
-        arrays["mask"] = Stored(dims, np.asarray(model.mask))
-    factors = model.preparation.full_scale(model.sample_shape)
-    if factors is not None:
-        arrays["scale"] = Stored(dims, factors)
-    return arrays | {name: Stored(own, np.asarray(getattr(model, name))) for name, own in model.own_arrays.items()}
+    for name, axes in {**AXES, **model.own_arrays}.items():
+        values = model.preparation.full_scale(model.sample_shape) if name == "scale" else getattr(model, name)
+        if values is not None:
+            arrays[name] = Stored(dims if axes == SAMPLE else axes, np.asarray(values))
+    return arrays | {name: Stored((name,), each.values, each.attributes) for name, each in model.coordinates.items()}
 
 
 def model_attributes(model: PCAModel) -> dict[str, Any]:
@@ -316,8 +312,8 @@ def read_fields(opened: OpenModel, own_arrays: Iterable[str], memory: int) -> di
     format 1 and the kind know are read.
     """
     path = opened.path
-    shapes, dims = _shapes(opened)
-    arrays = {name: values for name in shapes if (values := opened.read(name)) is not None}
+    names, dims = _checked_names(opened)
+    arrays = {name: values for name in names if (values := opened.read(name)) is not None}
     mask = arrays["mask"].astype(bool) if "mask" in arrays else None
     if not _is_finite(arrays["mean"], mask):
         raise damaged(path, "mean", "values are missing")
@@ -325,13 +321,10 @@ def read_fields(opened: OpenModel, own_arrays: Iterable[str], memory: int) -> di
         prepared, provenance = opened.about["preparation"], opened.about["provenance"]
         preparation = Preparation.from_json(prepared, mask, arrays.get("scale"))
         raw = {"raw_shape": tuple(prepared["raw_shape"]), "raw_kind": prepared["raw_kind"]}
+    known = {name: arrays.get(name) for name in AXES if name not in (*DERIVED, "mask", "scale")}
     return {
-        **{name: arrays[name] for name in ("mean", "explained_variance", "error_bound", "angle_bound")},
-        **{name: arrays.get(name) for name in ("eigenvalues", "variance_bound")},
+        **{name: values.item() if values is not None and not values.ndim else values for name, values in known.items()},
         "components": _components(opened, memory, mask),
-        "total_variance": float(arrays["total_variance"]),
-        "n_samples": int(arrays["n_samples"]),
-        **{name: float(arrays[name]) if name in arrays else None for name in SCALARS},
         "coordinates": {
             name: Coordinate(_texts_or_numbers(arrays[name]), dict(opened.array(name).attrs))
             for name in dims
@@ -359,8 +352,8 @@ def _texts_or_numbers(values: Array) -> Array:
     return np.array(values.tolist(), np.str_) if values.dtype.kind in "OT" else values
 
 
-def _shapes(opened: OpenModel) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
-    """The shapes of all arrays but components that a model may have, by name, and the names of the sample's axes.
+def _checked_names(opened: OpenModel) -> tuple[list[str], tuple[str, ...]]:
+    """Return the names of all arrays but components that are read of a model, and of the sample's axes.
 
     Raises
     ------
@@ -372,22 +365,25 @@ def _shapes(opened: OpenModel) -> tuple[dict[str, tuple[int, ...]], tuple[str, .
         raise opened.damaged(COMPONENTS if mean is not None else "mean", "there is no such array of two axes or more")
     k, sample = components.shape[0], components.shape[1:]
     dims = tuple(map(str, mean.metadata.dimension_names or ()))
-    shapes: dict[str, tuple[int, ...]] = {name: (length,) for name, length in zip(dims, sample, strict=False)}
-    shapes |= dict.fromkeys(("explained_variance", "error_bound", "angle_bound", "variance_bound"), (k,))
-    shapes |= dict.fromkeys(("n_samples", "total_variance", *SCALARS), ())
-    shapes |= {"mean": sample, "mask": sample, "scale": sample, "eigenvalues": ANY_LENGTH}
+    lengths: dict[tuple[str, ...], tuple[int, ...]] = {
+        SAMPLE: sample,
+        ("component",): (k,),
+        (): (),
+    }  # of eigenvalues there are as many as are known
+    shapes: dict[str, tuple[int, ...] | None] = {name: (length,) for name, length in zip(dims, sample, strict=False)}
+    shapes |= {name: lengths.get(axes) for name, axes in AXES.items() if name not in DERIVED}
     for name, shape in shapes.items():
         array = opened.array(name)
         if array is None and name in REQUIRED:
             raise opened.damaged(name, "there is no such array")
         if array is None:
             continue
-        if tuple(array.shape) != shape and not (shape == ANY_LENGTH and array.ndim == 1):
+        if tuple(array.shape) != shape and not (shape is None and array.ndim == 1):
             expected = f"components of shape {tuple(components.shape)}"
             raise opened.damaged(name, f"it has shape {tuple(array.shape)}, which does not go with {expected}")
         if name not in dims and array.dtype.kind not in "fiub":
             raise opened.damaged(name, f"it holds {array.dtype} values, not numbers")
-    return shapes, dims
+    return [*shapes], dims
 
 
 class Verified(NamedTuple):
@@ -407,7 +403,7 @@ def verify_model(path: str) -> Verified:
         As `read_model`, and for the first array that is damaged.
     """
     opened = read_model(path, MODEL_KINDS)
-    _shapes(opened)
+    _checked_names(opened)
     # The root lists what was written, and nothing else.
     names = [name for name, found in opened.group.members(max_depth=None) if isinstance(found, zarr.Array)]
     if isinstance(opened.group.get(STATE), zarr.Group):
@@ -438,7 +434,7 @@ def are_held(nbytes: int, memory: int) -> bool:
 
 
 def check_model_output(path: str, *, overwrite: bool) -> None:
-    """Say whether a model may be written at a path.
+    """Refuse a path where no model may be written.
 
     Raises
     ------
