@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ..notebook import facts, images, numbers, view
 from ..units import format_shape
+from .accuracy import component_rows
 from .sample_images import limits_of, mean_pictures, view_of
 
 Array = npt.NDArray[Any]
@@ -34,22 +35,16 @@ def model_html(model: Any) -> str:
         ("fitted", " by streampca ".join(str(about[key]) for key in ("created", "streampca") if key in about)),
         ("components are", None if hasattr(model.components, "flags") else f"on disk, in {model.components.path}"),
     ]
-    heads = ("component", "variance", "share", "cumulative", "error bound")
+    heads = ("component", "variance", "sum so far", "good to", "direction within")
     left = model.n_components - ROWS
     more = f"<div>and {left} more</div>" if left > 0 else ""
     return view(
-        type(model).__name__, facts(known), images(thumbnails_of(model)), numbers(heads, _components(model)), more
+        type(model).__name__,
+        facts(known),
+        images(thumbnails_of(model)),
+        numbers(heads, component_rows(model, ROWS)),
+        more,
     )
-
-
-def _components(model: Any) -> Iterable[list[str]]:
-    """Yield a row for each of the first components."""
-    total = 0.0
-    columns = (model.explained_variance, model.explained_variance_ratio, model.error_bound)
-    for number, (variance, share, bound) in enumerate(zip(*(each[:ROWS] for each in columns), strict=True), 1):
-        total += float(share)
-        known = f"{bound:.1e}" if bound == bound else "unknown"
-        yield [str(number), f"{variance:.4g}", f"{share:.2%}", f"{total:.2%}", known]
 
 
 def thumbnails_of(model: Any) -> Iterator[tuple[str, bytes]]:
