@@ -103,21 +103,16 @@ class UnfinishedOutput:
 
     @property
     def is_resumable(self) -> bool:
-        """Whether some of it is on disk for certain."""
+        """True where some of it is on disk for certain."""
         return self.size is not None
 
 
 class Writer(Protocol):
     """Writes rows, or boxes of them.
 
-    Attributes
-    ----------
-    in_order : bool
-        Whether rows must come in order, from this process. Where not, copies of the writer that were pickled to other
-        processes write to the same output, each whole chunks of its own.
+    Rows of a csv file come in order, from this process. Copies of the other writers that were pickled to other
+    processes write to the same output, each whole chunks of its own.
     """
-
-    in_order: bool
 
     def write(self, start: int, rows: Array, inside: Box = ()) -> None:
         """Write rows `start` onwards, or a box of them at `inside` of the sample's axes, itself a range of it."""
@@ -162,8 +157,6 @@ class _FileWriter:
 
 
 class _NpyWriter(_FileWriter):
-    in_order = False
-
     def __init__(self, path: str, table: OutputArray, unfinished: UnfinishedOutput | None = None) -> None:
         self._unfinished, resumes = unfinished, unfinished is not None and unfinished.is_resumable
         self._file = open(path, "r+b" if resumes else "wb", buffering=0)  # noqa: SIM115 - `close` or `abandon` does
@@ -199,8 +192,6 @@ class _NpyWriter(_FileWriter):
 
 
 class _CsvWriter(_FileWriter):
-    in_order = True
-
     def __init__(self, path: str, table: OutputArray, unfinished: UnfinishedOutput | None = None) -> None:
         self._unfinished, size = unfinished, None if unfinished is None else unfinished.size
         if size is not None:
@@ -230,8 +221,6 @@ class ZarrWriter:
     unfinished : UnfinishedOutput, optional
         Resumed if it is resumable; None: files need not be on disk before the system writes them.
     """
-
-    in_order = False
 
     def __init__(self, path: str, table: OutputArray, unfinished: UnfinishedOutput | None = None) -> None:
         self._path, self._table, self._lock, self._is_shared = path, table, threading.Lock(), False

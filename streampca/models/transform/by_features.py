@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ...events import BlockDone
 from ...machine import hand_back
-from ...planning.blocks import Span, spans_of
+from ...planning.blocks import Span, blocks_of, spans_of
 from ...planning.boxes import box_of, union_of
 from ...planning.transform_pieces import Piecewise, product_rows
 from ...preprocessing import SampleError
@@ -51,7 +51,7 @@ class Step(NamedTuple):
 
 
 class Sums(Written):
-    """What is in memory of a run of samples, and the piece of the components that is multiplied.
+    """State of a run of samples in memory, and the piece of the components that is multiplied.
 
     `arrays` are, of m samples, ``total`` (m, k) and ``squares`` (m,), while these add up; ``scores`` (m, k); and
     ``numbers`` (m,), means or norms of samples that are normalized here.
@@ -99,7 +99,7 @@ class ByFeatures:
 
     def blocks(self, span: Span) -> Iterator[Span]:
         """Every step."""
-        return _cut(span, 1)
+        return blocks_of(span, 1)
 
     def counts(self, block: Span) -> BlockDone:
         """A step's share of the samples of its run."""
@@ -161,16 +161,16 @@ class ByFeatures:
         """The steps of a run of so many samples, in order."""
         plan, work, run = self.plan, self.work, Span(0, rows)
         if work.given:
-            yield from (Step("given", block) for block in _cut(run, plan.read_rows))
+            yield from (Step("given", block) for block in blocks_of(run, plan.read_rows))
         else:
             ranges = work.subspace.ranges(plan.features)
-            for panel in _cut(run, plan.panel_rows) if plan.panel_rows else ():
+            for panel in blocks_of(run, plan.panel_rows) if plan.panel_rows else ():
                 yield from (Step("product", panel, features, panel) for features in ranges)
             for features in () if plan.panel_rows else ranges:
-                yield from (Step("product", block, features) for block in _cut(run, plan.read_rows))
+                yield from (Step("product", block, features) for block in blocks_of(run, plan.read_rows))
         yield Step("scores", run)
         for tile in range(len(self._tiles)):
-            yield from (Step("images", block, tile=tile) for block in _cut(run, plan.block_rows))
+            yield from (Step("images", block, tile=tile) for block in blocks_of(run, plan.block_rows))
 
     def _find(self, block: Span) -> tuple[Span, int, list[Step]]:
         """The run of samples that a step belongs to, its number there, and all steps of the run."""
@@ -234,7 +234,7 @@ class ByFeatures:
             return sums.panel[1]
         sums.panel = sums.piece = None  # before there is another
         held = np.empty((panel.size, self.work.subspace.n_features), self.work.row_dtype)
-        for block in _cut(panel, self.plan.read_rows):
+        for block in blocks_of(panel, self.plan.read_rows):
             rows, numbers = self._read(_moved(block, run.start), None)
             held[block.start - panel.start : block.stop - panel.start] = rows
             if numbers is not None:
@@ -323,8 +323,3 @@ def tiling_of(work: Projection, plan: Piecewise) -> Tiling:
 
 def _moved(span: Span, start: int) -> Span:
     return Span(span.start + start, span.stop + start)
-
-
-def _cut(run: Span, size: int) -> Iterator[Span]:
-    for start in range(run.start, run.stop, size):
-        yield Span(start, min(start + size, run.stop))

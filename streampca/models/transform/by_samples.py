@@ -23,7 +23,7 @@ OWN = ("totals", "size")  # entries of every state of `Written`
 
 
 class Written:
-    """What a fold of samples to an output adds up; the rows themselves are in the output.
+    """Sums of a fold of samples to an output, which takes the rows themselves.
 
     Parameters
     ----------

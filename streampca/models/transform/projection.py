@@ -1,4 +1,4 @@
-"""`Projection`, what is computed from a collection: scores or images, and the integers that planning needs of it."""
+"""`Projection`: scores or images to compute from a collection, and the integers that planning needs of it."""
 
 from __future__ import annotations
 
@@ -60,25 +60,25 @@ class Projection:
 
     @property
     def normalizes(self) -> bool:
-        """Whether samples as read still are to be normalized."""
+        """True where samples as read still are to be normalized."""
         return self.makes_images and not self.given and self.frame.preparation.normalize is not None
 
     @property
     def row_dtype(self) -> np.dtype[Any]:
-        """Of prepared samples, normalized if need be."""
+        """Dtype of prepared samples, normalized if need be."""
         if not self.normalizes:
             return self.collection.dtype
         return self.frame.normalized(np.ones((1, self.subspace.n_features), self.collection.dtype))[0].dtype
 
     @property
     def working(self) -> np.dtype[Any]:
-        """In which samples and components are multiplied."""
+        """Dtype in which samples and components are multiplied."""
         if self.given:
             return np.dtype(np.float32 if self.collection.dtype == np.float32 else np.float64)
         return working_dtype(self.row_dtype, self.subspace.components.dtype)
 
     def problem(self) -> Problem:
-        """The collection in integers, with what normalizing its samples takes."""
+        """Return the collection in integers, with what normalizing its samples takes."""
         problem, p = problem_of(self.collection), self.subspace.n_features
         if not self.normalizes:
             return problem
@@ -86,11 +86,11 @@ class Projection:
         return replace(problem, prepared_bytes=row, scratch_bytes=problem.scratch_bytes + normalizing_bytes(p))
 
     def plan(self, memory: int | None) -> Piecewise:
-        """The pieces in which it is made within a budget in bytes; raises as `plan_pieces`."""
+        """Return the pieces in which it is made within a budget in bytes; raises as `plan_pieces`."""
         return plan_pieces(self.problem(), self.parts(), memory)
 
     def parts(self) -> Parts:
-        """The same in integers."""
+        """Return the same in integers."""
         components = self.subspace.components
         k, p = components.shape
         stored = components if isinstance(components, StoredRows) else None

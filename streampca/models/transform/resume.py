@@ -1,4 +1,4 @@
-"""How an output is resumed: what tells its run from others, the plan of one that was begun, and its partial file.
+"""Resuming an output: the identity of its run, the plan of one that was begun, and its partial file.
 
 Rows are on disk before a checkpoint says so, and rows that are written again after a kill are written in the same
 place: the output is bit for bit that of an unbroken run.
