@@ -31,7 +31,7 @@ from ..storage.integrity import read_model
 from ..units import GIB, format_shape, parse_bytes
 from .accuracy import null_directions, trust_of
 from .compression import Compression, fitted_compression, measured_compression, written_compression
-from .labelled import COMPONENT, Labelled, component_numbers, dataset_of, is_labelled, units_of
+from .data_arrays import COMPONENT, NamedSamples, component_numbers, dataset_of, is_data_array, units_of
 from .notebook import model_html
 from .registry import MODEL_KINDS, model_class
 from .store import PER_COMPONENT, ModelWriter, read_fields, read_statistic
@@ -286,8 +286,8 @@ class PCAModel:
         DataError
             If a score is NaN or infinite; where the result is lazy, when it is computed.
         """
-        if is_labelled(scores):
-            given = Labelled.scores(scores)
+        if is_data_array(scores):
+            given = NamedSamples.scores(scores)
             given = given.numbered() if is_checked(coordinates) else given
             images = self.inverse_transform(given.values, whiten=whiten)
             units = units_of(self, replace(self.preparation, scale=None))
@@ -377,8 +377,8 @@ class PCAModel:
     ) -> Any:
         """Map prepared rows of whatever was given: numpy at once, the rest lazily; named where samples have names."""
         preparation, checked = preparation or self.preparation, is_checked(coordinates)
-        if is_labelled(samples):
-            given = Labelled.samples(samples, self.sample_dims, self.raw_shape)
+        if is_data_array(samples):
+            given = NamedSamples.samples(samples, self.sample_dims, self.raw_shape)
             if checked:
                 given = given.ordered(self._orders_of(given.grid, given.sample_shape, "the DataArray"))
             made = self._mapped(given.values, function, result, preparation, "the DataArray", coordinates=IGNORE)

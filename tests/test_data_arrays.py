@@ -10,7 +10,7 @@ import xarray as xr
 
 import streampca
 from streampca.errors import ModelError, RequestError
-from streampca.models.labelled import Labelled
+from streampca.models.data_arrays import NamedSamples
 from streampca.models.pca import load_model
 
 K = 3
@@ -263,7 +263,7 @@ def test_a_file_with_several_axes_of_samples_is_read_in_small_chunks(field, mode
     both = xr.concat([field, field + 1], "member").transpose("member", "time", "lat", "lon").drop_vars(["area", "run"])
     both.to_netcdf(tmp_path / "x.nc")
     with dask.config.set({"array.chunk-size": limit}), xr.open_dataset(tmp_path / "x.nc") as opened:
-        values = Labelled.samples(opened["sst"], model.sample_dims, model.raw_shape).values
+        values = NamedSamples.samples(opened["sst"], model.sample_dims, model.raw_shape).values
         assert max(values.chunks[0]) * row <= limit
         assert values.chunks[1:] == ((9,), (12,))
         np.testing.assert_allclose(model.transform(opened["sst"]), model.transform(both), rtol=1e-6)

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 COMPONENT = "component"
 
 
-def is_labelled(samples: Any) -> bool:
+def is_data_array(samples: Any) -> bool:
     """Return whether something is an `xarray.DataArray`; xarray is not imported to find out."""
     xarray = sys.modules.get("xarray")
     return xarray is not None and isinstance(samples, xarray.DataArray)
 
 
 @dataclass(frozen=True, eq=False)
-class Labelled:
+class NamedSamples:
     """Samples with names, put in the order in which a model takes them.
 
     Attributes
@@ -57,7 +57,7 @@ class Labelled:
     inner: tuple[str, ...]
 
     @classmethod
-    def samples(cls, array: DataArray, dims: Sequence[str], raw_shape: tuple[int, ...]) -> Labelled:
+    def samples(cls, array: DataArray, dims: Sequence[str], raw_shape: tuple[int, ...]) -> NamedSamples:
         """Samples as they are stored.
 
         Parameters
@@ -96,7 +96,7 @@ class Labelled:
         return cls(array.transpose(*outer, *inner), outer, tuple(dims))
 
     @classmethod
-    def scores(cls, array: DataArray) -> Labelled:
+    def scores(cls, array: DataArray) -> NamedSamples:
         """Scores, by their axis ``component``, or the last one."""
         names = [str(name) for name in array.dims]
         inner = COMPONENT if COMPONENT in names else names[-1] if names else ""
@@ -112,7 +112,7 @@ class Labelled:
             )
         return cls(array.transpose(*outer, inner), outer, (COMPONENT,))
 
-    def numbered(self) -> Labelled:
+    def numbered(self) -> NamedSamples:
         """Scores in the order of their components' numbers, which must be those from 1 on."""
         given = self.array.coords.get(COMPONENT)
         if given is None or given.dims != (COMPONENT,) or given.dtype.kind not in "iuf":
@@ -151,7 +151,7 @@ class Labelled:
         """Lengths of the axes of one sample."""
         return self.array.shape[len(self.outer) :]
 
-    def ordered(self, orders: Mapping[int, Order]) -> Labelled:
+    def ordered(self, orders: Mapping[int, Order]) -> NamedSamples:
         """Put the entries of axes of one sample, by their numbers, in other orders."""
         places = {
             self.array.dims[len(self.outer) + axis]: slice(None, None, -1) if is_straight(order[::-1]) else order
