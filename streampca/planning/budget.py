@@ -27,6 +27,18 @@ def smallest(accepts: Callable[[int], bool], unit: int = MIB) -> int:
     return high * unit
 
 
+def check_budget(what: str, fits: Callable[[int], bool], budget: int, source: str) -> None:
+    """Refuse a budget in bytes in which something does not fit, naming the smallest that would do.
+
+    Raises
+    ------
+    BudgetError
+        Says what does not fit, in words, and where the budget comes from.
+    """
+    if not fits(budget):
+        raise too_small(what, smallest(fits), (budget, source))
+
+
 def most_that_fits(fits: Callable[[int], bool], most: int) -> int:
     """The largest count of 1 to `most` that fits, 0 where none does; fewer must fit where more do."""
     low, high = 0, most + 1

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ..units import MIB
 from .blocks import block_rows
-from .budget import MOST_BLOCK, smallest, too_small
+from .budget import MOST_BLOCK, check_budget
 from .memory import RUNTIME_BYTES, MemoryEstimate, Phase
 from .request import Problem
 from .transform import LEAST_CHUNK
@@ -124,12 +124,9 @@ def plan_pieces(problem: Problem, parts: Parts, memory: int | None) -> Piecewise
         If not even the smallest pieces fit, naming the budget that would do.
     """
     budget, source = problem.machine.budget(memory)
-    ways = list(_ways(problem, parts, budget))
-    if not ways:
-        least = smallest(lambda count: are_possible(problem, parts, count))
-        doing = f"applying {parts.n_components} components of {parts.n_features} features in pieces"
-        raise too_small(doing, least, (budget, source))
-    return min(ways, key=lambda way: way.bytes_moved)
+    what = f"applying {parts.n_components} components of {parts.n_features} features in pieces"
+    check_budget(what, lambda count: are_possible(problem, parts, count), budget, source)
+    return min(_ways(problem, parts, budget), key=lambda way: way.bytes_moved)
 
 
 def are_possible(problem: Problem, parts: Parts, budget: int) -> bool:

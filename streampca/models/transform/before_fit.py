@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...planning.budget import smallest, too_small
+from ...planning.budget import check_budget
 from ...preprocessing import Frame
 from ...preprocessing.sizes_for_planning import this_machine
 from ...readers import Collection
@@ -66,10 +66,9 @@ def check_foreseen(
     kinds = (np.dtype(dtype), wide)
     works = [_foreseen(collection, frame, kind, n_components, stored=stored, **made) for kind in kinds]
     budget, source = this_machine().budget(parse_bytes(memory))
-    if fits(works[0], budget):
-        return
-    least = smallest(lambda count: all(fits(work, count) for work in works))  # the fit says which of them it will be
-    raise too_small(f"applying {n_components} components of {frame.n_features} features", least, (budget, source))
+    if not fits(works[0], budget):  # the fit says which of them it will be
+        what = f"applying {n_components} components of {frame.n_features} features"
+        check_budget(what, lambda count: all(fits(work, count) for work in works), budget, source)
 
 
 def _foreseen(

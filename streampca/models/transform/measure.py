@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple, Self
 
@@ -16,7 +17,7 @@ from ...events import BlockDone, Listener, PassFinished, PassStarted, silent
 from ...execution import LocalExecutor
 from ...planning import plan_application
 from ...planning.blocks import Span, blocks_of
-from ...planning.budget import MOST_BLOCK, smallest, too_small
+from ...planning.budget import MOST_BLOCK, check_budget
 from ...planning.memory import RUNTIME_BYTES
 from ...planning.request import Problem
 from ...preprocessing import Frame
@@ -136,11 +137,10 @@ def rows_beside(subspace: Subspace, frame: Frame, collections: Sequence[Collecti
     except BudgetError:
         if subspace.is_held:
             raise
-    count = _beside_ranges(subspace, frame, collections, problem, budget)
-    if count < 1:
-        least = smallest(lambda size: _beside_ranges(subspace, frame, collections, problem, size) > 0)
-        raise too_small(f"comparing samples of {p} features with {k} components in ranges", least, (budget, source))
-    return Rows(count, 0, False)
+    at_once = partial(_beside_ranges, subspace, frame, collections, problem)
+    what = f"comparing samples of {p} features with {k} components in ranges"
+    check_budget(what, lambda size: at_once(size) > 0, budget, source)
+    return Rows(at_once(budget), 0, False)
 
 
 def _together(collections: Sequence[Collection]) -> Problem:

@@ -12,7 +12,7 @@ from ...machine import hand_back
 from ...models.pca import PCAModel
 from ...models.sample_images import FEW, sample_view
 from ...planning import Application, plan_application
-from ...planning.budget import most_that_fits, smallest, too_small
+from ...planning.budget import check_budget, most_that_fits
 from ...planning.memory import RUNTIME_BYTES
 from ...preprocessing import Prepared
 from ...preprocessing.sizes_for_planning import problem_of, this_machine
@@ -102,9 +102,8 @@ def check_room(memory: int | str | None, collection: Prepared, itemsize: int = 8
         Names the budget that would do.
     """
     budget, source = this_machine().budget(parse_bytes(memory))
-    if not _fits(collection, 1, itemsize, budget):
-        least = smallest(lambda memory: _fits(collection, 1, itemsize, memory))
-        raise too_small(f"a report on samples of {collection.n_features} features", least, (budget, source))
+    what = f"a report on samples of {collection.n_features} features"
+    check_budget(what, lambda memory: _fits(collection, 1, itemsize, memory), budget, source)
 
 
 def _fits(collection: Prepared, count: int, itemsize: int, memory: int) -> bool:
