@@ -147,6 +147,14 @@ def peak_of(preparation: Preparation, dtype: np.dtype[Any] | None) -> float | No
     return whole * float(preparation.scale or 1)
 
 
+def check_compared(samples: Any, against: Any, peak: float | None) -> None:
+    """Refuse a range of values that is none, and something to compare with but nothing to be compared."""
+    if peak is not None and not peak > 0:
+        raise RequestError(f"peak {peak} is not a positive number; give the range of values there can be, such as 255.")
+    if samples is None and against is not None:
+        raise RequestError("against is given without samples; give the samples to be compared with it.")
+
+
 def fitted_compression(model: Any, ladder: Sequence[int] | None, peak: float | None) -> Compression:
     """Figures of the collection that a `PCAModel` was fitted on, by its variances; nothing is read."""
     counts = _checked(ladder, model.n_components)

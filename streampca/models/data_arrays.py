@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import ModelError, RequestError
 from ..preprocessing import Preparation
@@ -36,6 +37,34 @@ def is_data_array(samples: Any) -> bool:
     """Return whether something is an `xarray.DataArray`; xarray is not imported to find out."""
     xarray = sys.modules.get("xarray")
     return xarray is not None and isinstance(samples, xarray.DataArray)
+
+
+@dataclass(frozen=True)
+class MapResult:
+    """Result of a map of samples: axes, name and units.
+
+    Attributes
+    ----------
+    dims : tuple
+        Names of its axes beside that of the samples.
+    name : str or None
+        What it is called; None: as the samples, of whose kind it is, with all that is said of them.
+    coordinates : mapping of str to Coordinate
+        Along its axes, where samples with names have none of their own.
+    units : str or None
+        Where they are known and it has a name.
+    shape : tuple of int
+        Lengths of its axes.
+    dtype : dtype or None
+        None: that in which rows are multiplied.
+    """
+
+    dims: tuple[str, ...]
+    name: str | None = None
+    coordinates: Mapping[str, Coordinate] = field(default_factory=dict)
+    units: str | None = None
+    shape: tuple[int, ...] = ()
+    dtype: npt.DTypeLike | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,45 +209,30 @@ class NamedSamples:
         """The samples' own along the axes of prepared ones, by the model's names."""
         return prepared_coordinates(preparation, self.coordinates, self.inner, self.sample_shape)
 
-    def named(
-        self,
-        result: Any,
-        dims: tuple[str, ...],
-        coordinates: Mapping[str, Coordinate],
-        *,
-        name: str | None = None,
-        units: str | None = None,
-    ) -> DataArray:
-        """Name what was made of the samples, (n, *lengths of `dims`), with all that is known along its axes.
+    def named(self, values: Any, result: MapResult) -> DataArray:
+        """Name what was made of the samples, (n, *lengths of its other axes), with all that is known along these.
 
-        Parameters
-        ----------
-        result : ndarray or dask array
-            A row a sample.
-        dims : tuple of str
-            Names of its other axes.
-        coordinates : mapping of str to Coordinate
-            Along these; others come from the samples, where they have the same axes and lengths.
-        name : str, optional
-            Of the result; by default it is of the samples' kind, with their name and all that is said of them.
-        units : str, optional
-            Of the result, where it has a name of its own.
+        Coordinates that the result does not bring come from the samples, where they have the same axes and lengths.
         """
         from xarray import DataArray
 
-        whole, shape = (*self.outer, *dims), (*self.outer_shape, *result.shape[1:])
+        whole, shape = (*self.outer, *result.dims), (*self.outer_shape, *values.shape[1:])
         if len(set(whole)) < len(whole):
-            raise ModelError(f"an axis of the samples is called like one of the result ({', '.join(dims)}); rename it.")
+            raise ModelError(
+                f"an axis of the samples is called like one of the result ({', '.join(result.dims)}); rename it."
+            )
         lengths = dict(zip(whole, shape, strict=True))
-        own = {
-            key: values
-            for key, values in self.array.coords.items()
-            if all(lengths.get(str(dim)) == length for dim, length in values.sizes.items()) and key not in dims
+        coords: dict[Any, Any] = {
+            key: own
+            for key, own in self.array.coords.items()
+            if all(lengths.get(str(dim)) == length for dim, length in own.sizes.items()) and key not in result.dims
         }
-        known = {dim: (dim, each.values, dict(each.attributes)) for dim, each in coordinates.items() if dim in dims}
-        about: Mapping[Any, Any] = self.array.attrs if name is None else {"units": units} if units else {}
-        coords: dict[Any, Any] = {**own, **known}
-        return DataArray(result.reshape(shape), coords, whole, name=name or self.array.name, attrs=about)
+        for dim, each in result.coordinates.items():
+            if dim in result.dims:
+                coords[dim] = (dim, each.values, dict(each.attributes))
+        about: Mapping[Any, Any] = {"units": result.units} if result.units else {}
+        about = self.array.attrs if result.name is None else about
+        return DataArray(values.reshape(shape), coords, whole, name=result.name or self.array.name, attrs=about)
 
 
 def dataset_of(model: PCAModel) -> Dataset:

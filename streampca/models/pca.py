@@ -30,8 +30,8 @@ from ..storage.disk import expanded
 from ..storage.integrity import read_model
 from ..units import GIB, format_shape, parse_bytes
 from .accuracy import null_directions, trust_of
-from .compression import Compression, fitted_compression, measured_compression, written_compression
-from .data_arrays import COMPONENT, NamedSamples, component_numbers, dataset_of, is_data_array, units_of
+from .compression import Compression, check_compared, fitted_compression, measured_compression, written_compression
+from .data_arrays import COMPONENT, MapResult, NamedSamples, component_numbers, dataset_of, is_data_array, units_of
 from .notebook import model_html
 from .registry import MODEL_KINDS, model_class
 from .store import PER_COMPONENT, ModelWriter, read_fields, read_statistic
@@ -54,32 +54,6 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 STATE_LIMIT = 1 * GIB  # a larger statistic is not kept with a model unless asked for
-
-
-@dataclass(frozen=True)
-class _Result:
-    """Result of a map of rows: axes, name and units.
-
-    Attributes
-    ----------
-    dims, shape : tuple
-        Names and lengths of its axes.
-    name : str or None
-        What it is called; None: as the samples, of whose kind it is.
-    coordinates : mapping of str to Coordinate
-        Along its axes, where samples with names have none of their own.
-    units : str or None
-        Where they are known and it has a name.
-    dtype : dtype or None
-        None: that in which rows are multiplied.
-    """
-
-    dims: tuple[str, ...]
-    shape: tuple[int, ...]
-    name: str | None = None
-    coordinates: Mapping[str, Coordinate] = field(default_factory=dict)
-    units: str | None = None
-    dtype: npt.DTypeLike | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -257,7 +231,7 @@ class PCAModel:
             If a feature of a sample is NaN or infinite; where the result is lazy, when it is computed.
         """
         k, units = self.n_components, None if whiten else units_of(self, self.preparation)
-        scores = _Result((COMPONENT,), (k,), "scores", component_numbers(k), units)
+        scores = MapResult((COMPONENT,), "scores", component_numbers(k), units, shape=(k,))
         function = partial(self.subspace.project, whiten=whiten)
         return self._mapped(samples, function, scores, coordinates=coordinates)
 
@@ -291,7 +265,7 @@ class PCAModel:
             given = given.numbered() if is_checked(coordinates) else given
             images = self.inverse_transform(given.values, whiten=whiten)
             units = units_of(self, replace(self.preparation, scale=None))
-            return given.named(images, self.sample_dims, self.coordinates, name="images", units=units)
+            return given.named(images, MapResult(self.sample_dims, "images", self.coordinates, units))
         scores = scores if isinstance(scores, da.Array) else np.asanyarray(scores)
         if scores.ndim != 2 or not 1 <= scores.shape[1] <= self.n_components:
             raise RequestError(
@@ -334,7 +308,7 @@ class PCAModel:
         In features as analysed: inside the mask, scaled and normalized.
         Over the samples fitted it averages to (n - 1)/n times the sum of the variances left out.
         """
-        errors = _Result((), (), "reconstruction_error", dtype=np.float64)
+        errors = MapResult((), "reconstruction_error", dtype=np.float64)
         return self._mapped(samples, self._first(n_components).squared_error, errors, coordinates=coordinates)
 
     def hotelling_t2(self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK) -> Any:
@@ -344,7 +318,7 @@ class PCAModel:
         left out. Over the samples fitted it averages to (n - 1)/n a component. What lies beside the components is
         `reconstruction_error`'s.
         """
-        distances = _Result((), (), "hotelling_t2", dtype=np.float64)
+        distances = MapResult((), "hotelling_t2", dtype=np.float64)
         return self._mapped(samples, self._first(n_components).t2, distances, coordinates=coordinates)
 
     def _first(self, asked: int | None) -> Subspace:
@@ -362,14 +336,14 @@ class PCAModel:
     def _images(self, samples: Any, n_components: int | None, coordinates: str, *, residual: bool = False) -> Any:
         """Return images made of samples that are not normalized yet."""
         function = partial(reconstructions_of, self._first(n_components), frame=self.frame, residual=residual)
-        images = _Result(self.sample_dims, self.sample_shape, coordinates=self.coordinates)
+        images = MapResult(self.sample_dims, coordinates=self.coordinates, shape=self.sample_shape)
         return self._mapped(samples, function, images, self.preparation.unnormalized, coordinates=coordinates)
 
     def _mapped(
         self,
         samples: Any,
         function: RowMap,
-        result: _Result,
+        result: MapResult,
         preparation: Preparation | None = None,
         source: str | None = None,
         *,
@@ -383,7 +357,7 @@ class PCAModel:
                 given = given.ordered(self._orders_of(given.grid, given.sample_shape, "the DataArray"))
             made = self._mapped(given.values, function, result, preparation, "the DataArray", coordinates=IGNORE)
             along = {**result.coordinates, **given.prepared_coordinates(preparation)}
-            return given.named(made, result.dims, along, name=result.name, units=result.units)
+            return given.named(made, replace(result, coordinates=along))
         if isinstance(samples, (np.ndarray, da.Array)):
             if any(math.isnan(length) for length in samples.shape):
                 raise ModelError("the dask array has chunks of unknown size; call its compute_chunk_sizes() first.")
@@ -640,13 +614,8 @@ class PCAModel:
         BudgetError
             If not even single samples fit the budget.
         """
-        if peak is not None and not peak > 0:
-            raise RequestError(
-                f"peak {peak} is not a positive number; give the range of values there can be, such as 255."
-            )
+        check_compared(samples, against, peak)
         if samples is None:
-            if against is not None:
-                raise RequestError("against is given without samples; give the samples to be compared with it.")
             return fitted_compression(self, ladder, peak)
         other = None if against is None else self.prepared(against, coordinates=coordinates)
         given = self.prepared(samples, coordinates=coordinates)
