@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,45 +30,6 @@ MOST_IMAGEJ = 4 * GIB - 32 * MIB  # bytes of pixels: offsets in a classic TIFF h
 READ = 64 * MIB  # of components at a time
 ENDINGS = (".tif", ".tiff", ".npy")
 COLOURS = ("red", "green", "blue", "alpha")
-
-
-@dataclass(frozen=True)
-class Pictures:
-    """Mean and components of a model, in memory or in its store: a few are read at a time.
-
-    Attributes
-    ----------
-    model : PCAModel
-        What they are of.
-    first : int
-        How many components.
-    mean : bool
-        Whether the mean comes before them.
-    """
-
-    model: PCAModel
-    first: int
-    mean: bool
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(images, *sample_shape)."""
-        return (self.first + self.mean, *self.model.sample_shape)
-
-    def labels(self) -> list[str]:
-        """One a picture: ``"mean"``, then ``"component 1: 9.7 %"`` with its share of the variance."""
-        shares = self.model.explained_variance_ratio[: self.first]
-        names = [f"component {number}: {share:.2g} %" for number, share in enumerate(100 * shares, 1)]
-        return ["mean", *names] if self.mean else names
-
-    def images(self) -> Iterator[Array]:
-        """The pictures, in order, each of the sample's shape."""
-        if self.mean:
-            yield self.model.mean
-        # Chunks on disk hold several components, which are decoded together.
-        some = max(1, READ // (8 * math.prod(self.shape[1:])))
-        for start in range(0, self.first, some):
-            yield from self.model.components[start : min(start + some, self.first)]
 
 
 def export_components(
@@ -116,7 +76,7 @@ def export_components(
         )
     check_apart([path], [model.name])
     check_apart([path], fitted_on(model.provenance), "the model was fitted on")
-    found = Pictures(model, n_components or model.n_components, mean)
+    found = _Pictures(model, n_components or model.n_components, mean)
     if suffix == ".npy":
         _write_npy(found, path, overwrite)
     else:
@@ -132,7 +92,7 @@ def _checked(path: str, overwrite: bool) -> str:
     return suffix
 
 
-def _write_npy(found: Pictures, path: str, overwrite: bool) -> None:
+def _write_npy(found: _Pictures, path: str, overwrite: bool) -> None:
     dtype = np.result_type(found.model.components.dtype, *([found.model.mean.dtype] if found.mean else []))
     table = OutputArray("components", found.shape, ("component", *found.model.sample_dims), dtype)
     with open_writer(path, table, overwrite=overwrite) as sink:
@@ -154,78 +114,97 @@ def _is_another_tiff(path: str) -> bool:
         return False
 
 
-def _write_tiff(found: Pictures, path: str) -> None:
+def _write_tiff(found: _Pictures, path: str) -> None:
     """Write pages; what ImageJ should show is read off the components first, one at a time."""
     import tifffile
 
-    planes = _Planes(found)
-    large = 4 * int(np.prod(planes.shape, dtype=np.int64)) > MOST_IMAGEJ
+    large = 4 * math.prod(found.pages_shape) > MOST_IMAGEJ
     ome = large or path.lower().endswith((".ome.tif", ".ome.tiff"))
-    about = planes.ome() if ome else planes.imagej()
+    about = found.ome() if ome else found.imagej()
     with staged(path) as partial, tifffile.TiffWriter(partial, imagej=not ome, ome=ome, bigtiff=large) as file:
-        file.write(planes.pages(), shape=planes.shape, dtype=np.float32, photometric="minisblack", metadata=about)
+        how: Any = {"dtype": np.float32, "photometric": "minisblack", "metadata": about}
+        file.write(found.pages(), shape=found.pages_shape, **how)
 
 
-class _Planes:
-    """The pictures as pages (y, x) in ImageJ's order of axes, T Z C Y X."""
+class _Pictures:
+    """Mean and components of a model, a few read at a time; as pages (y, x) in ImageJ's order of axes, T Z C Y X.
 
-    def __init__(self, found: Pictures) -> None:
-        self._found = found
-        inside = list(found.shape[1:])
-        named = [axis for axis, dim in enumerate(found.model.sample_dims) if is_colour(dim)]
+    Parameters
+    ----------
+    model : PCAModel
+        In memory, or in its store.
+    first : int
+        Number of components.
+    mean : bool
+        Whether the mean comes before them.
+    """
+
+    def __init__(self, model: PCAModel, first: int, mean: bool) -> None:
+        self.model, self.first, self.mean = model, first, mean
+        inside = list(model.sample_shape)
+        self.shape = (first + mean, *inside)
+        named = [axis for axis, dim in enumerate(model.sample_dims) if is_colour(dim)]
         self._colour = named[-1] if named and len(inside) > 2 else None
         colours = inside.pop(self._colour) if self._colour is not None else 1
         y, x = (1, *inside)[-2:]
         depth = int(np.prod(inside[:-2], dtype=np.int64))
         self._stack = (depth, colours, y, x)
-        self.frames = depth > 1 or colours > 1
-        kept = [(depth, "Z"), (colours, "C")] if self.frames else []
-        kept = [(length, axis) for length, axis in kept if length > 1]
-        self.axes = ("T" if self.frames else "C") + "".join(axis for _, axis in kept) + "YX"
-        self.shape = (found.shape[0], *(length for length, _ in kept), y, x)
+        self._frames = depth > 1 or colours > 1
+        kept = [(length, axis) for length, axis in ((depth, "Z"), (colours, "C")) if length > 1]
+        self._axes = ("T" if self._frames else "C") + "".join(axis for _, axis in kept) + "YX"
+        self.pages_shape = (self.shape[0], *(length for length, _ in kept), y, x)
+
+    def images(self) -> Iterator[Array]:
+        """The pictures, in order, each of the sample's shape."""
+        if self.mean:
+            yield self.model.mean
+        # Chunks on disk hold several components, which are decoded together.
+        some = max(1, READ // (8 * math.prod(self.shape[1:])))
+        for start in range(0, self.first, some):
+            yield from self.model.components[start : min(start + some, self.first)]
 
     def pages(self) -> Iterator[Array]:
         """The pages, in order, float32."""
-        for image in self._found.images():
-            yield from self._stacked(image).reshape(-1, *self._stack[2:])
-
-    def _stacked(self, image: Array) -> Array:
-        """One picture as (z, c, y, x)."""
-        if self._colour is None:
-            return np.asarray(image, np.float32).reshape(self._stack)
         depth, colours, y, x = self._stack
-        last = np.moveaxis(image, self._colour, -1).reshape(depth, y, x, colours)
-        return np.ascontiguousarray(np.moveaxis(last, -1, 1), np.float32)
+        for image in self.images():
+            if self._colour is not None:
+                last = np.moveaxis(image, self._colour, -1).reshape(depth, y, x, colours)
+                image = np.moveaxis(last, -1, 1)
+            yield from np.ascontiguousarray(image, np.float32).reshape(-1, y, x)
 
-    def labels(self) -> list[str]:
+    def _labels(self) -> list[str]:
+        """One a picture: ``"mean"``, then ``"component 1: 9.7 %"`` with its share of the variance."""
+        shares = self.model.explained_variance_ratio[: self.first]
+        names = [f"component {number}: {share:.2g} %" for number, share in enumerate(100 * shares, 1)]
+        return ["mean", *names] if self.mean else names
+
+    def _page_labels(self) -> list[str]:
         """One a page: the picture's, and the slice and colour where there are several."""
         depth, colours = self._stack[:2]
         channels = COLOURS if colours in (3, 4) else [f"channel {number}" for number in range(1, colours + 1)]
         return [
             label + (f", slice {z + 1}" if depth > 1 else "") + (f", {channels[c]}" if colours > 1 else "")
-            for label in self._found.labels()
+            for label in self._labels()
             for z in range(depth)
             for c in range(colours)
         ]
 
     def imagej(self) -> dict[str, Any]:
         """Return the metadata of a stack for ImageJ: axes, labels, and contrast that shows zero as middle grey."""
-        about: dict[str, Any] = {"axes": self.axes, "mode": "grayscale", "Labels": self.labels()}
-        ranges = [_contrast(image) for image in self._found.images()]
-        if self._found.mean:
-            ranges[0] = _span(next(self._found.images()))
-        if self.frames:
-            low, high = max(ranges[self._found.mean :], key=lambda pair: pair[1])
+        about: dict[str, Any] = {"axes": self._axes, "mode": "grayscale", "Labels": self._page_labels()}
+        ranges = [_contrast(image) for image in self.images()]
+        if self.mean:
+            ranges[0] = _span(self.model.mean)
+        if self._frames:
+            low, high = max(ranges[self.mean :], key=lambda pair: pair[1])
             return about | {"min": low, "max": high}
         return about | {"Ranges": tuple(value for pair in ranges for value in pair)}
 
     def ome(self) -> dict[str, Any]:
         """Return the metadata for OME: axes, and the labels as a description, one a line."""
-        about: dict[str, Any] = {"axes": self.axes, "Name": format_shape(self.shape)}
-        about["Description"] = "\n".join(self._found.labels())
-        if not self.frames:
-            about["Channel"] = {"Name": self._found.labels()}
-        return about
+        about: dict[str, Any] = {"axes": self._axes, "Name": format_shape(self.pages_shape)}
+        about["Description"] = "\n".join(self._labels())
+        return about if self._frames else about | {"Channel": {"Name": self._labels()}}
 
 
 def _contrast(image: Array) -> tuple[float, float]:
