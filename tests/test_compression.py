@@ -111,7 +111,7 @@ def test_components_on_disk_give_the_same_within_the_budget(images, model, tmp_p
     stored = load_model(tmp_path / "m.zarr", memory="1B")
     clean, noisy = images
     with monkeypatch.context() as patch:
-        patch.setattr("streampca.models.transform.measure.plan_application", refuse)
+        patch.setattr("streampca.models.transform.measurement.plan_application", refuse)
         found = stored.compression(noisy, against=clean, memory="200MiB")
     np.testing.assert_allclose(found.rmse, model.compression(noisy, against=clean).rmse, rtol=1e-5)
     with pytest.raises(BudgetError, match=r"in ranges needs .* Set memory to at least \S+\.") as refused:

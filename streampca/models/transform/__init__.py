@@ -8,7 +8,7 @@ piece of both, as `streampca.planning.plan_pieces` says; with a checkpoint they 
 from .before_fit import check_foreseen
 from .finite import Named, RowMap, applied, refuse_bad
 from .lazy import lazy_components, map_array, map_collection
-from .measure import measure, rows_beside
+from .measurement import measure, rows_beside
 from .patches import patches_of
 from .projection import Projection
 from .row_maps import images_of, reconstructions_of
