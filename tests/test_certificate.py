@@ -26,7 +26,7 @@ from streampca.eigensolvers import (
     value_bounds,
 )
 from streampca.eigensolvers.error_bounds import gaps_around
-from streampca.models.accuracy import digits_of, digits_trusted, sentences, spans_of, trust_of
+from streampca.models.accuracy import digits_of, digits_trusted, runs_of, sentences, trust_of
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -435,9 +435,9 @@ def test_digits():
     assert trust_of(sharper).digits == (7, 4)
 
 
-def test_spans():
-    assert spans_of([]) == []
-    assert spans_of([1, 2, 3, 5, 7, 8]) == [(1, 3), (5, 5), (7, 8)]
+def test_runs():
+    assert runs_of([]) == []
+    assert runs_of([1, 2, 3, 5, 7, 8]) == [(1, 3), (5, 5), (7, 8)]
 
 
 def test_plain_data_count_components_from_one():

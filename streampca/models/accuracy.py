@@ -173,8 +173,8 @@ def sentences(model: PCAModel) -> list[str]:
     return [sentence for sentence in said if sentence]
 
 
-def spans_of(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Runs of consecutive numbers, ascending, each as its first and its last."""
+def runs_of(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the runs of consecutive numbers, ascending, each as its first and its last."""
     runs: list[tuple[int, int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:
@@ -200,7 +200,7 @@ def _of_sampling(trust: Trust, n_samples: float) -> str:
     count = len(trust.digits)
     if not trust.mixed:
         return f"{rule}, {'all components are' if count > 1 else 'the component is'} separated"
-    runs = spans_of(trust.mixed)
+    runs = runs_of(trust.mixed)
     if runs == [(0, count - 1)]:
         return f"{rule}, no component is separated from its neighbours"
     named = [_run(first, last, count) for first, last in runs]

@@ -261,7 +261,7 @@ def sample_view(
     dims = dims if len(dims) == len(shape) else tuple(f"axis_{axis}" for axis in range(len(shape)))
     drawn, colour = _axes(shape, dims)
     others = [axis for axis in range(len(shape)) if axis not in (*drawn, colour)]
-    chosen = _slices(shape, dims, coordinates, others, slices)
+    picked, captions, note = _slices(shape, dims, coordinates, others, slices)
     names = tuple(dims[axis] for axis in drawn)
     swapped = len(drawn) == 2 and _is_longitude(names[0]) and not _is_longitude(names[1])
     names = names[::-1] if swapped else names
@@ -270,9 +270,11 @@ def sample_view(
         names,
         drawn,
         colour,
-        *chosen,
+        picked,
+        captions,
+        note,
         apart=any(_is_band(dims[axis]) for axis in others if shape[axis] > 1),
-        bin=_bin([shape[axis] for axis in drawn], len(chosen.picked)),
+        bin=_bin([shape[axis] for axis in drawn], len(picked)),
         turned=_turned(names, coordinates),
         swapped=swapped,
         coordinates={name: numbers for name in names if (numbers := _numbers(coordinates, name)) is not None},
@@ -331,22 +333,14 @@ def _numbers(coordinates: Mapping[str, Coordinate], name: str) -> Float64 | None
     return values.astype(np.float64) if values.ndim == 1 and values.dtype.kind in "iuf" else None
 
 
-class _Slices(NamedTuple):
-    """The fields of a `SampleView` that name the slices."""
-
-    picked: tuple[Mapping[int, int], ...]
-    captions: tuple[str, ...]
-    note: str
-
-
 def _slices(
     shape: tuple[int, ...],
     dims: tuple[str, ...],
     coordinates: Mapping[str, Coordinate],
     others: list[int],
     most: int,
-) -> _Slices:
-    """Choose up to so many positions along the axes that are not drawn, spread evenly."""
+) -> tuple[tuple[Mapping[int, int], ...], tuple[str, ...], str]:
+    """Choose up to so many positions along the axes that are not drawn, spread evenly, with captions and a note."""
     lengths = tuple(shape[axis] for axis in others)
     count = math.prod(lengths)
     chosen = ((np.arange(min(count, most)) + 0.5) * count / min(count, most)).astype(int)
@@ -357,10 +351,10 @@ def _slices(
         picked.append(at)
         captions.append(", ".join(_caption(dims[axis], at[axis], coordinates, len(long)) for axis in long))
     if len(chosen) == 1:
-        return _Slices(tuple(picked), (), captions[0])
+        return tuple(picked), (), captions[0]
     along = " and ".join(short_text(dims[axis], 12) for axis in long)
     note = f"{len(chosen)} of {count} along {along}" if len(chosen) < count else ""
-    return _Slices(tuple(picked), tuple(captions), note)
+    return tuple(picked), tuple(captions), note
 
 
 def _caption(name: str, position: int, coordinates: Mapping[str, Coordinate], n_names: int) -> str:
