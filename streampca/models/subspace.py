@@ -183,16 +183,16 @@ class Subspace:
             del piece, centred
         return error
 
-    def t2(self, rows: Array) -> Float64:
-        """Hotelling's T2 of each row, shape (m,), float64: squared scores over variances, those above rounding."""
-        scores = self.project(rows)
-        found: Float64 = np.square(scores, dtype=np.float64) @ self.precisions(scores.dtype)
-        return found
+    def t2(self, rows: Array, scores: Array | None = None) -> Float64:
+        """Hotelling's T2 of each row, shape (m,), float64: squared scores over variances, those above rounding.
 
-    def precisions(self, dtype: npt.DTypeLike) -> Float64:
-        """Reciprocals of the variances, shape (k,); 0 of those that scores of a dtype do not tell from rounding."""
-        variance = self._known(dtype)
-        return np.divide(1.0, variance, out=np.zeros(len(variance)), where=variance > 0)
+        Made of the rows' scores where they are given, as `project` makes them.
+        """
+        scores = self.project(rows) if scores is None else scores
+        variance = self._known(scores.dtype)
+        precisions = np.divide(1.0, variance, out=np.zeros(len(variance)), where=variance > 0)
+        found: Float64 = np.square(scores, dtype=np.float64) @ precisions
+        return found
 
     def _centred(self, rows: Array) -> Array:
         """Rows less the mean, in the working dtype."""

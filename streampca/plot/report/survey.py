@@ -8,7 +8,7 @@ prediction error is its squared distance from the subspace (Jackson & Mudholkar,
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ... import plot
 from ...events import Listener, silent
 from ...models.pca import PCAModel
-from ...models.subspace import Subspace, squared_lengths, working_dtype
+from ...models.subspace import Subspace
 from ...models.transform import applied, measure
 from ...planning.blocks import Span
 from ...readers.collection import Array, Collection
@@ -31,10 +31,8 @@ AXES = (1, 2)  # components whose scores are drawn
 FEWEST = 25  # samples that quantiles make sense of
 LADDERED = 4  # samples drawn at a ladder of numbers of components
 UNUSUAL = 4  # samples drawn for each of the two measures
-SCREENED = 4 * UNUSUAL  # ... out of so many, ranked again by exact values
 MOST_RUNS = 64  # enough to meet every part of a collection, and few seeks
 FEWEST_RUNS = 8
-ROUNDING = float(np.finfo(np.float32).eps)  # of a squared length in the precision that samples are screened in
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Unusual:
     name : str
         Where it comes from.
     t2, spe : float
-        Hotelling's T2, and the squared prediction error; exact.
+        Hotelling's T2, and the squared prediction error.
     by : {"T2", "SPE"}
         The measure it was picked for.
     """
@@ -77,7 +75,7 @@ class Survey:
     scores : ndarray of shape (m, j)
         Along the first components, one or two.
     t2, spe : ndarray of shape (m,)
-        The two measures, screened: the second to `ROUNDING` of the squared distance from the mean.
+        The two measures.
     labels : ndarray of shape (m,) or None
         Where the collection has any.
     pinned : ndarray of int
@@ -188,11 +186,11 @@ def survey(
     runs = runs_spread(whole.n_samples, whole.chunks.samples, examine)
     raw = whole if runs[0].size == whole.n_samples else choose(whole, places_in(runs, whole.n_samples))
     share = share_of(memory, model, model.prepared(whole))
-    places, values, suspects = _screen(share, raw, runs, listener)
-    pinned = _pinned(values[:, :-2])
+    places, values, largest = _measured(share, raw, runs, listener)
+    pinned, unusual = _pinned(values[:, :-2]), _unusual(share, raw, largest)
     laddered = tuple(int(at) for at in _middles(raw.n_samples, min(LADDERED, share.together)))
     samples = Samples(raw, share.images)
-    samples.fetch([*suspects, *laddered, *(places[row] for row in pinned)])
+    samples.fetch([*(each.position for each in unusual), *laddered, *(places[row] for row in pinned)])
     return Survey(
         model=share.model,
         raw=raw,
@@ -204,7 +202,7 @@ def survey(
         labels=None if raw.labels is None else raw.labels[:: places.step],
         pinned=pinned,
         laddered=laddered,
-        unusual=_unusual(share, raw, samples, suspects),
+        unusual=unusual,
         samples=samples,
     )
 
@@ -233,9 +231,9 @@ def places_in(runs: Sequence[Span], n_samples: int) -> Places:
     return compact(np.concatenate([np.arange(*run) for run in runs]), n_samples)
 
 
-def _screen(
+def _measured(
     share: Share, raw: Collection, runs: Sequence[Span], listener: Listener
-) -> tuple[range, Float64, list[int]]:
+) -> tuple[range, Float64, list[Float64]]:
     """Map every sample to its first scores, T2 and error.
 
     Returns
@@ -244,23 +242,23 @@ def _screen(
         Positions of those whose values are held.
     values : ndarray of shape (len(places), first + 2)
         Their values.
-    suspects : list of int
-        Positions of the samples with the largest T2 and errors, ascending.
+    largest : two of ndarray of shape (2 * UNUSUAL, 3)
+        T2, error and position of the samples with the largest T2, and of those with the largest errors, descending.
     """
     model, n = share.model, raw.n_samples
     collection, places = model.prepared(raw), range(0, n, -(-n // max(1, share.dots)))
     first = min(len(AXES), model.n_components)
-    held, largest = np.empty((len(places), first + 2)), [np.empty((0, 2)), np.empty((0, 2))]
-    function = partial(screened, model.subspace, first=first)
+    held, largest = np.empty((len(places), first + 2)), [np.empty((0, 3)), np.empty((0, 3))]
+    function = partial(_values, model.subspace, first=first)
 
     def look(block: Span, read: list[Array]) -> None:
         values = applied(function, read[0], collection.named, block.start)
         rows = range(-(-block.start // places.step), -(-block.stop // places.step))
         held[rows.start : rows.stop] = values[rows.start * places.step - block.start :: places.step]
-        for column in (0, 1):
-            own = np.column_stack([values[:, first + column], np.arange(*block)])
-            both = np.concatenate([largest[column], own])
-            largest[column] = both[np.argsort(-both[:, 0], kind="stable")[:SCREENED]]
+        own = np.column_stack([values[:, first:], np.arange(*block)])
+        for column, found in enumerate(largest):
+            both = np.concatenate([found, own])
+            largest[column] = both[np.argsort(-both[:, column], kind="stable")[: 2 * UNUSUAL]]
 
     ends = np.cumsum([run.size for run in runs]).tolist()
     measure(
@@ -272,19 +270,13 @@ def _screen(
         label="samples for the report",
         listener=listener,
     )
-    return places, held, sorted({int(position) for found in largest for position in found[:, 1]})
+    return places, held, largest
 
 
-def screened(subspace: Subspace, rows: Array, *, first: int) -> Float64:
-    """Return the first scores of rows, their T2 and squared prediction error: (m, p) to (m, first + 2).
-
-    The error is the squared distance from the mean less that of the projection: no rows are reconstructed.
-    """
+def _values(subspace: Subspace, rows: Array, *, first: int) -> Float64:
+    """Return the first scores of rows, their T2 and squared prediction error: (m, p) to (m, first + 2)."""
     scores = subspace.project(rows)
-    squares = np.square(scores, dtype=np.float64)
-    lengths = squared_lengths(rows, subspace.mean)
-    errors = np.maximum(lengths - squares.sum(axis=1), ROUNDING * lengths)
-    return np.column_stack([scores[:, :first], squares @ subspace.precisions(scores.dtype), errors])
+    return np.column_stack([scores[:, :first], subspace.t2(rows, scores), subspace.squared_error(rows, scores)])
 
 
 def _pinned(scores: Array) -> npt.NDArray[np.intp]:
@@ -299,28 +291,18 @@ def _middles(n: int, count: int) -> range | npt.NDArray[np.intp]:
     return range(n) if n <= count else ((2 * np.arange(count) + 1) * n // (2 * count))
 
 
-def _unusual(share: Share, raw: Collection, samples: Samples, suspects: list[int]) -> tuple[Unusual, ...]:
-    """Measure the suspects exactly, and pick the largest of each measure, none twice."""
-    model = share.model
-    measured = {at: _measures(model, samples[at]) for at in suspects}
-    picked: dict[int, str] = {}
-    for column, name in enumerate(("T2", "SPE")):
-        if name == "SPE" and keeps_everything(model):
+def _unusual(share: Share, raw: Collection, largest: list[Float64]) -> tuple[Unusual, ...]:
+    """Pick the largest of each measure, none twice."""
+    picked: dict[int, Unusual] = {}
+    for found, name in zip(largest, ("T2", "SPE"), strict=True):
+        if name == "SPE" and keeps_everything(share.model):
             continue
-        ranked = sorted((at for at in suspects if at not in picked), key=lambda at: (-measured[at][column], at))
-        picked |= dict.fromkeys(ranked[: min(UNUSUAL, share.together // 2)], name)
-    return tuple(Unusual(at, raw.where(at), *measured[at], by) for at, by in picked.items())
+        others = [each for each in found.tolist() if each[2] not in picked]
+        for t2, spe, at in others[: min(UNUSUAL, share.together // 2)]:
+            picked[int(at)] = Unusual(int(at), raw.where(int(at)), t2, spe, name)
+    return tuple(picked.values())
 
 
 def keeps_everything(model: PCAModel) -> bool:
     """Return whether the components hold all variance but for rounding: errors then mean nothing."""
     return float(1 - model.explained_variance_ratio.sum()) < 1e-6  # of what float32 products make
-
-
-def _measures(model: PCAModel, image: Array) -> tuple[float, float]:
-    """Return T2 and squared prediction error of a raw image in double precision, by the components screening counts."""
-    rows = replace(model.frame, raw_shape=image.shape).rows(image.reshape(1, -1))
-    subspace, row = model.subspace, rows.astype(np.float64)
-    scores = subspace.project(row)
-    precisions = subspace.precisions(working_dtype(rows.dtype, subspace.components.dtype))
-    return float(np.square(scores[0]) @ precisions), float(subspace.squared_error(row, scores)[0])
