@@ -430,7 +430,8 @@ def test_what_was_measured_is_kept_and_inspected(tmp_path):
 
 def test_digits():
     assert [digits_of(bound) for bound in (3e-7, 0.05, 7.0, 0.0, np.nan, np.inf)] == [6, 1, 0, 15, None, None]
-    assert digits_trusted(0.5) == "no digits"
+    words = [digits_trusted(bound) for bound in (3e-7, 0.05, 0.5, 7.0, 0.0, np.nan)]
+    assert words == ["6 digits", "1 digit", "no digits", "no digits", "15 digits", ""]
     sharper = model([20, 10], bound=1e-4, variance_bound=np.array([1e-7, np.nan]))
     assert trust_of(sharper).digits == (7, 4)
 

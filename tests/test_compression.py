@@ -205,8 +205,6 @@ def test_what_cannot_be_compared_is_named(images, model):
             model.compression(ladder=ladder)
     with pytest.raises(RequestError, match="peak -1 is not a positive number"):
         model.compression(peak=-1)
-    with pytest.raises(RequestError, match=r"n_components=1\.5 is no whole number between 1 and 12"):
-        model.reconstruct(noisy, 1.5)
     unknown = da.from_array(noisy)[da.from_array(noisy).mean(axis=(1, 2)) > 0]
     with pytest.raises(ModelError, match=r"chunks of unknown size; call its compute_chunk_sizes\(\)"):
         model.transform(unknown)

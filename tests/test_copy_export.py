@@ -133,11 +133,6 @@ def as_npy(tmp_path, x):
     return open_collection(tmp_path / "source.npy")
 
 
-def as_fortran(tmp_path, x):
-    np.save(tmp_path / "source.npy", np.asfortranarray(x))
-    return open_collection(tmp_path / "source.npy")
-
-
 def as_files(tmp_path, x):
     (tmp_path / "files").mkdir()
     for number, image in enumerate(x):
@@ -147,7 +142,7 @@ def as_files(tmp_path, x):
 
 LAYOUTS = {
     "npy": as_npy,
-    "Fortran order": as_fortran,
+    "Fortran order": lambda tmp_path, x: as_npy(tmp_path, np.asfortranarray(x)),
     "files": as_files,
     "numpy": lambda tmp_path, x: open_collection(x),
     "dask": lambda tmp_path, x: open_collection(da.from_array(x, chunks=(17, 5, 10))),
@@ -309,18 +304,12 @@ def test_existing_copies_are_replaced_only_if_asked(tmp_path):
         copy_collection(other, tmp_path / "copy.zarr")
     copy_collection(other, tmp_path / "copy.zarr", overwrite=True)
     np.testing.assert_array_equal(open_collection(tmp_path / "copy.zarr").read(slice(0, 61)), other.read(slice(0, 61)))
+    with pytest.raises(RequestError, match=r"copy.zarr is what the run reads"):
+        copy_collection(open_collection(tmp_path / "copy.zarr"), tmp_path / "copy.zarr", overwrite=True)
+    np.testing.assert_array_equal(open_collection(tmp_path / "copy.zarr").read(slice(0, 61)), other.read(slice(0, 61)))
     zarr.save(tmp_path / "theirs.zarr", pictures())
     with pytest.raises(OutputError, match="not images written by streampca"):
         copy_collection(other, tmp_path / "theirs.zarr", overwrite=True)
-
-
-def test_a_copy_onto_its_own_source_is_refused(tmp_path):
-    copy_collection(open_collection(pictures()), tmp_path / "copy.zarr")
-    with pytest.raises(RequestError, match=r"copy.zarr is what the run reads"):
-        copy_collection(open_collection(tmp_path / "copy.zarr"), tmp_path / "copy.zarr", overwrite=True)
-    np.testing.assert_array_equal(
-        open_collection(tmp_path / "copy.zarr").read(slice(0, 61)).reshape(61, 12, 10), pictures()
-    )
 
 
 def test_a_source_that_breaks_off_leaves_nothing(tmp_path, small_tiles):
@@ -363,8 +352,8 @@ print(json.dumps({"peak": meter.peak(), "estimate": plan.memory_estimate.total})
 
 
 def noise_in(folder, layout):
-    """128 MiB of values that do not compress."""
-    n, shape, step = 32768, (32, 32), 2048
+    """64 MiB of values that do not compress."""
+    n, shape, step = 16384, (32, 32), 2048
     noise = np.random.default_rng(0).integers(0, 2**32, (step, *shape), dtype=np.uint32)
     if layout == "npy":
         with open(folder / "s.npy", "wb") as file:
@@ -399,9 +388,9 @@ def copied(source, tmp_path, memory):
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["npy", "samples", "across"])
 def test_peak_within_the_budget(tmp_path, layout):
-    """In a fresh process; what is copied is twice the budget."""
-    found = copied(noise_in(tmp_path, layout), tmp_path, "64MiB")
-    assert 0.25 * found["estimate"] < found["peak"] <= 64 * MIB
+    """In a fresh process; what is copied is more than the budget."""
+    found = copied(noise_in(tmp_path, layout), tmp_path, "48MiB")
+    assert 0.25 * found["estimate"] < found["peak"] <= 48 * MIB
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ from sklearn.datasets import load_digits
 
 from streampca import plot
 from streampca.errors import ModelError, OutputError, RequestError
-from streampca.models.accuracy import digits_trusted
 from streampca.preprocessing import Preparation
 
 
@@ -96,14 +95,6 @@ def test_components_are_symmetric_about_zero_and_the_mean_is_grey(model):
 def test_unknown_bounds_are_not_shown(digits):
     unknown = fitted(digits[0], 3, error_bound=np.nan)
     assert plot.mean_and_components(unknown)[1].get_title() == "1: 14.9 %"
-
-
-@pytest.mark.parametrize(
-    ("bound", "words"),
-    [(3e-7, "6 digits"), (0.05, "1 digit"), (0.5, "no digits"), (7.0, "no digits"), (0.0, "15 digits"), (np.nan, "")],
-)
-def test_bounds_are_said_in_digits(bound, words):
-    assert digits_trusted(bound) == words
 
 
 @pytest.mark.parametrize("shape", [(20, 14), (20, 14, 3)], ids=["grey", "colour"])
@@ -278,6 +269,16 @@ def test_save_says_what_is_wrong(model, tmp_path):
         (lambda m, x: plot.quantiles(m, np.full((4, 30), np.nan), x), "hold NaN or infinity"),
         (lambda m, x: plot.reconstructions(m, np.zeros((0, 8, 8))), "give 1 or more"),
         (lambda m, x: plot.mean_and_components(m, count=0), "at least 1 component"),
+        (lambda m, x: plot.walks(m, 0), "at least 1 component"),
+        (lambda m, x: plot.walks(m, 1, ()), "deviations are empty"),
+        (lambda m, x: plot.nearest_to_quantiles(np.zeros((5, 2)), (0.9, 0.1)), "numbers between 0 and 1 that ascend"),
+        (lambda m, x: plot.nearest_to_quantiles(np.zeros((5, 2)), axes=(1, 3)), "components 1 to 2"),
+        (lambda m, x: plot.nearest_to_quantiles(np.zeros((0, 2))), "no scores"),
+        (lambda m, x: plot.outliers(m, np.ones(3), np.ones(4)), "one of each for every sample"),
+        (lambda m, x: plot.outliers(m, np.ones(3), np.ones(3), [3]), "rows 3 to 3 of 3; count rows from 0"),
+        (lambda m, x: plot.unusual(m, x[:2], [1], [1, 2]), "t2 has 1 entries for 2 samples"),
+        (lambda m, x: plot.unusual(m, x[:2], [1, 2], [1, 2], ["a"]), "names has 1 entries for 2 samples"),
+        (lambda m, x: plot.unusual(m, [], [], []), "give 1 or more"),
     ],
 )
 def test_wrong_requests_are_refused_by_name(model, call, message):

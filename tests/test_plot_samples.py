@@ -12,7 +12,7 @@ from pictured import assert_pictured, assert_readable, fitted, samples_like, spe
 import streampca
 from streampca import plot
 from streampca.eigensolvers import Rule, count_components
-from streampca.errors import DataError, RequestError
+from streampca.errors import DataError
 from streampca.models.compression import Compression
 from streampca.plot.spectrum import reached
 from streampca.preprocessing import Preparation
@@ -207,26 +207,6 @@ def test_one_component_is_a_histogram_by_label(x):
     assert ax.get_title() == "61 of 100000000 samples"
     assert sum(bar.get_height() for bar in ax.patches) >= 60
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["0", "1", "2"]
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda m, x: plot.walks(m, 0), "at least 1 component"),
-        (lambda m, x: plot.walks(m, 1, ()), "deviations are empty"),
-        (lambda m, x: plot.nearest_to_quantiles(np.zeros((5, 2)), (0.9, 0.1)), "numbers between 0 and 1 that ascend"),
-        (lambda m, x: plot.nearest_to_quantiles(np.zeros((5, 2)), axes=(1, 3)), "components 1 to 2"),
-        (lambda m, x: plot.nearest_to_quantiles(np.zeros((0, 2))), "no scores"),
-        (lambda m, x: plot.outliers(m, np.ones(3), np.ones(4)), "one of each for every sample"),
-        (lambda m, x: plot.outliers(m, np.ones(3), np.ones(3), [3]), "rows 3 to 3 of 3; count rows from 0"),
-        (lambda m, x: plot.unusual(m, x[:2], [1], [1, 2]), "t2 has 1 entries for 2 samples"),
-        (lambda m, x: plot.unusual(m, x[:2], [1, 2], [1, 2], ["a"]), "names has 1 entries for 2 samples"),
-        (lambda m, x: plot.unusual(m, [], [], []), "give 1 or more"),
-    ],
-)
-def test_wrong_requests_are_refused_by_name(model, x, call, message):
-    with pytest.raises(RequestError, match=message):
-        call(model, x)
 
 
 def test_a_bad_sample_is_refused_by_name(model, x):
