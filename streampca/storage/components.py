@@ -342,19 +342,11 @@ class StoredComponents:
 
 def _touched(key: Any, shape: tuple[int, ...]) -> Box:
     """Return the smallest box that holds a basic index of an array of a shape."""
-    keys: list[Any] = list(key) if isinstance(key, tuple) else [key]
-    for at, each in enumerate(keys):
-        if each is Ellipsis:
-            keys[at : at + 1] = [slice(None)] * (len(shape) - len(keys) + 1)
-            break
     box = []
-    for each, length in zip(keys + [slice(None)] * (len(shape) - len(keys)), shape, strict=False):
-        taken = range(length)
-        if isinstance(each, slice):
-            taken = taken[each]
-        elif isinstance(each, (int, np.integer)):
-            taken = taken[each : each + 1 or None]
-        box.append(slice(min(taken), max(taken) + 1) if taken else slice(0, 0))
+    for places in np.ogrid[tuple(slice(length) for length in shape)]:
+        taken = np.broadcast_to(places, shape)[key].flat  # a view, whatever its size
+        first, last = sorted((taken[0], taken[-1])) if len(taken) else (0, -1)
+        box.append(slice(int(first), int(last) + 1))
     return tuple(box)
 
 

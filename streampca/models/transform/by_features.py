@@ -39,8 +39,8 @@ NOTHING = Span(0, 0)
 class Step(NamedTuple):
     """One step of a run of samples.
 
-    ``kind`` is "given" (read scores), "product" (of a block and a range of the components), "scores" (the sums are
-    complete) or "images" (of a block and a tile). Samples count from the beginning of the run; a `panel` is held.
+    ``kind`` is "product" (of a block and a range of the components), "scores" (the sums are complete, or scores are
+    read) or "images" (of a block and a tile). Samples count from the beginning of the run; a `panel` is held.
     """
 
     kind: str
@@ -112,8 +112,6 @@ class ByFeatures:
         run, number, steps = self._find(block)
         step, work = steps[number], self.work
         samples = _moved(step.block, run.start)
-        if step.kind == "given":
-            return work.collection.read(slice(*samples))
         if step.kind == "product" and step.panel is None:
             return self._read(samples, step.features)
         if step.kind == "images" and work.residual:
@@ -133,9 +131,7 @@ class ByFeatures:
         step, sums = steps[number], accumulator
         if number == 0:
             self._begin(sums, run)
-        if step.kind == "given":
-            self._take(sums, run, step, fetched)
-        elif step.kind == "product":
+        if step.kind == "product":
             self._multiply(sums, run, step, fetched)
         elif step.kind == "scores":
             self._complete(sums, run)
@@ -160,14 +156,11 @@ class ByFeatures:
     def _steps(self, rows: int) -> Iterator[Step]:
         """The steps of a run of so many samples, in order."""
         plan, work, run = self.plan, self.work, Span(0, rows)
-        if work.given:
-            yield from (Step("given", block) for block in blocks_of(run, plan.read_rows))
-        else:
-            ranges = work.subspace.ranges(plan.features)
-            for panel in blocks_of(run, plan.panel_rows) if plan.panel_rows else ():
-                yield from (Step("product", panel, features, panel) for features in ranges)
-            for features in () if plan.panel_rows else ranges:
-                yield from (Step("product", block, features) for block in blocks_of(run, plan.read_rows))
+        ranges = () if work.given else work.subspace.ranges(plan.features)
+        for panel in blocks_of(run, plan.panel_rows) if plan.panel_rows else ():
+            yield from (Step("product", panel, features, panel) for features in ranges)
+        for features in () if plan.panel_rows else ranges:
+            yield from (Step("product", block, features) for block in blocks_of(run, plan.read_rows))
         yield Step("scores", run)
         for tile in range(len(self._tiles)):
             yield from (Step("images", block, tile=tile) for block in blocks_of(run, plan.block_rows))
@@ -195,18 +188,9 @@ class ByFeatures:
 
     def _begin(self, sums: Sums, run: Span) -> None:
         work, count = self.work, len(self.work.subspace.components)
-        if work.given:
-            sums.arrays = {"scores": np.empty((run.size, count), work.working)}
-            return
         sums.arrays = {"numbers": np.zeros(run.size)} if work.normalizes else {}
         sums.arrays |= {"squares": np.zeros(run.size)} if work.makes_images else {}
         sums.arrays["total"] = np.zeros((run.size, count))
-
-    def _take(self, sums: Sums, run: Span, step: Step, rows: Array) -> None:
-        work, scores = self.work, sums.arrays["scores"]
-        if rows.dtype.kind == "f":
-            refuse_bad(work.collection.named, rows, run.start + step.block.start)
-        scores[slice(*step.block)] = rows[:, : scores.shape[1]]
 
     def _multiply(self, sums: Sums, run: Span, step: Step, fetched: tuple[Array, Float64 | None]) -> None:
         """Add what a range of features adds to the scores of a block."""
@@ -272,7 +256,9 @@ class ByFeatures:
         work, arrays = self.work, sums.arrays
         sums.panel = sums.piece = None
         if work.given:
-            arrays["scores"] = work.subspace.unwhitened(arrays["scores"]) if work.whiten else arrays["scores"]
+            arrays.clear()
+            scores = self._given(run)
+            arrays["scores"] = work.subspace.unwhitened(scores) if work.whiten else scores
             return
         total = arrays.pop("total")
         for index in np.flatnonzero(~np.isfinite(total).all(axis=1)):
@@ -286,6 +272,18 @@ class ByFeatures:
             arrays["scores"] = scores
         else:
             self.writer.write(run.start, work.subspace.whitened(scores) if work.whiten else scores)
+
+    def _given(self, run: Span) -> Array:
+        """Read the scores of a run, block by block: (run, k)."""
+        collection, count = self.work.collection, len(self.work.subspace.components)
+        scores = np.empty((run.size, count), self.work.working)
+        for block in blocks_of(Span(0, run.size), self.plan.read_rows):
+            samples = _moved(block, run.start)
+            rows = collection.read(slice(*samples))
+            if rows.dtype.kind == "f":
+                refuse_bad(collection.named, rows, samples.start)
+            scores[slice(*block)] = rows[:, :count]
+        return scores
 
     # -- images
 
