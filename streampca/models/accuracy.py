@@ -49,7 +49,7 @@ class Trust:
     leading: int
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data; components are counted from 1, angles in radians, None where not finite."""
+        """Return plain data; components are counted from 1, angles in radians, None where not finite."""
         return {
             "digits": list(self.digits),
             "together": [

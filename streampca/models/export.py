@@ -173,13 +173,13 @@ class _Pictures:
             yield from np.ascontiguousarray(image, np.float32).reshape(-1, y, x)
 
     def _labels(self) -> list[str]:
-        """One a picture: ``"mean"``, then ``"component 1: 9.7 %"`` with its share of the variance."""
+        """Return the name of each picture: ``"mean"``, then ``"component 1: 9.7 %"`` with its share of the variance."""
         shares = self.model.explained_variance_ratio[: self.first]
         names = [f"component {number}: {share:.2g} %" for number, share in enumerate(100 * shares, 1)]
         return ["mean", *names] if self.mean else names
 
     def _page_labels(self) -> list[str]:
-        """One a page: the picture's, and the slice and colour where there are several."""
+        """Return the name of each page: the picture's, and the slice and colour where there are several."""
         depth, colours = self._stack[:2]
         channels = COLOURS if colours in (3, 4) else [f"channel {number}" for number in range(1, colours + 1)]
         return [

@@ -375,7 +375,7 @@ class StoredRows:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """As stored."""
+        """The dtype as stored."""
         return self.components.dtype
 
     @cached_property

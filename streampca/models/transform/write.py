@@ -19,7 +19,7 @@ from ...execution.executor import as_of, executing
 from ...planning import Application, plan_application
 from ...planning.budget import SPANS_A_WORKER
 from ...planning.component_chunks import Cut
-from ...planning.transform_pieces import Piecewise, are_possible
+from ...planning.transform_pieces import Piecewise
 from ...preprocessing.sizes_for_planning import problem_of
 from ...readers import Collection
 from ...readers.collection import counting_dim, unchanged
@@ -151,33 +151,30 @@ def _stored(work: Projection, plan: Application | Piecewise, table: OutputArray)
 
 
 def fits(work: Projection, budget: int) -> bool:
-    """Whether something can be written within a budget in bytes, whole or in pieces; reads no sample."""
-    return _whole(work, budget) is not None or (
-        work.windows is None and are_possible(work.problem(), work.parts(), budget)
-    )
+    """Return whether something can be written within a budget in bytes, whole or in pieces; reads no sample."""
+    try:
+        _planned(work, "", budget, workers=1)
+    except BudgetError:
+        return False
+    return True
 
 
 def _planned(work: Projection, path: str, memory: int | None, workers: int) -> Application | Piecewise:
-    """In which blocks or pieces something is written; pictures are put together from whole windows only."""
+    """Plan the blocks or pieces in which something is written; pictures are put together from whole windows only."""
     if work.windows is not None:
         return _in_blocks(work, memory, ahead=1)
     in_order = os.path.splitext(path)[1].lower() == ".csv"
     threads = 1 if in_order or workers > 1 else machine.cores()
-    found = _whole(work, memory, threads=threads, ahead=1, workers=workers) or work.plan(memory)
-    if workers == 1 or isinstance(found, Application):
+    try:
+        return _in_blocks(work, memory, threads=threads, ahead=1, workers=workers)
+    except BudgetError:  # all components do not fit beside a sample
+        found = work.plan(memory)
+    if workers == 1:
         return found
     # Each worker reads the components once for the samples whose scores it holds.
     unit, share = found.block_rows or found.chunk_rows, -(-work.collection.n_samples // workers)
     rows = min(found.scored_rows, -(-share // unit) * unit)
     return replace(found, scored_rows=rows, panel_rows=min(found.panel_rows, rows), pieces=SPANS_A_WORKER * workers)
-
-
-def _whole(work: Projection, memory: int | None, **how: int) -> Application | None:
-    """In which blocks samples are mapped whole, or None where all components do not fit beside one."""
-    try:
-        return _in_blocks(work, memory, **how)
-    except BudgetError:
-        return None
 
 
 def _in_blocks(work: Projection, memory: int | None, **how: int) -> Application:
