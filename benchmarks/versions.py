@@ -37,7 +37,8 @@ class Took(NamedTuple):
 
 def took(checkout: Path, words: list[str]) -> Took:
     """Run a command by the package of a checkout, and wait for it."""
-    command = [sys.executable, "-m", "streampca", *words, "--overwrite", "-q"]
+    # -P: without it the package in the working folder comes before that of the checkout.
+    command = [sys.executable, "-P", "-m", "streampca", *words, "--overwrite", "-q"]
     began = time.perf_counter()
     process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(checkout.resolve())})
     _, status, usage = os.wait4(process.pid, 0)

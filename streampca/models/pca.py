@@ -10,7 +10,6 @@ from functools import partial
 from operator import index as as_index
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
@@ -40,6 +39,7 @@ from .transform import (
     Projection,
     RowMap,
     images_of,
+    is_dask_array,
     map_array,
     map_collection,
     patches_of,
@@ -266,7 +266,7 @@ class PCAModel:
             images = self.inverse_transform(given.values, whiten=whiten)
             units = units_of(self, replace(self.preparation, scale=None))
             return given.named(images, MapResult(self.sample_dims, "images", self.coordinates, units))
-        scores = scores if isinstance(scores, da.Array) else np.asanyarray(scores)
+        scores = scores if is_dask_array(scores) else np.asanyarray(scores)
         if scores.ndim != 2 or not 1 <= scores.shape[1] <= self.n_components:
             raise RequestError(
                 f"scores have shape {tuple(scores.shape)}; give n rows of 1 to {self.n_components} components, as an "
@@ -358,7 +358,7 @@ class PCAModel:
             made = self._mapped(given.values, function, result, preparation, "the DataArray", coordinates=IGNORE)
             along = {**result.coordinates, **given.prepared_coordinates(preparation)}
             return given.named(made, replace(result, coordinates=along))
-        if isinstance(samples, (np.ndarray, da.Array)):
+        if isinstance(samples, np.ndarray) or is_dask_array(samples):
             if any(math.isnan(length) for length in samples.shape):
                 raise ModelError("the dask array has chunks of unknown size; call its compute_chunk_sizes() first.")
             shape = given_shape(samples.shape, self.preparation, self.raw_shape, self.name)

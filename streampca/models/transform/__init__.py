@@ -7,7 +7,7 @@ piece of both, as `streampca.planning.plan_pieces` says; with a checkpoint they 
 
 from .before_fit import check_foreseen
 from .finite import Named, RowMap, applied, refuse_bad
-from .lazy import lazy_components, map_array, map_collection
+from .lazy import is_dask_array, lazy_components, map_array, map_collection
 from .measurement import measure, rows_beside
 from .patches import patches_of
 from .projection import Projection
@@ -21,6 +21,7 @@ __all__ = [
     "applied",
     "check_foreseen",
     "images_of",
+    "is_dask_array",
     "lazy_components",
     "map_array",
     "map_collection",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
-import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
@@ -16,9 +16,18 @@ from ...readers.collection import unmasked
 from ...storage.components import StoredComponents
 from .finite import Named, RowMap, applied
 
+if TYPE_CHECKING:  # dask.array takes half of the time of importing this package (with xarray, which it imports): on use
+    import dask.array as da
+
 Array = npt.NDArray[Any]
 
 LAZY_BLOCK_BYTES = 64 * 2**20  # stored bytes to a chunk of a lazy result
+
+
+def is_dask_array(value: object) -> TypeGuard[da.Array]:
+    """Return whether a value is a dask array; none is before `dask.array` is imported."""
+    loaded = sys.modules.get("dask.array")
+    return loaded is not None and isinstance(value, loaded.Array)
 
 
 class _Mapped:
@@ -42,6 +51,8 @@ def map_collection(
     collection: Collection, function: RowMap, *, shape: tuple[int, ...], dtype: npt.DTypeLike
 ) -> da.Array:
     """Apply a map of rows, (m, p) to (m, *shape), to a collection: a lazy array, chunked by samples."""
+    import dask.array as da
+
     row_bytes = max(1, collection.n_features * collection.dtype.itemsize)
     rows = max(1, LAZY_BLOCK_BYTES // row_bytes)
     whole = rows // collection.chunks.samples * collection.chunks.samples
@@ -60,6 +71,8 @@ def map_collection(
 
 def lazy_components(components: StoredComponents) -> da.Array:
     """Components on disk as a lazy dask array, (k, *sample_shape), in the pieces in which they are read."""
+    import dask.array as da
+
     with components.reading() as array:
         chunks = array.shards or array.chunks
     return da.from_array(components, chunks=chunks, name=False, meta=np.empty((0,) * components.ndim, components.dtype))
