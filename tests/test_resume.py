@@ -182,7 +182,7 @@ except resumed.Died:
     [
         ("covariance", "block", 2),
         ("covariance", "state", 20),
-        ("dual sweep", "state", 12),
+        ("dual sweep", "state", 20),
         ("dual scratch, stored", "components", 5),
         ("dual sweep, stored", "signs", 3),
         ("randomized", "block", 7),
