@@ -40,7 +40,9 @@ def took(checkout: Path, words: list[str]) -> Took:
     # -P: without it the package in the working folder comes before that of the checkout.
     command = [sys.executable, "-P", "-m", "streampca", *words, "--overwrite", "-q"]
     began = time.perf_counter()
-    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(checkout.resolve())})
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(checkout.resolve())}
+    )
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise SystemExit(f"{checkout}: {' '.join(words)} ended with {os.waitstatus_to_exitcode(status)}")

@@ -257,10 +257,10 @@ def test_both_methods_agree(method):
 
 
 def test_components_that_fit_no_memory_go_to_the_output(tmp_path):
-    x = images("f4", n=120, shape=(300, 500))
-    plan = streampca.plan(x, n_components=100, method="dual", memory="100 MiB", output=tmp_path / "m.zarr")
+    x = images("f4", n=120, shape=(200, 300))
+    plan = streampca.plan(x, n_components=100, method="dual", memory="60 MiB", output=tmp_path / "m.zarr")
     assert plan.stored
-    model = streampca.fit(x, n_components=100, method="dual", memory="100 MiB", output=tmp_path / "m.zarr")
+    model = streampca.fit(x, n_components=100, method="dual", memory="60 MiB", output=tmp_path / "m.zarr")
     assert not isinstance(model.components, np.ndarray)
     _, variances, components = truth(x)
     np.testing.assert_allclose(model.explained_variance, variances[:100], rtol=1e-9)
@@ -272,9 +272,9 @@ def test_components_that_fit_no_memory_go_to_the_output(tmp_path):
 
 
 def test_without_an_output_they_are_refused_with_a_remedy(tmp_path):
-    x = images("f4", n=120, shape=(300, 500))
+    x = images("f4", n=120, shape=(200, 300))
     with pytest.raises(BudgetError, match=r"an output \(-o, output=\.\.\.\) to write"):
-        streampca.fit(x, n_components=100, memory="100 MiB")
+        streampca.fit(x, n_components=100, memory="60 MiB")
 
 
 # -- all components
