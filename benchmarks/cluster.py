@@ -21,6 +21,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
+# Loaded before a cluster is: that leaves OPENBLAS_NUM_THREADS=1 in the environment, by which scipy's BLAS goes.
+import scipy.linalg  # noqa: F401
 from distributed import Client, LocalCluster
 from fresh import alternating, folder, machine, mib, print_table, spread, warm
 from synthetic import npy_of, strokes
