@@ -211,7 +211,7 @@ class ByFeatures(Sizes):
         if self.stored:
             tile = self._tile_bytes()
             return {
-                "a tile of components being written": (2 + WRITE_COPIES) * tile,
+                "tile of components being written": (2 + WRITE_COPIES) * tile,
                 "signs of components in each tile": k * -(-8 * k * p // tile),
             }
         items = {f"{k} components": 8 * k * p, "probes of components": PROBES * 8 * p}
