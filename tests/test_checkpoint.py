@@ -165,6 +165,29 @@ def test_a_damaged_byte_changes_nothing_that_is_loaded(two, mask):
     assert older > len(content) / 2
 
 
+def test_a_damaged_shape_takes_no_memory(tmp_path):
+    """Its checksum is compared when the array has been read."""
+    for value in (1, 2):
+        CheckpointFile(str(tmp_path), "state").save({"is": value}, {"x": np.full((1000, 10), value)})
+    content = (tmp_path / "state.b").read_bytes()
+    shape, huge = b"(1000, 10), }      ", b"(999999999999999,)}"
+    assert content.count(shape) == 1
+    assert len(huge) == len(shape)
+    (tmp_path / "state.b").write_bytes(content.replace(shape, huge))
+    assert CheckpointFile(str(tmp_path), "state").load()[0] == {"is": 1}
+
+
+def test_archives_of_other_programs_are_no_checkpoints(tmp_path):
+    CheckpointFile(str(tmp_path), "state").save({}, {})
+    ours, theirs = (tmp_path / "state.a").read_bytes(), tmp_path / "photos.a"
+    with theirs.open("wb") as file:
+        np.savez(file, x=np.ones(3))
+    assert not checkpoint_file.is_checkpoint_file(theirs)
+    for length in (0, 3, 4, 20, 40, len(ours)):  # a run may die while it writes
+        theirs.write_bytes(ours[:length])
+        assert checkpoint_file.is_checkpoint_file(theirs)
+
+
 def test_every_cut_is_noticed(two):
     content, number_loaded = two
     for length in range(len(content)):
@@ -183,7 +206,7 @@ def test_nothing_is_loaded_where_both_are_damaged(tmp_path):
 
 def test_a_newer_format_is_refused_by_name_and_left_alone(tmp_path):
     with zipfile.ZipFile(path := tmp_path / "s.a", "w") as archive:
-        archive.writestr("index.json", json.dumps({"format": 3, "sequence": 1}))
+        archive.writestr(checkpoint_file.INDEX, json.dumps({"format": 3, "sequence": 1}))
     before = path.read_bytes()
     for use in (CheckpointFile(str(tmp_path), "s").load, lambda: CheckpointFile(str(tmp_path), "s").save({}, {})):
         with pytest.raises(OutputError, match=rf"{path} is a checkpoint of format 3 and this version reads up to 2"):

@@ -20,7 +20,7 @@ from shell import fresh, refused, succeeded
 
 import streampca
 from streampca.errors import ModelError, SourceError, StreampcaError
-from streampca.execution.checkpoint_file import CheckpointFile
+from streampca.execution.checkpoint_file import INDEX, CheckpointFile
 from streampca.models.pca import load_model
 from streampca.models.store import PER_COMPONENT
 from streampca.planning import component_chunks
@@ -557,7 +557,7 @@ def test_labels_are_never_unpickled(model):
 def test_a_checkpoint_of_objects_is_none(tmp_path):
     CheckpointFile(str(tmp_path), "s").save({}, {"x": np.arange(3)})
     with zipfile.ZipFile(tmp_path / "s.a", "w") as archive:
-        archive.writestr("index.json", json.dumps({"format": 2, "sequence": 1, "about": {}, "names": ["x"]}))
+        archive.writestr(INDEX, json.dumps({"format": 2, "sequence": 1, "about": {}, "names": ["x"]}))
         with archive.open("0.npy", "w") as member:
             np.save(member, np.array([Execute()], object), allow_pickle=True)
     assert CheckpointFile(str(tmp_path), "s").load() is None

@@ -1,13 +1,14 @@
 """`CheckpointFile`, where a run saves how far it is: two files taking turns, one of them whole whenever the run dies.
 
-Each is an uncompressed zip archive of plain data (``index.json``) and arrays (``.npy``), nothing pickled. What makes an
-archive valid comes last, and its members have checksums: one that was cut short or damaged is not taken. No file is
-renamed, so that places without renaming would do as well.
+Each is an uncompressed zip archive of plain data (``streampca-checkpoint.json``) and arrays (``.npy``), nothing
+pickled. What makes an archive valid comes last, and its members have checksums: one that was cut short or damaged is
+not taken. No file is renamed, so that places without renaming would do as well.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import zipfile
 from collections.abc import Mapping
@@ -27,8 +28,8 @@ from ..units import MIB
 Array = npt.NDArray[Any]
 
 FORMAT = 2
-INDEX = "index.json"
-START = b"PK\x03\x04"  # of a zip archive with members
+INDEX = "streampca-checkpoint.json"  # the first member, by which files are told from archives of other programs
+HEAD = 30  # bytes of a zip member's header before its name
 PIECE = 4 * MIB  # written at a time
 
 
@@ -105,7 +106,8 @@ class CheckpointFile:
 def is_checkpoint_file(path: str) -> bool:
     """Return whether a file is one of a checkpoint, or the beginning of one."""
     with open(path, "rb") as file:
-        return START.startswith(file.read(len(START)))
+        start, name = file.read(HEAD), file.read(len(INDEX))
+    return b"PK\x03\x04".startswith(start[:4]) and INDEX.encode().startswith(name)
 
 
 def _write(path: str, index: dict[str, Any], arrays: Mapping[str, Array]) -> None:
@@ -159,9 +161,16 @@ def _arrays(path: str, names: list[str], *, keep: bool) -> dict[str, Array] | No
             if not keep:
                 return found if archive.testzip() is None else None
             for number, name in enumerate(names):
+                # Their checksums are compared at the end: a damaged shape must not take memory before.
+                size = archive.getinfo(f"{number}.npy").file_size
+                with archive.open(f"{number}.npy") as member:
+                    npy.read_magic(member)
+                    shape, _, dtype = npy.read_array_header_2_0(member)
+                    if math.prod(shape) * dtype.itemsize != size - member.tell():
+                        return None
                 with archive.open(f"{number}.npy") as member:
                     found[name] = npy.read_array(member, allow_pickle=False)
-                    if member.read(1):  # the checksum is compared at the end
+                    if member.read(1):
                         return None
     except MemoryError:
         raise
