@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice, takewhile
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import zarr
@@ -22,7 +22,6 @@ from zarr.codecs import ShardingCodec, VLenBytesCodec, VLenUTF8Codec
 from ..errors import RequestError, SourceError, first_line, nearest
 from ..storage.integrity import TEXT_CODECS, reason_of, refused_codec
 from .collection import by_key
-from .image_files.names import FileNames
 from .ome import Multiscale, is_numbered, multiscale_of, parts_of
 from .silence_decoders import quiet
 from .stored import cf
@@ -137,17 +136,41 @@ def _counting_codecs(codec: Any, most: int) -> Any:
     return _CountedText(codec, most) if getattr(codec, "codec_id", None) in TEXT_CODECS else codec
 
 
-def text_array(root: zarr.Group, path: str, length: int, axis: str) -> FileNames | None:
-    """Read texts of so many entries along an axis, chunk by chunk, if that is what lies at a path."""
-    subject = f"names {path!r}"
-    array = member(root, path, subject)
+class TextArray(Sequence[str]):
+    """Texts in a stored array, a chunk of which is in memory at a time: there may be one for each of 10^8 samples."""
+
+    def __init__(self, array: Any, subject: str) -> None:
+        self._array, self._subject = array, subject
+        self._held: tuple[int, list[str]] = (-1, [])
+
+    def __len__(self) -> int:
+        return int(self._array.shape[0])
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return list(map(str, _decoded(self._array, index, self._subject)))
+        at, size = range(len(self))[index], int(self._array.chunks[0])
+        chunk, held = self._held
+        if at // size != chunk:
+            chunk = at // size
+            held = self[chunk * size : (chunk + 1) * size]
+            self._held = chunk, held
+        return held[at - chunk * size]
+
+
+def text_array(root: zarr.Group, path: str, length: int, axis: str) -> TextArray | None:
+    """Texts of so many entries along an axis, if that is what lies at a path."""
+    array = member(root, path, f"names {path!r}")
     if not isinstance(array, zarr.Array) or array.shape != (length,) or array.dtype.kind not in "TUO":
         return None
     if dims_of(array) != (axis,):
         return None
-    chunk = int(array.chunks[0])
-    pieces = (_decoded(array, slice(start, start + chunk), subject) for start in range(0, length, chunk))
-    return FileNames(str(text) for piece in pieces for text in piece)
+    check_codecs(array, f"names {path!r}")  # now, and not when the last output is written
+    return TextArray(array, f"names {path!r}")
 
 
 def _decoded(array: Any, key: slice, subject: str) -> Any:
