@@ -36,11 +36,14 @@ def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item], co
         yield from ordered_in_threads(function, items, count)
 
 
-def ordered_in_threads(function: Callable[[Item], Result], items: Iterable[Item], count: int) -> Iterator[Result]:
+def ordered_in_threads(
+    function: Callable[[Item], Result], items: Iterable[Item], count: int, *, taken: int | None = None
+) -> Iterator[Result]:
     """Call a function for every item, `count` at a time, and yield the results in order.
 
-    An item is taken when a thread is free for it and what was yielded before has been dealt with, so that items may
-    depend on results that lie `count` back, and any number of them may come. The first error, in order, is raised.
+    An item is taken when fewer than `taken` (by default `count`) have been whose results were not yielded and dealt
+    with yet. So items may depend on results that lie `count` back, and any number of them may come; where they do not,
+    with more of them taken no thread waits for a slow one that is first. The first error, in order, is raised.
     """
     if count < 2:
         yield from map(function, items)
@@ -49,7 +52,7 @@ def ordered_in_threads(function: Callable[[Item], Result], items: Iterable[Item]
     with ThreadPoolExecutor(count) as pool:
         try:
             while True:
-                while len(pending) < count and (item := next(left, None)) is not None:
+                while len(pending) < (taken or count) and (item := next(left, None)) is not None:
                     pending.append(pool.submit(function, item))
                 if not pending:
                     return

@@ -11,10 +11,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple, TypeVar, Unpack
 
 import numpy as np
 
+from ... import machine
 from ...errors import SourceError, StreampcaError, without_secrets
 from ...events import silent
 from ...execution.threads import ordered_in_threads
@@ -30,6 +31,8 @@ from ..stored.layout import SampleAxes
 from ..tags import TagRules
 from .blocks import fill, piece_bytes
 from .reordered import Reordered
+
+T = TypeVar("T")
 
 _log = logging.getLogger("streampca")
 
@@ -148,8 +151,7 @@ class Joined(Reopening, Collection):
         groups: list[_Group] = []
         orders: dict[int, dict[int, Order]] = {}
         problems: dict[int, StreampcaError] = {}
-        headers = ordered_in_threads(partial(_described, files, opener), range(len(files)), _AT_ONCE)
-        for at, found in enumerate(headers):
+        for at, found in enumerate(_each(len(files), partial(_described, files, opener))):
             if isinstance(found, StreampcaError):
                 if not skip:
                     raise found
@@ -327,7 +329,7 @@ class Joined(Reopening, Collection):
             own = encoded_states(self._opener(path).states(now=True)) if several else state_of(path)
             return self._with_order(at, _number(own))
 
-        return files, np.fromiter(ordered_in_threads(state_of_part, range(len(files)), _AT_ONCE), np.uint64)
+        return files, np.fromiter(_each(len(files), state_of_part), np.uint64, len(files))
 
     def _with_order(self, number: int, state: int) -> int:
         """The state of a part, with the order in which it is read."""
@@ -373,6 +375,13 @@ def _described(files: Listing, opener: Callable[[str], Collection], at: int) -> 
 def _number(state: object) -> int:
     """Digest as a number of 64 bits: of many parts, as many are held."""
     return int(digest(state), 16)
+
+
+def _each(count: int, function: Callable[[int], T]) -> Iterator[T]:
+    """Yield ``function(0)`` to ``function(count - 1)`` in order; several run at a time."""
+    threads = max(_AT_ONCE, machine.cores())
+    # Not all results at once: they hold the coordinates of every file.
+    return ordered_in_threads(function, range(count), threads, taken=4 * threads)
 
 
 def _unlike(path: str, its: _Kind, theirs: _Kind, source: str) -> SourceError:
