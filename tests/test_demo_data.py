@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import resource
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 import zarr
-from sklearn.datasets import load_digits
+from PIL import Image
 from sklearn.neighbors import KNeighborsClassifier
 
+import streampca
 from streampca.cli import demo_data as demo
 from streampca.errors import OutputError, RequestError
+from streampca.units import parse_bytes
 
 MAKERS = {"digits": demo.make_digits, "patches": demo.make_patches}
 each_collection = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
@@ -41,49 +46,30 @@ def test_collections_are_zarr_v3_arrays_of_images(make, tmp_path):
 
 @each_collection
 def test_a_seed_gives_the_same_bytes_and_another_seed_others(make, tmp_path):
-    first, again, other = (make(tmp_path / f"{i}.zarr", 1200, seed) for i, seed in enumerate((3, 3, 4)))
+    """And what is shorter is the beginning of what is longer."""
+    asked = enumerate([(1100, 3), (1100, 3), (1100, 4), (2100, 3)])
+    first, again, other, longer = (make(tmp_path / f"{number}.zarr", *each) for number, each in asked)
     assert contents(first) == contents(again)
     assert (images(first) != images(other)).any(axis=(1, 2)).mean() > 0.9
+    np.testing.assert_array_equal(images(first), images(longer)[:1100])
 
 
-@each_collection
-def test_a_shorter_collection_is_the_beginning_of_a_longer_one(make, tmp_path):
-    short, long = make(tmp_path / "short.zarr", 1100), make(tmp_path / "long.zarr", 2100)
-    np.testing.assert_array_equal(images(short), images(long)[:1100])
-
-
-def test_labels_say_which_digit_is_shown(tmp_path):
+def test_digits_are_whole_sharp_and_various_and_labels_say_which(tmp_path):
     path = demo.make_digits(tmp_path / "digits.zarr", 3000)
     labels = np.load(demo.labels_path(path))
     assert demo.labels_path(path) == tmp_path / "digits-labels.npy"
     assert labels.shape == (3000,)
     assert set(labels) == set(range(10))
-    x = images(path).reshape(3000, -1).astype(float)
+    whole = images(path)
+    assert len(np.unique(whole, axis=0)) == 3000
+    edge = np.concatenate([whole[:, 0], whole[:, -1], whole[:, :, 0], whole[:, :, -1]], axis=1)
+    assert (edge > 0).mean() < 0.03, "hardly any stroke is cut"
+    assert (whole == 0).mean() > 0.6
+    assert (whole > 200).mean() > 0.08
+    x = whole.reshape(3000, -1).astype(float)
     # Shifted and turned digits are still told apart by their nearest neighbours; wrong labels would give 10 %.
     known = KNeighborsClassifier(3).fit(x[:2500], labels[:2500])
     assert known.score(x[2500:], labels[2500:]) > 0.85
-
-
-def test_digits_are_whole_sharp_and_various(tmp_path):
-    x = images(demo.make_digits(tmp_path / "digits.zarr", 2048))
-    edge = np.concatenate([x[:, 0], x[:, -1], x[:, :, 0], x[:, :, -1]], axis=1)
-    assert (edge > 0).mean() < 0.03  # hardly any stroke is cut
-    assert (x == 0).mean() > 0.6
-    assert (x > 200).mean() > 0.08
-    assert len(np.unique(x, axis=0)) == 2048
-
-
-def test_an_unmoved_digit_keeps_its_pixels():
-    class Still:
-        """A random generator that always takes the middle."""
-
-        def uniform(self, low, high, size=None):
-            return (low + high) / 2 if size is None else np.full(size, (low + high) / 2)
-
-    digit = load_digits().data[:1].astype(np.float32)
-    drawn = (digit @ demo._warp(Still())).reshape(32, 32)
-    # Every third pixel from the fifth falls on the middle of one of the 8 x 8 originals: 15.5 + 3 (i - 3.5) = 5 + 3 i.
-    np.testing.assert_allclose(drawn[5:29:3, 5:29:3].ravel(), digit[0], atol=1e-4)
 
 
 def test_patches_are_cut_from_the_photographs(tmp_path):
@@ -135,48 +121,64 @@ def test_an_interrupted_collection_is_made_again(make, tmp_path, monkeypatch):
     assert contents(make(path, 2100)) == whole
 
 
-@pytest.mark.parametrize("kind", ["file", "folder"])
-def test_what_is_no_collection_is_left_alone(kind, tmp_path):
-    path = tmp_path / "mine"
-    path.write_text("mine") if kind == "file" else path.mkdir()
-    with pytest.raises(OutputError, match="not a collection of the demo; remove it or give another path"):
-        demo.make_patches(path, 10)
-    assert path.exists()
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(OutputError, match=r"file/patches\.zarr could not be written"):
-        demo.make_patches(tmp_path / "file" / "patches.zarr", 10)
-
-
 @each_collection
-def test_nothing_is_refused(make, tmp_path):
+def test_places_that_are_taken_and_nothing_are_refused(make, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    for name in ("file", "folder"):
+        with pytest.raises(OutputError, match="not a collection of the demo; remove it or give another path"):
+            make(tmp_path / name, 10)
+        assert (tmp_path / name).exists()
+    with pytest.raises(OutputError, match=r"file/images\.zarr could not be written"):
+        make(tmp_path / "file" / "images.zarr", 10)
     with pytest.raises(RequestError, match="n is 0"):
-        make(tmp_path / "pictures.zarr", 0)
+        make(tmp_path / "images.zarr", 0)
+
+
+# The demonstration as it is typed, and what making each collection took.
+_METERED = """
+import json, sys
+
+import sklearn.datasets
+from streampca.cli import demo
+from streampca.cli.commands import main
+from streampca.machine import PeakMeter
+
+def metered(make):
+    def made(path):
+        meter = PeakMeter()
+        found = make(path)
+        print(json.dumps(meter.peak()), file=sys.stderr)
+        return found
+    return made
+
+demo.make_digits, demo.make_patches = metered(demo.make_digits), metered(demo.make_patches)
+main()
+"""
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="peak memory is measured through /proc")
-def test_all_60000_take_little_memory(tmp_path):
-    script = """if True:
-        import json, sys
-        from pathlib import Path
-
-        import sklearn.datasets, zarr
-        from PIL import Image
-        from streampca.cli import demo_data as demo
-        from streampca.machine import PeakMeter
-
-        peaks = {}
-        for make in (demo.make_digits, demo.make_patches):
-            meter = PeakMeter()
-            make(Path(sys.argv[1]) / f"{make.__name__}.zarr")
-            peaks[make.__name__] = meter.peak()
-        print(json.dumps(peaks))
-    """
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, capture_output=True, text=True)
-    for name, peak in json.loads(done.stdout).items():
-        if peak is None:
-            pytest.skip("this system does not let the high-water mark be reset")
-        assert peak < 24 * 2**20, f"{name} took {peak} bytes"  # each array holds 59 MiB
+def test_the_demonstration_takes_little_memory_and_time(here):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-c", _METERED, "demo"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)  # seconds of cores: those that pass depend on the neighbours
+    assert used.ru_utime + used.ru_stime - (before.ru_utime + before.ru_stime) < 60
+    assert os.listdir() == ["streampca-demo"]
+    for stem in MAKERS:
+        with Image.open(f"streampca-demo/{stem}.png") as picture:
+            picture.load()
+        assert streampca.load_model(f"streampca-demo/{stem}-model.zarr").n_components == 16
+    assert "not dual" in done.stdout
+    assert "streampca fit path/to/images" in done.stdout
+    making = [json.loads(line) for line in done.stderr.splitlines() if line == "null" or line.isdecimal()]
+    fitting = re.findall(r"peak memory (.*?) of (.*?) allowed, for (.*?) of data", done.stdout)
+    assert len(making) == 2
+    if None in making:
+        pytest.skip("this system does not let the high-water mark be reset")
+    assert max(making) < 24 * 2**20, "each array holds 59 MiB"
+    assert len(fitting) == 2
+    for peak, budget, size in fitting:
+        assert parse_bytes(peak) <= parse_bytes(budget) == 32 * 2**20
+        assert parse_bytes(size) > 1.8 * parse_bytes(budget)
