@@ -24,7 +24,7 @@ import click
 import matplotlib as mpl
 import numpy as np
 import pytest
-from shell import succeeded
+from shell import DATA, succeeded
 
 import streampca
 from streampca import errors, events, plot
@@ -36,7 +36,6 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 GALLERY = sorted((DOCS / "gallery").glob("*.py"))
-DATA = ROOT.parent / "shared" / "data"
 
 _BLOCK = re.compile(r"^(?:<!-- (\w+) -->\n)?```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARKS = {None, "cluster", "parsed", "output"}

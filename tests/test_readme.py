@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -37,13 +35,10 @@ def test_there_is_something_to_test():
     assert COMMANDS
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("code", texts("python"), ids=range(len(texts("python"))))
-def test_python(code, tmp_path):
-    """Each block by itself, in an empty folder, with warnings as errors."""
-    command = [sys.executable, "-W", "error", "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
+def test_python(code, here):
+    """Each block by itself, in an empty folder."""
+    exec(compile(code, "README.md, a block of Python", "exec"), {"__name__": "__main__"})  # noqa: S102 - our page
 
 
 @pytest.mark.parametrize("text", texts("yaml"), ids=range(len(texts("yaml"))))
