@@ -260,41 +260,59 @@ def test_what_a_model_shows_by_itself(tmp_path):
     streampca.fit(tmp_path / "x.npy", n_components=1, output=tmp_path / "model.zarr")
     os.remove(tmp_path / "x.npy")
     words = ("-o", tmp_path / "r.html", "--pictures", tmp_path / "p", "--picture-format", "svg")
-    said = succeeded("report", tmp_path / "model.zarr", *words, "-q")
+    said = typed("report", tmp_path / "model.zarr", *words, "-q")
+    assert said.code == 0
+    assert "warning: Left out are samples" in said.err
     page, pictures = Parsed(tmp_path / "r.html"), OF_MODEL[:3]  # sizes at one number of components are no curve
     assert page.sections == [*pictures, *PLAIN]
     (note,) = (text for text in page.by_tag["p"] if text.startswith("Left out"))
     assert "x.npy does not exist" in note
+    assert "x.npy does not exist" in said.err
     assert sorted(os.listdir(tmp_path / "p")) == sorted(f"{name}.svg" for name in pictures)
-    assert said.count("wrote ") == 4
+    assert said.out.count("wrote ") == 4
     for image in page.all("img"):
         assert b"<svg" in base64.b64decode(image["src"].removeprefix("data:image/svg+xml;base64,"), validate=True)
 
 
-def test_changed_collection_is_not_taken_for_the_one_fitted(undrawn, tmp_path):
-    np.save(tmp_path / "x.npy", blobs(60))
-    found = streampca.fit(tmp_path / "x.npy", n_components=3)
-    np.save(tmp_path / "x.npy", blobs(60, seed=1))
-    os.utime(tmp_path / "x.npy", (1, 1))
-    write_report(found, tmp_path / "r.html")
-    assert "has changed since the fit" in Parsed(tmp_path / "r.html").text
-    write_report(found, tmp_path / "r.html", collection=tmp_path / "x.npy", overwrite=True)
-    assert "Left out" not in Parsed(tmp_path / "r.html").text, "where it is named, it is used"
+def reported(model, **how):
+    """Write a report into the working folder and return its page."""
+    write_report(model, "r.html", overwrite=True, **how)
+    return Parsed("r.html")
 
 
-def test_array_of_a_file_is_found_again(undrawn, tmp_path):
-    np.savez(tmp_path / "x.npz", first=blobs(40), other=blobs(50, seed=1))
-    found = streampca.fit(tmp_path / "x.npz", key="other", n_components=3)
-    write_report(found, tmp_path / "r.html")
-    assert "50 samples" in Parsed(tmp_path / "r.html").text
+def test_changed_collection_is_not_taken_for_the_one_fitted(undrawn, here):
+    np.save("x.npy", blobs(60))
+    found = streampca.fit("x.npy", n_components=3)
+    np.save("x.npy", blobs(60, seed=1))
+    os.utime("x.npy", (1, 1))
+    assert "has changed since the fit" in reported(found).text
+    assert "Left out" not in reported(found, collection="x.npy").text, "where it is named, it is used"
+
+
+def test_array_of_a_file_is_found_again(undrawn, here):
+    np.savez("x.npz", first=blobs(40), other=blobs(50, seed=1))
+    assert "50 samples" in reported(streampca.fit("x.npz", key="other", n_components=3)).text
+
+
+def test_arrays_in_memory_are_not_looked_for_as_paths(undrawn, here):
+    text = reported(streampca.fit(blobs(60), n_components=3)).text
+    assert "the model was fitted on numpy array, which cannot be opened again by itself" in text
+    assert "does not exist" not in text
+
+
+def test_choices_that_a_model_does_not_keep_are_asked_for(undrawn, here):
+    """Long lists are not kept: the report says which option to give, and giving it is enough."""
+    np.save("x.npy", blobs(1500)[:, :4, :4])
+    places = np.delete(np.arange(1500), 7)
+    found = streampca.fit("x.npy", samples=places, n_components=3)
+    assert "it was opened with samples that a model does not keep" in reported(found).text
+    assert "Left out" not in reported(found, samples=places).text
 
 
 @pytest.mark.parametrize("words", [
     ("x.npy", "--labels", "labels.csv:kind", "--where", "label=1"),
-    ("x.npy", "--labels", "labels.npy"),
-    ("x.npy", "--samples", "0:60:2"),
-    ("z.npy", "--select", "1=0", "--sample-axes", "2,3"),
-    ("z.npy", "--select", "1=0", "--patches", "6x6/3x3"),
+    ("x.npy", "--labels", "labels.npy", "--samples", "0:60:2"),
+    ("z.npy", "--select", "1=0", "--sample-axes", "2,3", "--patches", "6x6/3x3"),
     ("scans", "--on-bad-file", "skip", "--labels", "folder"),
     ("scans/a/0.png", "scans/a/1.png", *(f"scans/b/{number}.png" for number in range(26)), "--grey"),
 ], ids=lambda words: " ".join(words[:4]))  # fmt: skip
@@ -317,43 +335,12 @@ def test_a_collection_is_opened_as_it_was_for_the_fit(undrawn, here, words):
     assert page.sections == [*OF_MODEL, *OF_SAMPLES, *PLAIN]
 
 
-def test_what_cannot_be_drawn_is_said_on_the_terminal(undrawn, here):
-    images = blobs(60)
-    np.save("x.npy", images)
-    succeeded("fit", "x.npy", "-k", 3, "-o", "m.zarr", "-q")
-    os.remove("x.npy")
-    said = typed("report", "m.zarr", "-o", "r.html", "-q")
-    assert said.code == 0
-    assert "warning: Left out are samples" in said.err
-    assert "x.npy does not exist" in said.err
-
-
-def test_arrays_in_memory_are_not_looked_for_as_paths(undrawn, here):
-    found = streampca.fit(blobs(60), n_components=3)
-    write_report(found, "r.html")
-    text = Parsed("r.html").text
-    assert "the model was fitted on numpy array, which cannot be opened again by itself" in text
-    assert "does not exist" not in text
-
-
-def test_choices_that_a_model_does_not_keep_are_asked_for(undrawn, here):
-    """Long lists are not kept: the report says which option to give, and giving it is enough."""
-    np.save("x.npy", blobs(1500)[:, :4, :4])
-    places = np.delete(np.arange(1500), 7)
-    found = streampca.fit("x.npy", samples=places, n_components=3)
-    write_report(found, "r.html")
-    assert "it was opened with samples that a model does not keep" in Parsed("r.html").text
-    write_report(found, "r.html", samples=places, overwrite=True)
-    assert "Left out" not in Parsed("r.html").text
-
-
-def test_single_component_and_all_of_them(undrawn, tmp_path):
+def test_single_component_and_all_of_them(undrawn, here):
     """One component has no quantiles; where nothing is left out, errors say nothing, and are not told."""
     images = blobs(60)[:, 4:6, 4:6]
     some = ["reconstructions", "scores"]
     for k, sections in ((1, [*some, "outliers", "unusual"]), (4, [*some, "quantiles", "unusual"])):
-        write_report(streampca.fit(images, n_components=k), tmp_path / f"{k}.html", collection=images)
-        page = Parsed(tmp_path / f"{k}.html")
+        page = reported(streampca.fit(images, n_components=k), collection=images)
         assert page.sections == [*OF_MODEL[: 3 if k == 1 else 4], *sections, *PLAIN]
         assert ("squared error" in page.text) == (k == 1)
 
@@ -418,18 +405,15 @@ def sources(here):
     Path("list.txt").write_text("".join(f"scans/{number}.png\n" for number in range(20)))
 
 
-FITTED = [
-    ("x.npy", "x.npy", None),
-    ("x.h5", "x.h5", None),
-    ("scans/*.png", "scans/3.png", None),
-    ("scans/*.png", "r.html", "scans"),
-    ("@list.txt", "list.txt", None),
-    ("@list.txt", "scans/3.png", None),
-]
-
-
-@pytest.mark.parametrize("named", [False, True])
-@pytest.mark.parametrize(("source", "page", "pictures"), FITTED)
+@pytest.mark.parametrize(("source", "page", "pictures", "named"), [
+    ("x.npy", "x.npy", None, False),
+    ("x.h5", "x.h5", None, False),
+    ("x.h5", "x.h5", None, True),
+    ("scans/*.png", "scans/3.png", None, True),
+    ("scans/*.png", "r.html", "scans", False),
+    ("@list.txt", "list.txt", None, False),
+    ("@list.txt", "scans/3.png", None, True),
+])  # fmt: skip
 def test_samples_are_not_overwritten(undrawn, sources, source, page, pictures, named):
     """Neither by the page nor by pictures, which would be taken for samples the next time."""
     options = {"key": "x"} if source == "x.h5" else {}
