@@ -104,9 +104,14 @@ def test_noise_is_lost_before_the_image_is(images, model):
     assert figures.at(figures.best).psnr[0] == figures.psnr.max()
 
 
-def test_components_on_disk_give_the_same_within_the_budget(images, model, tmp_path, monkeypatch):
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """Components on disk in many pieces."""
     for name, size in {"TILE": 512, "CHUNK": 64, "TOGETHER": 2, "LEAST_RUN": 16, "POOLS": 0}.items():
         monkeypatch.setattr(component_chunks, name, size)
+
+
+def test_components_on_disk_give_the_same_within_the_budget(images, model, tmp_path, monkeypatch, small_tiles):
     model.save(tmp_path / "m.zarr")
     stored = load_model(tmp_path / "m.zarr", memory="1B")
     clean, noisy = images
@@ -125,7 +130,7 @@ def refuse(**given):
 
 
 @pytest.mark.parametrize("name", PREPARATIONS)
-def test_what_is_kept_and_what_is_left_are_the_sample(images, tmp_path, monkeypatch, name):
+def test_what_is_kept_and_what_is_left_are_the_sample(images, tmp_path, monkeypatch, small_tiles, name):
     """Of arrays, lazily, written with components in memory, and written in pieces of components on disk."""
     x = images[1]
     model = streampca.fit(x, n_components=4, memory="128MiB", preparation=streampca.Preparation(**PREPARATIONS[name]))
@@ -133,8 +138,6 @@ def test_what_is_kept_and_what_is_left_are_the_sample(images, tmp_path, monkeypa
     kept, left = model.reconstruct(x), model.residual(x)
     np.testing.assert_allclose(kept + left, expected, atol=1e-4)
     np.testing.assert_allclose(model.residual(da.from_array(x, chunks=(30, -1, -1))), left, atol=1e-4)
-    for size, value in {"TILE": 512, "CHUNK": 64, "TOGETHER": 2, "LEAST_RUN": 16, "POOLS": 0}.items():
-        monkeypatch.setattr(component_chunks, size, value)
     model.save(tmp_path / "m.zarr")
     model.write_reconstruction(x, tmp_path / "whole.npy", residual=True, memory="128MiB")
     monkeypatch.setattr("streampca.models.transform.write.plan_application", refuse)

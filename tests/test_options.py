@@ -16,34 +16,18 @@ from streampca.planning.request import Request
 from streampca.readers import Opening
 
 # Each function with the section whose options it takes, those options that it does not take, and its own parameters.
+FITTED = {"source", "preparation", "output", "overwrite", "checkpoint", "cluster", "listener", "opening"}
+PLANNED = {"source", "preparation", "shape", "dtype", "workers", "output", "opening"}
+# n_components=None and random_state are scikit-learn's.
+LEFT_OUT = {"n_components", "seed", "part", "scratch", "sample_weight"}
+ESTIMATOR = {"n_components", "whiten", "preparation", "checkpoint", "random_state"}
 FUNCTIONS = {
     "open_collection": (streampca.open_collection, CollectionConfig, set(), {"listing", "like", "listener"}),
     "Preparation": (streampca.Preparation, PrepareConfig, set(), set()),
-    "fit": (
-        streampca.fit,
-        FitConfig,
-        set(),
-        {"source", "preparation", "output", "overwrite", "checkpoint", "cluster", "listener", "opening"},
-    ),
-    "plan": (
-        streampca.plan,
-        FitConfig,
-        {"part", "seed"},
-        {"source", "preparation", "shape", "dtype", "workers", "output", "opening"},
-    ),
+    "fit": (streampca.fit, FitConfig, set(), FITTED),
+    "plan": (streampca.plan, FitConfig, {"part", "seed"}, PLANNED),
     "Request": (Request, FitConfig, {"part", "sample_weight"}, {"workers", "output"}),
-    "StreamingPCA": (
-        streampca.StreamingPCA,
-        FitConfig,
-        {
-            "n_components",
-            "seed",
-            "part",
-            "scratch",
-            "sample_weight",
-        },  # n_components=None and random_state: scikit-learn
-        {"n_components", "whiten", "preparation", "checkpoint", "random_state"},
-    ),
+    "StreamingPCA": (streampca.StreamingPCA, FitConfig, LEFT_OUT, ESTIMATOR),
 }
 
 

@@ -76,39 +76,33 @@ def test_a_short_pass_takes_two_lines():
     assert lines(console) == ["scatter: 6000 samples, 60.0 MiB", "scatter: 0.6 s, 10000 samples/s, 100 MiB/s"]
 
 
+def logged(*events, width=80):
+    """Lines of a log that is told of some events."""
+    console = log(width)
+    with Progress(console) as listener:
+        for event in events:
+            listener(event)
+    return lines(console)
+
+
 @pytest.mark.parametrize(("of", "name"), [(1, "scatter"), (3, "scatter, pass 1 of 3"), (None, "scatter, pass 1")])
 def test_a_pass_is_numbered_where_there_may_be_several(of, name):
-    console = log()
-    with Progress(console) as listener:
-        listener(PassStarted("scatter", 1, of, samples=1, bytes=1))
-    assert lines(console) == [f"{name}: 1 samples, 1 B"]
+    assert logged(PassStarted("scatter", 1, of, samples=1, bytes=1)) == [f"{name}: 1 samples, 1 B"]
 
 
 def test_warnings_take_one_line_however_narrow_the_log_and_whatever_they_hold():
-    console = log(width=20)
     message = "block 3 of [bold]scans.zarr[/bold] differed from its probes and was read again; " * 2
-    with Progress(console) as listener:
-        listener(Warned(message))
-    assert console.file.getvalue() == f"warning: {message}\n"
+    assert logged(Warned(message), width=20) == [f"warning: {message}"]
 
 
 def test_a_log_says_what_is_being_solved_and_skips_the_rest():
-    console = log()
-    with Progress(console) as listener:
-        listener(Solving("784 x 784 eigenproblem"))
-        listener(Planned(plan=None))
-        listener(Checkpoint("model.zarr", 100))
-        listener(BlockDone(1, 1))
-        listener(PassFinished(1.0))
-    assert lines(console) == ["solving: 784 x 784 eigenproblem"]
+    others = (Planned(plan=None), Checkpoint("model.zarr", 100), BlockDone(1, 1), PassFinished(1.0))
+    assert logged(Solving("784 x 784 eigenproblem"), *others) == ["solving: 784 x 784 eigenproblem"]
 
 
 def test_a_log_says_how_far_an_iteration_has_come():
-    console = log()
-    with Progress(console) as listener:
-        listener(Converging(passes=1, residual=np.inf, tol=1e-4))
-        listener(Converging(passes=2, residual=2.34e-3, tol=1e-4))
-    assert lines(console) == [
+    steps = (Converging(passes=1, residual=np.inf, tol=1e-4), Converging(passes=2, residual=2.34e-3, tol=1e-4))
+    assert logged(*steps) == [
         "after 1 pass: not all components are found yet",
         "after 2 passes: largest residual 2.3e-03, to reach 1.0e-04",
     ]
