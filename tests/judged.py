@@ -137,7 +137,7 @@ def truth(x, weights=None):
     return _truth(x.tobytes(), weights.tobytes())
 
 
-@lru_cache(maxsize=8)  # the same samples are judged again and again, and an SVD takes longer than a fit
+@lru_cache(maxsize=16)  # the same samples are judged again and again, and an SVD takes longer than a fit
 def _truth(samples, weighed):
     weights = np.frombuffer(weighed)
     x = np.frombuffer(samples).reshape(len(weights), -1)
@@ -148,6 +148,13 @@ def _truth(samples, weighed):
 
 def rows_of(components):
     return np.asarray(components, np.float64).reshape(len(components), -1)
+
+
+def angles(components, others):
+    """Angle of each pair of unit rows, exact for small ones, which the arc cosine is not."""
+    rows, others = rows_of(components), rows_of(others)
+    along = np.sum(rows * others, axis=1)
+    return np.arctan2(np.linalg.norm(rows - others * along[:, None], axis=1), np.abs(along))
 
 
 def residuals(found, right):
