@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from planned import PROBLEMS, layouts, problem, remedy
 
@@ -115,9 +115,11 @@ def test_a_plan_in_words(name, wanted, memory, options, lines):
         assert line in text
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
-@pytest.mark.parametrize("method", ["auto", "randomized"])
-def test_plans_are_plain_data_and_the_same_again(name, method):
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [("auto", "digits"), ("auto", "faces in files"), ("auto", "pictures"), ("randomized", "1 GB, in files")],
+)
+def test_plans_are_plain_data_and_the_same_again(method, name):
     request = Request(2, method, 32 * GIB, output=True)
     plan = make_plan(PROBLEMS[name], request)
     again = make_plan(replace(PROBLEMS[name]), request)
@@ -137,8 +139,9 @@ def test_plans_are_plain_data_and_the_same_again(name, method):
 # -- soundness of every method
 
 
-@pytest.mark.parametrize("method", ["auto", *METHODS])
+@settings(max_examples=2 * settings.default.max_examples)
 @given(
+    method=st.sampled_from(["auto", *METHODS]),
     layout=layouts(),
     memory=st.integers(12, 20_000),
     wanted=st.sampled_from([1, 20, 300, 0.9, "elbow", None]),
@@ -243,15 +246,10 @@ CHECKS = {"covariance": check_covariance, "dual": check_dual, "randomized": chec
 
 REFUSED = [
     ("covariance", "digits", 50),
-    ("covariance", "thumbnails in zarr", 0.95),
-    ("covariance", "large chunks", None),
     ("dual", "1 GB, one file", 50),
-    ("dual", "microscope frames, floats", 50),
     ("dual", "calcium stack", 50),
     ("randomized", "digits", 0.95),
-    ("randomized", "pictures", "elbow"),
     ("randomized", "a million, packed", 50),
-    ("randomized", "on a cluster", 0.95),
     ("randomized", "volumes", 50),
 ]
 
@@ -283,13 +281,6 @@ def test_chunks_decoded_again_are_counted_and_said():
     whole = make_plan(PROBLEMS["large chunks"], Request(20, memory=2 * GIB))
     assert whole.block_rows % 50_000 == 0
     assert whole.bytes_read == 200_000 * 2048
-
-
-def test_blocks_end_where_chunks_do():
-    plan = make_plan(PROBLEMS["thumbnails in zarr"], Request(50, memory=1 * GIB))
-    assert plan.block_rows % 1000 == 0
-    for span in plan.spans:
-        assert all(block.stop % 1000 == 0 for block in blocks_of(span, plan.block_rows))
 
 
 def test_precision_follows_the_dtype():

@@ -20,7 +20,7 @@ from streampca.fitting.calibration import calibrated
 from streampca.planning import make_plan
 from streampca.planning.blocks import Span, blocks_of
 from streampca.planning.by_features import SCHEDULES, WORTH_CHANGING
-from streampca.planning.decoding import decoded, read_boxes
+from streampca.planning.decoding import read_boxes
 from streampca.planning.dual import dual_plan
 from streampca.planning.rates import RATES, Rates
 from streampca.planning.request import Request
@@ -35,24 +35,6 @@ def test_sweeps_that_decode_again_say_so():
 
 
 # -- bytes read, exactly
-
-
-@given(
-    length=st.integers(1, 60),
-    step=st.integers(1, 70),
-    cut=st.integers(1, 70),
-    reads=st.integers(0, 60),
-)
-def test_what_is_decoded_is_counted_exactly(length, step, cut, reads):
-    step, cut = min(step, length), min(cut, length)
-    upto = min(reads * step, length)
-    touched = [
-        (start, chunk)
-        for start in range(0, upto, step)
-        for chunk in range(start // cut, -(-min(start + step, length) // cut))
-    ]
-    entries = sum(min(cut, length - chunk * cut) for _, chunk in touched)
-    assert decoded(length, step, cut, upto) == (entries, len(touched))
 
 
 def boxes_read(plan):
@@ -113,22 +95,6 @@ def test_room_for_a_dense_solve_is_not_bought_with_time(name):
     assert plans[-1].dense_room == 50
     for less, more in pairwise(plans):
         assert more.seconds <= less.seconds / WORTH_CHANGING
-
-
-@pytest.mark.parametrize(
-    ("name", "schedule"),
-    [
-        ("1 GB, one file", "sweep"),
-        ("1 GB, in files", "sweep"),
-        ("1 GB, chunks across", "sweep"),
-    ],
-)
-def test_more_memory_decodes_no_more(name, schedule):
-    """Where decoding is most of the time; plain files are read more often where that lets blocks be longer."""
-    plans = [dual_plan(PROBLEMS[name], Request(50, "dual", size * MIB), schedule) for size in range(200, 4000, 150)]
-    read = [plan.bytes_read for plan in plans if plan]
-    assert len(read) > 20
-    assert read == sorted(read, reverse=True)
 
 
 @pytest.mark.parametrize("method", ["auto", "dual"])

@@ -12,8 +12,7 @@ from planned import PROBLEMS, problem
 from streampca.errors import BudgetError, RequestError
 from streampca.fitting.methods.randomized_start import sample_runs
 from streampca.planning import choose_method as choose
-from streampca.planning import least_memory, make_plan, part_plan, sample_rows
-from streampca.planning.blocks import Part
+from streampca.planning import least_memory, make_plan, sample_rows
 from streampca.planning.decoding import read_boxes, read_runs
 from streampca.planning.randomized import SAMPLE_RUNS
 from streampca.planning.request import Request
@@ -180,11 +179,6 @@ def test_all_components_are_refused_with_what_would_do():
     for number in (50, 0.95):
         assert make_plan(PROBLEMS["digits"], replace(request, n_components=number)).method == "randomized"
     assert "randomized" not in dict(make_plan(PROBLEMS["digits"], Request(None, memory=GIB)).rejected)
-
-
-def test_a_part_has_no_plan():
-    with pytest.raises(RequestError, match="method 'randomized' leaves no sum that parts"):
-        part_plan(PROBLEMS["digits"], Request(5, "randomized", GIB), Part(1, 2))
 
 
 # -- what is chosen
