@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -178,8 +179,7 @@ def files(folder):
 
 ROWS = {
     f"{name}, {dtype}": prepared(lambda folder, dtype=dtype: Pictures(list(same_size(dtype))), preparation)
-    for name, preparation in PREPARATIONS.items()
-    for dtype in ("u1", "f4")
+    for (name, preparation), dtype in zip(PREPARATIONS.items(), cycle(("u1", "f4")), strict=False)
 }
 SMALL = Preparation(resize=(9, 8), grey=True)
 ROWS |= {"mixed": prepared(padded, SMALL), "mixed, all": prepared(padded, PREPARATIONS["all"])}

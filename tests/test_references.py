@@ -7,9 +7,9 @@ from functools import cache
 
 import numpy as np
 import pytest
+from judged import angles
 from scipy.linalg import subspace_angles
 from shell import DATA
-from threadpoolctl import threadpool_limits
 
 import streampca
 
@@ -18,19 +18,13 @@ SOURCES = {
     "frey": "frey_faces.npy",
     "zip_train": "zip_train.npz",
     "calcium": "calcium_imaging.tif",
+    "orl": "orl",
 }
 
 
 @cache
 def fitted(name, n_components=0.99):
     return streampca.fit(DATA / SOURCES[name], n_components=n_components, memory="512MiB")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """Many small products: BLAS threads waiting for each other's cores are 10 times slower on a busy machine."""
-    with threadpool_limits(1):
-        yield
 
 
 @pytest.fixture(params=SOURCES)
@@ -70,7 +64,7 @@ def test_components_for_a_fraction(case, percent):
         assert model.n_components == answers["n_components"]["99"]
 
 
-@pytest.mark.parametrize(("name", "k"), [("mnist60", 154), ("frey", 80), ("zip_train", 88)])
+@pytest.mark.parametrize(("name", "k"), [("frey", 80), ("zip_train", 88)])
 def test_asking_for_95_per_cent(name, k):
     if not (DATA / SOURCES[name]).exists():
         pytest.skip(f"{SOURCES[name]} is not in ../shared/data")
@@ -89,8 +83,6 @@ def test_bounds_hold(case):
     true = arrays["eigenvalues"][: model.n_components]
     assert np.all(np.abs(model.explained_variance - true) <= model.error_bound * model.explained_variance)
     k = min(20, model.n_components)
-    vectors, others = model.components[:k].reshape(k, -1).astype(np.float64), arrays["components"][:k]
-    along = np.sum(vectors * others, axis=1)
-    angles = np.arctan2(np.linalg.norm(vectors - others * along[:, None], axis=1), np.abs(along))
+    true = angles(model.components[:k], arrays["components"][:k])
     given = np.isfinite(model.angle_bound[:k])
-    assert np.all(angles[given] <= model.angle_bound[:k][given] + 1e-7)  # the reference itself is good to about 1e-8
+    assert np.all(true[given] <= model.angle_bound[:k][given] + 1e-7)  # the reference itself is good to about 1e-8
