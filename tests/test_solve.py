@@ -1,4 +1,4 @@
-"""Solvers on matrices whose answer is known, and the honesty of the error bounds."""
+"""Solvers on matrices whose answer is known."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import pytest
 from scipy.linalg import subspace_angles
 
 import streampca
-from streampca.eigensolvers import certify, count_components, solve_dense, start_lanczos
-from streampca.eigensolvers.error_bounds import angle_bounds
+from streampca.eigensolvers import count_components, solve_dense, start_lanczos
 from streampca.eigensolvers.signs import fix_signs
 from streampca.planning.sizes import block_width, dense_bytes, lanczos_bytes
 
@@ -66,7 +65,7 @@ def assert_right(solution, matrix, spectrum, k):
 
 
 @every_solver
-@pytest.mark.parametrize("k", [1, 5, 40])
+@pytest.mark.parametrize("k", [1, 40])
 @pytest.mark.parametrize("name", SPECTRA)
 def test_known_spectra(solve, name, k):
     spectrum = SPECTRA[name]
@@ -100,17 +99,13 @@ def test_more_components_than_rank(solve):
     matrix = matrix_of(spectrum)
     solution = solve(matrix, 3)
     assert_right(solution, matrix, spectrum, 3)
-    full = dense(matrix, 10)
-    assert_right(full, matrix, spectrum, 10)
-
-
-def test_lanczos_says_when_there_is_nothing_left():
-    """Rank 3 and 10 asked for: the pairs found are all there are."""
-    matrix = matrix_of(np.append([5.0, 3.0, 2.0], np.zeros(97)))
-    solution = lanczos(matrix, 10)
-    np.testing.assert_allclose(solution.values[:3], [5, 3, 2], rtol=1e-10)
-    assert np.all(solution.values[3:] < 1e-12)
-    assert np.isfinite(solution.vectors).all()
+    if solve is dense:
+        assert_right(dense(matrix, 10), matrix, spectrum, 10)
+        return
+    rest = lanczos(matrix, 10)  # the pairs found are all there are
+    np.testing.assert_allclose(rest.values[:3], [5, 3, 2], rtol=1e-10)
+    assert np.all(rest.values[3:] < 1e-12)
+    assert np.isfinite(rest.vectors).all()
 
 
 @every_solver
@@ -169,19 +164,13 @@ def test_restarts_reach_the_same_answer():
     assert subspace_angles(free.vectors, tight.vectors).max() < 1e-8
 
 
-def test_basis_keeps_to_its_limit():
-    matrix = matrix_of(SPECTRA["flat"])
-    state = start_lanczos(120, wanted=6, total=float(np.trace(matrix)), width=8, limit=24)
-    while state.solution is None:
-        assert state.basis.shape[1] + state.wants.shape[1] <= 24
-        state = state.step(matrix @ state.wants)
-
-
-def test_what_is_wanted_is_orthonormal_and_outside_the_basis():
-    matrix = matrix_of(SPECTRA["rank deficient"])
-    state = start_lanczos(120, wanted=25, total=float(np.trace(matrix)), width=12)
+@pytest.mark.parametrize(("name", "how"), [("flat", {"width": 8, "limit": 24}), ("rank deficient", {"width": 12})])
+def test_what_is_wanted_is_orthonormal_outside_the_basis_and_within_the_limit(name, how):
+    matrix = matrix_of(SPECTRA[name])
+    state = start_lanczos(120, wanted=6 if "limit" in how else 25, total=float(np.trace(matrix)), **how)
     while state.solution is None:
         wants = state.wants
+        assert state.basis.shape[1] + wants.shape[1] <= how.get("limit", 120)
         np.testing.assert_allclose(wants.T @ wants, np.eye(wants.shape[1]), atol=1e-13)
         np.testing.assert_allclose(state.basis.T @ wants, 0, atol=1e-13)
         state = state.step(matrix @ wants)
@@ -225,13 +214,6 @@ def test_rounding_is_seen_and_better_products_mend_it():
     assert np.all(true <= 1e-6 * solution.values)
 
 
-def test_seeds_agree():
-    spectrum = SPECTRA["decaying"]
-    matrix = matrix_of(spectrum)
-    one, other = lanczos(matrix, 8, seed=0), lanczos(matrix, 8, seed=1)
-    assert subspace_angles(one.vectors, other.vectors).max() < 1e-8
-
-
 def test_own_residuals_are_true():
     matrix = matrix_of(SPECTRA["power law"])
     solution = lanczos(matrix, 10, tol=1e-5)
@@ -249,129 +231,6 @@ def test_bytes_cover_what_a_state_holds():
     assert most <= lanczos_bytes(p, k)
     assert dense_bytes(p, k) >= 8 * (p * p + p * k)
     assert block_width(k) >= k + 10
-
-
-# -- certificate
-
-
-def probes(matrix, seed, count=8):
-    directions = np.random.default_rng(seed).normal(size=(len(matrix), count))
-    return {"directions": directions, "products": matrix @ directions}
-
-
-def true_residuals(matrix, values, vectors):
-    return np.linalg.norm(matrix @ vectors - vectors * values, axis=0)
-
-
-@pytest.mark.parametrize("size", [0.0, 1e-9, 1e-4, 0.1, 1.0])
-def test_bounds_hold_for_pairs_right_and_wrong(size):
-    """From rounding to nonsense, over many probes: never below the truth, seldom 60 times above it."""
-    spectrum = SPECTRA["power law"]
-    matrix, turned = matrix_of(spectrum), rotation(120)
-    rng = np.random.default_rng(1)
-    vectors = turned[:, :20] + size * rng.normal(size=(120, 20)) / np.sqrt(120)
-    vectors /= np.linalg.norm(vectors, axis=0)
-    values = spectrum[:20] * (1 + size * rng.normal(size=20))
-    true = true_residuals(matrix, values, vectors)
-    for seed in range(100):
-        found = certify(values, vectors, **probes(matrix, seed))
-        assert np.all(found.residual >= true * 0.999)
-        if size > 1e-8:
-            assert np.median(found.residual / true) < 60
-        np.testing.assert_allclose(found.relative, np.where(values > 0, found.residual / values, np.inf))
-
-
-def test_a_single_wrong_number_in_the_matrix_is_seen():
-    """Damaged memory: the solver's own residuals are perfect, for the wrong matrix."""
-    matrix = matrix_of(SPECTRA["decaying"])
-    damaged = matrix.copy()
-    damaged[3, 17] = damaged[17, 3] = damaged[3, 17] + 0.01 * matrix[0, 0]
-    solution = dense(damaged, 5)
-    found = certify(solution.values, solution.vectors, **probes(matrix, 0))
-    assert np.all(found.residual >= true_residuals(matrix, solution.values, solution.vectors))
-    assert found.relative.max() > 1e-5
-
-
-@pytest.mark.parametrize("k", [1, 5])
-def test_bounds_miss_as_often_as_they_say(k):
-    """At failure = 0.1 about a tenth of all certificates has a bound below the truth; fewer where bounds share."""
-    matrix = matrix_of(SPECTRA["power law"])
-    rng = np.random.default_rng(2)
-    vectors = np.linalg.qr(rng.normal(size=(120, k)))[0]
-    values = np.sort(rng.uniform(1, 100, size=k))[::-1]
-    true = true_residuals(matrix, values, vectors)
-    rounds = 4000
-    missed = sum(
-        bool(np.any(certify(values, vectors, failure=0.1, **probes(matrix, seed)).residual < true))
-        for seed in range(rounds)
-    )
-    deviation = np.sqrt(0.1 * 0.9 / rounds)
-    assert abs(missed / rounds - 0.1) < 4 * deviation + 0.01 * (k > 1)
-
-
-def test_rounding_of_the_probes_widens_the_bound():
-    matrix = matrix_of(SPECTRA["decaying"])
-    solution = dense(matrix, 5)
-    exact = probes(matrix, 0)
-    rounding = 1e-3 * np.random.default_rng(1).normal(size=(120, 8))
-    rounded = {**exact, "products": exact["products"] + rounding}
-    plain, widened = certify(solution.values, solution.vectors, **exact), certify(
-        solution.values, solution.vectors, **rounded, rounding=rounding
-    )  # fmt: skip
-    assert np.all(widened.residual > 1e3 * plain.residual)
-    assert np.all(widened.residual >= np.linalg.norm(rounding.T @ solution.vectors, axis=0))
-
-
-def angles(vectors, others):
-    """Angle of each pair of unit columns, exact for small ones, which the arc cosine is not."""
-    along = np.sum(vectors * others, axis=0)
-    return np.arctan2(np.linalg.norm(vectors - others * along, axis=0), np.abs(along))
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_angle_bounds_hold(seed):
-    """Directions of a perturbed matrix against those of the true one, wherever a bound is given."""
-    spectrum = 1e3 * 0.7 ** np.arange(40)
-    matrix, turned = matrix_of(spectrum, seed), rotation(40, seed)
-    rng = np.random.default_rng(seed)
-    noise = rng.normal(size=(40, 40))
-    perturbed = matrix + 10.0 ** -(seed % 5) * (noise + noise.T)
-    values, vectors = (array[..., ::-1][..., :12] for array in np.linalg.eigh(perturbed))
-    found = certify(values, vectors, next_value=float(spectrum[12]), **probes(matrix, seed))
-    true = angles(vectors, turned[:, :12])
-    given = np.isfinite(found.angle)
-    assert np.all(true[given] <= found.angle[given])
-    if seed % 5 == 4:
-        assert given.sum() >= 6
-
-
-def test_bounds_from_true_residuals_hold_too():
-    """The deterministic half alone: with exact residuals the angle bound is a theorem (Davis and Kahan)."""
-    spectrum = np.linspace(20, 1, 20)
-    matrix, turned = matrix_of(spectrum), rotation(20)
-    rng = np.random.default_rng(1)
-    for size in np.geomspace(1e-6, 0.3, 40):
-        vectors = turned + size * rng.normal(size=(20, 20)) / np.sqrt(20)
-        vectors /= np.linalg.norm(vectors, axis=0)
-        values = np.einsum("ij,ij->j", vectors, matrix @ vectors)
-        angle = angle_bounds(values, true_residuals(matrix, values, vectors), -np.inf)
-        true = angles(vectors, turned)
-        given = np.isfinite(angle)
-        assert np.all(true[given] <= angle[given] + 1e-13)
-
-
-def test_angles_of_neighbours_too_close_are_not_given():
-    values = np.array([10.0, 5.0, 4.999, 1.0])
-    angle = angle_bounds(values, np.full(4, 1e-3), 0.5)
-    np.testing.assert_array_equal(np.isnan(angle), [False, True, True, False])
-    assert angle[0] == pytest.approx(1e-3 / (5 - 2e-3))
-
-
-def test_last_angle_needs_the_next_value():
-    values, residual = np.array([10.0, 5.0]), np.array([1e-3, 1e-3])
-    assert np.isnan(angle_bounds(values, residual, None)[1])
-    assert angle_bounds(values, residual, 4.0)[1] == pytest.approx(1e-3 / (1 - 1e-3))
-    assert angle_bounds(values, residual, -np.inf)[1] == pytest.approx(1e-3 / (5 - 2e-3))
 
 
 def test_what_is_settled_so_far_is_true():
