@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 import warnings
 from importlib.metadata import version
@@ -10,7 +9,6 @@ from importlib.metadata import version
 import dask.array as da
 import numpy as np
 import pytest
-from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
@@ -36,8 +34,8 @@ def pair():
 
 
 @parametrize_with_checks([
-    StreamingPCA(), StreamingPCA(n_components=1, whiten=True, random_state=None),
-    StreamingPCA(n_components=1, method="randomized", tol=1e-6, max_passes=20),
+    StreamingPCA(),
+    StreamingPCA(n_components=1, method="randomized", whiten=True, random_state=None, tol=1e-6, max_passes=20),
 ])  # fmt: skip
 def test_scikit_learn_contract(estimator, check):
     with warnings.catch_warnings():
@@ -172,18 +170,6 @@ def test_parameters_and_clone():
     assert given.set_params(n_components=2).n_components == 2
 
 
-def test_pickles(pair):
-    ours, _ = pair
-    again = pickle.loads(pickle.dumps(ours))  # noqa: S301 - made on this line
-    np.testing.assert_array_equal(again.transform(DIGITS), ours.transform(DIGITS))
-
-
-def test_names_of_features(pair):
-    ours, _ = pair
-    assert list(ours.get_feature_names_out()[:2]) == ["streamingpca0", "streamingpca1"]
-    assert len(ours.get_feature_names_out()) == 20
-
-
 def test_data_frames():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(DIGITS, columns=[f"pixel {j}" for j in range(64)])
@@ -230,50 +216,47 @@ def test_colour_images_with_a_preparation():
     assert ours.inverse_transform(scores).shape == (50, 4, 3)
 
 
-def test_paths(tmp_path):
-    np.save(tmp_path / "images.npy", IMAGES)
-    ours = StreamingPCA(n_components=4, memory="64 MiB").fit(tmp_path / "images.npy")
-    np.testing.assert_array_equal(ours.components_, StreamingPCA(n_components=4).fit(IMAGES).components_)
-    scores = ours.transform(str(tmp_path / "images.npy"))
-    assert isinstance(scores, da.Array)
-    np.testing.assert_allclose(scores.compute(), ours.transform(IMAGES), atol=1e-5)
-    assert isinstance(ours.fit_transform(tmp_path / "images.npy"), da.Array)
-
-
-def test_lists_of_files(tmp_path):
+def write_files(folder):
     from PIL import Image
 
-    paths = [tmp_path / f"{number}.png" for number in range(12)]
+    paths = [folder / f"{number}.png" for number in range(12)]
     for path, image in zip(paths, IMAGES, strict=False):
         Image.fromarray(image).save(path)
-    ours = StreamingPCA(n_components=2).fit(paths)
-    assert ours.n_samples_ == 12
-    np.testing.assert_allclose(ours.transform(paths).compute(), ours.transform(IMAGES[:12]), atol=1e-5)
+    return paths
 
 
-def test_dask_arrays():
-    lazy = da.from_array(IMAGES, chunks=(500, 8, 3))
-    ours = StreamingPCA(n_components=4).fit(lazy)
-    scores = ours.transform(lazy)
+def write_npy(folder):
+    np.save(folder / "images.npy", IMAGES)
+    return folder / "images.npy"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        write_npy,
+        lambda folder: str(write_npy(folder)),
+        write_files,
+        lambda folder: da.from_array(IMAGES, chunks=(500, 8, 3)),
+        lambda folder: da.from_array(IMAGES.reshape(-1, 64), chunks=(500, 64)),
+        lambda folder: streampca.open_collection(IMAGES),
+    ],
+    ids=["path", "text", "files", "dask", "dask, flat", "collection"],
+)
+def test_other_kinds_of_samples(given, tmp_path):
+    """Analysed as arrays in memory are, and mapped when asked for."""
+    samples = given(tmp_path)
+    ours = StreamingPCA(n_components=4, memory="64 MiB").fit(samples)
+    images = IMAGES[: ours.n_samples_]
+    theirs = StreamingPCA(n_components=4).fit(images)
+    np.testing.assert_array_equal(ours.components_, theirs.components_)
+    scores = ours.transform(samples)
     assert isinstance(scores, da.Array)
-    assert scores.shape == (len(IMAGES), 4)
-    np.testing.assert_allclose(scores.compute(), ours.transform(IMAGES), atol=1e-5)
+    assert isinstance(StreamingPCA(n_components=4).fit_transform(samples), da.Array)
+    np.testing.assert_allclose(scores.compute(), theirs.transform(images), atol=1e-5)
     back = ours.inverse_transform(scores)
     assert isinstance(back, da.Array)
-    np.testing.assert_allclose(back.compute(), ours.inverse_transform(ours.transform(IMAGES)), atol=1e-4)
-
-
-def test_flat_dask_arrays():
-    lazy = da.from_array(DIGITS, chunks=(500, 64))
-    ours = StreamingPCA(n_components=4).fit(lazy)
-    np.testing.assert_allclose(ours.transform(lazy).compute(), PCA(4).fit(DIGITS).transform(DIGITS), atol=1e-8)
-
-
-def test_collections_are_taken_as_they_are():
-    collection = streampca.open_collection(IMAGES)
-    np.testing.assert_array_equal(
-        StreamingPCA(n_components=2).fit(collection).components_, StreamingPCA(n_components=2).fit(IMAGES).components_
-    )
+    expected = theirs.inverse_transform(theirs.transform(images))
+    np.testing.assert_allclose(back.compute().reshape(expected.shape), expected, atol=1e-4)
 
 
 # -- what is refused
@@ -289,11 +272,7 @@ def test_before_fit():
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"n_components": 0}, "whole number of at least 1"),
-    ({"n_components": 1.0}, "None for all"),
-    ({"n_components": True}, "True"),
-    ({"n_components": "all"}, "a rule (elbow, mp, mle)"),
     ({"n_components": 65}, "at most that"),
-    ({"method": "exact"}, "auto, covariance"),
     ({"memory": "much"}, "512MiB"),
     ({"memory": "1 MiB"}, "at least"),
 ])  # fmt: skip
@@ -309,12 +288,6 @@ def test_samples_of_another_shape():
             ours.transform(wrong)
     with pytest.raises(RequestError, match="1 to 2 components"):
         ours.inverse_transform(np.zeros((3, 5)))
-
-
-def test_sparse_and_complex_are_refused():
-    for wrong in (sparse.csr_array(DIGITS), DIGITS + 1j):
-        with pytest.raises((TypeError, ValueError), match=r"(?i)sparse|complex"):
-            StreamingPCA().fit(wrong)
 
 
 def test_masked_tables_are_refused():

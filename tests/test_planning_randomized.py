@@ -156,7 +156,6 @@ def test_an_elbow_is_looked_for_among_fifty():
     ("name", "wanted", "method"),
     [
         ("digits", 300, "covariance"),
-        ("digits", 10, "covariance"),
         ("faces", 10, "dual"),
         ("pictures", 10, "randomized"),
     ],
