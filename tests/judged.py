@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from math import prod
@@ -10,10 +11,12 @@ import numpy as np
 import pytest
 
 import streampca
-from streampca.events import Warned
+from streampca.events import Planned, Warned
 from streampca.execution import LocalExecutor
 from streampca.fitting.methods import METHODS, Job
+from streampca.fitting.plan import plan_collection, prepared
 from streampca.planning import randomized as sides
+from streampca.planning.request import Request
 
 # -- samples
 
@@ -191,3 +194,56 @@ def check_wide(found, right):
     wide = right.values[:k] - right.values[1 : k + 1] >= 1e-2 * right.values[:k]
     assert wide.any()
     np.testing.assert_allclose(found.explained_variance[wide], right.values[:k][wide], rtol=1e-6)
+
+
+# -- along features, and along samples
+
+
+class Along:
+    """Fits along features, of more samples than these, or along samples, of fewer."""
+
+    def __init__(self, side, n, shape, made, memory, orthonormal):
+        self.side, self.n, self.shape, self.memory = side, n, shape, memory
+        self.made, self.problem, self.orthonormal = made, images_of(made, n, shape), orthonormal
+
+    @contextmanager
+    def _chosen(self):
+        """Have the planner go along samples, on two cores, if that is what is tried."""
+        with pytest.MonkeyPatch.context() as patch:
+            if self.side == "samples":
+                along_samples(patch)
+                patch.setattr("streampca.machine.cores", lambda: 2)
+            yield
+
+    def fit(self, x, k, precision="single", **more):
+        """A model, and what happened."""
+        with self._chosen():
+            model, events = fit(x, k, precision, **{"memory": self.memory, **more})
+        assert [event.plan.side for event in of(Planned, events)] == [self.side]
+        return model, events
+
+    def quiet(self, x, k, *about, **more):
+        """A model fitted without a warning."""
+        model, events = self.fit(x, k, *about, **more)
+        assert warnings(events) == []
+        return model
+
+    def check(self, found, x, **more):
+        return check(found, x, orthonormal=self.orthonormal, **more)
+
+    def turned(self, values):
+        """Images with these eigenvalues."""
+        return turned(values, (self.n, prod(self.shape))).reshape(self.n, *self.shape)
+
+    def planned(self, x, k, **more):
+        """A plan of the method; take `replace(plan, ...)` of it for what no budget makes the planner take."""
+        collection = prepared(streampca.open_collection(x), None)
+        request = Request(k, "randomized", int(self.memory[:-3]) * 2**20, "single", **more)
+        with self._chosen():
+            plan = plan_collection(collection, request)
+        assert plan.side == self.side
+        return collection, plan
+
+
+# Components along samples are products with these, which nothing makes orthogonal again; in float32 that is so far off.
+SAMPLES = Along("samples", 240, (40, 60), problems(240, (40, 60), strength=10), "64MiB", 1e-6)

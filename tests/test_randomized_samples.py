@@ -7,52 +7,27 @@ from dataclasses import replace
 import judged
 import numpy as np
 import pytest
-from judged import along_samples, check_signs, images_of, of, problems, residuals, truth, turned, warnings
+from judged import SAMPLES, along_samples, check_signs, of, residuals, truth, warnings
 
 import streampca
 from streampca.errors import DataError
 from streampca.events import PassStarted, Planned
-from streampca.fitting.plan import plan_collection, prepared
 from streampca.planning.blocks import spans_of
-from streampca.planning.request import Request
 
-N, SIDES = 240, (40, 60)
+fit, check, problem = SAMPLES.fit, SAMPLES.check, SAMPLES.problem
+N, SIDES = SAMPLES.n, SAMPLES.shape
 P = SIDES[0] * SIDES[1]
-problem = images_of(problems(N, SIDES, strength=10), N, SIDES)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def everything_along_samples():
-    """Whenever that fits."""
-    with pytest.MonkeyPatch.context() as patch:
-        along_samples(patch)
-        patch.setattr("streampca.machine.cores", lambda: 2)
-        yield
-
-
-def fit(x, k, precision="single", memory="64MiB", **more):
-    """A model, and what happened."""
-    model, events = judged.fit(x, k, precision, memory, **more)
-    assert [event.plan.side for event in of(Planned, events)] == ["samples"]
-    return model, events
-
-
-def check(found, x, **more):
-    """Components are products with the samples, which nothing makes orthogonal again; in float32 that is so far off."""
-    return judged.check(found, x, orthonormal=1e-6, **more)
 
 
 def carried_out(x, k, sizes, **more):
     """A fit by a plan of sizes that no budget makes the planner take, and what happened."""
-    collection = prepared(streampca.open_collection(x), None)
-    request = Request(k, "randomized", 64 * 2**20, "single")
-    plan = plan_collection(collection, request)
-    return judged.carried_out(collection, replace(plan, request=replace(request, **more), **sizes))
+    collection, plan = SAMPLES.planned(x, k)
+    return judged.carried_out(collection, replace(plan, request=replace(plan.request, **more), **sizes))
 
 
 def test_a_flat_spectrum_is_settled_in_the_end():
     """Blocks stay free of the mean, which each product would bring back fiftyfold."""
-    x = (turned(np.linspace(1.02, 1, N - 1), (N, P)).reshape(N, *SIDES) + 10.0).astype(np.float32)
+    x = (SAMPLES.turned(np.linspace(1.02, 1, N - 1)) + 10.0).astype(np.float32)
     found, events = carried_out(x, 6, {"width": 10, "columns": 60})
     assert len(of(PassStarted, events)) > 12
     check(found, x)
@@ -71,7 +46,7 @@ def test_masked():
 
 
 def test_a_fraction_that_there_is_no_room_for():
-    x = problem("1/f images")
+    x = problem("1/f images", 0.0)
     found, events = carried_out(x, 0.9, {"room": 20})
     assert len(found.explained_variance) == 20
     assert "the budget holds 20 components" in warnings(events)[0]
@@ -82,16 +57,17 @@ def test_a_fraction_that_there_is_no_room_for():
 @pytest.mark.parametrize("most", [2, 4])
 def test_passes_are_kept_to_what_was_asked(most):
     """One of them is for the components."""
-    x = problem("1/i")
+    x = problem("1/i", 0.0)
     found, events = carried_out(x, 8, {"width": 18, "columns": 90, "block_features": 600}, max_passes=most)
     assert len(list(of(PassStarted, events))) == found.passes == most
     assert "Allow more by --max-passes" in warnings(events)[0]
     assert np.all(residuals(found, truth(x)) <= found.error_bound)
 
 
-def test_one_pass_goes_along_features():
+def test_one_pass_goes_along_features(monkeypatch):
     """Along samples the components take another."""
-    _, events = judged.fit(problem("1/i"), 8, max_passes=1)
+    along_samples(monkeypatch)
+    _, events = judged.fit(problem("1/i", 0.0), 8, max_passes=1)
     assert [event.plan.side for event in of(Planned, events)] == ["features"]
 
 
@@ -137,13 +113,12 @@ def test_components_may_be_written_as_they_are_made(monkeypatch, tmp_path, sched
     check(streampca.load_model(tmp_path / "m.zarr"), x)
     assert warnings(events) == []
     monkeypatch.undo()
-    along_samples(monkeypatch)
     check_signs(model, fit(x, 20, precision="auto", memory="40MiB")[0])
 
 
 @pytest.mark.parametrize("schedule", ["sweep", "scratch"])
 def test_a_sample_that_holds_no_number_is_named(monkeypatch, tmp_path, schedule):
-    x = problem("1/f images").copy()
+    x = problem("1/f images", 0.0).copy()
     x[17, 20, 3] = np.nan
     monkeypatch.setattr("streampca.planning.by_features.SCHEDULES", (schedule,))
     with pytest.raises(DataError, match=r"sample 17 of numpy array holds NaN or infinity in 1 of its 2400 features"):
