@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,6 +86,15 @@ def pictures(n: int = 12, height: int = 8, width: int = 7, seed: int = 0) -> np.
     return np.random.default_rng(seed).integers(0, 256, (n, height, width), dtype=np.uint8)
 
 
+def diagonal(rows: Iterable[object], columns: Sequence[object]) -> list[object]:
+    """Parameters of a test, all pairs: in the suite each row with one column, in turn, and the others in a campaign."""
+    return [
+        pytest.param(row, column, marks=[pytest.mark.campaign] * (at % len(columns) != number))
+        for at, row in enumerate(rows)
+        for number, column in enumerate(columns)
+    ]
+
+
 def not_drawn(picture: ReportFigure, kind: str) -> DrawnFigure:
     """Return a figure of a report that holds its name and nothing drawn."""
     assert picture.caption.endswith(".")
@@ -121,8 +131,10 @@ def refused(*words: object, code: int = 1) -> str:
 
 
 # Forked from one that has only imported the package, which takes a second of each fresh process.
-_FORKED = multiprocessing.get_context("forkserver")
-_FORKED.set_forkserver_preload(["pytest", "streampca.cli.commands", "streampca.plot.report", "streampca.fitting.fit"])
+FORKED = multiprocessing.get_context("forkserver")
+FORKED.set_forkserver_preload(
+    ["pytest", "hypothesis", "streampca.cli.commands", "streampca.plot.report", "streampca.fitting.fit"]
+)
 
 
 def _forked(script: str, words: list[str], folder: str, environ: dict[str, str], printed: str) -> None:
@@ -145,7 +157,7 @@ def python(script: str, *words: object) -> subprocess.CompletedProcess[str]:
         for text in texts:
             text.touch()
         given = (script, command[3:], os.getcwd(), dict(os.environ), printed)
-        process = _FORKED.Process(target=_forked, args=given)
+        process = FORKED.Process(target=_forked, args=given)
         process.start()
         process.join(200)
         if process.exitcode is None:

@@ -16,7 +16,7 @@ import pytest
 import tifffile
 import zarr
 from PIL import Image
-from shell import DATA, pictures, refused, succeeded
+from shell import DATA, diagonal, pictures, refused, succeeded
 
 import streampca
 from streampca import Preparation, plot
@@ -73,7 +73,7 @@ def test_constant_data(here, dtype):
     assert "constant.npy has no variance: all 30 samples are equal" in refused_fit("constant.npy")
 
 
-@pytest.mark.parametrize(("dtype", "bad"), [("f4", np.nan), ("f4", -np.inf), ("f8", np.inf)])
+@pytest.mark.parametrize(("dtype", "bad"), [("f4", np.nan), ("f8", -np.inf)])
 def test_values_that_are_no_numbers(here, bad, dtype):
     values = pictures(30).astype(dtype)
     np.save("good.npy", values)
@@ -103,8 +103,7 @@ def test_file_with_no_number_is_named(here):
     succeeded("fit", "scans", "-k", 2, "-o", "m.zarr", "-q")
 
 
-@pytest.mark.parametrize("odd", ["size", "colour", "depth"])
-@pytest.mark.parametrize("count", [9, 300])
+@pytest.mark.parametrize(("odd", "count"), diagonal(["size", "colour", "depth"], [9, 300]))
 def test_mixed_images(here, odd, count):
     folder = folder_of(pictures(count, 4, 5))
     wrong = {
@@ -124,7 +123,7 @@ def test_mixed_images(here, odd, count):
     succeeded("fit", folder, "-k", 2, "-o", "m.zarr", "-q")
 
 
-@pytest.mark.parametrize("keep", [0, 20, 60, 0.7])
+@pytest.mark.parametrize("keep", [0, 20, 0.7])
 def test_picture_that_breaks_off(here, keep):
     folder = folder_of(pictures(70, 16, 16))
     path = Path(folder, "33.png")
@@ -174,8 +173,6 @@ def test_pickles_are_never_opened(here):
 @pytest.mark.parametrize(("values", "remedy"), [
     (pictures() + 1j, "real part"),
     (pictures().astype("U3"), "numeric dtype"),
-    (pictures().astype("S3"), "numeric dtype"),
-    (pictures().astype("M8[s]"), "numeric dtype"),
     (pictures().astype("f2").view([("a", "f2")]), "numeric dtype"),
     (np.zeros((4, 5), "g"), "float64"),
 ])  # fmt: skip
@@ -204,7 +201,7 @@ def test_more_components_than_there_are(source):
     succeeded("fit", source, "-k", most, "-o", "m.zarr", "-q")
 
 
-@pytest.mark.parametrize("k", ["3", "0.9", "all"])
+@pytest.mark.parametrize("k", ["3", "0.9"])
 def test_budget_that_is_too_small(here, k):
     np.save("images.npy", pictures(300, 20, 20))
     line = refused_fit("images.npy", "-k", k, "--memory", "1MiB")
@@ -228,16 +225,12 @@ def test_remedies_for_a_large_p_work(here):
 @pytest.mark.parametrize(("options", "says"), [
     (["--method", "covarianse"], "Did you mean 'covariance'?"),
     (["--tol", "0"], "--tol '0': input should be greater than 0; correct it (residual of a component"),
-    (["--tol", "1"], "--tol '1': input should be less than 1"),
     (["--tol", "nan"], "--tol 'nan': input should be a finite number; correct it"),
     (["--normalize", "nom"], "'--normalize': 'nom' is not one of 'mean', 'norm', 'ratio'. See: "),
     (["-k", "1.0"], "-k 1.0 is ambiguous; give 1 for one component, or all."),
     (["-k", "abc"], "give such as 50, 0.95, a rule (elbow, mp, mle) or all"),
     (["-k", "0"], "-k 0 is neither a whole number of at least 1 nor a fraction"),
-    (["-k", "-3"], "-k -3 is neither"),
-    (["-k", "1.5"], "-k 1.5 is neither"),
     (["-k", "nan"], "-k nan is neither"),
-    (["-k", "1e999"], "-k 1e999 is neither"),
     (["--patches", "8x"], "HEIGHTxWIDTH; write for example 64x64"),
     (["--samples", "8"], "START:STOP or START:STOP:STEP"),
     (["--resize", "big"], "HEIGHTxWIDTH"),
@@ -245,27 +238,20 @@ def test_remedies_for_a_large_p_work(here):
     (["--part", "0/3"], "--part '0/3': part 0/3 does not exist; parts count from 1, as in 1/3 to 3/3; correct it"),
     (["--part", "3"], "--part '3': part '3' is not PART/PARTS"),
     (["--tol", "small"], "--tol 'small': input should be a valid number"),
-    (["--max-passes", "0"], "--max-passes '0': input should be greater than or equal to 1"),
     (["--max-passes", "1.5"], "--max-passes '1.5': input should be a valid integer"),
     (["--precision", "half"], "auto, single, double"),
     (["--memory", "lots"], "such as 512MiB or 2GiB"),
-    (["--memory", "-1"], "such as 512MiB or 2GiB"),
     (["--memory", "2.5"], "'2.5' has no unit and would be less than 1 MiB; write 2.5GiB or 2.5MiB, or"),
     (["--sample-axes", "1,9"], "axis 9"),
     (["--sample-axes", "y,x"], "'y'"),
-    (["--sample-axes", ""], "''"),
-    (["--select", "0"], "c=0 or z=10:20"),
     (["--select", "0=a"], "10:100"),
     (["--select", "0=99"], "99"),
     (["--select", "t=0"], "'t'"),
     (["--crop", "3"], "10:100"),
     (["--crop", "0:99,0:5"], "0:99"),
-    (["--crop", "1-2"], "START:STOP"),
     (["--crop", "6:2"], "crop 6:2 takes nothing of an axis of 8 pixels"),
-    (["--crop", "5:5,0:5"], "5:5"),
     (["--crop", "0:2,0:2,0:2"], "8 x 7"),
     (["--bin", "9"], "smaller bin"),
-    (["--bin", "0"], "--bin '0': input should be greater"),
     (["--grey"], "Leave it out"),
     (["--key", "images"], "leave key out"),
     (["--seed", "-1"], "--seed '-1': input should be greater"),
@@ -294,7 +280,6 @@ def test_masks_that_do_not_fit(source):
 
 @pytest.mark.parametrize(("words", "says"), [
     (["plan"], "give either SOURCE or --shape"),
-    (["plan", "images.npy", "--shape", "5x5"], "give either SOURCE or --shape"),
     (["plan", "--shape", "five"], "60000x28x28"),
     (["plan", "--shape", "10x9", "--dtype", "object"], "real number"),
     (["plan", "--shape", "10x9", "--dtype", "uint9"], "uint8 or float32"),
@@ -303,8 +288,6 @@ def test_masks_that_do_not_fit(source):
     (["frobnicate"], "No such command"),
     (["fit", "images.npy"], "--output"),
     (["fit", "-o", "x"], "SOURCE"),
-    (["inspect"], "MODEL"),
-    (["run", "--nothing"], "No such option"),
 ])  # fmt: skip
 def test_commands_that_are_none(here, words, says):
     assert says in refused(*words, code=2)
@@ -313,25 +296,17 @@ def test_commands_that_are_none(here, words, says):
 @pytest.mark.parametrize(("text", "says"), [
     ("collection: {sorce: images.npy}", "'collection.sorce' is not known. Did you mean 'source'?"),
     ("collection: {source: images.npy}\nstructure: 3", "'structure' is not known. Known here: collection, model"),
-    ("collection: {source: images.npy}\nfit: {n_componets: 3}", "Did you mean 'n_components'?"),
-    ("collection: {source: a}\nfit: {seed: 1}\nfit: {seed: 2}", "'fit' stands twice, the second time in line 3"),
     ("collection: {source: a, source: b}", "'source' stands twice, the second time in line 1"),
     ("collection:\n  source: [a\n", "is not YAML"),
-    ("collection: {\t}", "is not YAML"),
     ("? [a, b]\n: c", "unhashable key in line 1"),
     ("- images.npy", "holds no keys"),
-    ("", "holds no keys"),
     ("fit: {n_components: 3}", "'collection' is missing"),
     ("collection: {source: images.npy}", "the run writes nothing"),
     ("collection: {source: images.npy}\noutput: {transform: true, model: m.zarr}", "need output.directory"),
     ("collection: images.npy", "collection = 'images.npy' is not a section"),
-    ("collection: {source: images.npy}\nfit:", "fit = None is not a section"),
     ("collection: {source: images.npy}\nfit: {n_components: many}", "fit.n_components = 'many'"),
-    ("collection: {source: images.npy}\nfit: {n_components: [3]}", "fit.n_components = [3]"),
     ("collection: {source: images.npy}\nfit: {n_components: yes}", "not yes or no"),
     ("collection: {source: images.npy}\nfit: {n_components: .nan}", "finite"),
-    ("collection: {source: images.npy}\nfit: {seed: 1.5}", "fit.seed = 1.5"),
-    ("collection: {source: images.npy}\nfit: {memory: no}", "not yes or no"),
     ("collection: {source: images.npy}\nprepare: {crop: [[0, 1, 2]]}", "prepare.crop"),
     ("collection: {source: images.npy, select: {0: [1, 2, 3]}}", "collection.select"),
     ("collection: {source: no}", "collection.source = False"),
@@ -486,26 +461,20 @@ def opened():
 @pytest.mark.parametrize(("call", "says"), [
     (lambda: streampca.fit(pictures(), seed=None), "seed None is not a whole number of at least 0; use for example 0"),
     (lambda: streampca.fit(pictures(), listener="print"), "listener 'print' is not a function of one event"),
-    (lambda: streampca.merge([], listener="print"), "listener 'print' is not a function"),
     (lambda: streampca.open_collection(pictures(), listener="print"), "listener 'print' is not a function"),
     (lambda: streampca.write_report(fitted(), "r.html", listener="print"), "listener 'print' is not a function"),
     (lambda: streampca.write_report(fitted(), "r.html", examine="3"), "examine '3' is not a whole number of at least"),
-    (lambda: fitted().write_scores(pictures(), "s.npy", listener=1), "listener 1 is not a function"),
     (lambda: fitted().write_reconstruction(pictures(), "i.npy", listener=1), "listener 1 is not a function"),
     (lambda: Preparation(bin="2"), "bin '2' is not a whole number of at least 1; use for example 2"),
-    (lambda: Preparation(bin=2.5), "bin 2.5 is not a whole number"),
     (lambda: Preparation(grey="no"), "grey 'no' is neither True nor False"),
     (lambda: streampca.merge([pictures(), pictures()]), "a ndarray is not a model; merge takes models and the folders"),
-    (lambda: streampca.merge(3), "a int is not a model"),
     (lambda: streampca.fit(pictures(), part=(1.5, 3)), "is not PART/PARTS"),
     (lambda: opened()[0], "numpy array is a collection and is read in pieces, not as an array; use collection.read"),
     (lambda: len(opened()), "collection.n_samples for its length"),
-    (lambda: list(opened()), "is read in pieces"),
     (lambda: np.asarray(opened()), "is read in pieces"),
     (lambda: plot.scores(fitted(), opened()), "scores are a ArrayCollection, not an array of shape (n, k); give model"),
     (lambda: plot.scores(fitted(), [[1.0, 2.0]]), "scores are a list, not an array"),
     (lambda: plot.nearest_to_quantiles(opened()), "give model.transform(samples)"),
-    (lambda: plot.reconstructions(fitted(), opened()), "is read in pieces"),
 ])  # fmt: skip
 def test_calls_that_make_no_sense(here, call, says):
     with pytest.raises(RequestError) as refused:

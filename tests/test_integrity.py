@@ -114,14 +114,14 @@ def flip(file, rng):
         return False
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.campaign) for seed in range(1, 10))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.campaign) for seed in range(1, 20))])
 def test_every_damage_is_refused_by_name(model, monkeypatch, seed):
-    """One flipped bit or one missing file, anywhere in what a command reads; 20 models a seed."""
+    """One flipped bit or one missing file, anywhere in what a command reads; 10 models a seed."""
     rng = np.random.default_rng(seed)
     held = streampca.models.store.are_held
     files = files_of("m.zarr")
     root = Path("m.zarr/zarr.json")
-    for number in range(20):
+    for number in range(10):
         file = root if number % 5 == 0 else files[rng.integers(len(files))]
         name = str(rng.choice(readers_of(file)))
         whole, removed = file.read_bytes(), number % 4 == 3
@@ -200,20 +200,7 @@ def test_components_that_are_gone_on_with_are_written_whole(small_tiles, tmp_pat
     assert absent_chunk(array, str(folder / "components")) is None
 
 
-KEYS = [
-    0,
-    -1,
-    ...,
-    slice(1, 3),
-    (slice(None), 2),
-    (-1, slice(9, None)),
-    (..., 4),
-    (slice(0, 0),),
-    (2, ..., slice(3, 5)),
-]
-
-
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("key", [-1, slice(1, 3), (-1, slice(9, None)), (slice(0, 0),), (2, ..., slice(3, 5))])
 def test_a_missing_piece_is_refused_where_it_is_read(model, key):
     """And only there: other pieces are read as before."""
     stored, held = load_model("m.zarr", memory="1B").components, model.components
@@ -296,7 +283,6 @@ def without(name):
 
 NONSENSE = {
     "mean of another shape": (shaped("mean", [12, 9]), "damaged in mean: it has shape (12, 9)"),
-    "mean of one axis": (shaped("mean", [120]), "damaged in mean: it has shape (120,)"),
     "variances of another count": (shaped("explained_variance", [4]), "damaged in explained_variance: it has shape"),
     "mask of another shape": (shaped("mask", [10, 12]), "damaged in mask: it has shape (10, 12)"),
     "scale of another shape": (shaped("scale", [12, 10, 1]), "damaged in scale: "),
@@ -331,7 +317,7 @@ def test_a_statistic_that_makes_no_sense_is_one_clear_line(model):
 
 
 @pytest.mark.parametrize("name", ["mean", "notes"])
-def test_a_type_that_zarr_does_not_know_is_one_line_of_a_fresh_process(model, name):
+def test_a_type_that_zarr_does_not_know_is_one_line(model, name):
     """Where nothing is consolidated, Zarr opens all members of a group at once, and fails for each that it cannot."""
     folder = Path("plain.zarr")
     shutil.copytree(FORMAT_1, folder)
@@ -343,11 +329,12 @@ def test_a_type_that_zarr_does_not_know_is_one_line_of_a_fresh_process(model, na
         shutil.copytree(FORMAT_1 / "mean", folder / array, dirs_exist_ok=True)
         file = folder / array / "zarr.json"
         file.write_text(file.read_text().replace('"float64"', '"float77"'))
-    said = fresh("inspect", folder)
     if name == "mean":
-        assert "plain.zarr is damaged in mean: " in said.complaint
-        assert "'float77'" in said.complaint
-    else:  # which the format does not know
+        line = refused("inspect", folder)
+        assert "plain.zarr is damaged in mean: " in line
+        assert "'float77'" in line
+    else:  # which the format does not know; in a fresh process, that nothing is complained of when it ends
+        said = fresh("inspect", folder)
         assert (said.code, said.err) == (0, "")
 
 
@@ -386,7 +373,8 @@ def write_v2(path, shape, chunk, dims, **about):
     (path / ".".join("0" * len(shape))).write_bytes(chunk)
 
 
-OBJECTS = {"pickle", "json2", "msgpack2", "vlen-array", "vlen-bytes", "vlen-utf8", "categorize"}  # decode to objects
+EXECUTING = {"pickle", "json2", "msgpack2", "vlen-array"}  # decode to any objects, and are not decoded
+TRIED = {"pickle", "vlen-bytes", "vlen-utf8", "categorize"}  # in every way; the last three are decoded, to some objects
 
 
 def encodings(codec, every):
@@ -442,8 +430,8 @@ CODECS = sorted(numcodecs.registry.codec_registry)
 @pytest.mark.parametrize(
     ("codec", "every"),
     [
-        *((codec, codec in OBJECTS) for codec in CODECS),
-        *(pytest.param(codec, True, marks=pytest.mark.campaign) for codec in CODECS if codec not in OBJECTS),
+        *((codec, codec in TRIED) for codec in sorted({*EXECUTING, *TRIED, "delta", "zlib"})),
+        *(pytest.param(codec, True, marks=pytest.mark.campaign) for codec in CODECS if codec not in TRIED),
     ],
 )
 def test_no_codec_executes_anything(model, unpickling, tmp_path, codec, every):
@@ -541,9 +529,8 @@ def test_a_chunk_that_announces_more_texts_than_it_holds_is_refused(tmp_path, ve
 
 def test_every_codec_of_numcodecs_is_allowed_or_known_to_execute():
     """One that is new is not decoded until it stands in the list."""
-    objects = {"pickle", "json2", "msgpack2", "vlen-array"}
-    assert set(numcodecs.registry.codec_registry) - integrity.CODECS <= objects
-    assert not objects & integrity.CODECS
+    assert set(numcodecs.registry.codec_registry) - integrity.CODECS <= EXECUTING
+    assert not EXECUTING & integrity.CODECS
 
 
 def test_labels_are_never_unpickled(model):

@@ -5,95 +5,102 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import subprocess
-import sys
+import time
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
-from shell import succeeded
+from shell import FORKED, succeeded
 
 import streampca
 from streampca.errors import OutputError
-from streampca.events import Resumed
+from streampca.events import Checkpoint, Resumed
+from streampca.fitting import fit as fitting
 from streampca.storage import locks as locking
 from streampca.storage.locks import alone_in
 
-# Does what its arguments say, and waits for ever at the first checkpoint, having said so.
-AT_WORK = """
-import time
-from functools import partial
-import streampca
-from streampca.fitting import fit as fitting
-from streampca.events import Checkpoint
+CALLS = {
+    "fit": lambda **how: streampca.fit("x.npy", output="m.zarr", n_components=2, method="covariance", **how),
+    "scores": lambda **how: streampca.load_model("known.zarr").write_scores(
+        "x.npy", "s.npy", checkpoint_every=0, **how
+    ),
+}
 
-def listener(event):
-    if isinstance(event, Checkpoint):
-        print("at work", flush=True)
-        time.sleep(600)
 
-fitting.Checkpointing = partial(fitting.Checkpointing, every=0.0)
-{call}
-"""
-FIT = (
-    "streampca.fit('x.npy', n_components=2, method='covariance', memory='16 MiB', output='m.zarr', checkpoint='ck', "
-    "listener=listener)"
-)
-SCORES = (
-    "streampca.load_model('known.zarr').write_scores('x.npy', 's.npy', memory='16 MiB', checkpoint='ck', "
-    "checkpoint_every=0, listener=listener)"
-)
+def call(name, listener):
+    with mock.patch.object(fitting, "Checkpointing", partial(fitting.Checkpointing, every=0.0)):
+        CALLS[name](checkpoint="ck", memory="16 MiB", listener=listener)
+
+
+def wait_at_work(name, folder, ready):
+    """Make a call, and wait for ever at its first checkpoint, having said so."""
+    os.chdir(folder)
+
+    def listener(event):
+        if isinstance(event, Checkpoint):
+            ready.set()
+            time.sleep(600)
+
+    call(name, listener)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("written")
+    x = np.random.default_rng(0).normal(size=(40_000, 24)).astype(np.float32)
+    np.save(folder / "x.npy", x)
+    streampca.fit(x[:200], n_components=2).save(folder / "known.zarr")
+    return folder
 
 
 @pytest.fixture
-def data(tmp_path, monkeypatch):
+def data(written, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    x = np.random.default_rng(0).normal(size=(40_000, 24)).astype(np.float32)
-    np.save("x.npy", x)
-    streampca.fit(x[:200], n_components=2).save("known.zarr")
+    for name in ("x.npy", "known.zarr"):
+        os.symlink(written / name, name)
 
 
-@pytest.mark.parametrize("call", [FIT, SCORES], ids=["fit", "scores"])
-def test_a_second_process_is_refused_until_the_first_is_dead(data, call):
-    heard = []
-    names = {"streampca": streampca, "listener": heard.append}
-    script = AT_WORK.replace("{call}", call)
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as first:
-        try:
-            assert first.stdout.readline() == "at work\n"
-            before = {path: path.read_bytes() for path in Path("ck").iterdir()}
-            message = rf"^ck holds the checkpoints of process {first.pid} on \S+.*end it"
-            with pytest.raises(OutputError, match=message):
-                eval(call, names)  # noqa: S307 - what the other process does
-            assert {path: path.read_bytes() for path in Path("ck").iterdir()} == before, "and nothing of it is touched"
-        finally:
-            first.kill()
-    eval(call, names)  # noqa: S307 - the remedy
+@pytest.mark.parametrize("name", CALLS)
+def test_a_second_process_is_refused_until_the_first_is_dead(data, name):
+    heard, ready = [], FORKED.Event()
+    first = FORKED.Process(target=wait_at_work, args=(name, os.getcwd(), ready))
+    first.start()
+    try:
+        assert ready.wait(60)
+        before = {path: path.read_bytes() for path in Path("ck").iterdir()}
+        with pytest.raises(OutputError, match=rf"^ck holds the checkpoints of process {first.pid} on \S+.*end it"):
+            call(name, heard.append)
+        assert {path: path.read_bytes() for path in Path("ck").iterdir()} == before, "and nothing of it is touched"
+    finally:
+        first.kill()
+        first.join(60)
+    call(name, heard.append)  # the remedy
     assert sum(event.samples for event in heard if isinstance(event, Resumed)) > 0, "it goes on where that one was"
     assert not Path("ck").exists()
 
 
-# Takes the folder again and again; two at once would both make the file that only one can.
-TURNS = """
-import os, sys
-from streampca.errors import OutputError
-from streampca.storage.locks import alone_in
-had = 0
-while had < 200:
-    try:
-        with alone_in("ck"):
+def take_turns(folder):
+    """Take the folder again and again; two at once would both make the file that only one can."""
+    os.chdir(folder)
+    had = 0
+    while had < 200:
+        with suppress(OutputError), alone_in("ck"):
             os.close(os.open("one at a time", os.O_CREAT | os.O_EXCL))
             os.remove("one at a time")
             had += 1
-    except OutputError:
-        pass
-"""
 
 
 def test_no_two_have_it_at_once(tmp_path):
     """However often they make and remove the file."""
-    started = [subprocess.Popen([sys.executable, "-c", TURNS], cwd=tmp_path) for _ in range(3)]
-    assert [process.wait(60) for process in started] == [0, 0, 0]
+    started = [FORKED.Process(target=take_turns, args=(str(tmp_path),)) for _ in range(3)]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join(60)
+    assert [process.exitcode for process in started] == [0, 0, 0]
     assert os.listdir(tmp_path) == []
 
 
@@ -144,7 +151,7 @@ def test_without_locks_work_goes_on(data, monkeypatch, code):
             raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(locking, "fcntl", NoLocks() if code else None)
-    streampca.fit("x.npy", n_components=2, checkpoint="ck")
+    streampca.fit(np.load("x.npy", mmap_mode="r")[:200], n_components=2, checkpoint="ck")
     assert not Path("ck").exists()
 
 
