@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 from judged import turned
 
 import streampca
-from streampca.events import BlockDone
+from streampca.errors import Stopped
+from streampca.events import BlockDone, Checkpoint
 from streampca.execution.checkpoint import Checkpointing
 from streampca.execution.signals import Switch
 from streampca.fitting import fit as fitting
@@ -32,7 +35,7 @@ _SCRATCH = {"schedule": "scratch", "bytes_written": 4 * 90 * 600}
 _STORED = {"stored": True, "precision": "double"}
 _SAMPLES = _RANGES | {"width": 15, "columns": 75}
 
-# What a fit asks for, and what is changed in its plan.
+# What a fit asks for, and what is changed in its plan: all that a resumed fit must remember stands in one of them.
 KINDS = {
     "covariance": ({"method": "covariance"}, _ROWS),
     "covariance in threads": ({"method": "covariance"}, _ROWS | {"threads": 2}),
@@ -41,22 +44,17 @@ KINDS = {
     "dual sweep, stored": ({"method": "dual"}, _DENSE | _STORED),
     "dual scratch, stored": ({"method": "dual"}, _DENSE | _SCRATCH | _STORED),
     "randomized": ({}, _ROWS),
-    "randomized in threads": ({}, _ROWS | {"threads": 2}),
     "fraction": ({"n_components": 0.8}, _ROWS | {"width": 20, "columns": 144}),
     "full basis": ({"n_components": 0.95}, _ROWS | {"width": 20, "columns": 60}),
     "begins again": ({"n_components": 8}, _ROWS | {"width": 18, "columns": 36}),
     "to double": ({"n_components": 4, "tol": 1e-8}, _ROWS),
-    "weighted": ({"n_components": 3}, _ROWS),
+    "weighted, in threads": ({"n_components": 3}, _ROWS | {"threads": 2}),
     "off": ({"n_components": 2}, _ROWS | {"width": 12, "columns": 48}),
     "sketch": ({"max_passes": 2}, _ROWS),
     "samples": ({}, _SAMPLES),
-    "samples, fraction": ({"n_components": 0.8}, _SAMPLES | {"width": 20, "columns": 90}),
     "samples, begins again": ({"n_components": 6}, _SAMPLES | {"width": 14, "columns": 28}),
-    "samples, to double": ({"n_components": 4, "tol": 1e-8}, _SAMPLES),
-    "samples, weighted": ({"n_components": 3}, _SAMPLES),
-    "samples, sketch": ({"max_passes": 3}, _SAMPLES),
-    "samples, scratch": ({}, _SAMPLES | _SCRATCH),
-    "samples, stored": ({}, _SAMPLES | _STORED),
+    "samples, weighted, scratch": ({"n_components": 3}, _SAMPLES | _SCRATCH),
+    "samples, fraction, stored": ({"n_components": 0.8}, _SAMPLES | _STORED | {"width": 20, "columns": 90}),
 }
 
 
@@ -79,6 +77,9 @@ def source_of(folder, kind):
     return folder / f"{name}.npy"
 
 
+_PLANS = {}
+
+
 def run(path, kind, output, folder=None, *, listener=lambda event: None, switch=None, overwrite=False, **more):
     """A fit to an output, saved after every block where there is a folder to save it in."""
     words, sizes = KINDS[kind]
@@ -86,8 +87,9 @@ def run(path, kind, output, folder=None, *, listener=lambda event: None, switch=
     options = {"n_components": 5, "method": "randomized", "memory": 64 * 2**20, "precision": "single", "output": True}
     request = Request(**options | words | more)
 
-    def planned(*about, **others):
-        plan = whole(*about, **others)
+    def planned(collection, request, **others):
+        key = repr((path, request, others))  # a plan takes as long as a fit
+        plan = _PLANS.get(key) or _PLANS.setdefault(key, whole(collection, request, **others))
         spans = sizes.get("spans") or spans_of(plan.problem.n_samples, sizes["threads"], ROWS)
         return replace(plan, **sizes | {"spans": spans})
 
@@ -129,6 +131,50 @@ def dying(count, kind=BlockDone):
         seen.append(event)
         if number(kind, seen) == count:
             raise Died
+
+    return listen
+
+
+def ends_at(*moments):
+    """Some ends of a run: at which kind of event, how far through the run, and how."""
+    end = st.tuples(st.sampled_from(moments), st.floats(0, 1), st.sampled_from(["dies", "stops"]))
+    return st.lists(end, min_size=1, max_size=3)
+
+
+def ended(again, events, output, folder, ends):
+    """Start a run again after each of these ends, until it is done: what it returns, and what happened in the last run.
+
+    An unbroken run tells these events; no more than the block of each death is done again.
+    """
+    seen, deaths = [], 0
+    for end in [*ends, None]:
+        last, switch = [], Switch() if end and end[2] == "stops" else None
+        try:
+            found = again(listener=_ending(end, events, last, switch), switch=switch)
+            break
+        except Died:
+            deaths += 1
+        except Stopped as error:
+            if str(error) != f"stopped by SIGTERM; what was done is kept in {folder}.":
+                raise
+        finally:
+            seen += last
+        assert not os.path.exists(output)
+    assert number(BlockDone, seen) <= number(BlockDone, events) + deaths
+    return found, last
+
+
+def _ending(end, events, seen, switch):
+    """A listener that ends a run so: it dies, or is told to stop."""
+    moment, share, _ = end or (None, 0, None)
+    most = number(BlockDone if moment is Checkpoint else moment, events) if end else 0
+
+    def listen(event):
+        seen.append(event)
+        if end and isinstance(event, moment) and number(moment, seen) == 1 + int(share * (most - 1)):
+            if switch is None:
+                raise Died
+            switch.asked = "SIGTERM"
 
     return listen
 

@@ -1,15 +1,13 @@
 """Scores and images that go on after a kill: bit for bit the unbroken output, and nothing incomplete taken for whole.
 
 Processes are killed by SIGKILL, from inside and at known places: at a block, halfway through writing one or through
-recording one, and before the finished output takes its name.
+recording one, and before the finished output takes its name. In this process runs end anywhere else.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
-import multiprocessing
 import os
 import re
 import signal
@@ -19,13 +17,17 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from judged import of
+from resumed import ended, ends_at
+from shell import python
 
 import streampca
 from streampca.errors import BudgetError, DataError, OutputError, Stopped
 from streampca.events import BlockDone, Checkpoint, PassFinished, Resumed, Warned
 from streampca.execution.checkpoint import Checkpointing
 from streampca.execution.checkpoint_file import CheckpointFile
-from streampca.execution.signals import Switch
 from streampca.models.pca import load_model
 from streampca.models.transform import projection as pieces
 from streampca.models.transform import write as writing
@@ -67,13 +69,22 @@ def made(tmp_path_factory):
     return folder
 
 
+SOURCES = ("x.npy", "m.zarr", "known.npy")
+
+
+@contextlib.contextmanager
+def working(made, folder):
+    """Work in a folder with these in it."""
+    for name in SOURCES:
+        os.symlink(made / name, folder / name)
+    with contextlib.chdir(folder):
+        yield folder
+
+
 @pytest.fixture
-def here(made, tmp_path, monkeypatch):
-    """A working folder with these in it."""
-    for name in ("x.npy", "m.zarr", "known.npy"):
-        os.symlink(made / name, tmp_path / name)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def here(made, tmp_path):
+    with working(made, tmp_path) as folder:
+        yield folder
 
 
 def write(what, output, plan="whole", **options):
@@ -94,23 +105,19 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def dying(folder, killed, at, what, output, plan):
-    """Write, in a process that dies at the `at`-th time of something; notes events that matter."""
-    os.chdir(folder)
+def dying(killed, at, what, output, plan):
+    """Write, and die at the `at`-th time of something; notes events that matter."""
     os.fsync = lambda handle: None
     count = iter(range(1, 10**9))
 
-    def note(event):
-        with open("events.txt", "a") as file:
-            file.write(json.dumps([type(event).__name__, getattr(event, "samples", None)]) + "\n")
-
     def listener(event):
         if isinstance(event, (Resumed, Checkpoint)):
-            note(event)
-        if killed == type(event).__name__ and next(count) == at:
+            with open("events.txt", "a") as file:
+                file.write(json.dumps([type(event).__name__, event.samples]) + "\n")
+        if killed == type(event).__name__ and next(count) == int(at):
             die()
 
-    _plant(killed, at, count)
+    _plant(killed, int(at), count)
     write(what, output, plan, listener=listener)
 
 
@@ -142,17 +149,19 @@ def _half(whole, at, count):
     return half
 
 
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["pytest", "streampca.models.pca", "streampca.models.transform.write"])
+CHILD = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from test_resume_applying import dying
+dying(*sys.argv[2:])
+"""
 
 
-def died(folder, killed, at, *words):
+def died(*words):
     """Write in a process of its own; returns whether it died before it was done."""
-    process = CONTEXT.Process(target=dying, args=(str(folder), killed, at, *words))
-    process.start()
-    process.join(60)
-    assert process.exitcode in (0, -signal.SIGKILL)
-    return process.exitcode != 0
+    done = python(CHILD, Path(__file__).parent, *words)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr[-2000:]
+    return done.returncode != 0
 
 
 def content(path):
@@ -164,16 +173,17 @@ def content(path):
 
 
 def unbroken(what, output, plan):
-    """The same output by a run that is not broken."""
-    sources = [os.path.realpath(name) for name in ("x.npy", "m.zarr", "known.npy")]
+    """The same output by a run that is not broken: its content, what the run returned, and what happened."""
+    sources = [os.path.realpath(name) for name in SOURCES]
     key = (what, output, plan, *sources)
     if key not in _UNBROKEN:
         os.mkdir("unbroken")
+        events = []
         with contextlib.chdir("unbroken"):  # so that names in the output are the same
             for source in sources:
                 os.symlink(source, os.path.basename(source))
-            write(what, output, plan, checkpoint=None)
-        _UNBROKEN[key] = content(f"unbroken/{output}")
+            found = write(what, output, plan, checkpoint=None, listener=events.append)
+        _UNBROKEN[key] = content(f"unbroken/{output}"), found, events
     return _UNBROKEN[key]
 
 
@@ -182,7 +192,7 @@ _UNBROKEN: dict[tuple[str, ...], object] = {}
 
 def left():
     """What is in the folder beside what was there before."""
-    return sorted(set(os.listdir()) - {"x.npy", "m.zarr", "known.npy", "unbroken", "events.txt"})
+    return sorted(set(os.listdir()) - {*SOURCES, "unbroken", "events.txt"})
 
 
 CASES = [
@@ -194,27 +204,51 @@ CASES = [
 ]  # fmt: skip
 
 
-KILLS = itertools.cycle([("write", 2), ("record", 5), ("Checkpoint", 4)])
+@given(case=st.sampled_from(CASES), ends=ends_at(BlockDone, Checkpoint))
+def test_an_output_resumes_wherever_it_was_ended(made, tmp_path_factory, case, ends):
+    """And as often as it is: the same bytes and errors, what was recorded is not done again, and nothing is left."""
+    what, output, plan = case
+
+    def again(listener, switch):
+        how = Checkpointing("ck", 0.0) if switch is None else Checkpointing("ck", 1000.0, switch)
+        return write(what, output, plan, checkpoint=how, listener=listener)
+
+    with working(made, tmp_path_factory.mktemp("ends")):
+        expected, whole, events = unbroken(*case)
+        found, last = ended(again, events, output, "ck", ends)
+        assert content(output) == expected
+        assert left() == [output]
+    if what == "residuals":
+        assert found.rmse == whole.rmse
+    before = [event.samples for event in of(Resumed, last)] or [0]
+    assert before[0] + sum(event.samples for event in of(BlockDone, last)) == N
+    assert isinstance(last[-1], PassFinished)
 
 
-@pytest.mark.parametrize(("case", "kill"), list(zip(CASES, KILLS, strict=False)))
-def test_a_killed_run_goes_on(here, case, kill):
-    (what, output, plan), (killed, at) = case, kill
-    expected = unbroken(what, output, plan)
-    assert died(here, killed, at, what, output, plan)
+# Halfway through a block or a record, and before the output takes its name.
+@pytest.mark.parametrize(("killed", "at", "case"), [
+    ("write", 2, CASES[1]), ("write", 2, CASES[9]), ("write", 5, CASES[8]), ("record", 5, CASES[6]),
+    ("close", 1, CASES[3]), ("rename", 1, CASES[0]),
+])  # fmt: skip
+def test_a_killed_run_goes_on(here, killed, at, case):
+    (what, output, plan), events = case, []
+    expected = unbroken(*case)[0]
+    assert died(killed, at, *case)
     assert not os.path.exists(output)
-    write(what, output, plan)
+    write(what, output, plan, listener=events.append)
     assert content(output) == expected
     assert left() == [output], "records and partial outputs are gone"
+    if killed == "rename":
+        assert [event for event in events if isinstance(event, (Resumed, BlockDone))] == [Resumed(N, N * 72)]
 
 
-@pytest.mark.parametrize(("what", "output", "plan"), [CASES[1], CASES[3]])
-def test_a_run_killed_again_and_again_loses_nothing_recorded(here, what, output, plan):
-    expected, deaths = unbroken(what, output, plan), 0
-    while died(here, "BlockDone", 2, what, output, plan):
+def test_a_run_killed_again_and_again_loses_nothing_recorded(here):
+    case, deaths = CASES[3], 0
+    expected = unbroken(*case)[0]
+    while died("BlockDone", 2, *case):
         deaths += 1
     assert deaths == 2  # of five blocks each process does and records two, and the last does one
-    assert content(output) == expected
+    assert content("i.zarr") == expected
     events = [json.loads(line) for line in Path("events.txt").read_text().splitlines()]
     assert [samples for name, samples in events if name == "Resumed"] == [20, 40]
     saved = [samples for name, samples in events if name == "Checkpoint"]
@@ -222,8 +256,8 @@ def test_a_run_killed_again_and_again_loses_nothing_recorded(here, what, output,
 
 
 def test_killed_before_anything_is_recorded(here):
-    expected = unbroken("scores", "s.npy", "whole")
-    assert died(here, "write", 1, "scores", "s.npy", "whole")
+    expected = unbroken("scores", "s.npy", "whole")[0]
+    assert died("write", 1, "scores", "s.npy", "whole")
     assert os.listdir("ck") == [LOCK]
     assert [name.endswith(".streampca-partial") for name in left()] == [False, True]
     write("scores", "s.npy")
@@ -231,86 +265,24 @@ def test_killed_before_anything_is_recorded(here):
     assert left() == ["s.npy"]
 
 
-@pytest.mark.parametrize("plan", ["panel", "range"])
-def test_pieces_killed_again_and_again(here, plan):
-    expected = unbroken("images", "i.zarr", plan)
-    deaths = 0
-    while died(here, "Checkpoint", 15, "images", "i.zarr", plan):
-        deaths += 1
-    assert deaths > 2
-    assert content("i.zarr") == expected
-
-
-@pytest.mark.parametrize("plan", PLANS)
-def test_errors_added_up_before_a_stop_count(here, plan):
-    whole = write("residuals", "whole.npy", plan, checkpoint=None)
-    for _ in range(2):
-        with pytest.raises(Stopped):
-            write("residuals", "i.npy", plan, listener=stop_at(2))
-    found = write("residuals", "i.npy", plan)
-    assert found.rmse == whole.rmse
+def test_errors_are_those_of_what_is_left_over(here):
+    found = write("residuals", "i.npy")
     left_over = np.load("i.npy").astype(float)
     assert found.rmse[0] == pytest.approx(np.sqrt(np.mean(np.square(left_over))), rel=1e-5)
-
-
-@pytest.mark.parametrize(("what", "output"), [("scores", "s.zarr"), ("scores", "s.npy"), ("scores", "s.csv")])
-def test_killed_before_the_output_takes_its_name(here, what, output):
-    expected = unbroken(what, output, "whole")
-    assert died(here, "rename", 1, what, output, "whole")
-    assert not os.path.exists(output)
-    events = []
-    write(what, output, listener=events.append)
-    assert content(output) == expected
-    assert [event for event in events if isinstance(event, (Resumed, BlockDone))] == [Resumed(N, N * 72)]
-
-
-def test_killed_while_names_and_coordinates_are_written(here):
-    expected = unbroken("images", "i.zarr", "whole")
-    assert died(here, "close", 1, "images", "i.zarr", "whole")
-    write("images", "i.zarr")
-    assert content("i.zarr") == expected
 
 
 # -- stopped, and failing
 
 
-def stop_at(block, error=Stopped):
+def stop_at(block):
     """A listener that stops a run at a block."""
     count = iter(range(1, 10**9))
 
     def listener(event):
         if isinstance(event, BlockDone) and next(count) == block:
-            raise error
+            raise Stopped
 
     return listener
-
-
-def told_to_stop(block):
-    """Options of a run that is told to stop at a block, and saves nothing before."""
-    switch, count = Switch(), iter(range(1, 10**9))
-
-    def listener(event):
-        if isinstance(event, BlockDone) and next(count) == block:
-            switch.asked = "SIGTERM"
-
-    return {"checkpoint": Checkpointing("ck", 1000.0, switch), "listener": listener}
-
-
-@pytest.mark.parametrize(("what", "output", "plan"), CASES)
-def test_a_stopped_run_saves_the_block_it_finished(here, what, output, plan):
-    expected = unbroken(what, output, plan)
-    for _ in range(2):
-        with pytest.raises(Stopped, match="what was done is kept in ck"):
-            write(what, output, plan, **told_to_stop(1))
-        assert not os.path.exists(output)
-    events = []
-    write(what, output, plan, listener=events.append)
-    assert content(output) == expected
-    resumed = [event for event in events if isinstance(event, Resumed)]
-    done = [event for event in events if isinstance(event, BlockDone)]
-    assert resumed[0].samples > 0
-    assert resumed[0].samples + sum(event.samples for event in done) == N
-    assert isinstance(events[-1], PassFinished)
 
 
 def test_without_a_checkpoint_nothing_is_left(here):
@@ -330,7 +302,7 @@ def test_bad_data_leave_nothing(here):
 
 
 def test_a_failed_write_keeps_what_is_recorded(here):
-    expected = unbroken("scores", "s.npy", "whole")
+    expected = unbroken("scores", "s.npy", "whole")[0]
     whole = writers._NpyWriter.write
 
     def full(sink, start, rows, *inside):
@@ -364,9 +336,9 @@ def went_on(output="s.npy", **options):
     return (resumed or [None])[0], [event.message for event in events if isinstance(event, Warned)]
 
 
-@pytest.mark.parametrize("output", ["s.npy", "s.csv", "s.zarr"])
+@pytest.mark.parametrize("output", ["s.npy", "s.zarr"])
 def test_without_records_or_partial_output_it_begins_anew(here, output):
-    expected = unbroken("scores", output, "whole")
+    expected = unbroken("scores", output, "whole")[0]
     begun(output=output)
     for path in Path("ck").iterdir():
         path.write_bytes(b"")
@@ -380,7 +352,7 @@ def test_without_records_or_partial_output_it_begins_anew(here, output):
 
 
 def test_a_file_shorter_than_recorded_is_begun_anew(here):
-    expected = unbroken("scores", "s.npy", "whole")
+    expected = unbroken("scores", "s.npy", "whole")[0]
     partial = begun()
     os.truncate(partial, partial.stat().st_size - 1)
     assert went_on() == (None, [])
@@ -389,7 +361,7 @@ def test_a_file_shorter_than_recorded_is_begun_anew(here):
 
 def test_the_partial_output_of_another_run_is_not_taken(here):
     """Another run to the same place removes what the first left, and is killed in turn."""
-    expected = unbroken("scores", "s.npy", "whole")
+    expected = unbroken("scores", "s.npy", "whole")[0]
     begun(blocks=4)
     os.rename("ck", "first")
     begun(blocks=1)
@@ -428,7 +400,7 @@ def test_a_source_that_changed_is_refused_and_the_remedy_works(here):
     for path in Path("ck").iterdir():
         path.unlink()
     assert went_on() == (None, [])
-    assert content("s.npy") == unbroken("scores", "s.npy", "whole")
+    assert content("s.npy") == unbroken("scores", "s.npy", "whole")[0]
 
 
 def test_what_is_replaced_stays_until_the_end(here):
@@ -441,7 +413,7 @@ def test_what_is_replaced_stays_until_the_end(here):
 
 def test_the_stored_plan_is_gone_on_with(here, monkeypatch):
     """Whatever the machine would plan now, blocks stay as they were."""
-    expected = unbroken("scores", "s.zarr", "whole")
+    expected = unbroken("scores", "s.zarr", "whole")[0]
     begun(output="s.zarr")
     monkeypatch.setitem(PLANS, "whole", Application(7, 7, Phase("apply", ())))
     assert went_on("s.zarr") == (30, [])
@@ -451,8 +423,7 @@ def test_the_stored_plan_is_gone_on_with(here, monkeypatch):
 # -- what is on disk, and what it costs
 
 
-@pytest.mark.parametrize("output", ["i.npy", "i.zarr"])
-@pytest.mark.parametrize("plan", ["whole", "panel"])
+@pytest.mark.parametrize(("output", "plan"), [("i.npy", "whole"), ("i.zarr", "panel")])
 def test_rows_are_on_disk_before_they_are_recorded(here, output, plan):
     synced, save, checks = {}, CheckpointFile.save, []
 
