@@ -533,14 +533,6 @@ def test_every_codec_of_numcodecs_is_allowed_or_known_to_execute():
     assert not EXECUTING & integrity.CODECS
 
 
-def test_labels_are_never_unpickled(model):
-    np.savez("labels.npz", labels=np.array([Execute()] * 60, object), allow_pickle=True)
-    np.save("labels.npy", np.array([Execute()] * 60, object), allow_pickle=True)
-    for labels in ("labels.npz:labels", "labels.npy"):
-        assert "labels.np" in refused("info", "x.npy", "--labels", labels)
-    assert not Path(MARKER).exists()
-
-
 def test_a_checkpoint_of_objects_is_none(tmp_path):
     CheckpointFile(str(tmp_path), "s").save({}, {"x": np.arange(3)})
     with zipfile.ZipFile(tmp_path / "s.a", "w") as archive:

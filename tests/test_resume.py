@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from judged import of, warnings
 from resumed import KINDS, Died, bits, dying, ended, ends_at, number, run, source_of, unbroken_fits, write_collections
@@ -72,6 +72,7 @@ def test_these_fits_do_what_they_are_named_for(unbroken):
     assert not any(told.values())
 
 
+@example(kind="weighted, in threads", ends=[(BlockDone, 0.4, "stops"), (BlockDone, 0.6, "dies")])
 @given(kind=st.sampled_from(list(KINDS)), ends=ends_at(BlockDone, PassFinished, Converging, Checkpoint))
 def test_a_fit_resumes_wherever_it_ended(files, unbroken, tmp_path_factory, kind, ends):
     """And as often as it does: the same bits, and nothing left."""
