@@ -164,6 +164,7 @@ def test_pickles_are_never_opened(here):
         line = refused_fit(path)
         assert path in line
         assert path in refused_fit("images.npy", "--mask", path)
+    assert "trap.npz" in refused_fit("images.npy", "--labels", "trap.npz:x")
     assert not os.path.exists("sprung")
     with contextlib.suppress(Exception):
         np.load("trap.npy", allow_pickle=True)
@@ -228,6 +229,7 @@ def test_remedies_for_a_large_p_work(here):
     (["--memory", "2.5"], "'2.5' has no unit and would be less than 1 MiB; write 2.5GiB or 2.5MiB, or"),
     (["--sample-axes", "1,9"], "axis 9"),
     (["--sample-axes", "y,x"], "'y'"),
+    (["--select", "0"], "c=0 or z=10:20"),
     (["--select", "0=a"], "10:100"),
     (["--select", "0=99"], "99"),
     (["--select", "t=0"], "'t'"),
@@ -403,9 +405,11 @@ def opened():
 @pytest.mark.parametrize(("call", "says"), [
     (lambda: streampca.fit(pictures(), seed=None), "seed None is not a whole number of at least 0; use for example 0"),
     (lambda: streampca.fit(pictures(), listener="print"), "listener 'print' is not a function of one event"),
+    (lambda: streampca.merge([], listener="print"), "listener 'print' is not a function"),
     (lambda: streampca.open_collection(pictures(), listener="print"), "listener 'print' is not a function"),
     (lambda: streampca.write_report(fitted(), "r.html", listener="print"), "listener 'print' is not a function"),
     (lambda: streampca.write_report(fitted(), "r.html", examine="3"), "examine '3' is not a whole number of at least"),
+    (lambda: fitted().write_scores(pictures(), "s.npy", listener=1), "listener 1 is not a function"),
     (lambda: fitted().write_reconstruction(pictures(), "i.npy", listener=1), "listener 1 is not a function"),
     (lambda: Preparation(bin="2"), "bin '2' is not a whole number of at least 1; use for example 2"),
     (lambda: Preparation(grey="no"), "grey 'no' is neither True nor False"),
@@ -417,6 +421,7 @@ def opened():
     (lambda: plot.scores(fitted(), opened()), "scores are a ArrayCollection, not an array of shape (n, k); give model"),
     (lambda: plot.scores(fitted(), [[1.0, 2.0]]), "scores are a list, not an array"),
     (lambda: plot.nearest_to_quantiles(opened()), "give model.transform(samples)"),
+    (lambda: plot.reconstructions(fitted(), opened()), "is read in pieces"),
 ])  # fmt: skip
 def test_calls_that_make_no_sense(here, call, says):
     with pytest.raises(RequestError) as refused:

@@ -234,6 +234,13 @@ def test_arrays_of_a_model_are_checked_as_a_collection_too(model):
     assert "m.zarr is damaged in components: values are missing" in refused("info", "m.zarr", "--key", "components")
 
 
+def test_components_cut_short_are_refused_where_they_are_read(model):
+    chunk = files_of("m.zarr/components/c")[0]
+    chunk.write_bytes(chunk.read_bytes()[:20])
+    assert "m.zarr is damaged in components" in refused(*COMMANDS["transform"])
+    succeeded(*COMMANDS["inspect"])
+
+
 def test_a_model_without_checksums_is_read_and_says_so(tmp_path):
     """Of format 1 as it was first written: what is missing is the fill value, unless it must be a number."""
     assert "written without checksums" in succeeded("inspect", FORMAT_1, "--verify")
