@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
@@ -27,8 +28,21 @@ class Contract(CollectionContract):
         return pair[1]
 
 
+class WholeContract:
+    """All of the contract in one test of each source, which is opened once."""
+
+    cuts = 4
+
+    def test_contract(self, pair):
+        suite, given = Contract(), dict(zip(("collection", "expected"), pair, strict=True))
+        suite.cuts = self.cuts
+        for name, check in inspect.getmembers(suite, inspect.ismethod):
+            if name.startswith("test_"):
+                check(**{word: given[word] for word in inspect.signature(check).parameters})
+
+
 def over(sources):
-    """Decorate a `Contract` with the table of sources it holds for; each is made once."""
+    """Decorate a contract with the table of sources it holds for; each is made once."""
     return pytest.mark.parametrize("pair", sources.values(), ids=sources, indirect=True)
 
 
@@ -60,9 +74,9 @@ def refused(source, *parts, error=SourceError, **options):
     return said(caught, *named, *parts)
 
 
-def refused_as(path, pattern, **options):
-    """Assert that reading a file fails in one line that names it and matches a pattern; return it."""
-    message = refused(path, path, **options)
+def refused_as(source, pattern, **options):
+    """Assert that a source is refused in one line that names it, whole if it is a path, and matches a pattern."""
+    message = refused(source, *([source] if isinstance(source, Path) else []), **options)
     assert re.search(pattern, message), message
     return message
 

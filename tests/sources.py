@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import struct
+import zlib
 from pathlib import Path
 
 import dask.array as da
@@ -347,6 +348,10 @@ def opened_twice(*, listing=False, spoiled=False, **options):
         return open_images(source, **how)
 
     return opening
+
+
+def png_chunk(name, data):
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
 
 def write_palette(path, pixels):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from click.testing import CliRunner
+from contract import refused_as
 
 import streampca
 from streampca.cli.commands import cli
@@ -135,7 +136,7 @@ def test_another_grid_is_refused_at_every_door_of_a_model(x, model, tmp_path):
     np.testing.assert_array_equal(model.compression(path, **IGNORE).rmse, model.compression(x.values).rmse)
 
 
-@pytest.mark.parametrize("kind", ["time", "text", "numpy time"])
+@pytest.mark.parametrize("kind", ["time", "text"])
 def test_labels_and_times_along_a_sample(kind, tmp_path):
     """Samples whose axis has text, or times in any units."""
     rng = np.random.default_rng(0)
@@ -248,8 +249,7 @@ def thirds(folder, *changes, **how):
     return f"{folder}/*.nc", np.concatenate([part.values for part in parts])
 
 
-@pytest.mark.parametrize("engine", ["scipy", "netcdf4"])
-@pytest.mark.parametrize("middle", SAME)
+@pytest.mark.parametrize(("middle", "engine"), [*zip(SAME, ["scipy", "netcdf4"] * 3, strict=False)])
 def test_files_are_put_in_the_order_of_the_first(middle, engine, tmp_path):
     source, expected = thirds(tmp_path, SAME["as it is"], SAME[middle], SAME["as it is"], engine=engine)
     found = open_collection(source)
@@ -263,8 +263,7 @@ def test_files_are_put_in_the_order_of_the_first(middle, engine, tmp_path):
 @pytest.mark.parametrize("middle", OTHER)
 def test_a_file_on_another_grid_is_refused_by_name(middle, tmp_path, caplog):
     source, expected = thirds(tmp_path, SAME["as it is"], OTHER[middle], SAME["as it is"])
-    with pytest.raises(SourceError, match=rf"^l(at|on) of .*1\.nc is .* and that of .*0\.nc .*{REMEDY}"):
-        open_collection(source)
+    refused_as(source, rf"^l(at|on) of .*1\.nc is .* and that of .*0\.nc .*{REMEDY}")
     skipped = open_collection(source, on_bad_file="skip")
     assert (skipped.n_samples, [item.path[-4:] for item in skipped.skipped]) == (24, ["1.nc"])
     found = open_collection(source, **IGNORE)
@@ -291,8 +290,7 @@ def test_files_are_compared_though_the_first_has_no_coordinates(tmp_path):
     np.testing.assert_array_equal(found.read(slice(0, 36)), expected.reshape(36, -1))
     assert found.coordinates == {}
     thirds(tmp_path, bare, SAME["as it is"], OTHER["shifted"])
-    with pytest.raises(SourceError, match=r"^lat of .*2\.nc .* that of .*1\.nc"):
-        open_collection(source)
+    refused_as(source, r"^lat of .*2\.nc .* that of .*1\.nc")
 
 
 def test_files_in_another_order_are_read_within_what_is_planned(tmp_path):
@@ -409,8 +407,8 @@ def test_outputs_of_the_command_line_keep_the_axis_of_samples(files, tmp_path):
         source, _ = thirds(tmp_path / "in", *[SAME["as it is"]] * 3)
         x = xr.concat([field(12, seed, f"2001-0{seed + 1}-01") for seed in range(3)], "time")
     else:
-        x, source = field(20), f"{tmp_path}/in/*.nc"
-        for day in range(20 if files == "a day each" else 0):
+        x, source = field(8), f"{tmp_path}/in/*.nc"
+        for day in range(8 if files == "a day each" else 0):
             x.isel(time=slice(day, day + 1)).to_netcdf(tmp_path / "in" / f"{day}.nc", engine="scipy")
         if files == "one":
             source = stored(x, tmp_path / "in")
@@ -437,7 +435,7 @@ def test_outputs_of_the_command_line_keep_the_axis_of_samples(files, tmp_path):
     assert (again.shape, again.axes, again.sample_axis) == (x.shape, ("lat", "lon"), "time")
     names = again.sample_names()
     assert (names is None) == (files != "a day each")
-    assert names is None or list(names) == [f"{day}.nc" for day in range(20)]
+    assert names is None or list(names) == [f"{day}.nc" for day in range(8)]
     rewritten = tmp_path / "again.zarr"
     assert run("reconstruct", m, s, "-o", rewritten, "-q").exit_code == 0
     with xr.open_zarr(rewritten) as back:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
 import tempfile
 import zlib
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import permutations
 from pathlib import Path
@@ -235,16 +233,6 @@ def test_a_chunk_of_another_length_is_no_data(tmp_path, length):
     for encoded, skipped in ((zlib.compress(other), 0), (other, 1)):
         with pytest.raises((ValueError, RuntimeError)):
             decoder.decoded(encoded, skipped)
-
-
-def test_several_threads_read_at_once(tmp_path):
-    x = values("f4", (60, 16, 16))
-    array = pickle.loads(pickle.dumps(array_of(written(tmp_path / "x.h5", x, (3, 16, 7), shuffle=True))))  # noqa: S301
-    boxes = [(slice(at % 50, at % 50 + 7 + at % 4), slice(0, 16), slice(at % 3, 16)) for at in range(0, 400, 7)]
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda box: read(array, box), boxes))
-    for box, part in zip(boxes, found, strict=True):
-        np.testing.assert_array_equal(part, x[box])
 
 
 def test_the_memory_estimate_counts_two_chunks_a_thread(tmp_path, monkeypatch):

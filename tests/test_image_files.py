@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tifffile
+from contract import refused_as
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
+from sources import save
 
 import streampca
 from streampca.errors import OutputError, RequestError, SourceError
@@ -30,12 +31,6 @@ from streampca.readers.images import MixedImages, open_images
 from streampca.readers.threads import for_each
 
 SKIP = 'give --on-bad-file skip (on_bad_file="skip")'
-
-
-def save(path, pixels):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(pixels).save(path)
-    return path
 
 
 def pictures(n=12, height=9, width=7, seed=0):
@@ -116,8 +111,7 @@ def test_a_folder_is_listed_in_naive_order(tmp_path):
 
 def test_a_link_to_nothing_is_no_silent_gap(folder):
     (folder / "s1" / "5b.png").symlink_to("nowhere.png")
-    with pytest.raises(SourceError, match=r"s1/5b\.png cannot be opened: No such file"):
-        open_images(str(folder))
+    refused_as(str(folder), r"s1/5b\.png cannot be opened: No such file")
     assert open_images(str(folder), on_bad_file="skip").n_samples == 12
 
 
@@ -185,6 +179,10 @@ def test_a_changed_folder_is_listed_again(folder, tmp_path, change):
     assert list(open_images(str(where), listing=table).sample_names()) == expected
 
 
+def no_listing(folder, table, pattern, error=RequestError):
+    refused_as(str(folder), pattern, error=error, listing=str(table))
+
+
 def test_nothing_else_is_written_over(folder, tmp_path):
     for path in (tmp_path / "mine.txt", tmp_path / "mine.npz", tmp_path / "objects.npz"):
         path.write_text("precious")
@@ -193,13 +191,11 @@ def test_nothing_else_is_written_over(folder, tmp_path):
         elif path.stem == "objects":
             np.savez(path, format=np.array([{}], dtype=object))
         before = path.read_bytes()
-        with pytest.raises(RequestError, match="is no listing of files; give listing another path"):
-            open_images(str(folder), listing=str(path))
+        no_listing(folder, path, "is no listing of files; give listing another path")
         assert path.read_bytes() == before
-    with pytest.raises(RequestError, match=r"table\.npz lies in .*/in, the folder it lists"):
-        open_images(str(folder), listing=str(folder / "s1" / "table.npz"))
-    with pytest.raises(OutputError, match=r"table\.npz could not be written: .*; give listing another path"):
-        open_images(str(folder), listing=str(tmp_path / "mine.txt" / "table.npz"))
+    no_listing(folder, folder / "s1" / "table.npz", r"table\.npz lies in .*/in, the folder it lists")
+    said = r"table\.npz could not be written: .*; give listing another path"
+    no_listing(folder, tmp_path / "mine.txt" / "table.npz", said, OutputError)
 
 
 def test_a_damaged_table_is_refused(folder, tmp_path):
@@ -208,8 +204,7 @@ def test_a_damaged_table_is_refused(folder, tmp_path):
     whole = table.read_bytes()
     for damaged in (whole[: len(whole) // 2], whole[:40], b"", whole.replace(b".png", b".jpg", 1)):
         table.write_bytes(damaged)
-        with pytest.raises(RequestError, match="is no listing of files"):
-            open_images(str(folder), listing=str(table))
+        no_listing(folder, table, "is no listing of files")
 
 
 # --- several sizes ---
@@ -263,19 +258,15 @@ def test_images_of_several_sizes_come_one_by_one(sizes, monkeypatch, threads):
 def test_rows_of_several_sizes_are_refused(sizes):
     source, _ = sizes
     message = rf"{source} holds images of several sizes, e\.g\. {source}/0\.png \(9 x 7\) and {source}/1\.png \(5 x 6\)"
-    with pytest.raises(SourceError, match=message + r"; give --resize 64x64 .*or leave out the others\.$"):
-        open_images(source).read(slice(0, 1))
+    refused_as(source, message + r"; give --resize 64x64 .*or leave out the others\.$")
     for options in ({"sample_axes": ("y",)}, {"select": {"y": slice(0, 2)}}, {"select": {"sample": 1}}):
-        with pytest.raises(RequestError, match="can take no axis but the samples"):
-            open_images(source, **options)
-    with pytest.raises(RequestError, match="no axis 'z'"):
-        open_images(source, select={"z": 1})
+        refused_as(source, "can take no axis but the samples", error=RequestError, **options)
+    refused_as(source, "no axis 'z'", error=RequestError, select={"z": 1})
 
 
 def test_a_few_of_another_size_can_be_left_out(folder):
     save(folder / "s1" / "4b.png", np.zeros((30, 40), "u1"))
-    with pytest.raises(SourceError, match=r"4b\.png \(30 x 40\); .* or leave out the others \(--on-bad-file skip\)"):
-        open_images(str(folder)).read(slice(0, 1))
+    refused_as(str(folder), r"4b\.png \(30 x 40\); .* or leave out the others \(--on-bad-file skip\)")
     found = open_images(str(folder), on_bad_file="skip")
     assert Prepared(found, Preparation()).shape == (12, 9, 7)
     for sides in ({"sample_axes": ("y",)}, {"select": {"y": slice(0, 9)}}):
@@ -289,8 +280,7 @@ def test_the_commonest_scale_is_that_of_most_files_not_of_most_alike(sizes, on_b
         save(Path(source, f"deep{at}.png"), np.zeros((9, 8), "u2"))
     said = r"deep0\.png is 9 x 8 uint16, unlike most images of .* \(9 x 7 uint8\)"
     if on_bad_file == "error":
-        with pytest.raises(SourceError, match=said):
-            open_images(source)
+        refused_as(source, said)
     else:
         collection = open_images(source, on_bad_file="skip")
         assert collection.shape == (6, 9, 7, 4)
@@ -330,8 +320,7 @@ def test_a_far_larger_image_than_those_looked_at_is_refused(tmp_path, monkeypatc
 def test_scales_are_not_mixed(sizes):
     source, _ = sizes
     save(Path(source, "deep.png"), np.zeros((9, 7), "u2"))
-    with pytest.raises(SourceError, match=rf"deep\.png is 9 x 7 uint16, unlike most .*{re.escape(SKIP)}"):
-        open_images(source)
+    refused_as(source, rf"deep\.png is 9 x 7 uint16, unlike most .*{re.escape(SKIP)}")
     collection = open_images(source, on_bad_file="skip")
     assert collection.mixed
     assert collection.n_samples == 6
@@ -421,8 +410,7 @@ def test_bad_files_are_left_out_on_request(spoiled, caplog, monkeypatch, threads
 
 
 def test_without_the_request_the_first_bad_file_ends_it_and_the_remedy_works(spoiled):
-    with pytest.raises(SourceError, match=r"s0/2b\.png cannot be decoded .*" + re.escape(SKIP)):
-        open_images(str(spoiled))
+    refused_as(str(spoiled), r"s0/2b\.png cannot be decoded .*" + re.escape(SKIP))
     with pytest.raises(SourceError) as caught:
         open_images(str(spoiled / "s0" / "2b.png"))
     assert "on-bad-file" not in str(caught.value)
@@ -441,8 +429,9 @@ def test_a_file_that_breaks_later_is_named_with_the_remedy(folder):
 def test_nothing_but_bad_files(tmp_path):
     (tmp_path / "a.png").write_bytes(b"")
     (tmp_path / "b.png").write_bytes(b"x")
-    with pytest.raises(SourceError, match=rf"none of the 2 files of {tmp_path} can be used; {tmp_path}/a\.png is not"):
-        open_images(str(tmp_path), on_bad_file="skip")
+    refused_as(
+        str(tmp_path), rf"none of the 2 files of {tmp_path} can be used; {tmp_path}/a\.png is not", on_bad_file="skip"
+    )
 
 
 def test_lists_and_globs_skip_too(spoiled, tmp_path):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import xarray
 import zarr
-from contract import Contract, everything, over, refused
+from contract import WholeContract, everything, over, refused
 
 from streampca.errors import RequestError
 from streampca.readers import open_collection
@@ -37,7 +37,7 @@ def write(path, x, version="0.4", names=("0", "1"), axes=None):
     factors = (1.0, 2.0)
     for name, factor in zip(names, factors, strict=True):
         level = x[..., :: int(factor), :: int(factor)]
-        group.create_array(name, data=np.ascontiguousarray(level), chunks=(1,) * (x.ndim - 2) + (3, 4))
+        group.create_array(name, data=np.ascontiguousarray(level), chunks=(1,) * (x.ndim - 3) + (2, 6, 4))
     datasets = [
         {"path": name, "coordinateTransformations": [scaled(10, 1, 2, 0.5 * factor, 0.25 * factor)][: x.ndim == 5]}
         for name, factor in zip(names, factors, strict=True)
@@ -138,7 +138,7 @@ def test_several_pictures_are_listed(tmp_path):
     assert open_collection(tmp_path / "x.zarr", key="1/1").shape == (4, 3, 3, 5)
 
 
-@pytest.mark.parametrize("wells", [1, 16])
+@pytest.mark.parametrize("wells", [1, 13])
 def test_plates_are_told_by_their_wells(tmp_path, wells):
     root = zarr.open_group(tmp_path / "p.zarr", mode="w", zarr_format=2)
     paths = [f"A/{number}" for number in range(wells)]
@@ -286,5 +286,5 @@ def packed(folder):
 
 
 @over({"Zarr 2": pictures_of("0.4"), "Zarr 3": pictures_of("0.5"), "packed": packed})
-class TestPictures(Contract):
+class TestPictures(WholeContract):
     cuts = 3

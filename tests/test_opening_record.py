@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from contract import refused_as
 from PIL import Image
 
 import streampca
@@ -79,8 +80,7 @@ def test_a_collection_that_is_opened_in_steps(path):
 def test_options_come_too_late_for_a_collection_that_is_open(path):
     opened = streampca.open_collection(path)
     for late in ({"select": {1: 0}}, {"key": "x"}):
-        with pytest.raises(RequestError, match=r"was given for x.npy, which is open already; open it with"):
-            streampca.open_collection(opened, **late)
+        refused_as(opened, r"was given for x.npy, which is open already; open it with", error=RequestError, **late)
 
 
 def test_labels_stay_apart_from_outputs_where_files_are_chosen(tmp_path):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from contract import values
 from PIL import Image, PngImagePlugin
+from sources import png_chunk
 
 from streampca.errors import SourceError
 from streampca.readers.image_files import png
@@ -65,10 +66,8 @@ def test_interlaced_files_are_pillows(tmp_path):
     saved(tmp_path / "x.png", "L")
     whole = (tmp_path / "x.png").read_bytes()
     header = struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 1)
-    body = b"".join(
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-        for name, data in ((b"IHDR", header), (b"IDAT", zlib.compress(b"\0\x2a")), (b"IEND", b""))
-    )
+    chunks = {b"IHDR": header, b"IDAT": zlib.compress(b"\0\x2a"), b"IEND": b""}
+    body = b"".join(png_chunk(*chunk) for chunk in chunks.items())
     (tmp_path / "x.png").write_bytes(whole[:8] + body)
     with (tmp_path / "x.png").open("rb") as file:
         assert png._plain_picture(file, tmp_path / "x.png") is None
@@ -96,13 +95,7 @@ def test_pillow_reads_what_libpng_will_not(tmp_path):
 
 def test_a_claim_beyond_the_file_is_refused(tmp_path):
     header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
-    start = (
-        b"\x89PNG\r\n\x1a\n"
-        + struct.pack(">I", 13)
-        + b"IHDR"
-        + header
-        + struct.pack(">I", zlib.crc32(b"IHDR" + header))
-    )
+    start = b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", header)
     (tmp_path / "x.png").write_bytes(start + struct.pack(">I", 9) + b"IDAT" + bytes(13))
     with pytest.raises(SourceError, match="claims 60000 x 60000 x 3 uint8 values"):
         read_picture(tmp_path / "x.png")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 
 import dask.array as da
 import numpy as np
@@ -11,20 +10,19 @@ import pytest
 import tifffile
 import xarray
 import zarr
-from contract import Contract, over, values
+from contract import WholeContract, over, refused, refused_as, values
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from sources import IN_PIECES, SOURCES
 
 import streampca
-from streampca.errors import SourceError
 from streampca.readers import Chunks, open_collection
 from streampca.readers.stored.array import ArrayCollection
 
 
 @over(SOURCES)
-class TestReaders(Contract):
+class TestReaders(WholeContract):
     pass
 
 
@@ -43,7 +41,7 @@ def small():
 
 @pytest.mark.usefixtures("small")
 @over({name: SOURCES[name] for name in IN_PIECES})
-class TestInPieces(Contract):
+class TestInPieces(WholeContract):
     """Reads are cut at chunk edges even where pieces are a few bytes, and decoded by threads."""
 
     cuts = 3
@@ -60,8 +58,7 @@ def test_masked_values_that_dask_does_not_announce():
         x = da.from_array(np.arange(24, dtype=dtype).reshape(6, 4), chunks=2)
         return x.map_blocks(lambda block: np.ma.masked_equal(block, 3), dtype=dtype, meta=np.empty((0, 0), dtype))
 
-    with pytest.raises(SourceError, match="dask array has masked values, of which its meta"):
-        open_collection(unannounced("u1")).read(slice(0, 6))
+    refused_as(unannounced("u1"), "dask array has masked values, of which its meta")
     read = open_collection(unannounced("f4")).read(slice(0, 6))
     np.testing.assert_array_equal(np.isnan(read).nonzero(), [[0], [3]])
 
@@ -267,13 +264,10 @@ def test_frames_of_a_gif_cut_short_are_refused_by_name(tmp_path, share):
     path = tmp_path / "x.gif"
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * share)])
-    with pytest.raises(SourceError, match=re.escape(str(path))) as caught:
-        open_collection(path)
-    assert "\n" not in str(caught.value)
+    refused(path, path)
 
 
 def test_a_gif_of_frames_among_others_says_how_to_read_it(tmp_path):
     SOURCES["gif frames"](tmp_path)
     Image.new("L", (10, 12)).save(tmp_path / "y.gif")
-    with pytest.raises(SourceError, match=r"several frames, .* give it alone to make each frame a sample"):
-        open_collection(tmp_path)
+    refused_as(tmp_path, r"several frames, .* give it alone to make each frame a sample")

@@ -7,7 +7,7 @@ import io
 import numpy as np
 import pytest
 import zarr
-from contract import Contract, everything, refused
+from contract import WholeContract, everything, refused
 from PIL import Image
 
 from streampca.readers import open_collection
@@ -57,7 +57,7 @@ def put(fs, name, x):
     return f"s3://box/{name}"
 
 
-class Stored(Contract):
+class Stored(WholeContract):
     cuts = 3
 
     @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tifffile
+from contract import refused_as
 from PIL import Image
 
 from streampca import open_collection
@@ -20,22 +21,6 @@ def stack(dtype="u2", shape=(7, 48, 64)):
 def opened(path, x, **options):
     tifffile.imwrite(path, x, **options)
     return open_tiff(str(path))
-
-
-STACKS = {
-    "lzw": (stack(), {"compression": "lzw", "predictor": True}),
-    "deflate": (stack("f4"), {"compression": "zlib", "predictor": True}),
-    "zstd": (stack("i2"), {"compression": "zstd"}),
-    "packbits": (stack("u1"), {"compression": "packbits"}),
-    "bigtiff": (stack("f8"), {"bigtiff": True, "compression": "lzw"}),
-    "other bytes first": (stack("u4"), {"byteorder": ">", "compression": "zlib"}),
-    "tiled": (stack(), {"tile": (16, 32), "compression": "lzw"}),
-    "tiled and deep": (stack("u2", (5, 48, 64, 3)), {"tile": (32, 32), "photometric": "rgb"}),
-    "planes of colour": (
-        stack("u1", (5, 48, 64, 3)),
-        {"planarconfig": "separate", "photometric": "rgb", "tile": (32, 32), "compression": "zstd"},
-    ),
-}
 
 
 @pytest.mark.parametrize(("photometric", "shape"), [("minisblack", (3, 64, 48)), ("rgb", (3, 64, 48, 3))])
@@ -220,7 +205,6 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("dtype", "number", "read"),
     [
@@ -234,13 +218,15 @@ LAYOUTS = {
         ("f4", "1e400", "f4"),
     ],
 )
-def test_no_data_is_missing(tmp_path, layout, dtype, number, read):
+def test_no_data_is_missing(tmp_path, dtype, number, read):
     x = stack(dtype, (5, 6, 8)) % 9
-    collection = opened(tmp_path / "x.tif", x, photometric="minisblack", extratags=tagged(number), **LAYOUTS[layout])
     expected = np.where(x == float(number), np.nan, x)
-    assert collection.dtype.newbyteorder("=") == read
-    assert collection.read(slice(3, 4)).dtype == collection.dtype
-    np.testing.assert_array_equal(collection.read(slice(0, 5)), expected.reshape(5, -1))
+    for layout, options in LAYOUTS.items():
+        path = tmp_path / f"{layout}.tif"
+        collection = opened(path, x, photometric="minisblack", extratags=tagged(number), **options)
+        assert collection.dtype.newbyteorder("=") == read
+        assert collection.read(slice(3, 4)).dtype == collection.dtype
+        np.testing.assert_array_equal(collection.read(slice(0, 5)), expected.reshape(5, -1))
 
 
 @pytest.mark.parametrize("dtype", ["i4", "f8"])
@@ -271,8 +257,7 @@ def test_no_data_in_a_folder(tmp_path):
     read = open_collection(tmp_path).read(slice(0, 3))
     np.testing.assert_array_equal(read, np.where(x == 2, np.nan, x.astype("f4")).reshape(3, -1))
     tifffile.imwrite(tmp_path / "3.tif", x[0], photometric="minisblack")
-    with pytest.raises(SourceError, match=r"3\.tif is 6 x 8 uint16, unlike most images of .* \(6 x 8 float32\)"):
-        open_collection(tmp_path)
+    refused_as(tmp_path, r"3\.tif is 6 x 8 uint16, unlike most images of .* \(6 x 8 float32\)")
 
 
 def test_a_no_data_tag_that_is_no_number_is_refused_by_name(tmp_path):
