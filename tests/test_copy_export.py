@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-import subprocess
-import sys
 from typing import ClassVar
 
 import dask.array as da
@@ -15,9 +12,11 @@ import pytest
 import tifffile
 import xarray
 import zarr
+from contract import WholeContract, over
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from shell import measured
 
 import streampca
 from streampca.errors import BudgetError, ModelError, OutputError, RequestError, SourceError
@@ -28,11 +27,10 @@ from streampca.planning import copy_plan as planning
 from streampca.planning.request import Problem
 from streampca.preprocessing import Preparation, Prepared
 from streampca.preprocessing import copy as copying
-from streampca.preprocessing.copy import copy_collection, flat_range, plan_copy, tiles_of
+from streampca.preprocessing.copy import copy_collection, plan_copy
 from streampca.readers import open_collection
 from streampca.readers.stored.array import ArrayCollection
 from streampca.storage.coordinate import Coordinate
-from streampca.testing import CollectionContract
 from streampca.units import MIB, parse_bytes
 
 
@@ -104,22 +102,6 @@ def test_refused_with_a_budget_that_does(decode):
         plan_copy(large, (least - 1) * MIB)
 
 
-@given(st.integers(1, 9), shapes, st.data())
-def test_tiles_cover_once(n, shape, data):
-    shape = tuple(length % 7 + 1 for length in shape)
-    axis = data.draw(st.integers(0, len(shape) - 1))
-    run = data.draw(st.integers(1, shape[axis]))
-    tile = (data.draw(st.integers(1, n)), *(1,) * axis, run, *shape[axis + 1 :])
-    counts = np.zeros((n, math.prod(shape)), int)
-    grid = np.arange(math.prod(shape)).reshape(shape)
-    for samples, *inside in tiles_of((n, *shape), tile):
-        start, stop = samples.start, samples.stop
-        first, last = flat_range(tuple(inside), shape)
-        np.testing.assert_array_equal(grid[tuple(inside)].ravel(), np.arange(first, last))
-        counts[start:stop, first:last] += 1
-    assert (counts == 1).all()
-
-
 # -- copies
 
 
@@ -155,8 +137,9 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("size", ["large", "small"])
+@pytest.mark.parametrize(
+    ("layout", "size"), [*((layout, "small") for layout in LAYOUTS), ("npy", "large"), ("a pixel a chunk", "large")]
+)
 def test_copy_equals_source(tmp_path, layout, size, request):
     if size == "small":
         request.getfixturevalue("small_tiles")
@@ -175,15 +158,16 @@ def test_copy_equals_source(tmp_path, layout, size, request):
     assert sorted(path.name for path in tmp_path.glob("copy*")) == ["copy.zarr"]
 
 
-class TestCopyIsACollection(CollectionContract):
-    @pytest.fixture
-    def expected(self):
-        return pictures((40, 4, 6, 5), "i4")
+def copy_of(folder):
+    x = pictures((40, 4, 6, 5), "i4")
+    copy_collection(stored(folder, x, (40, 2, 3, 5)), folder / "copy.zarr")
+    return open_collection(folder / "copy.zarr"), x
 
-    @pytest.fixture
-    def collection(self, tmp_path, small_tiles, expected):
-        copy_collection(stored(tmp_path, expected, (40, 2, 3, 5)), tmp_path / "copy.zarr")
-        return open_collection(tmp_path / "copy.zarr")
+
+@pytest.mark.usefixtures("small_tiles")
+@over({"copy": copy_of})
+class TestCopyIsACollection(WholeContract):
+    pass
 
 
 @pytest.mark.parametrize("dtype", ["?", "u1", "i2", ">u2", "i8", "f2", "f4", ">f8"])
@@ -197,7 +181,7 @@ def test_dtypes_stay(tmp_path, dtype):
 
 def test_source_across_features_is_decoded_once(tmp_path, small_tiles, monkeypatch):
     """Values read, counted: each once, where blocks of whole samples would read all for every block."""
-    source = stored(tmp_path, pictures((2000, 12, 10)), (2000, 2, 10))
+    source = stored(tmp_path, pictures((500, 12, 10)), (500, 2, 10))
     read = []
     one = type(source).read
     monkeypatch.setattr(
@@ -207,7 +191,7 @@ def test_source_across_features_is_decoded_once(tmp_path, small_tiles, monkeypat
     )
     copy_collection(source, tmp_path / "copy.zarr")
     assert len(read) == 6
-    assert all(rows == slice(0, 2000) and features.start % 20 == 0 for rows, features in read)
+    assert all(rows == slice(0, 500) and features.start % 20 == 0 for rows, features in read)
 
 
 def test_zeros_are_stored(tmp_path, small_tiles, caplog):
@@ -269,13 +253,6 @@ def test_prepared_images_are_copied_as_the_analysis_sees_them(tmp_path, small_ti
     expected = preparation.apply(x)
     assert (copied.shape, copied.dtype) == (expected.shape, expected.dtype)
     np.testing.assert_array_equal(copied.read(slice(0, 61)).reshape(expected.shape), expected)
-
-
-def test_a_model_of_the_copy_is_the_model(tmp_path, small_tiles):
-    x = pictures(dtype="u1")
-    copy_collection(Prepared(open_collection(x), Preparation()), tmp_path / "copy.zarr")
-    one, other = (streampca.fit(source, n_components=3) for source in (x, tmp_path / "copy.zarr"))
-    np.testing.assert_allclose(one.explained_variance, other.explained_variance, rtol=1e-6)
 
 
 # -- refusals
@@ -373,37 +350,25 @@ def noise_in(folder, layout):
     return folder / "s.zarr"
 
 
-def copied(source, tmp_path, memory):
-    """What a fresh process says of the memory a copy took."""
-    command = [sys.executable, "-c", WORKER, source, tmp_path / "copy.zarr", memory]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout)
-    print({name: round(found[name] / MIB, 1) for name in ("peak", "estimate")})
-    if found["peak"] is None:
-        pytest.skip("this system does not tell a process its peak")
-    return found
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["npy", "samples", "across"])
 def test_peak_within_the_budget(tmp_path, layout):
     """In a fresh process; what is copied is more than the budget."""
-    found = copied(noise_in(tmp_path, layout), tmp_path, "48MiB")
+    found = measured(WORKER, noise_in(tmp_path, layout), tmp_path / "copy.zarr", "48MiB")
     assert 0.25 * found["estimate"] < found["peak"] <= 48 * MIB
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("memory", ["72MiB", "112MiB"])
-def test_large_chunks_leave_nothing_in_the_pools_of_threads(tmp_path, memory):
+def test_large_chunks_leave_nothing_in_the_pools_of_threads(tmp_path):
     """Each of 12 MiB; decoded in any of Zarr's threads, they left up to twice that in each, and room for few rows."""
     n = 12 * MIB // 32
     made = zarr.create_array(tmp_path / "s.zarr", shape=(n, 10, 8), dtype="f4", chunks=(n, 1, 8))
     noise = np.random.default_rng(0).random((n, 8), dtype=np.float32)
     for row in range(10):
         made[:, row] = np.roll(noise, row)
-    found = copied(tmp_path / "s.zarr", tmp_path, memory)
-    assert found["peak"] <= min(parse_bytes(memory), found["estimate"])
+    for memory in ("72MiB", "112MiB"):
+        found = measured(WORKER, tmp_path / "s.zarr", tmp_path / f"{memory}.zarr", memory)
+        assert found["peak"] <= min(parse_bytes(memory), found["estimate"])
 
 
 # -- export

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import multiprocessing
-import pickle
-import subprocess
-import sys
 import threading
 import warnings
 
 import numpy as np
 import pytest
 import zarr
+from contract import WholeContract, over
 from numcodecs import Delta, Zstd
 from zarr.codecs import GzipCodec, TransposeCodec
 
@@ -55,13 +53,14 @@ def read_whole(collection):
     return collection.read(slice(0, 60))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_values_are_the_same(tmp_path, alone, layout):
-    found = written(tmp_path, **LAYOUTS[layout])
-    x = zarr.open_array(tmp_path / "x.zarr")[...].reshape(60, -1)
-    np.testing.assert_array_equal(read_whole(found), x)
-    np.testing.assert_array_equal(found.read(slice(7, 41)), x[7:41])
-    np.testing.assert_array_equal(found.read(slice(29, 31), slice(33, 58)), x[29:31, 33:58])
+def laid_out(options):
+    return lambda folder: (written(folder, **options), zarr.open_array(folder / "x.zarr")[...])
+
+
+@pytest.mark.usefixtures("alone")
+@over({name: laid_out(options) for name, options in LAYOUTS.items()})
+class TestLargeChunks(WholeContract):
+    cuts = 1
 
 
 def test_read_by_two_threads(tmp_path, alone):
@@ -89,24 +88,6 @@ def test_read_where_a_loop_runs_already(tmp_path, alone):
     np.testing.assert_array_equal(asyncio.run(notebook()), values().reshape(60, -1))
 
 
-def test_read_from_several_threads(tmp_path, alone):
-    found, results = written(tmp_path), {}
-    threads = [threading.Thread(target=lambda i=i: results.update({i: read_whole(found)})) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(results) == 8
-    assert all(np.array_equal(result, values().reshape(60, -1)) for result in results.values())
-
-
-def test_read_after_pickling(tmp_path, alone):
-    found = written(tmp_path)
-    read_whole(found)
-    again = pickle.loads(pickle.dumps(found))  # noqa: S301 - our own
-    np.testing.assert_array_equal(read_whole(again), read_whole(found))
-
-
 def _sum(collection, answer):
     answer.send(float(read_whole(collection).sum()))
 
@@ -129,37 +110,3 @@ def test_a_damaged_chunk_is_named(tmp_path, alone):
     (tmp_path / "x.zarr" / "c" / "1" / "0" / "1").write_bytes(b"nothing")
     with pytest.raises(SourceError, match=r"cannot be read at \[30:60, 0:4, 5:10\]"):
         read_whole(found)
-
-
-HELD = """
-import sys
-from streampca.machine import PeakMeter
-from streampca.readers import open_collection
-collection = open_collection(sys.argv[1])
-meter = PeakMeter()
-for _ in range(2):
-    block = collection.read(slice(0, collection.n_samples))
-    size = block.nbytes
-    del block
-peak = meter.peak()
-print(-1 if peak is None else peak - size, collection.decode_bytes)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("codec", ["zstd", "gzip"])
-def test_a_read_holds_one_chunk_and_its_bytes(tmp_path, codec):
-    """In any of Zarr's threads, chunks of 12 MiB held 58 to 89 MiB beside the block."""
-    n = 12 * 2**20 // 32
-    options = {"compressors": [GzipCodec(level=1)]} if codec == "gzip" else {}
-    made = zarr.create_array(tmp_path / "x.zarr", shape=(n, 6, 8), dtype="f4", chunks=(n, 1, 8), **options)
-    noise = np.random.default_rng(0).random((n, 8), dtype=np.float32)
-    for row in range(6):
-        made[:, row] = np.roll(noise, row)
-    command = [sys.executable, "-c", HELD, tmp_path / "x.zarr"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
-    beside, promised = map(int, done.stdout.split())
-    print(codec, round(beside / 2**20), round(promised / 2**20))
-    if beside < 0:
-        pytest.skip("this system does not tell a process its peak")
-    assert beside <= promised <= (5 if codec == "gzip" else 3) * 12 * 2**20

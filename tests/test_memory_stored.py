@@ -1,4 +1,4 @@
-"""Models several times larger than the budget: peaks of fresh processes against it."""
+"""Models twice as large as the budget: peaks of fresh processes against it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from streampca.units import MIB, parse_bytes
 
 pytestmark = pytest.mark.slow
 
-K, SHAPE, N = 160, (724, 724), 16
-BUDGET = "112MiB"  # components take 320 MiB
-MASK = np.hypot(*np.meshgrid(np.arange(724) - 362, np.arange(724) - 362)) < 350
+K, SHAPE, N = 208, (512, 512), 16
+BUDGET = "104MiB"  # components take 208 MiB
+MASK = np.hypot(*np.meshgrid(np.arange(512) - 256, np.arange(512) - 256)) < 248
 
 # Everything is imported and opened before the meter starts; what happens after is what the budget is for.
 WORKER = """
@@ -109,12 +109,10 @@ def files(tmp_path_factory):
 
 
 CASES = {
-    "scores": ("plain", "write_scores", "rows.npy", "s.npy", BUDGET),
     "scores of whole samples": ("plain", "write_scores", "whole.zarr", "s.zarr", BUDGET),
-    "scores, masked": ("masked", "write_scores", "rows.npy", "s.npy", "160MiB"),
-    "images to npy": ("plain", "write_reconstruction", "rows.npy", "i.npy", BUDGET),
+    "scores, masked": ("masked", "write_scores", "rows.npy", "s.npy", "112MiB"),
     "images to zarr": ("plain", "write_reconstruction", "rows.npy", "i.zarr", BUDGET),
-    "images, masked": ("masked", "write_reconstruction", "rows.npy", "i.zarr", "160MiB"),
+    "images, masked": ("masked", "write_reconstruction", "rows.npy", "i.zarr", "112MiB"),
     "residuals": ("plain", "write_reconstruction of residuals", "rows.npy", "i.npy", BUDGET),
     "images from scores": ("plain", "write_reconstruction", "scores.npy", "i.zarr", BUDGET),
 }
@@ -159,8 +157,7 @@ def test_the_least_budget_is_kept(files, tmp_path):
         assert found["peak"] <= parse_bytes(least)
 
 
-@pytest.mark.parametrize("most", [1, 100_000])
-@pytest.mark.parametrize("shape", [(300, 250, 600), (2000, 125, 300)])
+@pytest.mark.parametrize(("shape", "most"), [((300, 125, 600), 1), ((2000, 50, 300), 100_000)])
 def test_writing_a_range_takes_a_few_tiles(tmp_path, shape, most):
     """Beside the values, whatever their range."""
     found = measured(SINK, tmp_path / "made.zarr", json.dumps(shape), most)

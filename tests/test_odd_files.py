@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
-from shell import DATA
+from shell import DATA, python
 
 pytestmark = pytest.mark.slow
 
@@ -106,10 +105,7 @@ REFUSED = {
 @pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
 def test_odd_files_load_are_refused_or_left_out(tmp_path):
     names = sorted(os.listdir(ODD))
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(ODD), str(tmp_path), *names],
-        capture_output=True, text=True, timeout=200, check=False,
-    )  # fmt: skip
+    done = python(SCRIPT, ODD, tmp_path, *names)
     assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [line[0] for line in lines] == names
