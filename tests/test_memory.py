@@ -19,43 +19,43 @@ from streampca.units import MIB, parse_bytes
 pytestmark = pytest.mark.slow
 
 # Everything is imported and opened before the meter starts; what happens after is what the budget is for.
-WORKER = """
+IMPORTED = """
 import json, sys
 import streampca
 from streampca.fitting import fit
 from streampca.models import pca, store, transform
 from streampca.storage import outputs
 from streampca.machine import PeakMeter
-
-task, source, output, stored, options = sys.argv[1:]
+"""
+FIT = """
+source, options = sys.argv[1:]
 options = json.loads(options)
-schedule, written = options.pop("schedule", None), options.pop("written", None)
-if schedule:
+if schedule := options.pop("schedule", None):
     from streampca.planning import by_features, dual, randomized
     by_features.SCHEDULES = dual.SCHEDULES = (schedule,)
-    options["output"] = written
     randomized.WORTH_TURNING, randomized.WORTH_SECONDS = float("inf"), 0  # which then goes along samples
-events, collection = [], streampca.open_collection(source)
-if task == "fit":
-    plan = streampca.plan(collection, **options)
-    meter = PeakMeter()
-    fitted = streampca.fit(collection, listener=events.append, **options)
-    peak = meter.peak()
-    fitted.save(output)
-    found = {name: getattr(plan, name) for name in ("solver", "block_rows", "side", "schedule", "stored")}
-    found |= {"estimate": plan.memory_estimate.total, "k": fitted.n_components}
-else:
-    fitted = streampca.load_model(stored)
-    meter = PeakMeter()
-    getattr(fitted, task)(collection, output, **options)
-    found, peak = {}, meter.peak()
-print(json.dumps({"peak": peak, **found}))
+collection = streampca.open_collection(source)
+plan = streampca.plan(collection, **options)
+meter = PeakMeter()
+streampca.fit(collection, listener=lambda event: None, **options)
+found = {"peak": meter.peak(), "estimate": plan.memory_estimate.total}
+print(json.dumps(found | {name: getattr(plan, name) for name in ("solver", "side", "schedule", "stored")}))
+"""
+
+ALL = """
+source, folder, memory = sys.argv[1:]
+collection = streampca.open_collection(source)
+meter = PeakMeter()
+model = streampca.fit(collection, n_components=20, memory=memory)
+model.write_scores(collection, f"{folder}/scores.npy", memory=memory)
+model.write_reconstruction(f"{folder}/scores.npy", f"{folder}/images.npy", memory=memory)
+print(json.dumps({"peak": meter.peak()}))
 """
 
 
-def done(task, source, output, model="-", **options):
-    """Run one task in a process of its own; return what it says of its memory."""
-    return measured(WORKER, task, source, output, model, json.dumps(options))
+def fitted(source, *, forked=False, **options):
+    """Fit in a process of its own; return what was planned and what it took."""
+    return measured(IMPORTED + FIT, source, json.dumps(options), forked=forked)
 
 
 def blocks_of_images(n, shape, dtype, step=2048):
@@ -100,21 +100,17 @@ def write(path, n, shape, dtype, layout):
     return f"{path}.zarr"
 
 
-@pytest.mark.parametrize(("layout", "dtype", "memory"), [("npy", "f4", "64MiB"), ("plain", "u2", "48MiB")])
-def test_data_larger_than_the_budget(tmp_path, monkeypatch, layout, dtype, memory):
-    """256 and 128 MiB, fitted, transformed and reconstructed; with all threads of BLAS, which have buffers."""
-    n = 65536
+@pytest.mark.parametrize(
+    ("layout", "dtype", "n", "memory"), [("npy", "f4", 24576, "64MiB"), ("plain", "u2", 32768, "48MiB")]
+)
+def test_data_larger_than_the_budget(tmp_path, monkeypatch, layout, dtype, n, memory):
+    """Fitted, transformed and reconstructed, with all threads of BLAS, which have buffers."""
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     source = write(tmp_path / "source", n, (32, 32), dtype, layout)
-    model, scores = tmp_path / "m.zarr", tmp_path / "scores.npy"
-    peaks = [
-        done("fit", source, model, n_components=20, memory=memory)["peak"],
-        done("write_scores", source, scores, model, memory=memory)["peak"],
-        done("write_reconstruction", scores, tmp_path / "images.npy", model, memory=memory)["peak"],
-    ]
-    print([round(peak / MIB, 1) for peak in peaks])
-    assert max(peaks) <= parse_bytes(memory)
-    assert np.load(scores, mmap_mode="r").shape == (n, 20)
+    found = measured(IMPORTED + ALL, source, tmp_path, memory)
+    print(round(found["peak"] / MIB, 1))
+    assert found["peak"] <= parse_bytes(memory)
+    assert np.load(tmp_path / "scores.npy", mmap_mode="r").shape == (n, 20)
     assert np.load(tmp_path / "images.npy", mmap_mode="r").shape == (n, 32, 32)
 
 
@@ -143,6 +139,17 @@ CASES = {
     "along samples, scratch": ("singles", "f4", 400, (256, 256), ALONG | {"schedule": "scratch"}),
     "along samples, stored": ("npy", "f4", 400, (256, 256), ALONG | {"n_components": 200}),
 }
+# Of each method, side and schedule one, and a case of every kind of storage; the others run in a campaign.
+IN_THE_SUITE = [
+    "npy, uint8, dense", "npy, Lanczos", "zarr sharded", "pictures", "products", "sweep", "scratch", "stored",
+    "along samples", "along samples, scratch", "along samples, stored",
+]  # fmt: skip
+TIGHT = {"zarr sharded", "sweep", "stored", "along samples, stored"}  # within 17 MiB of the budget
+
+
+def named(names, asked=()):
+    """Parametrize with names, and with others that are asked for only."""
+    return pytest.mark.parametrize("name", [*names, *(pytest.param(n, marks=pytest.mark.campaign) for n in asked)])
 
 
 @pytest.fixture(scope="module")
@@ -163,27 +170,27 @@ def check(found, memory):
     assert found["peak"] <= parse_bytes(memory)
 
 
-@pytest.mark.parametrize("name", CASES)
+@named(IN_THE_SUITE, sorted(CASES.keys() - set(IN_THE_SUITE)))
 def test_the_memory_estimate_is_honest(source, tmp_path, name):
     """0.6 x estimate - 16 MiB < peak < 1.1 x estimate + 16 MiB, and never above the budget."""
     options, expected = CASES[name][-1], {}
     if schedule := options.get("schedule"):
         side = "samples" if name.startswith("along samples") else "features"
         expected = {"schedule": schedule, "side": side} | ({"stored": True} if name.endswith("stored") else {})
-        options = options if name.endswith("all") else options | {"written": str(tmp_path / "written.zarr")}
-    found = done("fit", source(name), tmp_path / "m.zarr", **options)
+        options = options if name.endswith("all") else options | {"output": str(tmp_path / "written.zarr")}
+    found = fitted(source(name), forked=name in IN_THE_SUITE and name not in TIGHT, **options)
     assert expected.items() <= found.items()
     check(found, options["memory"])
 
 
-@pytest.mark.parametrize("name", ["npy, wide, dense", "npy, Lanczos", "zarr across features", "pictures"])
+@named(["npy, Lanczos", "pictures"], ["npy, wide, dense", "zarr across features"])
 def test_the_least_budget_is_kept(source, tmp_path, name):
     """What a refusal says would do, does: the peak stays within it."""
     options = {**CASES[name][-1], "memory": "1MiB"}
     with pytest.raises(BudgetError) as caught:
         streampca.plan(source(name), **options)
     options["memory"] = re.search(r"at least (\w+)", str(caught.value))[1]
-    found = done("fit", source(name), tmp_path / "m.zarr", **options)
+    found = fitted(source(name), **options)
     print(name, options["memory"], round(found["peak"] / MIB, 1))
     assert found["peak"] <= parse_bytes(options["memory"])
 
@@ -192,6 +199,6 @@ def test_a_fraction_of_a_flat_spectrum_keeps_the_budget(tmp_path):
     """Nothing but noise, 95 % of it asked for: thousands of components, however they are solved for."""
     noise = np.random.default_rng(0).standard_normal((3000, 46, 46), dtype=np.float32)
     np.save(tmp_path / "noise.npy", noise)
-    found = done("fit", tmp_path / "noise.npy", tmp_path / "m.zarr", n_components=0.95, memory="84MiB")
+    found = fitted(tmp_path / "noise.npy", n_components=0.95, memory="84MiB")
     assert found["solver"] == "lanczos"
     assert found["peak"] <= 84 * MIB
