@@ -164,6 +164,8 @@ def test_pickles_are_never_opened(here):
         line = refused_fit(path)
         assert path in line
         assert path in refused_fit("images.npy", "--mask", path)
+        labels = f"{path}:x" if path.endswith("npz") else path
+        assert path in refused("info", "images.npy", "--labels", labels)
     assert "trap.npz" in refused_fit("images.npy", "--labels", "trap.npz:x")
     assert not os.path.exists("sprung")
     with contextlib.suppress(Exception):

@@ -407,7 +407,7 @@ def test_a_read_holds_little_beside_its_block(tmp_path, kind):
         np.savez_compressed(path, x)
     else:
         zarr.create_array(path, data=x, chunks=(128, 64, 64), shards=(2048, 64, 64) if kind == "sharded" else None)
-    found = measured(BESIDE, path, forked=True)
+    found = measured(BESIDE, path)
     assert found["peak"] - found["block"] < found["promised"] + 16 * MIB
     assert found["promised"] <= 96 * MIB
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -111,9 +113,7 @@ def test_a_log_says_how_far_an_iteration_has_come():
 def test_a_bar_says_how_far_an_iteration_has_come():
     console = screen()
     with Progress(console) as listener:
-        bars = listener._bars
-        bars.live.auto_refresh = False
-        said = []
+        bars, said = listener._bars, []
         for event in (
             PassStarted("products", 1, None, samples=10, bytes=10),
             Solving("what is left"),
@@ -152,11 +152,10 @@ def test_standard_error_is_the_default(capsys):
 
 def test_a_terminal_shows_a_bar_in_80_columns():
     console = screen()
-    now = iter(np.arange(0, 1e4, 0.25))
+    now = itertools.count(0.0, 0.25)
     with Progress(console) as listener:
         bars = listener._bars
-        bars.get_time = lambda: float(next(now))
-        bars.live.auto_refresh = False
+        bars.get_time = partial(next, now)
         listener(PassStarted("scatter", 2, 12, samples=60_000, bytes=60 * 2**30))
         for _ in range(30):
             listener(BlockDone(1000, 2**30))
