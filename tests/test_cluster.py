@@ -279,6 +279,14 @@ def test_a_worker_that_comes_later_and_is_unfit_is_left_out(client):
     workers = executor._workers
     late, other = workers._fit
     workers._fit.discard(late)
+
+    def dies(workers):
+        raise OSError
+
+    workers._wrong = dies
+    assert workers.present() == [other]
+    assert not heard, "it may be asked again"
+    workers._looked = 0.0
     workers._wrong = lambda workers: f"worker {', '.join(workers)} cannot read the collection."
     assert workers.present() == [other]
     assert heard == [Warned(f"a worker is left out: worker {late} cannot read the collection.")]

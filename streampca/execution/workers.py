@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from distributed import Client
 
 from .. import __version__
-from ..errors import ClusterError
+from ..errors import ClusterError, first_line
 from ..events import Listener, Warned, silent
 from ..units import MIB, budget_size, format_bytes
 from .packing import packed
@@ -92,7 +92,11 @@ class Workers:
             return self._lacking(workers) or _too_small(workers, memory) or self._blind(workers, reading)
 
         workers = self._workers()
-        if message := wrong(workers):
+        try:
+            message = wrong(workers)
+        except OSError as error:
+            raise ClusterError(f"a worker does not answer ({first_line(error)}); see its log.") from error
+        if message:
             raise ClusterError(message)
         self._fit, self._wrong, self._listener = set(workers), wrong, listener
 
@@ -102,7 +106,7 @@ class Workers:
             workers = self._workers()
             for address, about in workers.items():
                 self._admit(address, about)
-            self._found = [address for address in workers if address not in self._unfit]
+            self._found = [address for address in workers if self._wrong is None or address in self._fit]
             self._looked = time.monotonic()
         return self._found
 
@@ -110,7 +114,10 @@ class Workers:
         """Check one that came later: it is left out, where the others go on."""
         if self._wrong is None or address in self._fit | self._unfit:
             return
-        message = self._wrong({address: about})
+        try:
+            message = self._wrong({address: about})
+        except OSError:  # it died while it was asked; if another comes at its address, that is asked
+            return
         (self._unfit if message else self._fit).add(address)
         if message:
             self._listener(Warned(f"a worker is left out: {message}"))
