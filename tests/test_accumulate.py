@@ -331,11 +331,15 @@ def test_narrow_integers_have_the_same_bits_whatever_the_cut(kind, cut):
 
 
 @pytest.mark.parametrize("kind", ["scatter", "gram"])
-@pytest.mark.parametrize("dtype", ["u1", "i1", "u2"])
-def test_worst_case_integers_are_exact(dtype, kind):
-    """Values at both ends of their range: the largest products there are; the bits do not depend on the cut."""
+@pytest.mark.parametrize(("dtype", "quiet"), [("u1", 0), ("i1", 0), ("u2", 0), ("u2", 256)])
+def test_worst_case_integers_are_exact(dtype, quiet, kind):
+    """Values at both ends of their range: the largest products there are; the bits do not depend on the cut.
+
+    Small ones at first promise that long pieces stay exact: what follows is multiplied again, in halves.
+    """
     low, top = (0, 255) if dtype == "u2" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     x = np.random.default_rng(0).choice(np.array([low, top], dtype), size=(20000, SHORT))
+    x[:quiet] = x[:quiet] > 0
     for cut in ([], [1, 700, 4900, 19000]):
         parts = along(kind, np.split(x, cut))
         found = fed(new_for(kind, parts), parts)
