@@ -24,7 +24,7 @@ from ..drawing import DPI
 from ..quantile_grid import QUANTILES, quantiles_size
 from ..reconstruction import LABEL, TALL
 
-DRAWING = 2 * MIB  # texts and layout; this and the next two are what pictures of several shapes were measured to take
+DRAWING = 3 * MIB  # texts and layout; this and the next two are the most that pictures of several shapes took
 RASTERS = 1.25  # of the largest picture: as it is drawn, and a quarter for all pictures as encoded
 PANELS = 1.5  # of the pixels of all its panels in double precision: as they are, and as matplotlib holds them
 MOST_DOTS = 100_000  # samples drawn as dots, or counted by cells
