@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from streampca.accumulators import (
     ACCUMULATORS,
+    FrequentDirections,
     Gram,
     GramBlock,
     NotFiniteError,
@@ -88,8 +89,9 @@ NEW = {
     "gram_block, not measured": partial(gram_block, measures=False),
     "gram_block, narrow tiles": partial(gram_block, product_features=5, threads=2),
     "gram_block, weighted": partial(gram_block, weights=COPIES),
+    "frequent_directions": lambda x: partial(FrequentDirections, x.shape[1], rows=3),
 }
-ALONG_SAMPLES = [kind for kind in NEW if kind.startswith("scatter")]
+ALONG_SAMPLES = [kind for kind in NEW if kind.startswith(("scatter", "frequent"))]
 every_kind = pytest.mark.parametrize("kind", NEW)
 
 
@@ -157,6 +159,10 @@ def results(accumulator):
             size = found.trace + found.drift
             mean = found.mean * size / (1 + np.linalg.norm(found.mean))
             return [product, mean, found.trace, measured[0] / 30], size
+        case FrequentDirections() as found:  # what is exact; the sketch depends on the cut, see below
+            size = found.trace + 1e-14 * float(np.sum(found.mean**2))
+            mean = found.mean * size / (1 + np.linalg.norm(found.mean))
+            return [found.trace, found.feature_variance * found.weight, mean], size
         case Gram() as found:
             about = found.centred()
             size = about.trace
@@ -310,6 +316,31 @@ def test_unlike_accumulators_are_not_merged(kind, unlike, said):
     x = values(SHORT)
     with pytest.raises(ValueError, match=said):
         fed(NEW[kind](x), [x]).merge(fed(NEW[kind](x, **unlike), [x]))
+
+
+@given(cut=cut_values(), counts=st.data(), rows=st.integers(1, 5))
+def test_a_sketch_is_within_what_its_shrinks_took(cut, counts, rows):
+    """0 <= x^T (S - B^T B) x <= Delta <= trace / l, over any cuts, weights and merges."""
+    weights = [
+        np.array(counts.draw(st.lists(st.integers(0, 2), min_size=len(part), max_size=len(part)))) for part in cut
+    ]
+    sketch = FrequentDirections(SHORT, rows=rows)
+    for number, (part, weight) in enumerate(zip(cut, weights, strict=True)):
+        if number % 2:
+            other = FrequentDirections(SHORT, rows=rows)
+            other.update(part, weights=weight.astype(float))
+            sketch.absorb(other)
+        else:
+            sketch.update(part, weights=weight.astype(float))
+    if not sketch.weight:
+        return
+    exact = scatter_of(np.concatenate(cut), np.concatenate(weights))
+    lost = np.linalg.eigvalsh(exact - sketch.sketch.T @ sketch.sketch)
+    rounding = 1e-12 * (sketch.trace + float(np.sum(sketch.mean**2)))
+    assert -rounding <= lost[0]
+    assert lost[-1] <= sketch.shrunk + rounding
+    assert sketch.shrunk <= sketch.trace / rows + rounding
+    assert sketch.trace == pytest.approx(np.trace(exact), rel=1e-10, abs=rounding)
 
 
 # -- whole numbers
@@ -477,7 +508,7 @@ def test_what_is_not_finite_is_named(kind, value, at):
     x[at, 2:4] = value
     if kind in ALONG_SAMPLES and value != 1e30:
         x[at + 1 :, 6] = np.nan  # later offenders are not blamed
-    if value == 1e30 and new.keywords.get("precision") == "double":
+    if value == 1e30 and new().precision == "double":
         return
     with pytest.raises(NotFiniteError) as caught:
         new().update(along(kind, [x])[0], at=1000 if kind in ALONG_SAMPLES else 0)

@@ -7,6 +7,7 @@ what is accumulated and when; nothing here knows storage, executors or the budge
 """
 
 from .finite import NotFiniteError, not_finite
+from .frequent_directions import FrequentDirections
 from .gram import CentredGram, Gram
 from .gram_block import GramBlock
 from .gram_probes import GramProbes, sample_directions
@@ -20,6 +21,7 @@ __all__ = [
     "Accumulator",
     "CentredGram",
     "Directions",
+    "FrequentDirections",
     "Gram",
     "GramBlock",
     "GramProbes",
@@ -31,4 +33,6 @@ __all__ = [
 ]
 
 # kind -> class: what a stored state is made into again
-ACCUMULATORS: dict[str, type[Accumulator]] = {kind.kind: kind for kind in (Scatter, Gram, ScatterBlock, GramBlock)}
+ACCUMULATORS: dict[str, type[Accumulator]] = {
+    kind.kind: kind for kind in (Scatter, Gram, ScatterBlock, GramBlock, FrequentDirections)
+}

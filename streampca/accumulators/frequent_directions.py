@@ -1,0 +1,223 @@
+"""Frequent directions: a few rows B whose B^T B stands for the scatter matrix S where that does not fit in memory.
+
+Rows are appended until there is no room; then B is rotated onto its singular vectors and each squared singular value is
+lessened by the first that is not kept (Ghashami, Liberty, Phillips and Woodruff, "Frequent directions: simple and
+deterministic matrix sketching", SIAM J. Comput. 45, 2016). With Delta the sum of what was subtracted,
+
+    0 <= x^T (S - B^T B) x <= Delta for every unit vector x,
+
+and Delta is at most the trace of S divided by the number of rows that are kept. Both hold for merged sketches, too.
+Samples are centred on the mean of their block, and a further row for the distance of that mean from the mean so far
+(Chan, Golub and LeVeque, 1983) makes the sum exact: centring loses nothing, and leaves B^T B positive semi-definite.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import eigh
+
+from .. import machine
+from ..execution.threads import share_blas_threads
+from .blas import times, update_among
+from .finite import NotFiniteError, not_finite
+from .protocol import Accumulator
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+EPS = float(np.finfo(np.float64).eps)
+THREADED_ROWS = 128  # that LAPACK would share among threads; to forbid it takes a few ms
+
+
+class FrequentDirections(Accumulator):
+    """Accumulates a sketch of S over the samples, one block of rows after another.
+
+    Parameters
+    ----------
+    n_features : int
+        p.
+    rows : int
+        Directions kept by a shrink, l; accumulators to be merged must share it. There is room for twice as many rows.
+
+    Attributes
+    ----------
+    n_samples : int
+        Samples absorbed, but for those of weight 0.
+    weight : float
+        Sum of their weights; n_samples where none were given.
+    mean : ndarray of shape (p,)
+        Of the samples.
+    shrunk : float
+        Delta, in the units of S.
+
+    Notes
+    -----
+    Cost: about 8 n l p flops, all in float64, whatever the samples' dtype. Memory: 24 l p bytes while it shrinks, 16
+    else. Unlike other statistics this one depends on how the data are cut, within Delta; number, mean, variance of
+    each feature and trace do not.
+    """
+
+    kind = "frequent_directions"
+    axis: Literal["samples", "features"] = "samples"
+    precision = "double"
+
+    def __init__(self, n_features: int, *, rows: int) -> None:
+        self.n_features, self.rows = n_features, rows
+        self.n_samples, self.weight, self.shrunk = 0, 0.0, 0.0
+        self.mean: Float64 = np.zeros(n_features)
+        self._squares: Float64 = np.zeros(n_features)
+        self._held: Float64 = np.empty((2 * rows, n_features))
+        self._count = 0
+
+    def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
+        """Absorb samples, shape (m, p), any real dtype.
+
+        Parameters
+        ----------
+        block : ndarray of shape (m, p)
+            Samples.
+        at : int
+            Position of the first, for error messages.
+        weights : ndarray of shape (m,), optional
+            How often each counts, at least 0; samples of weight 0 may hold anything.
+
+        Raises
+        ------
+        NotFiniteError
+            If a sample holds NaN or infinity, or squares overflow. The accumulator is then of no more use.
+        """
+        kept = np.arange(len(block)) if weights is None else np.flatnonzero(weights)
+        counts = None if weights is None or (weights[kept] == 1).all() else weights
+        for start in range(0, len(kept), self.rows):
+            some = kept[start : start + self.rows]
+            piece = block[some[0] : some[-1] + 1] if len(some) == some[-1] - some[0] + 1 else block[some]
+            self._absorb_piece(piece, None if counts is None else counts[some], at + some)
+
+    def _absorb_piece(self, piece: Array, weights: Float64 | None, places: npt.NDArray[np.intp]) -> None:
+        weight = float(len(piece)) if weights is None else float(np.sum(weights))
+        with np.errstate(over="ignore", invalid="ignore"):
+            rows = piece.astype(np.float64)
+            mean = rows.mean(axis=0) if weights is None else (weights / weight) @ rows
+            rows -= mean
+            if weights is not None:
+                rows *= np.sqrt(weights)[:, None]
+            squares = np.einsum("ij,ij->j", rows, rows)
+            between = self._between(weight, mean)
+            squares += between**2
+        if not np.isfinite(squares.sum()):
+            error = not_finite(piece, 0, self.precision)
+            raise NotFiniteError(int(places[error.sample]), error.problem)
+        if len(rows) > 1:
+            self._append(rows)
+        self._count_in(weight, len(piece), mean, squares, between)
+
+    def _between(self, weight: float, mean: Float64) -> Float64:
+        """Return the row that stands for the distance of two means: that so far, and that of further samples."""
+        share = self.weight * weight / (self.weight + weight)
+        return np.sqrt(share) * (mean - self.mean)  # type: ignore[no-any-return]
+
+    def _count_in(self, weight: float, n_samples: int, mean: Float64, squares: Float64, between: Float64) -> None:
+        """Move the mean and add to the counts and squares, those of `between` among them."""
+        if self.weight:
+            self._append(between[None])
+        self.weight += weight
+        self.n_samples += n_samples
+        self.mean += (mean - self.mean) * (weight / self.weight)
+        self._squares += squares
+
+    def _append(self, rows: Float64) -> None:
+        """Add rows to the sketch, which shrinks whenever it is full."""
+        while len(rows):
+            if self._count == len(self._held):
+                self._shrink()
+            free = len(self._held) - self._count
+            self._held[self._count : self._count + len(rows[:free])] = rows[:free]
+            self._count += len(rows[:free])
+            rows = rows[free:]
+
+    def _shrink(self) -> None:
+        """Keep the leading `rows` directions at most, each lessened by the first that is not kept."""
+        gram = self.gram()
+        # In one thread: others gain little on so small a matrix, and cost 8 times as much where cores are busy.
+        with share_blas_threads(machine.cores()) if len(gram) >= THREADED_ROWS else nullcontext():
+            values, vectors = eigh(gram, lower=False, overwrite_a=True, check_finite=False)
+        values, vectors = values[::-1], vectors[:, ::-1]
+        nought = EPS * len(values) * max(values[0], 0.0)  # what rounding makes of directions without variance
+        taken = float(values[self.rows])
+        taken = taken if taken > nought else 0.0
+        count = min(self.rows, int(np.count_nonzero(values > max(taken, nought))))
+        scales = np.sqrt(1 - taken / values[:count])
+        self._held[:count] = times((vectors[:, :count] * scales).T, self._held)
+        self._count = count
+        self.shrunk += taken
+
+    @property
+    def sketch(self) -> Float64:
+        """B, at most 2 l rows, (m, p); read-only and not a copy."""
+        view = self._held[: self._count].view()
+        view.flags.writeable = False
+        return view
+
+    def gram(self) -> Float64:
+        """Return B B^T anew, (m, m) in Fortran order, upper triangle."""
+        gram: Float64 = np.zeros((self._count, self._count), order="F")
+        if self._count:
+            update_among(self._held[: self._count], gram, beta=0.0)
+        return gram
+
+    @property
+    def trace(self) -> float:
+        """Sum of squared distances from the mean, exact: shrinks take nothing from it."""
+        return float(self._squares.sum())
+
+    @property
+    def feature_variance(self) -> Float64:
+        """Variance of each feature, divided by the weight, shape (p,); exact."""
+        return self._squares / (self.weight or 1.0)
+
+    def absorb(self, other: Self) -> None:
+        """Add the samples of another sketch; the other is left as it was.
+
+        Raises
+        ------
+        ValueError
+            If the two differ in features or rows.
+        """
+        for name in ("n_features", "rows"):
+            if getattr(self, name) != getattr(other, name):
+                raise ValueError(f"sketches of {name} {getattr(self, name)} and {getattr(other, name)} cannot be added")
+        if other.n_samples == 0:
+            return
+        between = self._between(other.weight, other.mean)
+        self.shrunk += other.shrunk
+        self._append(other.sketch)
+        self._count_in(other.weight, other.n_samples, other.mean, other._squares + between**2, between)
+
+    def release(self) -> None:
+        """Keep all: there is no working memory between updates."""
+
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Everything as plain arrays; without `copy` the sketch itself, to be written down and not to."""
+        return {
+            "n_samples": np.array(self.n_samples),
+            "weight": np.array(self.weight),
+            "rows": np.array(self.rows),
+            "shrunk": np.array(self.shrunk),
+            "mean": self.mean.copy(),
+            "squares": self._squares.copy(),
+            "sketch": self.sketch.copy() if copy else self.sketch,
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
+        """Exact inverse of `state`; the sketch is copied in any case, as there must be room behind it."""
+        new = cls(len(state["mean"]), rows=int(state["rows"]))
+        new.n_samples, new.weight = int(state["n_samples"]), float(state["weight"])
+        new.shrunk, new._count = float(state["shrunk"]), len(state["sketch"])
+        new.mean, new._squares = np.array(state["mean"], np.float64), np.array(state["squares"], np.float64)
+        new._held[: new._count] = state["sketch"]
+        return new
