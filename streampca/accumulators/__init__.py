@@ -13,6 +13,7 @@ from .gram_block import GramBlock
 from .gram_probes import GramProbes, sample_directions
 from .probes import Directions
 from .protocol import Accumulator
+from .row_buffer import RowBuffer
 from .scatter import Scatter
 from .scatter_block import ScatterBlock
 
@@ -26,6 +27,7 @@ __all__ = [
     "GramBlock",
     "GramProbes",
     "NotFiniteError",
+    "RowBuffer",
     "Scatter",
     "ScatterBlock",
     "not_finite",

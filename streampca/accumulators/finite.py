@@ -11,6 +11,7 @@ from ..errors import DataError, StreampcaError
 
 Array = npt.NDArray[Any]
 
+SAFE_SINGLE = 1e15  # squares of differences of such values, 2^20 of them added up, fit float32 ...
 MOST_DOUBLE = 1e70  # fourth powers of values up to here, of which a solver takes norms, fit float64
 
 
@@ -37,6 +38,14 @@ class NotFiniteError(DataError):
 def is_finite(array: Array) -> bool:
     """Return whether an array holds neither NaN nor infinity, without a temporary array of its size."""
     return bool(np.isfinite(array.max(initial=0)) and np.isfinite(array.min(initial=0)))
+
+
+def has_safe_squares(block: Array, precision: str) -> bool:
+    """Return whether a block is finite and its values are so small that no sum of their squares can overflow."""
+    if block.dtype.kind == "b" or (block.dtype.kind in "iu" and block.itemsize <= 2) or not block.size:
+        return True
+    most = MOST_DOUBLE if precision == "double" else SAFE_SINGLE
+    return -most <= float(block.min()) and float(block.max()) <= most  # NaN compares as false
 
 
 def check_finite(total: Array) -> None:

@@ -236,6 +236,18 @@ class Scatter(Moments, Accumulator):
             mean = self.mean
             self._recentre(np.rint(mean) if self.exact else mean)
 
+    @property
+    def feature_variance(self) -> Float64:
+        """Variance of each feature, divided by the weight, shape (p,)."""
+        return np.maximum(self._scatter.diagonal() / (self.weight or 1.0) - self.offset**2, 0.0)
+
+    def in_precision(self, precision: str) -> Self:
+        """Return a copy whose products of further samples are of a precision; the sums so far are float64 in both."""
+        double = np.array(precision == "double")
+        new = type(self).from_state({**self.state(copy=False), "double": double}, one_thread=self.one_thread)
+        new._recentre(new._centre)  # on what the precision holds
+        return new
+
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Everything as plain arrays; without `copy` the scatter itself, to be written down and not to."""
         return {

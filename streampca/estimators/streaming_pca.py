@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from numbers import Integral
 from typing import Any, Self
@@ -12,11 +13,15 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..accumulators import FrequentDirections, Scatter
+from ..errors import RequestError
 from ..events import logged
 from ..execution.checkpoint import Checkpointing
 from ..fitting.fit import fit_collection
+from ..fitting.incremental import IncrementalFit
 from ..fitting.plan import prepared
 from ..models.pca import PCAModel
 from ..planning.request import Request
@@ -73,7 +78,10 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     error_bound_, angle_bound_ : ndarray of shape (n_components_,)
         See `PCAModel`.
     mean_ : ndarray of shape (n_features_in_,)
-    n_components_, n_samples_, n_features_in_ : int
+    var_ : ndarray of shape (n_features_in_,)
+        Variance of each feature, divided by n; after `partial_fit`, or a fit by method "covariance".
+    n_components_, n_samples_, n_samples_seen_, n_features_in_ : int
+        The third counts samples of weight 0, too.
     noise_variance_ : float
         Mean variance of the directions left out.
     model_ : PCAModel
@@ -128,26 +136,152 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         sample_weight : array-like of shape (n,), optional
             How often each sample counts: weight 2 is the sample given twice.
         """
-        collection = prepared(self._opened(X), self.preparation)
-        state = self.random_state
-        request = Request(
-            n_components=self.n_components,
-            method=self.method,
-            memory=parse_bytes(self.memory),
-            precision=self.precision,
-            seed=int(state) if isinstance(state, Integral) else int(check_random_state(state).randint(2**31 - 1)),
-            tol=self.tol,
-            max_passes=self.max_passes,
-        )
-        self.model_: PCAModel = fit_collection(
+        collection = prepared(self._opened(X, least=2), self.preparation)
+        model = fit_collection(
             collection,
-            request,
+            self._request(),
             weights=weights_of(sample_weight, collection.raw),
             checkpoint=None if self.checkpoint is None else Checkpointing(os.fspath(self.checkpoint)),
             listener=logged,
         )
-        self.n_features_in_ = collection.raw.n_features
+        self._take(model, collection.raw.n_features, collection.n_samples)
         return self
+
+    @available_if(lambda estimator: _adds_batches(estimator.method))  # type: ignore[untyped-decorator]
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Add a batch of samples to those that were learned from before, by `fit` or by this.
+
+        Whatever the batches, the components are those of one fit of all samples by method "covariance": of whole
+        numbers whose products are exact to the last bit, else to rounding. Where p x p exceeds `memory`, samples are
+        sketched instead, see Notes. Components are solved for when they are asked for, not here.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p), images (n, *sample_shape), path, glob, list of paths or Collection
+            Of any length from 1; whatever `fit` takes is one batch.
+        y : ignored
+        sample_weight : array-like of shape (n,), optional
+            How often each sample of the batch counts: weight 2 is the sample given twice.
+
+        Raises
+        ------
+        RequestError
+            If the preparation takes a pass over all samples first (``mask="valid"``), it or the precision has been
+            changed since the first batch, or all components are asked for and p x p does not fit.
+        ModelError
+            If samples are of another shape or kind than before; or after a fit by a method that keeps no statistic.
+        DataError
+            If a sample holds NaN or infinity, or values whose squares overflow.
+        BudgetError
+            If not even a sketch fits `memory`.
+
+        Notes
+        -----
+        A batch that is refused leaves the estimator as it was. ``n_components`` and ``whiten`` may be set anew at any
+        time; `memory` and `random_state` are taken as they are at the first batch, `checkpoint`, `tol` and
+        `max_passes` are of `fit`. Until there are enough samples for the components, asking for them is a
+        NotFittedError.
+
+        Beyond p x p, frequent directions keep a sketch of 4 rows a component (64 at least; 200 where the number
+        depends on the data), and the sum of what it lost bounds every error: `error_bound_` is then certain, and the
+        log says it once.
+
+        Time: n p^2 flops, as in a fit; samples wait in a buffer of up to 8 MiB to be multiplied together, so that
+        batches of one sample cost little more. Memory: a second p x p matrix while a large batch is added, and one
+        for a model that was asked for before it.
+        """
+        if sample_weight is None and self._waits(X):
+            return self
+        before = self.__dict__.copy()
+        try:
+            self._add(X, sample_weight)
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        return self
+
+    @classmethod
+    def from_model(cls, model: PCAModel, **params: Any) -> Self:
+        """Return an estimator that is fitted with a model.
+
+        Parameters
+        ----------
+        model : PCAModel
+            Such as ``load_model(path, statistic=True)``: `partial_fit` goes on from it where it has its statistic.
+        **params
+            Of the estimator; by default those that the model was fitted with.
+        """
+        asked = (model.provenance.get("plan") or {}).get("request") or {}
+        known = {name: asked[name] for name in ("n_components", "precision", "tol", "max_passes") if name in asked}
+        prepares = None if model.preparation.is_identity else model.preparation
+        given = {**known, "random_state": asked.get("seed", 0), "preparation": prepares, **params}
+        fitted = cls(**given)
+        fitted._take(model, math.prod(model.raw_shape), model.n_samples)
+        return fitted
+
+    def _take(self, model: PCAModel, n_features: int, n_samples: int) -> None:
+        """Be fitted with a model."""
+        self._batches: IncrementalFit | None = None
+        self._whole: PCAModel | None = model
+        self._begun = self._settings()
+        self.n_features_in_, self.n_samples_seen_ = n_features, n_samples
+
+    def _request(self, seed: int | None = None) -> Request:
+        """Return what the parameters ask; a seed is drawn from `random_state` unless it is known."""
+        state = self.random_state
+        if seed is None:
+            seed = int(state) if isinstance(state, Integral) else int(check_random_state(state).randint(2**31 - 1))
+        return Request(
+            n_components=self.n_components,
+            method=self.method,
+            memory=parse_bytes(self.memory),
+            precision=self.precision,
+            seed=seed,
+            tol=self.tol,
+            max_passes=self.max_passes,
+        )
+
+    def _settings(self) -> dict[str, Any]:
+        """Parameters that must be the same for all batches."""
+        return {"preparation": self.preparation, "precision": self.precision}
+
+    def _changed(self) -> str | None:
+        """Return the name of a setting that is not what it was for the first batch."""
+        now = self._settings()
+        return next((name for name, value in self._begun.items() if value != now[name]), None)
+
+    def _waits(self, X: Any) -> bool:
+        """Let a plain array like those before wait for more, if it can: what all else takes 20 times as long for."""
+        begun, _ = self._state
+        if begun is None or type(X) is not np.ndarray or "feature_names_in_" in self.__dict__:
+            return False
+        if X.shape[1:] != begun.template.raw_shape or not len(X) or self._changed():
+            return False
+        if not begun.add_rows(X.reshape(len(X), -1)):
+            return False
+        self.n_samples_seen_ = begun.n_samples
+        return True
+
+    def _add(self, X: Any, sample_weight: Any) -> None:
+        """Add a batch of any kind."""
+        begun, model = self._state
+        first = begun is None and model is None
+        if not first and (name := self._changed()):
+            raise RequestError(
+                f"{name} has been changed since the samples before were learned from; set it back, or call fit to "
+                "begin anew."
+            )
+        raw = self._opened(X, least=1, reset=first)
+        if begun is None:
+            self._begun = self._settings()
+            if model is None:
+                begun = IncrementalFit.begin(raw, self.preparation, self._request())
+            else:
+                begun = IncrementalFit.going_on(model, self._request())
+        begun.add(raw, sample_weight, logged)
+        self._batches, self._whole = begun, None
+        self.n_features_in_, self.n_samples_seen_ = raw.n_features, begun.n_samples
 
     def transform(self, X: Any) -> Any:
         """Scores of samples, (n, n_components_); whitened if the estimator says so."""
@@ -173,17 +307,36 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             return X
         return validate_data(self, unmasked(X), reset=False, dtype=None, ensure_all_finite=False)
 
-    def _opened(self, X: Any) -> Collection:
+    def _opened(self, X: Any, *, least: int, reset: bool = True) -> Collection:
         if not _is_table(X):
             return open_collection(X)
-        checked = validate_data(self, unmasked(X), dtype="numeric", ensure_min_samples=2, ensure_all_finite=False)
-        return open_collection(checked)
+        checks: dict[str, Any] = {"ensure_min_samples": least, "ensure_all_finite": False}
+        return open_collection(validate_data(self, unmasked(X), reset=reset, dtype="numeric", **checks))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._state != (None, None)
+
+    @property
+    def _state(self) -> tuple[IncrementalFit | None, PCAModel | None]:
+        """What has been learned: batches, or a model; neither before."""
+        return self.__dict__.get("_batches"), self.__dict__.get("_whole")
 
     def _fitted(self, name: str) -> PCAModel:
-        """Return the fitted model, or say that the attribute `name` is known after `fit` only."""
-        if "model_" not in vars(self):
+        """Return the model of all samples so far, or say why there is no attribute `name`."""
+        begun, model = self._state
+        if begun is not None:
+            request = self._request(begun.request.seed)
+            if lacking := begun.lacking(request):
+                raise NotFittedError(f"this {type(self).__name__} has no {name} yet: {lacking}; give it more samples.")
+            return begun.model(request, logged)
+        if model is None:
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet and has no {name}; call fit first.")
-        return self.model_
+        return model
+
+    @property
+    def model_(self) -> PCAModel:
+        """The model, with images, names, saving and lazy application."""
+        return self._fitted("model_")
 
     @property
     def components_(self) -> Array:
@@ -193,7 +346,19 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     @property
     def mean_(self) -> Array:
         """Mean as a row of features."""
-        return self._fitted("mean_").subspace.mean
+        begun, _ = self._state
+        return self._fitted("mean_").subspace.mean if begun is None else begun.statistic.mean.copy()
+
+    @property
+    def var_(self) -> Array:
+        """Variance of each feature, divided by n as in IncrementalPCA; after batches, or method "covariance"."""
+        begun, _ = self._state
+        statistic = self._fitted("var_").statistic if begun is None else begun.statistic
+        if not isinstance(statistic, Scatter | FrequentDirections):
+            raise AttributeError(
+                "var_ is known after partial_fit, or a fit by method 'covariance'; fit with method='covariance'."
+            )
+        return statistic.feature_variance
 
     explained_variance_ = _of_model("explained_variance", "Variance along each component.")
     explained_variance_ratio_ = _of_model("explained_variance_ratio", "Share of the total variance of each component.")
@@ -201,7 +366,12 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     error_bound_ = _of_model("error_bound", "Bound on each pair's relative residual.")
     angle_bound_ = _of_model("angle_bound", "Bound on each direction's angle, radians.")
     n_components_ = _of_model("n_components", "Number of components found.")
-    n_samples_ = _of_model("n_samples", "Number of samples fitted.")
+
+    @property
+    def n_samples_(self) -> int:
+        """Number of samples fitted, without those of weight 0."""
+        begun, _ = self._state
+        return self._fitted("n_samples_").n_samples if begun is None else begun.statistic.n_samples
 
     @property
     def noise_variance_(self) -> float:
@@ -214,6 +384,16 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     @property
     def _n_features_out(self) -> int:
         return self.model_.n_components
+
+
+def _adds_batches(method: Any) -> bool:
+    """Return whether a method can go on; raise an error for `available_if` to show as the cause where it cannot."""
+    if method in ("dual", "randomized"):
+        raise AttributeError(
+            f"method={method!r} has nothing to which later batches could be added; partial_fit takes method 'auto' or "
+            "'covariance'."
+        )
+    return True
 
 
 def _is_table(X: Any) -> bool:

@@ -646,7 +646,8 @@ class PCAModel:
         overwrite : bool, default=False
             Replace a model already there.
         keep_state : bool, optional
-            Whether to keep the mergeable statistic (8 p^2 bytes); by default up to 1 GiB, and that of parts always.
+            Whether to keep the statistic that `merge` and `partial_fit` add to (8 p^2 bytes, or those of a sketch); by
+            default up to 1 GiB, and that of parts always.
 
         Raises
         ------
@@ -654,7 +655,9 @@ class PCAModel:
             If something is there already, or it cannot be written.
         """
         if keep_state is None:
-            keep_state = "part" in self.provenance or 8 * self.n_features**2 <= STATE_LIMIT
+            state = {} if self.statistic is None else self.statistic.state(copy=False)
+            size = sum(values.nbytes for values in state.values())
+            keep_state = "part" in self.provenance or size <= STATE_LIMIT
         with ModelWriter(expanded(path), overwrite=overwrite) as writer:
             writer.finish(self, self.statistic if keep_state else None)
 
@@ -675,7 +678,7 @@ def load_model(path: str | os.PathLike[str], *, statistic: bool = False, memory:
     path : path
         The model's folder.
     statistic : bool, default=False
-        Load the mergeable statistic too, 8 p^2 bytes, where the model keeps one.
+        Load the statistic that `partial_fit` goes on from, too: 8 p^2 bytes, where the model keeps it.
     memory : int or str, optional
         Most bytes that what follows is to use, such as ``"2 GiB"``; half of what the machine allows by default.
 

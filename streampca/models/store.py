@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import zarr
 
-from ..accumulators import Accumulator, Scatter
+from ..accumulators import Accumulator, FrequentDirections, Scatter
 from ..errors import RequestError
 from ..planning.component_chunks import PIECE
 from ..preprocessing import Preparation
@@ -260,8 +260,8 @@ def _by_columns(array: Any) -> Array:
     return whole
 
 
-def read_statistic(path: str) -> Scatter | None:
-    """Read the mergeable statistic; None where the model keeps none.
+def read_statistic(path: str) -> Scatter | FrequentDirections | None:
+    """Read the statistic to which samples, or other models, can be added; None where the model keeps none.
 
     Raises
     ------
@@ -273,16 +273,22 @@ def read_statistic(path: str) -> Scatter | None:
         group = opened.group.get(STATE)
     if not isinstance(group, zarr.Group):
         return None
-    if group.attrs.get("kind") != Scatter.kind:
+    empty = {each.kind: each for each in (Scatter(1), FrequentDirections(1, rows=1))}.get(str(group.attrs.get("kind")))
+    if empty is None:
         raise damaged(path, STATE, f"it is of kind {group.attrs.get('kind')!r}")
-    # Read are the arrays that a scatter has, whatever else is in the group.
-    found = {name: opened.read(f"{STATE}/{name}", _by_columns) for name in Scatter(1).state()}
+    # Read are the arrays that such a statistic has, whatever else is in the group.
+    found = {name: opened.read(f"{STATE}/{name}", _by_columns) for name in empty.state()}
     with naming_damage(path, STATE):
         state = {name: values for name, values in found.items() if values is not None}
-        p = len(state["centre"])
-        if state["scatter"].shape != (p, p) or state["total"].shape != (p,):
+        if isinstance(empty, Scatter):
+            p = len(state["centre"])
+            fits = state["scatter"].shape == (p, p) and state["total"].shape == (p,)
+        else:
+            p, most = len(state["mean"]), 2 * int(state["rows"])
+            fits = len(state["sketch"]) <= most and state["sketch"].shape[1:] == state["squares"].shape == (p,)
+        if not fits:
             raise ValueError(f"its arrays have the shapes {[values.shape for values in state.values()]}")
-        return Scatter.from_state(state, copy=False)
+        return type(empty).from_state(state, copy=False)
 
 
 def model_arrays(model: PCAModel) -> dict[str, Stored]:

@@ -8,7 +8,8 @@ works.
 
 One file a method, with its candidates, memory by name, work and passes: `covariance`, `dual` and `randomized` (along
 features or along samples), the latter two by ranges of features (`by_features`); `choose_method` takes the fastest that
-fits, and `parts_and_merge` plans collections that several processes analyse part by part.
+fits, `parts_and_merge` plans collections that several processes analyse part by part, and `incremental` fits whose
+samples come in batches.
 """
 
 from .budget import DENSE_FEATURES

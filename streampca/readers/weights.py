@@ -15,7 +15,22 @@ Float64 = npt.NDArray[np.float64]
 
 
 def weights_of(column: Any, collection: Collection) -> Float64 | None:
-    """Return the weight of each sample, shape (n,); None if all are 1."""
+    """Return the weight of each sample of a whole collection, shape (n,); None where there are none."""
+    weights = weights_of_batch(column, collection)
+    if weights is None:
+        return None
+    if not weights.any():
+        raise DataError(f"the sample weights of {collection.source} are all zero; give some sample a weight above 0.")
+    if weights.sum() <= 1:
+        raise RequestError(
+            f"the sample weights of {collection.source} add up to {weights.sum():.6g}, and as numbers of copies they "
+            "must exceed 1; multiply them, so that for example their mean is 1."
+        )
+    return weights
+
+
+def weights_of_batch(column: Any, collection: Collection) -> Float64 | None:
+    """Return the weight of each of some samples, to which others come, shape (n,); None where there are none."""
     if column is None:
         return None
     found = open_column(column, collection)
@@ -26,13 +41,6 @@ def weights_of(column: Any, collection: Collection) -> Float64 | None:
     if len(bad):
         raise RequestError(
             f"sample_weight of {collection.named(int(bad[0]))} is {weights[bad[0]]}; give numbers of at least 0."
-        )
-    if not weights.any():
-        raise DataError(f"the sample weights of {collection.source} are all zero; give some sample a weight above 0.")
-    if weights.sum() <= 1:
-        raise RequestError(
-            f"the sample weights of {collection.source} add up to {weights.sum():.6g}, and as numbers of copies they "
-            "must exceed 1; multiply them, so that for example their mean is 1."
         )
     return weights
 

@@ -29,7 +29,7 @@ def fit_covariance(job: Job) -> Decomposition:
         If a sample holds NaN or infinity, or all samples are equal.
     """
     collection, plan = job.collection, job.plan
-    scatter = _accumulate(job)
+    scatter = accumulate(job)
     scatter.settle()
     if plan.problem.n_samples == collection.n_samples:  # a part of the samples may be all equal
         check_variance(scatter.trace, collection.source, plan)
@@ -70,7 +70,8 @@ def decompose(scatter: Scatter, plan: Plan, listener: Listener) -> Decomposition
     )
 
 
-def _accumulate(job: Job) -> Scatter:
+def accumulate(job: Job) -> Scatter:
+    """Add up the samples of a job in the scatter matrix that its plan describes."""
     plan = job.plan
     p, one_thread = job.collection.n_features, plan.threads > 1
     how: dict[str, Any] = {"precision": plan.precision, "product_rows": plan.product_rows, "seed": plan.request.seed}

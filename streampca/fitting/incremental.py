@@ -1,0 +1,438 @@
+"""`IncrementalFit`: the model of samples that come in batches, solved for when it is asked for.
+
+Batches are added to a statistic: the scatter matrix, or a sketch of it (`streampca.planning.incremental` decides).
+Small ones wait in a buffer until there are enough rows to be multiplied together; larger ones are read within the
+budget as in any fit, into a statistic of their own, which is added when they were read to the end. So a batch that is
+refused, or whose reading is broken off, leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ..accumulators import FrequentDirections, RowBuffer, Scatter
+from ..accumulators.finite import has_safe_squares
+from ..errors import ModelError, RequestError
+from ..events import Listener, Warned, silent
+from ..execution import LocalExecutor
+from ..models.compression import original_bytes
+from ..models.pca import PCAModel
+from ..planning import Plan
+from ..planning.incremental import (
+    SKETCH,
+    THREAD_FEATURES,
+    WAITING_BYTES,
+    checked_plan,
+    incremental_plan,
+    scatter_plan,
+    sketch_plan,
+    stream_precision,
+    waiting_rows,
+)
+from ..planning.request import Problem, Request
+from ..preprocessing import Preparation, Prepared
+from ..preprocessing.sizes_for_planning import problem_of, this_machine
+from ..readers import Collection, open_collection
+from ..readers.collection import State, digest
+from ..readers.weights import weights_digest, weights_of_batch
+from .build_model import model_of, numbers_of, provenance_of
+from .methods import Decomposition, Job, check_variance, decompose, decompose_sketch
+from .methods.covariance import accumulate
+from .methods.frequent_directions import sketch_samples
+from .plan import prepared
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+Statistic = Scatter | FrequentDirections
+
+SOURCES = 8  # named in the provenance of a model
+THREAD_ROWS = 1024  # that wait, from which on threads gain more than it takes to start them
+
+
+class IncrementalFit:
+    """A statistic of all samples so far, and the model of them.
+
+    Parameters
+    ----------
+    template : PCAModel
+        A model without components of the same raw samples: what later batches are held against.
+    problem : Problem
+        Of all samples so far.
+    request : Request
+        Its seed is that of all batches.
+    statistic : Scatter or FrequentDirections
+        Of all samples so far.
+
+    Attributes
+    ----------
+    n_samples : int
+        Samples so far, those of weight 0 included.
+    """
+
+    def __init__(self, template: PCAModel, problem: Problem, request: Request, statistic: Statistic) -> None:
+        self.template, self.problem, self.request = template, problem, request
+        self.n_samples, self.weight, self.weighted = 0, 0.0, False
+        self._statistic = statistic
+        self._waiting = RowBuffer(problem.n_features, np.uint8, waiting_rows(problem, request))
+        self._model: PCAModel | None = None
+        self._asked: Request | None = None
+        self._lent = False  # whether a model holds the statistic, which must not change any more then
+        self._warned = False
+        self._sources: list[str] = []
+        self._batches, self._nbytes, self._seconds = 0, 0, 0.0
+        self._weights_digest: str | None = None
+        self._about: dict[str, Any] = {}
+
+    @classmethod
+    def begin(cls, raw: Collection, preparation: Preparation | None, request: Request) -> Self:
+        """Plan for batches like a first one, of which nothing but sizes is taken yet.
+
+        Raises
+        ------
+        RequestError, BudgetError
+            See `incremental_plan`; or if the preparation takes a pass over all samples.
+        """
+        if preparation is not None and isinstance(preparation.mask, str):
+            raise RequestError(
+                f"mask={preparation.mask!r} is read off all samples before a fit, and batches never come together; "
+                "give the mask as an array of True and False, or fit all samples at once."
+            )
+        collection = prepared(raw, preparation)
+        problem = problem_of(collection)
+        plan = incremental_plan(problem, request)
+        statistic: Statistic
+        if plan.method == SKETCH:
+            statistic = FrequentDirections(problem.n_features, rows=plan.product_rows)
+        else:
+            how: dict[str, Any] = {"precision": stream_precision(problem, request), "seed": request.seed}
+            statistic = Scatter(problem.n_features, product_rows=plan.product_rows, **how)
+        return cls(_template(collection), _bare(problem), request, statistic)
+
+    @classmethod
+    def going_on(cls, model: PCAModel, request: Request) -> Self:
+        """Go on from a model that has its statistic.
+
+        Raises
+        ------
+        ModelError
+            If it has none, or is of a part of a collection.
+        """
+        statistic, about = model.statistic, model.provenance
+        plan = about.get("plan") or {}
+        if not isinstance(statistic, Statistic):
+            raise ModelError(f"{model.name} {_why_not(plan.get('method'))}")
+        if "part" in about:
+            part = "{}/{}".format(*about["part"])
+            raise ModelError(f"{model.name} is part {part} of a collection; merge the parts, and go on from the whole.")
+        known = {each.name for each in fields(Problem)}
+        problem = Problem(**{name: value for name, value in plan["problem"].items() if name in known})
+        problem = replace(problem, sample_shape=tuple(problem.sample_shape), machine=this_machine())
+        seed = statistic.seed if isinstance(statistic, Scatter) else request.seed
+        new = cls(_without_components(model), _bare(problem), replace(request, seed=seed), statistic)
+        new.n_samples, new.weight = problem.n_samples, statistic.weight
+        new.weighted = model.total_weight is not None
+        new._sources, new._batches = [str(about.get("source"))], int(about.get("batches", 1))
+        new._nbytes, new._weights_digest = about.get("nbytes") or 0, about.get("sample_weight")
+        new._about = {name: about.get(name) for name in ("dtype", "units", "skipped")}
+        new._model, new._lent = model, True
+        if plan["request"].get("n_components") == request.n_components:
+            new._asked = new._alike(request)
+        return new
+
+    # -- batches
+
+    def add(self, raw: Collection, sample_weight: Any, listener: Listener) -> None:
+        """Add a batch: a collection of any size from 1 sample.
+
+        Raises
+        ------
+        ModelError
+            If its samples are of another shape, kind or grid than those before.
+        DataError
+            If a sample holds NaN or infinity, or squares of its values overflow.
+        BudgetError
+            If its blocks do not fit the budget.
+        """
+        with self._timed():
+            collection = self.template.prepared(raw)
+            weights = weights_of_batch(sample_weight, collection.raw)
+            problem, n = problem_of(collection), collection.n_samples
+            is_small = n == 1 or n * problem.sample_bytes <= WAITING_BYTES
+            if not (is_small and self._hold(collection.read(slice(0, n)), weights)):
+                self._absorb(collection, weights, listener)
+            self._note(collection, weights)
+
+    def add_rows(self, rows: Array) -> bool:
+        """Add raw samples in memory, (m, prod(raw_shape)), if they are like those that wait and can wait, too.
+
+        Returns
+        -------
+        bool
+            False where they cannot, and nothing was done: `add` takes them, or says what is wrong with them.
+        """
+        waiting = self._waiting
+        if rows.dtype != waiting.dtype or (rows.dtype.kind in "iu" and rows.dtype.itemsize == 8):  # see check_digits
+            return False
+        is_small = len(rows) == 1 or rows.nbytes <= WAITING_BYTES
+        if not (is_small and self.template.preparation.is_identity):
+            return False
+        with self._timed():
+            if not self._hold(rows, None):
+                return False
+            self._batches += 1
+            self._nbytes += rows.nbytes
+        return True
+
+    def _hold(self, rows: Array, weights: Float64 | None) -> bool:
+        """Let prepared rows wait, if they can and nothing is wrong with them; return whether they do."""
+        if not has_safe_squares(rows, self._coarsest(rows.dtype)):
+            return False
+        if rows.dtype != self._waiting.dtype:
+            self._add_waiting()
+            problem = replace(self.problem, itemsize=rows.dtype.itemsize)
+            self._waiting = RowBuffer(problem.n_features, rows.dtype, waiting_rows(problem, self.request))
+        if len(rows) > self._waiting.most:
+            return False
+        if self._waiting.count + len(rows) > self._waiting.most:
+            self._add_waiting()
+        self._waiting.add(rows, weights)
+        self._count(len(rows), weights, rows.dtype)
+        return True
+
+    def _absorb(self, collection: Prepared, weights: Float64 | None, listener: Listener) -> None:
+        """Read a batch within the budget, and add what it sums up to."""
+        total, dtype = self.n_samples + collection.n_samples, collection.dtype
+        precision = stream_precision(replace(self._widened(dtype), n_samples=total), self.request)
+        states = collection.states()
+        part = self._summed(collection, weights, precision, listener, states)
+        self._add_waiting()
+        self._owned(precision).absorb(part)  # type: ignore[arg-type]
+        self._count(collection.n_samples, weights, dtype)
+
+    def _add_waiting(self) -> None:
+        """Add the rows that wait to the statistic."""
+        rows, weights, p = self._waiting.rows, self._waiting.weights, self.problem.n_features
+        if not len(rows):
+            return
+        precision = stream_precision(replace(self.problem, n_samples=self.n_samples), self.request)
+        if self._is_exact and len(rows) >= THREAD_ROWS and p <= THREAD_FEATURES:
+            part = self._summed(prepared(open_collection(rows), None), weights, precision, silent, None)
+            self._owned(precision).absorb(part)  # type: ignore[arg-type]
+        else:
+            statistic = self._owned(precision)
+            statistic.update(rows, weights=weights)
+            statistic.release()
+        self._waiting.clear()
+
+    def _summed(
+        self,
+        collection: Prepared,
+        weights: Float64 | None,
+        precision: str,
+        listener: Listener,
+        states: Sequence[State] | None,
+    ) -> Statistic:
+        """Return the statistic of a batch alone, read as in a fit: in blocks, in threads where these gain."""
+        problem = replace(problem_of(collection), total_weight=None if weights is None else float(weights.sum()))
+        plan = self._planned(problem, replace(self.request, precision=precision))
+        job = Job(collection, plan, LocalExecutor(), weights=weights, listener=listener, states=states)
+        return accumulate(job) if self._is_exact else sketch_samples(job)
+
+    @property
+    def _is_exact(self) -> bool:
+        return isinstance(self._statistic, Scatter)
+
+    def _planned(self, problem: Problem, request: Request) -> Plan:
+        """Plan for the statistic that was chosen with the first batch."""
+        if isinstance(self._statistic, Scatter):
+            return checked_plan(scatter_plan, problem, request)
+        return checked_plan(partial(sketch_plan, rows=self._statistic.rows), problem, request)
+
+    def _owned(self, precision: str) -> Statistic:
+        """Return the statistic to be changed: a copy where a model holds it, its further products of a precision."""
+        if self._lent:
+            self._model, self._lent = None, False  # the model's memory is given back first, if nobody else holds it
+            held: Statistic = self._statistic
+            self._statistic = type(held).from_state(held.state(copy=False))
+        if isinstance(self._statistic, Scatter) and self._statistic.precision != precision:
+            self._statistic = self._statistic.in_precision(precision)
+        return self._statistic
+
+    def _coarsest(self, dtype: np.dtype[Any]) -> str:
+        """Return the precision that values of a dtype may be multiplied in, now or when there are more samples."""
+        asked, wide = self.request.precision, dtype.itemsize > (4 if dtype.kind == "f" else 2)
+        return asked if asked != "auto" else "double" if wide or not self._is_exact else "single"
+
+    def _widened(self, dtype: np.dtype[Any]) -> Problem:
+        """Return the problem of all samples so far and others of a dtype: float32 holds all of them, or not."""
+        wider = replace(self.problem, itemsize=dtype.itemsize, kind=dtype.kind)
+        return wider if self.problem.is_narrow else self.problem
+
+    def _count(self, n_samples: int, weights: Float64 | None, dtype: np.dtype[Any]) -> None:
+        """Count further samples, and forget the model of those before."""
+        self.n_samples += n_samples
+        self.weight += n_samples if weights is None else float(weights.sum())
+        self.weighted = self.weighted or weights is not None
+        if dtype.itemsize != self.problem.itemsize or dtype.kind != self.problem.kind:
+            self.problem = self._widened(dtype)
+        self._model = None
+
+    def _note(self, collection: Prepared, weights: Float64 | None) -> None:
+        """Note for the provenance where a batch came from."""
+        raw, about = collection.raw, self._about
+        if raw.source not in self._sources:
+            self._sources.append(raw.source)
+        units, dtype = raw.attributes.get("units"), raw.dtype.str
+        about["dtype"] = dtype if about.setdefault("dtype", dtype) == dtype else None
+        about.setdefault("units", units if isinstance(units, str) else None)
+        about["skipped"] = [*(about.get("skipped") or []), *(list(item) for item in collection.skipped)]
+        self._batches += 1
+        self._nbytes += original_bytes(raw)
+        if weights is not None:
+            self._weights_digest = digest(self._weights_digest, weights_digest(weights))
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self._seconds += time.perf_counter() - began
+
+    # -- what was found
+
+    @property
+    def statistic(self) -> Statistic:
+        """The statistic of all samples so far; not to be changed."""
+        self._add_waiting()
+        return self._statistic
+
+    def lacking(self, request: Request) -> str:
+        """Say what the samples so far lack for what is asked; an empty string where it is nothing."""
+        wanted, n, p = request.n_components, self.n_samples, self.problem.n_features
+        short = 0
+        if isinstance(wanted, int):
+            short = min(wanted, p) - replace(self.problem, n_samples=n).most_components
+        needed = max(2, n + short)
+        if wanted == "mle" and self.weight < p:
+            return f"n_components='mle' needs at least as many samples as features, {p}, and has seen {self.weight:g}"
+        if n < needed:
+            return f"n_components={wanted!r} needs at least {needed} samples and has seen {n}"
+        if self.weight <= 1:
+            return f"variance needs samples whose weights add up to more than 1, and has seen {self.weight:g}"
+        return ""
+
+    def model(self, request: Request, listener: Listener) -> PCAModel:
+        """Return the model of all samples so far, solved for if it is not known yet; see `lacking`.
+
+        Raises
+        ------
+        RequestError
+            If the statistic cannot give what is asked.
+        DataError
+            If all samples are equal.
+        BudgetError
+            If solving does not fit the budget.
+        """
+        request = self._alike(request)
+        if self._model is None or request != self._asked:
+            self._model, self._asked = None, request
+            with self._timed():
+                found, plan = self._decomposed(request, listener)
+            numbers = numbers_of(found, self.template.sample_shape, self.template.mask, found.components)
+            provenance = provenance_of(self._data(), plan, found, seconds=self._seconds, peak=None)
+            self._model, self._lent = replace(self.template, **numbers, provenance=provenance), True
+        return self._model
+
+    def _alike(self, request: Request) -> Request:
+        """Return a request as far as it concerns the answer, with the seed and precision of all batches."""
+        return replace(self.request, n_components=request.n_components, memory=request.memory, method="auto")
+
+    def _decomposed(self, request: Request, listener: Listener) -> tuple[Decomposition, Plan]:
+        statistic, wanted, p = self.statistic, request.n_components, self.problem.n_features
+        if isinstance(wanted, int) and wanted > p:
+            raise RequestError(f"n_components={wanted} exceeds {p}, the number of features; ask for at most that.")
+        weight = self.weight if self.weighted else None
+        plan = self._planned(replace(self.problem, n_samples=self.n_samples, total_weight=weight), request)
+        plan = replace(plan, precision=statistic.precision, threads=1, ahead=0)
+        if isinstance(statistic, Scatter):
+            statistic.settle()
+            check_variance(statistic.trace, self._source, plan)
+            return decompose(statistic, plan, listener), plan
+        if wanted in (None, "mle") or (isinstance(wanted, int) and wanted > statistic.rows):
+            raise RequestError(
+                f"n_components={wanted!r} is more than a sketch of {statistic.rows} rows can tell; ask for at most "
+                f"{statistic.rows}, or begin again with that n_components, or with the memory for {p} x {p}."
+            )
+        check_variance(statistic.trace, self._source, plan)
+        found = decompose_sketch(statistic, plan, listener)
+        if statistic.shrunk and not self._warned:
+            self._warned = True
+            listener(Warned(_sketched(statistic, found)))
+        return found, plan
+
+    @property
+    def _source(self) -> str:
+        more = f" and {len(self._sources) - SOURCES} more" if len(self._sources) > SOURCES else ""
+        return ", ".join(self._sources[:SOURCES]) + more
+
+    def _data(self) -> dict[str, Any]:
+        """Return what the provenance says of the data."""
+        statistic = self._statistic
+        identity = (self._source, self.n_samples, statistic.mean.tobytes(), statistic.trace)
+        return {
+            "source": self._source,
+            "fingerprint": digest(*identity),
+            **self._about,
+            "nbytes": self._nbytes,
+            "opened": None,
+            "reading": self.template.provenance.get("reading"),
+            "sample_weight": self._weights_digest,
+            "batches": self._batches,
+        }
+
+
+def _sketched(sketch: FrequentDirections, found: Decomposition) -> str:
+    p, bounds = sketch.n_features, 100 * found.error_bound
+    return (
+        f"the {p} x {p} scatter matrix does not fit memory: samples were sketched in {sketch.rows} rows. Each variance "
+        f"is right to {sketch.shrunk / 2 / (sketch.weight - 1):.3g}, {bounds[0]:.2g} % of the first and "
+        f"{bounds[-1]:.2g} % of the last (error_bound_); begin with more memory, or more n_components, for less."
+    )
+
+
+def _why_not(method: object) -> str:
+    """Say why there is nothing to go on from, and what to do."""
+    if method in ("covariance", SKETCH):
+        return "is without its statistic; load it with statistic=True (and save it with keep_state=True)."
+    return (
+        f"was fitted by method {method!r}, which leaves nothing that batches could be added to; fit it with "
+        "method='covariance', or give all batches to partial_fit of a new estimator."
+    )
+
+
+def _template(collection: Prepared) -> PCAModel:
+    """Return a model without components of a collection, to hold other collections against."""
+    none, p = np.empty(0), collection.n_features
+    nothing = Decomposition(np.zeros(p), None, none, none, none, None, 0.0, 0, 0.0, False, None)
+    return model_of(collection, nothing, {"reading": collection.raw.reading}, np.empty((0, p)))
+
+
+def _without_components(model: PCAModel) -> PCAModel:
+    none = np.empty(0)
+    left: dict[str, Any] = {"explained_variance": none, "error_bound": none, "angle_bound": none, "statistic": None}
+    return replace(model, components=np.empty((0, *model.sample_shape)), **left)
+
+
+def _bare(problem: Problem) -> Problem:
+    """Return the sizes of samples in memory, whatever those of the first batch were stored in."""
+    p, width = problem.n_features, problem.itemsize
+    here: dict[str, Any] = {"row_bytes": p * width, "prepared_bytes": 0, "decode_bytes": 0, "scratch_bytes": 0}
+    return replace(problem, chunk_samples=1, chunk_features=p, encoded=False, fills=True, total_weight=None, **here)

@@ -1,0 +1,82 @@
+"""The decomposition of a sketch by frequent directions: leading pairs, and what the sketch can be wrong by.
+
+With 0 <= x^T (S - B^T B) x <= Delta, the matrix B^T B + (Delta/2) I is within Delta/2 of S: by so much at most its
+pairs miss S v = theta v, and its eigenvalues those of S, rank by rank (Weyl, 1912). No probability is involved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from ...accumulators import FrequentDirections
+from ...accumulators.blas import times
+from ...eigensolvers import Solution, count_components, fix_signs, solve_dense
+from ...eigensolvers.error_bounds import angle_bounds
+from ...events import Listener, PassStarted, Solving, Warned
+from ...planning import Plan
+from .job import Decomposition, Job, stored_dtype
+from .leading_pairs import chosen_of, wanted_of
+from .samples_task import SamplesTask
+
+EPS = float(np.finfo(np.float64).eps)
+
+
+def sketch_samples(job: Job) -> FrequentDirections:
+    """Sketch the samples of a job in as many rows as its plan says."""
+    plan = job.plan
+    new = partial(FrequentDirections, job.collection.n_features, rows=plan.product_rows)
+    task = SamplesTask.of(job, new, FrequentDirections.from_state)
+    with job.told(PassStarted("sketch", 1, 1, plan.problem.n_samples, plan.bytes_read)):
+        return task.fold(job, job.checkpoint("sketch"))
+
+
+def decompose_sketch(sketch: FrequentDirections, plan: Plan, listener: Listener) -> Decomposition:
+    """Solve for what a plan asks of a sketch; its trace is above 0.
+
+    Notes
+    -----
+    Cost: m^2 p flops for m rows of the sketch, and 6 k^2 p for k components.
+    """
+    solution = _leading(sketch, plan, listener)
+    values, shrunk, divisor = solution.values, sketch.shrunk, sketch.weight - 1
+    components = np.ascontiguousarray(solution.vectors.T, dtype=stored_dtype(values, plan))
+    # What products and rotations of the rows round, as often as the sketch may have shrunk, and what is stored.
+    rounding = EPS * sketch.trace * (1 + sketch.n_samples / sketch.rows)
+    rounding += float(np.finfo(components.dtype).eps) * values[0]
+    residual = np.full(len(values), shrunk / 2 + rounding)
+    left = float(solution.next_value or 0.0) + shrunk / 2 + rounding
+    return Decomposition(
+        mean=sketch.mean.copy(),
+        components=components,
+        explained_variance=values / divisor,
+        error_bound=residual / values,
+        angle_bound=angle_bounds(values, residual, left),
+        eigenvalues=None,
+        total_variance=sketch.trace / divisor,
+        n_samples=sketch.n_samples,
+        total_weight=sketch.weight,
+        exact=False,
+        statistic=sketch,
+        outside=left / divisor,
+    )
+
+
+def _leading(sketch: FrequentDirections, plan: Plan, listener: Listener) -> Solution:
+    """Leading pairs of B^T B + (Delta/2) I, as many as the plan's request asks for and the sketch has."""
+    rows, half, wanted = sketch.sketch, sketch.shrunk / 2, wanted_of(plan, sketch.weight)
+    listener(Solving(f"eigenvectors of a {len(rows)} x {len(rows)} matrix"))
+    found = solve_dense(sketch.gram, None, most=min(len(rows), sketch.rows, plan.problem.most_components))
+    rank = max(1, int(np.count_nonzero(found.values > EPS * len(rows) * found.values[0])))
+    if isinstance(wanted, int) and wanted > rank:
+        listener(Warned(f"the samples span {rank} directions, and {wanted} were asked for; these were kept."))
+    count = count_components(found.values[:rank] + half, sketch.trace, wanted) or rank
+    pairs = Solution(found.values[:count] + half, found.vectors[:, :count], np.zeros(count))
+    chosen = chosen_of(pairs, sketch.trace, plan, listener, total_weight=sketch.weight)
+    k = len(chosen.values)
+    # Rows of small variance come out of the products not quite orthogonal to those of large variance.
+    vectors = np.linalg.qr(times(rows.T, chosen.vectors / np.sqrt(found.values[:k])))[0]
+    after = float(found.values[k]) if k < len(found.values) else 0.0
+    return replace(chosen, vectors=fix_signs(vectors), next_value=after + half)
