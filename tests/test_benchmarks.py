@@ -70,6 +70,13 @@ def test_choices_prints_what_was_chosen_from(run_here):
     assert rows <= set(cells(printed))
 
 
+def test_batches_print_ratios_bits_and_what_sketches_keep(run_here):
+    size = ("--samples", "1500", "--single", "100", "--side", "16", "--components", "5", "--rounds", "1")
+    table = cells(run_here("batches.py", *size))
+    assert [table[f"by {rows}"][3] for rows in (256, 1000, 10007, 1)] == ["yes"] * 4
+    assert 0.98 <= float(table["20 rows"][0]) <= 1
+
+
 def test_peers_shows_what_an_offset_does(run_here):
     size = ("--samples", "2000", "--side", "16", "--components", "12")
     printed = run_here("peers.py", "--problem", "offset", *size, "--rounds", "1", "--only", "eigh,partial_fit")
