@@ -69,11 +69,10 @@ def incremental_plan(problem: Problem, request: Request) -> Plan:
     exact = scatter_plan(many, request)
     if exact.fits:
         return exact
-    least = smallest(lambda memory: scatter_plan(many, replace(request, memory=memory)).fits)
     if request.method == "covariance":
-        raise _refusal("method 'covariance'", exact, least)
+        raise _refusal("method 'covariance'", exact, _least(scatter_plan, many, request))
     if wanted in (None, "mle"):
-        allowed = exact.memory_estimate
+        least, allowed = _least(scatter_plan, many, request), exact.memory_estimate
         raise RequestError(
             f"n_components={wanted!r} asks for all variances, and the {format_shape((p, p))} scatter matrix that has "
             f"them {allowed}; set memory to at least {budget_size(least)}, or ask for a number such as "
@@ -82,8 +81,7 @@ def incremental_plan(problem: Problem, request: Request) -> Plan:
     sketch = sketch_plan(many, request)
     if sketch.fits:
         return sketch
-    needed = smallest(lambda memory: sketch_plan(many, replace(request, memory=memory)).fits)
-    raise _refusal(f"a sketch of {sketch_rows(request, p)} rows", sketch, needed)
+    raise _refusal(f"a sketch of {sketch_rows(request, p)} rows", sketch, _least(sketch_plan, many, request))
 
 
 def checked_plan(make: Callable[[Problem, Request], Plan], problem: Problem, request: Request) -> Plan:
@@ -97,8 +95,12 @@ def checked_plan(make: Callable[[Problem, Request], Plan], problem: Problem, req
     plan = make(problem, request)
     if plan.fits:
         return plan
-    least = smallest(lambda memory: make(problem, replace(request, memory=memory)).fits)
-    raise _refusal(f"a batch of {problem.n_samples} samples", plan, least)
+    raise _refusal(f"a batch of {problem.n_samples} samples", plan, _least(make, problem, request))
+
+
+def _least(make: Callable[[Problem, Request], Plan], problem: Problem, request: Request) -> int:
+    """Smallest budget in which a plan fits."""
+    return smallest(lambda memory: make(problem, replace(request, memory=memory)).fits)
 
 
 def _refusal(what: str, plan: Plan, least: int) -> Exception:
