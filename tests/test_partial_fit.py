@@ -309,6 +309,10 @@ def test_a_sketch_says_how_far_off_it_may_be(sketched, caplog, tmp_path):
         assert np.all(np.abs(each.explained_variance_ - exact) <= each.error_bound_ * each.explained_variance_)
     np.testing.assert_allclose(again[0].components_, again[2].components_, atol=1e-9)
     np.testing.assert_allclose(again[1].var_, x.var(axis=0), rtol=1e-10)
+    half.model_.statistic.rows = 10**12
+    half.model_.save(tmp_path / "vast.zarr")
+    with pytest.raises(ModelError, match="damaged in state: ValueError: its arrays"):
+        streampca.load_model(tmp_path / "vast.zarr", statistic=True)
 
 
 @pytest.mark.usefixtures("no_room")

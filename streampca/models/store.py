@@ -284,8 +284,9 @@ def read_statistic(path: str) -> Scatter | FrequentDirections | None:
             p = len(state["centre"])
             fits = state["scatter"].shape == (p, p) and state["total"].shape == (p,)
         else:
-            p, most = len(state["mean"]), 2 * int(state["rows"])
-            fits = len(state["sketch"]) <= most and state["sketch"].shape[1:] == state["squares"].shape == (p,)
+            p, rows = len(state["mean"]), int(state["rows"])
+            fits = rows <= p and len(state["sketch"]) <= 2 * rows
+            fits = fits and state["sketch"].shape[1:] == state["squares"].shape == (p,)
         if not fits:
             raise ValueError(f"its arrays have the shapes {[values.shape for values in state.values()]}")
         return type(empty).from_state(state, copy=False)
