@@ -305,7 +305,8 @@ def test_a_sketch_says_how_far_off_it_may_be(sketched, caplog, tmp_path):
     half.model_.save(tmp_path / "half.zarr")
     loaded = StreamingPCA.from_model(streampca.load_model(tmp_path / "half.zarr", statistic=True), **options)
     again = [given(each, x[1000:], 37) for each in (pickle.loads(pickle.dumps(half)), half, loaded)]  # noqa: S301
-    for each in again:
+    at_once = StreamingPCA(10, **options).partial_fit(x)  # more than may wait: read in blocks
+    for each in (*again, at_once):
         assert np.all(np.abs(each.explained_variance_ - exact) <= each.error_bound_ * each.explained_variance_)
     np.testing.assert_allclose(again[0].components_, again[2].components_, atol=1e-9)
     np.testing.assert_allclose(again[1].var_, x.var(axis=0), rtol=1e-10)
