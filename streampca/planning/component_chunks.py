@@ -14,9 +14,8 @@ TILE = 8 * MIB
 CHUNK = 256 * KIB  # at least; below, handling a chunk costs more than decoding it
 TOGETHER = 16  # components to a chunk, at least
 LEAST_RUN = 16 * KIB  # of one component in a tile
-# Of a tile while it is written: itself with NaN outside the mask, its chunks as encoded, and these put together; and,
-# in one of 20 fits on busy cores, what Zarr's threads had not yet let go of the tile before.
-WRITE_COPIES = 5
+# Of a tile while it is written: itself with NaN outside the mask, its chunks as encoded, and these put together.
+WRITE_COPIES = 4
 READ_COPIES = 5  # of a tile while it is read: as stored, its chunks as decoded, put together, and inside the mask
 POOLS = 18 * MIB  # what the memory pools of Zarr's threads keep at most; tests/test_memory_stored.py
 DECODE_COPIES = 4  # of a shard of whole components while it is decoded, on every core
