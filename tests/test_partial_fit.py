@@ -16,6 +16,7 @@ from sklearn.exceptions import NotFittedError
 
 import streampca
 from streampca import Preparation, StreamingPCA
+from streampca.accumulators import Scatter
 from streampca.errors import BudgetError, DataError, ModelError, RequestError
 from streampca.fitting import incremental
 from streampca.planning.incremental import SKETCH, incremental_plan, sketch_rows
@@ -188,6 +189,22 @@ def test_models_without_a_statistic_are_refused_with_a_remedy(tmp_path):
 
 
 # -- what is refused leaves it as it was
+
+
+@pytest.mark.parametrize("where", ["update", "absorb", "settle"])
+def test_what_was_broken_off_while_it_was_added_is_not_used(monkeypatch, where):
+    def broken_off(self, *given, **options):
+        raise KeyboardInterrupt
+
+    ours = StreamingPCA(3).partial_fit(IMAGES[:50])
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        patch.setattr(Scatter, where, broken_off)
+        patch.setattr(incremental, "WAITING_BYTES", 0 if where == "absorb" else incremental.WAITING_BYTES)
+        ours.partial_fit(IMAGES[50:90]).model_  # noqa: B018
+    for further in (lambda: ours.components_, lambda: ours.partial_fit(IMAGES[:5])):
+        with pytest.raises(DataError, match=r"broken off, .*; call fit, or give all batches"):
+            further()
+    assert_same(ours.fit(IMAGES), StreamingPCA(3).fit(IMAGES))
 
 
 @pytest.mark.parametrize("rows", [5, 1000])

@@ -12,6 +12,7 @@ from scipy.linalg import subspace_angles
 from shell import DATA
 
 import streampca
+from streampca.accumulators import FrequentDirections
 
 SOURCES = {
     "mnist60": "mnist/train-images-idx3-ubyte.gz",
@@ -86,3 +87,21 @@ def test_bounds_hold(case):
     true = angles(model.components[:k], arrays["components"][:k])
     given = np.isfinite(model.angle_bound[:k])
     assert np.all(true[given] <= model.angle_bound[:k][given] + 1e-7)  # the reference itself is good to about 1e-8
+
+
+def test_a_sketch_of_mnist_keeps_its_variance():
+    """By frequent directions, 4 rows a component: its bound holds, and docs/merging.md says what it keeps."""
+    source = DATA / SOURCES["mnist60"]
+    if not source.exists():
+        pytest.skip(f"{SOURCES['mnist60']} is not in ../shared/data")
+    x = streampca.open_collection(source, samples=slice(0, 10000)).read(slice(0, 10000))
+    sketch = FrequentDirections(x.shape[1], rows=80)
+    for block in np.split(x, 10):
+        sketch.update(block)
+    scatter = (len(x) - 1) * np.cov(x.T, dtype=np.float64)
+    lost = np.linalg.eigvalsh(scatter - sketch.sketch.T @ sketch.sketch)
+    assert -1e-9 * sketch.trace < lost[0]
+    assert lost[-1] <= sketch.shrunk <= sketch.trace / sketch.rows
+    vectors = np.linalg.svd(sketch.sketch, full_matrices=False)[2][:20]
+    kept = np.trace(vectors @ scatter @ vectors.T)
+    assert kept > 0.9999 * np.linalg.eigvalsh(scatter)[-20:].sum()

@@ -177,10 +177,10 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
         Notes
         -----
-        A batch that is refused leaves the estimator as it was. ``n_components`` and ``whiten`` may be set anew at any
-        time; `memory` and `random_state` are taken as they are at the first batch, `checkpoint`, `tol` and
-        `max_passes` are of `fit`. Until there are enough samples for the components, asking for them is a
-        NotFittedError.
+        A batch that is refused, or whose reading is broken off by Ctrl-C, leaves the estimator as it was; where that
+        breaks off adding it, all further use is refused. ``n_components`` and ``whiten`` may be set anew at any time;
+        `memory` and `random_state` are taken as they are at the first batch, `checkpoint`, `tol` and `max_passes` are
+        of `fit`. Until there are enough samples for the components, asking for them is a NotFittedError.
 
         Beyond p x p, frequent directions keep a sketch of 4 rows a component (64 at least; 200 where the number
         depends on the data), and the sum of what it lost bounds every error: `error_bound_` is then certain, and the
@@ -318,7 +318,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     @property
     def _state(self) -> tuple[IncrementalFit | None, PCAModel | None]:
-        """What has been learned: batches, or a model; neither before."""
+        """Return the batches learned from, or the model; neither before the first."""
         return self.__dict__.get("_batches"), self.__dict__.get("_whole")
 
     def _fitted(self, name: str) -> PCAModel:

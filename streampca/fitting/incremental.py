@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from ..accumulators import FrequentDirections, RowBuffer, Scatter
 from ..accumulators.finite import has_safe_squares
-from ..errors import ModelError, RequestError
+from ..errors import DataError, ModelError, RequestError
 from ..events import Listener, Warned, silent
 from ..execution import LocalExecutor
 from ..models.compression import original_bytes
@@ -86,6 +86,7 @@ class IncrementalFit:
         self._model: PCAModel | None = None
         self._asked: Request | None = None
         self._lent = False  # whether a model holds the statistic, which must not change any more then
+        self._changing = False  # whether the statistic is being changed, or was when that was broken off
         self._warned = False
         self._sources: list[str] = []
         self._batches, self._nbytes, self._seconds = 0, 0, 0.0
@@ -194,6 +195,7 @@ class IncrementalFit:
 
     def _hold(self, rows: Array, weights: Float64 | None) -> bool:
         """Let prepared rows wait, if they can and nothing is wrong with them; return whether they do."""
+        self._check_whole()
         if not has_safe_squares(rows, self._coarsest(rows.dtype)):
             return False
         if rows.dtype != self._waiting.dtype:
@@ -215,8 +217,9 @@ class IncrementalFit:
         states = collection.states()
         part = self._summed(collection, weights, precision, listener, states)
         self._add_waiting()
-        self._owned(precision).absorb(part)  # type: ignore[arg-type]
-        self._count(collection.n_samples, weights, dtype)
+        with self._change():
+            self._owned(precision).absorb(part)  # type: ignore[arg-type]
+            self._count(collection.n_samples, weights, dtype)
 
     def _add_waiting(self) -> None:
         """Add the rows that wait to the statistic."""
@@ -226,12 +229,15 @@ class IncrementalFit:
         precision = stream_precision(replace(self.problem, n_samples=self.n_samples), self.request)
         if self._is_exact and len(rows) >= THREAD_ROWS and p <= THREAD_FEATURES:
             part = self._summed(prepared(open_collection(rows), None), weights, precision, silent, None)
-            self._owned(precision).absorb(part)  # type: ignore[arg-type]
+            with self._change():
+                self._owned(precision).absorb(part)  # type: ignore[arg-type]
+                self._waiting.clear()
         else:
-            statistic = self._owned(precision)
-            statistic.update(rows, weights=weights)
-            statistic.release()
-        self._waiting.clear()
+            with self._change():
+                statistic = self._owned(precision)
+                statistic.update(rows, weights=weights)
+                statistic.release()
+                self._waiting.clear()
 
     def _summed(
         self,
@@ -266,6 +272,22 @@ class IncrementalFit:
         if isinstance(self._statistic, Scatter) and self._statistic.precision != precision:
             self._statistic = self._statistic.in_precision(precision)
         return self._statistic
+
+    @contextmanager
+    def _change(self) -> Iterator[None]:
+        """Change the statistic inside: where that is broken off, as by Ctrl-C, nobody knows what the sums hold."""
+        self._check_whole()
+        self._changing = True
+        yield
+        self._changing = False
+
+    def _check_whole(self) -> None:
+        """Refuse to go on with a statistic whose change was broken off."""
+        if self._changing:
+            raise DataError(
+                "a batch was being added when that was broken off, and what is left of it is not known; call fit, or "
+                "give all batches to partial_fit of a new estimator."
+            )
 
     def _coarsest(self, dtype: np.dtype[Any]) -> str:
         """Return the precision that values of a dtype may be multiplied in, now or when there are more samples."""
@@ -311,6 +333,7 @@ class IncrementalFit:
     @property
     def statistic(self) -> Statistic:
         """The statistic of all samples so far; not to be changed."""
+        self._check_whole()
         self._add_waiting()
         return self._statistic
 
@@ -363,7 +386,8 @@ class IncrementalFit:
         plan = self._planned(replace(self.problem, n_samples=self.n_samples, total_weight=weight), request)
         plan = replace(plan, precision=statistic.precision, threads=1, ahead=0)
         if isinstance(statistic, Scatter):
-            statistic.settle()
+            with self._change():
+                statistic.settle()
             check_variance(statistic.trace, self._source, plan)
             return decompose(statistic, plan, listener), plan
         if wanted in (None, "mle") or (isinstance(wanted, int) and wanted > statistic.rows):

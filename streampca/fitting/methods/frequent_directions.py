@@ -43,7 +43,7 @@ def decompose_sketch(sketch: FrequentDirections, plan: Plan, listener: Listener)
     solution = _leading(sketch, plan, listener)
     values, shrunk, divisor = solution.values, sketch.shrunk, sketch.weight - 1
     components = np.ascontiguousarray(solution.vectors.T, dtype=stored_dtype(values, plan))
-    # What products and rotations of the rows round, as often as the sketch may have shrunk, and what is stored.
+    # Rounding of products and rotations of the rows, once for each shrink there may have been, and of what is stored.
     rounding = EPS * sketch.trace * (1 + sketch.n_samples / sketch.rows)
     rounding += float(np.finfo(components.dtype).eps) * values[0]
     residual = np.full(len(values), shrunk / 2 + rounding)
