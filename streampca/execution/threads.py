@@ -6,10 +6,12 @@ thread all cores are busy. Results come in the order of their items, so what is 
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController
@@ -26,8 +28,14 @@ def share_blas_threads(count: int) -> Iterator[None]:
     if count < 2:
         yield
         return
-    with ThreadpoolController().limit(limits=max(1, machine.cores() // count), user_api="blas"):
+    with _libraries(len(sys.modules)).limit(limits=max(1, machine.cores() // count), user_api="blas"):
         yield
+
+
+@lru_cache(maxsize=1)
+def _libraries(modules: int) -> ThreadpoolController:
+    """Return the controller of all BLAS libraries, which takes 4 ms to find; found anew when modules were imported."""
+    return ThreadpoolController()
 
 
 def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item], count: int) -> Iterator[Result]:

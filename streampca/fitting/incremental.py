@@ -18,11 +18,13 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from .. import machine
 from ..accumulators import FrequentDirections, RowBuffer, Scatter
 from ..accumulators.finite import has_safe_squares
 from ..errors import DataError, ModelError, RequestError
 from ..events import Listener, Warned, silent
 from ..execution import LocalExecutor
+from ..execution.threads import share_blas_threads
 from ..models.compression import original_bytes
 from ..models.pca import PCAModel
 from ..planning import Plan
@@ -218,7 +220,7 @@ class IncrementalFit:
         part = self._summed(collection, weights, precision, listener, states)
         self._add_waiting()
         with self._change():
-            self._owned(precision).absorb(part)  # type: ignore[arg-type]
+            self._merge(part, precision)
             self._count(collection.n_samples, weights, dtype)
 
     def _add_waiting(self) -> None:
@@ -230,7 +232,7 @@ class IncrementalFit:
         if self._is_exact and len(rows) >= THREAD_ROWS and p <= THREAD_FEATURES:
             part = self._summed(prepared(open_collection(rows), None), weights, precision, silent, None)
             with self._change():
-                self._owned(precision).absorb(part)  # type: ignore[arg-type]
+                self._merge(part, precision)
                 self._waiting.clear()
         else:
             with self._change():
@@ -238,6 +240,15 @@ class IncrementalFit:
                 statistic.update(rows, weights=weights)
                 statistic.release()
                 self._waiting.clear()
+
+    def _merge(self, part: Statistic, precision: str) -> None:
+        """Add the statistic of a batch, a scatter matrix in one thread of BLAS.
+
+        The others would spin on for a tenth of a second after that, on cores that multiply the next batch: 10,000
+        samples of MNIST took 0.13 s instead of 0.09.
+        """
+        with share_blas_threads(machine.cores() if self._is_exact else 1):
+            self._owned(precision).absorb(part)  # type: ignore[arg-type]
 
     def _summed(
         self,

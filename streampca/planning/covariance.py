@@ -42,13 +42,13 @@ def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
     return budget, covariance_plan(problem, request).memory_estimate
 
 
-def covariance_plan(problem: Problem, request: Request) -> Plan:
+def covariance_plan(problem: Problem, request: Request, *, thread_block: int = THREAD_BLOCK) -> Plan:
     """The plan with several threads if they fit, then with reading ahead, and with the largest blocks that fit.
 
-    Where none keeps within the budget, the one that takes least.
+    Where none keeps within the budget, the one that takes least. A block in a thread has `thread_block` bytes at most.
     """
     for way in _ways(problem, request):
-        plan = _covariance_plan(problem, request, *way)
+        plan = _covariance_plan(problem, request, *way, thread_block)
         if plan.fits:
             break
     return plan
@@ -64,10 +64,12 @@ def _ways(problem: Problem, request: Request) -> Iterator[tuple[int, int, int]]:
         yield from ((1, ahead, share) for share in BLOCK_SHARES)
 
 
-def _covariance_plan(problem: Problem, request: Request, threads: int, ahead: int, share: int) -> Plan:
+def _covariance_plan(
+    problem: Problem, request: Request, threads: int, ahead: int, share: int, thread_block: int
+) -> Plan:
     n, p, (memory, _) = problem.n_samples, problem.n_features, problem.machine.budget(request.memory)
     precision = precision_of(problem, request, n * p * p)
-    rows = _rows_in_memory(problem, memory, share, MOST_BLOCK if threads == 1 else THREAD_BLOCK)
+    rows = _rows_in_memory(problem, memory, share, MOST_BLOCK if threads == 1 else thread_block)
     product_rows = _product_rows(p, 8 if precision == "double" else 4, rows, memory // share)
     solver = solver_of(p, request, problem.most_components)
     room = _component_room(problem, request, solver, memory)

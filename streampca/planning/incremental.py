@@ -13,12 +13,13 @@ from ..errors import RequestError
 from ..units import MIB, budget_size, format_shape
 from .blocks import Span, block_rows
 from .budget import BLOCK_SHARES, MOST_BLOCK, precision_of, smallest, too_small
-from .covariance import THREAD_FEATURES, covariance_plan
+from .covariance import THREAD_BLOCK, THREAD_FEATURES, covariance_plan
 from .decoding import read_boxes
 from .memory import COMPONENT_COPIES, MemoryEstimate, Phase, block_items, runtime
 from .plan import Plan
 from .rates import Work, products
 from .request import Problem, Request
+from .sizes import thread_count
 
 __all__ = [
     "SKETCH",
@@ -128,7 +129,9 @@ def scatter_plan(problem: Problem, request: Request) -> Plan:
     beside = {f"statistic of the last model, {matrix}": 8 * p * p, **_waiting(problem, request)}
     held = {f"scatter matrix of earlier batches, {matrix}": 8 * p * p, **beside}
     within = replace(request, memory=max(1, budget - sum(held.values())))
-    plan = covariance_plan(problem, within)
+    # Samples that waited are a block for each thread, by a row more than their share: none is left over.
+    share = WAITING_BYTES // thread_count(problem.machine.cores) + problem.sample_bytes
+    plan = covariance_plan(problem, within, thread_block=min(THREAD_BLOCK, share))
     phases = (_with(phase, held if phase.name == "pass" else beside) for phase in plan.memory_estimate.phases)
     return replace(
         plan,
