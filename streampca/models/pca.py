@@ -2,50 +2,31 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from operator import index as as_index
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ..accumulators import Accumulator
-from ..errors import ModelError, RequestError
-from ..events import Listener, check_listener, silent
-from ..execution.checkpoint import EVERY, Checkpointing
-from ..preprocessing import Frame, Preparation, Prepared, check_raw, given_shape, shape_like
-from ..preprocessing.coordinates import raw_orders
+from ..preprocessing import Preparation
 from ..preprocessing.sizes_for_planning import this_machine
-from ..readers import Collection, check_apart, check_reading, fitted_on, open_collection, paths_of
-from ..readers.coordinates import CHECK, IGNORE, Grid, Order, is_checked, orders_between
-from ..readers.views.reordered import Reordered
+from ..readers.coordinates import CHECK
 from ..storage.components import StoredComponents
 from ..storage.coordinate import Coordinate
 from ..storage.disk import expanded
 from ..storage.integrity import read_model
 from ..units import GIB, format_shape, parse_bytes
 from .accuracy import null_directions, trust_of
-from .compression import Compression, check_compared, fitted_compression, measured_compression, written_compression
-from .data_arrays import COMPONENT, MapResult, NamedSamples, component_numbers, dataset_of, is_data_array, units_of
+from .compression import Compression, check_compared, fitted_compression, measured_compression
+from .data_arrays import dataset_of
+from .linear_map import LinearMap
 from .notebook import model_html
 from .registry import MODEL_KINDS, model_class
 from .store import PER_COMPONENT, ModelWriter, read_fields, read_statistic
-from .subspace import Subspace, working_dtype
-from .transform import (
-    Projection,
-    RowMap,
-    images_of,
-    is_dask_array,
-    map_array,
-    map_collection,
-    patches_of,
-    reconstructions_of,
-    write_projection,
-)
+from .subspace import Subspace
 
 if TYPE_CHECKING:
     from xarray import Dataset
@@ -57,7 +38,7 @@ STATE_LIMIT = 1 * GIB  # a larger statistic is not kept with a model unless aske
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PCAModel:
+class PCAModel(LinearMap):
     """Principal components of a collection, with what is needed to apply them to raw images.
 
     Arrays are mapped at once where they are numpy's and lazily where they are dask's; an `xarray.DataArray` gives one
@@ -133,16 +114,6 @@ class PCAModel:
     name: str = "the model"
 
     @property
-    def n_components(self) -> int:
-        """Number of components, k."""
-        return len(self.components)
-
-    @property
-    def sample_shape(self) -> tuple[int, ...]:
-        """Shape of a prepared sample."""
-        return self.mean.shape
-
-    @property
     def n_features(self) -> int:
         """Pixels analysed, p."""
         return int(self.mask.sum()) if self.mask is not None else int(np.prod(self.sample_shape))
@@ -192,381 +163,6 @@ class PCAModel:
         rows = own.rows if isinstance(own, StoredComponents) else features(own)
         null = null_directions(self)
         return Subspace(features(self.mean[None])[0], rows, np.where(null, 0.0, self.explained_variance))
-
-    @property
-    def frame(self) -> Frame:
-        """Conversion of raw images to rows of features, and back."""
-        return Frame(self.preparation, self.raw_shape, self.sample_shape, self.mask)
-
-    # -- arrays
-
-    def transform(self, samples: Any, *, whiten: bool = False, coordinates: str = CHECK) -> Any:
-        """Scores of samples along the components.
-
-        Parameters
-        ----------
-        samples : ndarray or dask array of shape (n, *raw_shape) or (n, p), DataArray, collection, or what can be opened
-            Raw samples: the model's preparation is applied to them. Arrays are taken at their values; a collection
-            must be of the dtype kind the model was fitted on. The axes of one sample in an `xarray.DataArray` are
-            those of the model's names, or the last ones where it has none of these names.
-        whiten : bool, default=False
-            Divide by the standard deviation along each component. Scores along null components, whose variance is
-            no more than rounding, are then 0.
-        coordinates : {"check", "ignore"}
-            Whether the coordinates of samples must be those of the model, in any order, or pixels are taken by place;
-            see `open_collection`. Samples or models without coordinates are taken by place.
-
-        Returns
-        -------
-        ndarray, dask array or DataArray of shape (n, k)
-            numpy for numpy, a DataArray of axes (..., component) for one, else lazy. float32 for integers of up to 16
-            bits and float32, else float64.
-
-        Raises
-        ------
-        ModelError
-            If the samples are not of the raw shape or kind the model was fitted on, some but not all of their axes have
-            the model's names, or their coordinates are other than the model's.
-        DataError
-            If a feature of a sample is NaN or infinite; where the result is lazy, when it is computed.
-        """
-        k, units = self.n_components, None if whiten else units_of(self, self.preparation)
-        scores = MapResult((COMPONENT,), "scores", component_numbers(k), units, shape=(k,))
-        function = partial(self.subspace.project, whiten=whiten)
-        return self._mapped(samples, function, scores, coordinates=coordinates)
-
-    def inverse_transform(self, scores: Any, *, whiten: bool = False, coordinates: str = CHECK) -> Any:
-        """Images from scores: ``mean + scores @ components``.
-
-        Parameters
-        ----------
-        scores : ndarray, dask array or DataArray of shape (n, j)
-            Scores along the first j components, j <= k.
-        whiten : bool
-            Whether the scores were whitened.
-        coordinates : {"check", "ignore"}
-            Whether to go by the components' numbers where scores have them, or by place.
-
-        Returns
-        -------
-        ndarray, dask array or DataArray of shape (n, *sample_shape)
-            Prepared images, scale undone; NaN outside the mask. A model that normalizes gives normalized images:
-            what each sample's own mean or norm was, scores do not say.
-
-        Raises
-        ------
-        RequestError
-            If scores are no array of two axes, or are of more components than there are, or not of the first ones.
-        DataError
-            If a score is NaN or infinite; where the result is lazy, when it is computed.
-        """
-        if is_data_array(scores):
-            given = NamedSamples.scores(scores)
-            given = given.numbered() if is_checked(coordinates) else given
-            images = self.inverse_transform(given.values, whiten=whiten)
-            units = units_of(self, replace(self.preparation, scale=None))
-            return given.named(images, MapResult(self.sample_dims, "images", self.coordinates, units))
-        scores = scores if is_dask_array(scores) else np.asanyarray(scores)
-        if scores.ndim != 2 or not 1 <= scores.shape[1] <= self.n_components:
-            raise RequestError(
-                f"scores have shape {tuple(scores.shape)}; give n rows of 1 to {self.n_components} components, as an "
-                "array; write_reconstruction takes files."
-            )
-        function = partial(images_of, self.subspace, frame=self.frame, whiten=whiten)
-        dtype, named = np.float32 if scores.dtype == np.float32 else np.float64, partial(_numbered, source="the scores")
-        return map_array(scores, function, shape=self.sample_shape, dtype=dtype, named=named)
-
-    def reconstruct(self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK) -> Any:
-        """Samples projected on the first components and back: what the model keeps of them.
-
-        Parameters
-        ----------
-        samples, coordinates
-            As for `transform`.
-        n_components : int, optional
-            How many components to use; all by default.
-
-        Returns
-        -------
-        ndarray, dask array or DataArray of shape (n, *sample_shape)
-            Prepared images, scale and normalize undone; NaN outside the mask. A DataArray keeps its coordinates, cut
-            or averaged as the pixels are, in the model's order; those of the samples fitted stand where it has none.
-        """
-        return self._images(samples, n_components, coordinates)
-
-    def residual(self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK) -> Any:
-        """Return each prepared sample less its reconstruction.
-
-        Parameters and shapes are those of `reconstruct`, in the same units: the two add up to the prepared samples
-        before they are scaled and normalized.
-        """
-        return self._images(samples, n_components, coordinates, residual=True)
-
-    def reconstruction_error(self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK) -> Any:
-        """Squared distance of each prepared sample from its reconstruction, shape (n,), float64.
-
-        In features as analysed: inside the mask, scaled and normalized.
-        Over the samples fitted it averages to (n - 1)/n times the sum of the variances left out.
-        """
-        errors = MapResult((), "reconstruction_error", dtype=np.float64)
-        return self._mapped(samples, self._first(n_components).squared_error, errors, coordinates=coordinates)
-
-    def hotelling_t2(self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK) -> Any:
-        """Hotelling's T2 of each sample, shape (n,), float64: how far out it lies along the components.
-
-        The sum of its squared scores, each over its component's variance; components whose variance is rounding are
-        left out. Over the samples fitted it averages to (n - 1)/n a component. What lies beside the components is
-        `reconstruction_error`'s.
-        """
-        distances = MapResult((), "hotelling_t2", dtype=np.float64)
-        return self._mapped(samples, self._first(n_components).t2, distances, coordinates=coordinates)
-
-    def _first(self, asked: int | None) -> Subspace:
-        if asked is None:
-            return self.subspace
-        try:
-            count = as_index(asked)
-        except TypeError:
-            count = 0
-        most = self.n_components
-        if not 1 <= count <= most:
-            raise RequestError(f"n_components={asked!r} is no whole number between 1 and {most}, what {self.name} has.")
-        return self.subspace.first(count)
-
-    def _images(self, samples: Any, n_components: int | None, coordinates: str, *, residual: bool = False) -> Any:
-        """Return images made of samples that are not normalized yet."""
-        function = partial(reconstructions_of, self._first(n_components), frame=self.frame, residual=residual)
-        images = MapResult(self.sample_dims, coordinates=self.coordinates, shape=self.sample_shape)
-        return self._mapped(samples, function, images, self.preparation.unnormalized, coordinates=coordinates)
-
-    def _mapped(
-        self,
-        samples: Any,
-        function: RowMap,
-        result: MapResult,
-        preparation: Preparation | None = None,
-        source: str | None = None,
-        *,
-        coordinates: str,
-    ) -> Any:
-        """Map prepared rows of whatever was given: numpy at once, the rest lazily; named where samples have names."""
-        preparation, checked = preparation or self.preparation, is_checked(coordinates)
-        if is_data_array(samples):
-            given = NamedSamples.samples(samples, self.sample_dims, self.raw_shape)
-            if checked:
-                given = given.ordered(self._orders_of(given.grid, given.sample_shape, "the DataArray"))
-            made = self._mapped(given.values, function, result, preparation, "the DataArray", coordinates=IGNORE)
-            along = {**result.coordinates, **given.prepared_coordinates(preparation)}
-            return given.named(made, replace(result, coordinates=along))
-        if isinstance(samples, np.ndarray) or is_dask_array(samples):
-            if any(math.isnan(length) for length in samples.shape):
-                raise ModelError("the dask array has chunks of unknown size; call its compute_chunk_sizes() first.")
-            shape = given_shape(samples.shape, self.preparation, self.raw_shape, self.name)
-            frame = replace(self.frame, preparation=preparation, raw_shape=shape)
-            dtype = result.dtype or working_dtype(frame.row_dtype(samples.dtype), self.components.dtype)
-            kind = "numpy" if isinstance(samples, np.ndarray) else "dask"
-            named = partial(_numbered, source=source or f"{kind} array")
-            return map_array(samples, function, shape=result.shape, dtype=dtype, named=named, frame=frame)
-        collection = self.prepared(samples, preparation, coordinates=coordinates)
-        dtype = result.dtype or working_dtype(collection.dtype, self.components.dtype)
-        return map_collection(collection, function, shape=result.shape, dtype=dtype)
-
-    def _orders_of(self, grid: Grid, shape: tuple[int, ...], subject: str) -> dict[int, Order]:
-        """The order along each axis in which raw samples of a shape lie on the model's grid; see `raw_orders`."""
-        steps = self.preparation.of_images
-        try:
-            fits = steps.shape_of(shape) == self.sample_shape
-        except RequestError:
-            fits = False
-        if not fits:  # which is said, with the shapes, where samples are prepared
-            return {}
-        return raw_orders(steps, grid, shape, Grid(self.sample_dims, self.coordinates), subject, self.name)
-
-    def prepared(self, source: Any, preparation: Preparation | None = None, *, coordinates: str = CHECK) -> Prepared:
-        """Open a raw collection as this model sees it; see `open_collection` for what can be opened.
-
-        Parameters
-        ----------
-        source
-            Raw samples.
-        preparation : Preparation, optional
-            Some of the model's steps only; all by default.
-        coordinates : {"check", "ignore"}
-            As for `transform`.
-
-        Raises
-        ------
-        ModelError
-            If it is not of the raw shape and kind the model was fitted on, or not on its grid, or it is of
-            image files and was opened to be read in another way than those.
-        """
-        raw: Collection = open_collection(source, coordinates=coordinates, like=self)
-        check_reading(raw, self.provenance, self.name)
-        raw = raw.fitting(partial(shape_like, self.preparation, self.raw_shape))
-        check_raw(raw, self.preparation, self.raw_shape, self.raw_kind, self.name)
-        if raw.compares_coordinates and raw.axes is not None:
-            grid = Grid(raw.axes, raw.coordinates if self.coordinates else {})
-            orders = self._orders_of(grid, raw.sample_shape, raw.source)
-            raw = Reordered(raw, orders) if orders else raw
-        return Prepared(raw, preparation or self.preparation)
-
-    # -- files
-
-    def write_scores(
-        self,
-        source: Any,
-        path: str | os.PathLike[str],
-        *,
-        whiten: bool = False,
-        memory: int | str | None = None,
-        overwrite: bool = False,
-        checkpoint: str | os.PathLike[str] | Checkpointing | None = None,
-        checkpoint_every: float = EVERY,
-        cluster: Any = None,
-        coordinates: str = CHECK,
-        listener: Listener = silent,
-    ) -> None:
-        """Write the scores of a collection to ``.zarr``, ``.npy`` or ``.csv`` within a memory budget.
-
-        Rows are in the collection's order; Zarr and csv carry the samples' names where they have any. With a folder
-        `checkpoint`, progress is saved there every so many seconds, and after a kill the same call resumes.
-        `cluster` shares the work as in `fit`: workers write their own rows to the output, which they must reach, but a
-        csv file is written by this process alone. `coordinates` is as for `transform`.
-
-        Raises
-        ------
-        RequestError
-            If the output is the source, the model or what that was fitted on, holds it or lies in it.
-        OutputError
-            If the output exists, or the checkpoint is of another run (and `overwrite` is false), or it cannot be
-            written.
-        BudgetError
-            If not even pieces of the components and one sample fit the budget.
-        """
-        check_listener(listener)
-        output = self._output(path, source)
-        collection = self.prepared(source, coordinates=coordinates)
-        write_projection(
-            Projection(self.subspace, self.frame, collection, whiten),
-            output,
-            model=self.name,
-            dims=(COMPONENT,),
-            coordinates=component_numbers(self.n_components),
-            memory=memory,
-            overwrite=overwrite,
-            checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every,
-            cluster=cluster,
-            listener=listener,
-        )
-
-    def _output(self, path: str | os.PathLike[str], source: Any) -> str:
-        """The path of an output, which is neither the source nor this model nor what it was fitted on."""
-        output = expanded(path)
-        check_apart([output], [*paths_of(source), self.name])
-        check_apart([output], fitted_on(self.provenance), "the model was fitted on")
-        return output
-
-    def write_reconstruction(
-        self,
-        source: Any,
-        path: str | os.PathLike[str],
-        *,
-        n_components: int | None = None,
-        residual: bool = False,
-        whole: bool = False,
-        whiten: bool = False,
-        memory: int | str | None = None,
-        overwrite: bool = False,
-        checkpoint: str | os.PathLike[str] | Checkpointing | None = None,
-        checkpoint_every: float = EVERY,
-        cluster: Any = None,
-        coordinates: str = CHECK,
-        listener: Listener = silent,
-    ) -> Compression:
-        """Write images reconstructed from a collection, or from its scores, to ``.zarr`` or ``.npy`` within a budget.
-
-        A collection of k features each, k components, is taken for scores; images are read and projected first.
-        Scores in Zarr say themselves whether they are whitened; of others `whiten` says so. With `residual`, what
-        reconstruction leaves of each sample is written in its place: samples are needed for it, not scores. With
-        `whole`, samples that are patches of pictures are put back: a pixel is the mean of all that hold it, as by
-        `from_patches`. The rest is as for scores.
-
-        Returns
-        -------
-        Compression
-            Of these samples and so many components; the error was added up on the way. Scores do not say it: with
-            them it is that of the samples fitted. Where components do not fit in memory it is what is left of the
-            samples' squares less those of their scores: with float32 components, an rmse of less than about 3e-4 of
-            the samples' standard deviation is rounding.
-
-        Raises
-        ------
-        RequestError
-            As `write_scores`; or if residuals are asked for and scores given, or pictures and samples that are no
-            patches.
-        OutputError
-            As `write_scores`.
-        BudgetError
-            As `write_scores`; with `whole`, if not all components fit beside one sample and the lines of a picture
-            that are put together: give more memory or fewer `n_components`, or write the patches, and put them
-            together with `from_patches`, which takes and fills arrays on disk.
-        """
-        check_listener(listener)
-        output, subspace = self._output(path, source), self._first(n_components)
-        raw = open_collection(source, coordinates=coordinates, like=self)
-        collection = self.check_reconstruction(raw, n_components=n_components, residual=residual, whole=whole)
-        given = self._holds_scores(raw)
-        whitened = given and bool(raw.attributes.get("whiten", whiten))
-        windows = patches_of(collection, self.frame).windows if whole else None
-        squares = write_projection(
-            Projection(subspace, self.frame, collection, whitened, given, True, residual, windows),
-            output,
-            model=self.name,
-            dims=self.sample_dims,
-            coordinates={**self.coordinates, **({} if given else collection.coordinates)},
-            memory=memory,
-            overwrite=overwrite,
-            checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every,
-            cluster=cluster,
-            listener=listener,
-        )
-        return written_compression(self, collection, len(subspace.components), squares)
-
-    def _ordered_scores(self, scores: Collection) -> Collection:
-        """Scores in the order of the model's components, by their numbers where they have them."""
-        axes = scores.axes or ()
-        if not scores.compares_coordinates or axes != (COMPONENT,):
-            return scores
-        wanted = Grid(axes, component_numbers(self.n_components))
-        orders = orders_between(Grid(axes, scores.coordinates), wanted, scores.source, self.name, RequestError)
-        return Reordered(scores, orders) if orders else scores
-
-    def _holds_scores(self, raw: Collection) -> bool:
-        return raw.sample_shape == (self.n_components,) != self.raw_shape
-
-    def check_reconstruction(
-        self, raw: Collection, *, n_components: int | None = None, residual: bool = False, whole: bool = False
-    ) -> Collection:
-        """Return what `write_reconstruction` reads, scores or samples as they are to be projected, or refuse it.
-
-        Raises
-        ------
-        ModelError, RequestError
-            As `write_reconstruction`, before anything is read or written.
-        """
-        self._first(n_components)
-        from_scores = self._holds_scores(raw)
-        if from_scores and residual:
-            raise RequestError(
-                f"{raw.source} holds scores, which do not say what is left of the samples; give the samples "
-                "themselves for --residual (residual=True)."
-            )
-        collection = self._ordered_scores(raw) if from_scores else self.prepared(raw, self.preparation.unnormalized)
-        if whole:
-            patches_of(collection, self.frame)
-        return collection
 
     # -- what it keeps
 
@@ -692,8 +288,3 @@ def load_model(path: str | os.PathLike[str], *, statistic: bool = False, memory:
     kind = model_class(opened.about["kind"])
     fields = read_fields(opened, kind.own_arrays, budget)
     return kind(**fields, statistic=read_statistic(opened.path) if statistic else None)
-
-
-def _numbered(index: int, source: str) -> str:
-    """Name a sample of an array by its number."""
-    return f"sample {index} of {source}"
