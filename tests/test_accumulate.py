@@ -575,6 +575,31 @@ def test_a_weight_is_so_many_copies(kind, cut, data):
     same_statistic(weighted, expected)
 
 
+@pytest.mark.parametrize("kind", [kind for kind in ALONG_SAMPLES if not kind.startswith("scatter_block")])
+@pytest.mark.parametrize("dtype", ["u1", "f8"])
+def test_a_discount_multiplies_the_weights_of_all_samples_so_far(kind, dtype):
+    x = values(40, dtype, offset=130.0)
+    new = new_for(kind, [x])
+    found, weighted = fed(new, [x[:25]]), new()
+    found.discount(0.3)
+    found.update(x[25:])
+    weighted.update(x[:25], weights=np.full(25, 0.3))
+    weighted.update(x[25:])
+    assert (found.n_samples, found.weight) == (40, pytest.approx(22.5, rel=1e-14))
+    np.testing.assert_allclose(found.mean, weighted.mean, rtol=1e-6)
+    assert found.trace == pytest.approx(weighted.trace, rel=1e-6)
+    if isinstance(found, Scatter):
+        assert not found.exact
+        scale = found.trace
+        np.testing.assert_allclose(found.matrix(), weighted.matrix(), atol=1e-6 * scale)
+        np.testing.assert_allclose(found.probe_products, weighted.probe_products, atol=1e-5 * scale)
+    else:
+        assert found.shrunk == pytest.approx(weighted.shrunk, rel=1e-12)
+        np.testing.assert_allclose(
+            found.sketch.T @ found.sketch, weighted.sketch.T @ weighted.sketch, atol=1e-9 * found.trace
+        )
+
+
 def test_weights_of_a_gram_matrix_are_copies():
     x = np.random.default_rng(7).normal(size=(SHORT, 300))
     weighted = fed(partial(Gram, SHORT, precision="double"), [x]).centred(COPIES)

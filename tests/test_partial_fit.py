@@ -111,6 +111,37 @@ def test_weights_are_copies():
         ours.partial_fit(DIGITS[:2], sample_weight=[1, -1])
 
 
+@pytest.mark.parametrize("rows", [1, 60, 500, 1797])
+def test_a_half_life_is_a_fit_with_weights(rows, monkeypatch):
+    monkeypatch.setattr("streampca.planning.incremental.WAITING_BYTES", 200 * 64 * 8)
+    n, own = len(DIGITS), np.random.default_rng(3).integers(0, 3, len(DIGITS))
+    after = 0.5 ** (np.arange(n)[::-1] / 250)
+    ours = given(StreamingPCA(6, half_life=250), DIGITS, rows)
+    assert_same(ours, StreamingPCA(6, method="covariance").fit(DIGITS, sample_weight=after), rtol=1e-8)
+    weighted = given(StreamingPCA(6, half_life=250), DIGITS, rows, own)
+    assert_same(weighted, StreamingPCA(6, method="covariance").fit(DIGITS, sample_weight=own * after), rtol=1e-8)
+    once = StreamingPCA(6, half_life=250, method="covariance").fit(DIGITS, sample_weight=own)
+    assert_same(weighted, once, rtol=1e-8)
+    assert ours.n_samples_seen_ == n
+    assert ours.model_.total_weight == pytest.approx(after.sum(), rel=1e-12)
+
+
+def test_samples_long_ago_are_forgotten():
+    """Weights fall below what float64 holds: a fit of the last samples is left."""
+    ours = given(StreamingPCA(3, half_life=1), DIGITS, 300)
+    last = DIGITS[-64:]
+    weights = 0.5 ** np.arange(64)[::-1]
+    assert_same(ours, StreamingPCA(3, method="covariance").fit(last, sample_weight=weights), rtol=1e-8)
+    with pytest.raises(RequestError, match=r"^half_life has been changed since the samples before"):
+        ours.set_params(half_life=2).partial_fit(DIGITS[:5])
+
+
+@pytest.mark.parametrize("half_life", [0, -1, 0.5, np.inf, np.nan, "10", True])
+def test_what_is_no_half_life(half_life):
+    with pytest.raises(RequestError, match=r"^half_life .* is not a number of samples of at least 1; use"):
+        Request(half_life=half_life)
+
+
 def test_a_batch_is_whatever_fit_takes(tmp_path):
     pandas = pytest.importorskip("pandas")
     np.save(tmp_path / "part.npy", IMAGES[200:900])

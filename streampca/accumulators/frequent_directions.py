@@ -197,6 +197,13 @@ class FrequentDirections(Accumulator):
         self._append(other.sketch)
         self._count_in(other.weight, other.n_samples, other.mean, other._squares + between**2, between)
 
+    def discount(self, factor: float) -> None:
+        """Multiply the weights of all samples so far by a factor, from 0 to 1."""
+        self.weight *= factor
+        self.shrunk *= factor
+        self._squares *= factor
+        self._held[: self._count] *= np.sqrt(factor)
+
     def release(self) -> None:
         """Keep all: there is no working memory between updates."""
 

@@ -137,6 +137,14 @@ class Moments(abc.ABC):
         if self._probes is not None and other._probes is not None:
             self._probes.absorb(other._probes)
 
+    def _discount_moments(self, factor: float) -> None:
+        """Multiply the weights of all samples so far, and so all sums over them, by a factor."""
+        self.weight *= factor
+        self._total *= factor
+        self._squares *= factor
+        if self._probes is not None:
+            self._probes.discount(factor)
+
     def _moments_state(self) -> dict[str, Array]:
         """Return the centre, counts, sums and probes as plain arrays."""
         return {

@@ -121,6 +121,12 @@ class Probes:
         self.checked += other.checked
         self.pieces += other.pieces
 
+    def discount(self, factor: float) -> None:
+        """Multiply the weights of all rows so far by a factor."""
+        self.products *= factor
+        self.rounding *= factor
+        self.checked *= factor
+
     def state(self) -> dict[str, Array]:
         """Plain arrays; the directions are made again from the seed."""
         return {

@@ -217,6 +217,13 @@ class Scatter(Moments, Accumulator):
             self._shift(shift, other.weight, other._total)
         self._pieces.absorb(other._pieces)
 
+    def discount(self, factor: float) -> None:
+        """Multiply the weights of all samples so far by a factor, from 0 to 1."""
+        if factor < 1:
+            self._scatter *= factor
+            self._discount_moments(factor)
+            self._pieces.exact = False
+
     def release(self) -> None:
         """Give back the working memory; it is taken again when more samples come."""
         self._product = self._work = None

@@ -91,5 +91,6 @@ def plan_run(run: Run, *, shape: str | None = None, dtype: str = "uint8", worker
     )
     request = replace(request_of(run), workers=workers, output=True)  # as of a fit, whose model goes somewhere
     collection = prepared(raw, preparation_of(run.prepare))
-    planned = plan_collection(collection, request, total_weight=foreseen_weight(run.fit.sample_weight, raw, shape))
+    weight = foreseen_weight(run.fit.sample_weight, raw, run.fit.half_life, shape)
+    planned = plan_collection(collection, request, total_weight=weight)
     return planned if shape is not None else calibrated(planned, collection)

@@ -215,6 +215,9 @@ class FitConfig(Section):
     max_passes: int | None = option(
         None, "most passes of method randomized; 1 makes a sketch; by default as many as tol takes", "N", ge=1
     )
+    half_life: float | None = option(
+        None, "samples after which a sample counts half as much; by default none is forgotten", "N", ge=1
+    )
     sample_weight: str | None = option(None, "how often each sample counts: a column, as for labels", "COLUMN")
     scratch: str | None = option(None, "folder for a scratch copy; beside the output by default", "FOLDER")
     part: Annotated[str, AfterValidator(_part)] | None = option(

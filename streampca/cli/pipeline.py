@@ -163,7 +163,7 @@ class _Job:
     @cached_property
     def weights(self) -> npt.NDArray[np.float64] | None:
         """Weights of the samples, if they have any."""
-        return weights_of(self.run.fit.sample_weight, self.raw)
+        return weights_of(self.run.fit.sample_weight, self.raw, self.run.fit.half_life)
 
     def checkpoint(self, output: str | None) -> Checkpointing | None:
         """Return where and how often an output's checkpoints are saved: in a folder beside it."""

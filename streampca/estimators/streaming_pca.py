@@ -68,6 +68,9 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     max_passes : int, optional
         Most passes of method "randomized" over the samples; 1 is a sketch. By default as many as `tol` takes, up to
         30. After few passes bounds are of the distance to some true variance, see `streampca.fit`.
+    half_life : float, optional
+        Samples after which a sample counts half as much, in `fit` and over all batches of `partial_fit`; by default
+        samples are not forgotten.
 
     Attributes
     ----------
@@ -114,6 +117,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         random_state: Any = 0,
         tol: float = 1e-4,
         max_passes: int | None = None,
+        half_life: float | None = None,
     ) -> None:
         self.n_components = n_components
         self.whiten = whiten
@@ -125,6 +129,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.random_state = random_state
         self.tol = tol
         self.max_passes = max_passes
+        self.half_life = half_life
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the components of a collection.
@@ -136,11 +141,11 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         sample_weight : array-like of shape (n,), optional
             How often each sample counts: weight 2 is the sample given twice.
         """
-        collection = prepared(self._opened(X, least=2), self.preparation)
+        collection, request = prepared(self._opened(X, least=2), self.preparation), self._request()
         model = fit_collection(
             collection,
-            self._request(),
-            weights=weights_of(sample_weight, collection.raw),
+            request,
+            weights=weights_of(sample_weight, collection.raw, request.half_life),
             checkpoint=None if self.checkpoint is None else Checkpointing(os.fspath(self.checkpoint)),
             listener=logged,
         )
@@ -166,8 +171,8 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Raises
         ------
         RequestError
-            If the preparation takes a pass over all samples first (``mask="valid"``), it or the precision has been
-            changed since the first batch, or all components are asked for and p x p does not fit.
+            If the preparation takes a pass over all samples first (``mask="valid"``), if it, `precision` or `half_life`
+            has been changed since the first batch, or if all components are asked for and p x p does not fit.
         ModelError
             If samples are of another shape or kind than before; or after a fit by a method that keeps no statistic.
         DataError
@@ -213,7 +218,8 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             Of the estimator; by default those that the model was fitted with.
         """
         asked = (model.provenance.get("plan") or {}).get("request") or {}
-        known = {name: asked[name] for name in ("n_components", "precision", "tol", "max_passes") if name in asked}
+        own = ("n_components", "precision", "tol", "max_passes", "half_life")
+        known = {name: asked[name] for name in own if name in asked}
         prepares = None if model.preparation.is_identity else model.preparation
         given = {**known, "random_state": asked.get("seed", 0), "preparation": prepares, **params}
         fitted = cls(**given)
@@ -240,11 +246,12 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             seed=seed,
             tol=self.tol,
             max_passes=self.max_passes,
+            half_life=self.half_life,
         )
 
     def _settings(self) -> dict[str, Any]:
         """Parameters that must be the same for all batches."""
-        return {"preparation": self.preparation, "precision": self.precision}
+        return {"preparation": self.preparation, "precision": self.precision, "half_life": self.half_life}
 
     def _changed(self) -> str | None:
         """Return the name of a setting that is not what it was for the first batch."""

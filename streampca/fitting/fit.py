@@ -48,6 +48,7 @@ def fit(
     precision: str = "auto",
     tol: float = 1e-4,
     max_passes: int | None = None,
+    half_life: float | None = None,
     preparation: Preparation | None = None,
     sample_weight: Any = None,
     seed: int = 0,
@@ -86,6 +87,9 @@ def fit(
         sketch. Where it ends before `tol` is met a warning says which bound was reached, and `error_bound` holds, but
         of the distance to some true variance: that of the same rank is certain for the leading components only. A
         product with a block of vectors counts as a pass even where all samples are in memory and are read once.
+    half_life : float, optional
+        Samples after which a sample counts half as much: sample i of n has the weight 2^(-(n - 1 - i) / half_life),
+        times its `sample_weight`. By default samples are not forgotten.
     preparation : Preparation, optional
         Applied to every sample first, and stored in the model.
     sample_weight : array, path or str, optional
@@ -148,13 +152,14 @@ def fit(
         output=output is not None,
         tol=tol,
         max_passes=max_passes,
+        half_life=half_life,
     )
     check_options(fit, opening)
     place = None if output is None else Place(expanded(output), overwrite)
     if place is not None:
         check_apart([place.path], [*paths_of(source), *column_paths(opening.get("labels"), sample_weight)])
     raw = narrowed(open_collection(source, listener=listener, **opening), preparation)
-    weights = weights_of(sample_weight, raw)
+    weights = weights_of(sample_weight, raw, request.half_life)
     collection, wanted = prepared(raw, preparation, listener), part_of(part)
     how: dict[str, Any] = {"weights": weights, "place": place, "part": wanted, "listener": listener}
     if checkpoint is not None:

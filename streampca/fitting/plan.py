@@ -33,6 +33,7 @@ def plan(
     precision: str = "auto",
     tol: float = 1e-4,
     max_passes: int | None = None,
+    half_life: float | None = None,
     preparation: Preparation | None = None,
     sample_weight: Any = None,
     shape: Sequence[int] | str | None = None,
@@ -54,7 +55,8 @@ def plan(
         Of data declared by `shape`.
     workers : int, default=1
         Processes that would share the work, each within the budget.
-    n_components, method, memory, precision, tol, max_passes, preparation, sample_weight, output, scratch, **opening
+    n_components, method, memory, precision, tol, max_passes, half_life, preparation, sample_weight, output, scratch, \
+    **opening
         As for `fit`.
 
     Returns
@@ -77,10 +79,12 @@ def plan(
         output=output is not None,
         tol=tol,
         max_passes=max_passes,
+        half_life=half_life,
     )
     check_options(plan, opening)
     raw = open_collection(source if shape is None else declared(shape, dtype), **opening)
-    return plan_collection(prepared(raw, preparation), request, total_weight=foreseen_weight(sample_weight, raw, shape))
+    weight = foreseen_weight(sample_weight, raw, request.half_life, shape)
+    return plan_collection(prepared(raw, preparation), request, total_weight=weight)
 
 
 def check_options(function: Callable[..., Any], opening: Mapping[str, Any]) -> None:
@@ -124,11 +128,13 @@ def plan_collection(
     return make_plan(problem, request) if part is None else part_plan(problem, request, part)
 
 
-def foreseen_weight(sample_weight: Any, raw: Collection, shape: Any = None) -> float | None:
+def foreseen_weight(
+    sample_weight: Any, raw: Collection, half_life: float | None = None, shape: Any = None
+) -> float | None:
     """Sum of the weights to plan with; of samples that are only declared, by a shape, each is taken to count once."""
-    if sample_weight is None:
+    if sample_weight is None and half_life is None:
         return None
-    return total_of(weights_of(sample_weight, raw)) if shape is None else float(raw.n_samples)
+    return total_of(weights_of(None if shape is not None else sample_weight, raw, half_life)) or float(raw.n_samples)
 
 
 def prepared(raw: Collection, preparation: Preparation | None, listener: Listener = silent) -> Prepared:

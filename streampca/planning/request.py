@@ -153,6 +153,8 @@ class Request:
         that is wanted is there; between 0 and 1.
     max_passes : int, optional
         Most passes of method "randomized" over the collection, at least 1; by default as many as `tol` takes, up to 30.
+    half_life : float, optional
+        Samples after which a sample counts half as much, at least 1; by default all count alike.
 
     Raises
     ------
@@ -170,6 +172,7 @@ class Request:
     output: bool = False
     tol: float = 1e-4
     max_passes: int | None = None
+    half_life: float | None = None
 
     def __post_init__(self) -> None:
         if self.scratch is not None:
@@ -188,6 +191,8 @@ class Request:
         if self.max_passes is not None:
             example = "8, or None for as many as tol takes"
             set_(self, "max_passes", whole_number(self.max_passes, "max_passes", least=1, example=example))
+        if self.half_life is not None:
+            set_(self, "half_life", _half_life(self.half_life))
 
     def counted_on(self, most: int) -> int | float | None:
         """Components to reserve memory for, at most `most`: a number, a fraction where k is open, None for all."""
@@ -208,6 +213,16 @@ def _fraction(tol: Any) -> float:
     raise RequestError(
         f"tol {tol!r} is not a number between 0 and 1; use for example 1e-4, the residual of a component relative to "
         "its variance."
+    )
+
+
+def _half_life(samples: Any) -> float:
+    """A half-life as a plain float, if it is one."""
+    if isinstance(samples, Real) and not isinstance(samples, bool) and 1 <= float(samples) < float("inf"):
+        return float(samples)
+    raise RequestError(
+        f"half_life {samples!r} is not a number of samples of at least 1; use for example 1000, or None where all "
+        "samples count alike."
     )
 
 

@@ -14,9 +14,19 @@ from .collection import Collection, digest
 Float64 = npt.NDArray[np.float64]
 
 
-def weights_of(column: Any, collection: Collection) -> Float64 | None:
-    """Return the weight of each sample of a whole collection, shape (n,); None where there are none."""
-    weights = weights_of_batch(column, collection)
+def weights_of(column: Any, collection: Collection, half_life: float | None = None) -> Float64 | None:
+    """Return the weight of each sample of a whole collection, shape (n,); None where there are none.
+
+    Parameters
+    ----------
+    column
+        Weights, as `open_column` takes them; None where all samples count once.
+    collection : Collection
+        The samples.
+    half_life : float, optional
+        Samples after which a sample counts half as much.
+    """
+    weights = faded(weights_of_batch(column, collection), collection.n_samples, half_life)
     if weights is None:
         return None
     if not weights.any():
@@ -43,6 +53,14 @@ def weights_of_batch(column: Any, collection: Collection) -> Float64 | None:
             f"sample_weight of {collection.named(int(bad[0]))} is {weights[bad[0]]}; give numbers of at least 0."
         )
     return weights
+
+
+def faded(weights: Float64 | None, n: int, half_life: float | None) -> Float64 | None:
+    """Return the weights of n samples, each times 2^(-m / half_life) for the m samples that come after it."""
+    if half_life is None:
+        return weights
+    after = np.exp2(-np.arange(n - 1, -1, -1) / half_life)
+    return after if weights is None else weights * after
 
 
 def total_of(weights: Float64 | None) -> float | None:
