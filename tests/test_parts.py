@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import re
 import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +23,7 @@ from shell import python, refused, succeeded
 import streampca
 from streampca import Preparation
 from streampca.errors import BudgetError, ModelError, OutputError, RequestError
-from streampca.events import Planned
+from streampca.events import Planned, Warned
 from streampca.planning.blocks import Part, Span, blocks_of, part_of, spans_of, spans_within
 
 N, OF = 203, 3
@@ -196,6 +198,101 @@ def test_collections_that_came_later(tmp_path):
         streampca.merge([tmp_path / "ab.zarr", models[0]])
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 1, 0, 2)])
+def test_shards_in_any_order(order, monkeypatch):
+    """Nothing is declared beforehand: the bits are those of one fit, whatever precision each shard was planned with."""
+    monkeypatch.setattr("streampca.planning.budget.SMALL_PRODUCT", 400 * 72**2)
+    x = images(n=1200)
+    cuts = (0, 150, 500, 506, 1200)
+    shards = [streampca.fit(x[a:b], n_components=3, method="covariance") for a, b in itertools.pairwise(cuts)]
+    whole = streampca.fit(x, n_components=3, method="covariance")
+    merged = streampca.merge([shards[number] for number in order])
+    for name in ("components", "explained_variance", "mean"):
+        np.testing.assert_array_equal(getattr(merged, name), getattr(whole, name), err_msg=name)
+    fractions = [streampca.fit(part, n_components=3, method="covariance") for part in np.split(x / 7, cuts[1:-1])]
+    again = streampca.merge([fractions[number] for number in order])
+    exact = streampca.fit(x / 7, n_components=3, method="covariance")
+    np.testing.assert_allclose(again.explained_variance, exact.explained_variance, rtol=1e-10)
+    np.testing.assert_allclose(again.components, exact.components, atol=1e-10)
+
+
+def test_a_model_merges_others_and_asks_for_components(tmp_path):
+    x = images()
+    one, two = (streampca.fit(part, n_components=k, method="covariance") for part, k in ((x[:90], 4), (x[90:], 5)))
+    one.save(tmp_path / "one.zarr")
+    two.save(tmp_path / "two.zarr")
+    whole = streampca.fit(x, n_components=6, method="covariance")
+    loaded = streampca.load_model(tmp_path / "one.zarr")  # its statistic is on disk
+    for found in (one.merge(two, n_components=6), loaded.merge(tmp_path / "two.zarr", n_components=6)):
+        np.testing.assert_array_equal(found.components, whole.components)
+    line = refused("merge", tmp_path / "one.zarr", tmp_path / "two.zarr", "-o", tmp_path / "both.zarr", "-q")
+    assert re.search(r"n_components 5, and \S+ with 4; .* or give n_components \(-k\) for all\.$", line)
+    succeeded("merge", tmp_path / "one.zarr", tmp_path / "two.zarr", "-o", tmp_path / "both.zarr", "-q", "-k", 6)
+    np.testing.assert_array_equal(streampca.load_model(tmp_path / "both.zarr").components, whole.components)
+
+
+# -- models without a scatter matrix
+
+
+def misses(model, x):
+    """How far each pair is from an eigenpair, and each variance from that of its rank, over what the model allows."""
+    covariance = np.cov(x.reshape(len(x), -1).T.astype(float))
+    values, vectors = model.explained_variance, model.subspace.components
+    residuals = np.linalg.norm(covariance @ vectors.T - vectors.T * values, axis=0)
+    exact = np.linalg.eigvalsh(covariance)[::-1][: len(values)]
+    return np.maximum(residuals, np.abs(exact - values)) / (values * model.error_bound)
+
+
+@pytest.mark.parametrize("k", [1, 4, 12])
+@pytest.mark.parametrize("methods", [("dual", "dual"), ("randomized", "covariance"), ("dual", "randomized", "dual")])
+def test_components_stand_for_a_statistic_within_the_bound(methods, k):
+    x = images(n=240).astype(float)
+    models = [
+        streampca.fit(part, n_components=k, method=method, seed=number)
+        for number, (part, method) in enumerate(zip(np.array_split(x, len(methods)), methods, strict=True))
+    ]
+    events = []
+    merged = streampca.merge(models, approximate=True, listener=events.append)
+    assert (misses(merged, x) <= 1).all()
+    assert np.isfinite(merged.error_bound).all()
+    np.testing.assert_allclose(merged.mean, x.mean(axis=0), rtol=1e-6)
+    assert merged.total_variance == pytest.approx(x.reshape(240, -1).var(axis=0, ddof=1).sum(), rel=1e-6)
+    assert merged.n_samples == 240
+    said = [event.message for event in events if isinstance(event, Warned)]
+    assert len(said) == 1
+    assert "were merged by" in said[0]
+    more = streampca.merge([merged, streampca.fit(x[:60] + 5, n_components=k, method="dual")], approximate=True)
+    assert (misses(more, np.concatenate([x, x[:60] + 5])) <= 1).all()
+    if k == 12:  # all patterns are in the components
+        assert merged.error_bound[0] < 0.01
+
+
+def test_a_model_without_bounds_is_not_merged():
+    x = images(n=120)
+    one, two = (streampca.fit(part, n_components=3, method="dual") for part in (x[:60], x[60:]))
+    unknown = replace(two, error_bound=np.full(3, np.nan))
+    with pytest.raises(ModelError, match=r"^the model has components without an error bound"):
+        one.merge(unknown, approximate=True)
+
+
+def test_sketches_add(tmp_path):
+    rng = np.random.default_rng(4)
+    x = (rng.normal(size=(600, 20)) * 0.8 ** np.arange(20)) @ rng.normal(size=(20, 1200)) + 3
+    parts, sketched = np.split(x, 3), []
+    for number, part in enumerate(parts):
+        estimator = streampca.StreamingPCA(5, memory="19 MiB" if number else "20 MiB").partial_fit(part)
+        sketched.append(estimator.model_)
+    assert {model.provenance["plan"]["method"] for model in sketched} == {"frequent directions"}
+    sketched[0].save(tmp_path / "first.zarr")
+    merged = streampca.merge([tmp_path / "first.zarr", *sketched[1:]], memory="24 MiB")
+    assert (misses(merged, x) <= 1).all()
+    exact = streampca.fit(parts[0], n_components=5, method="covariance")
+    with pytest.raises(ModelError, match=r"keeps its scatter matrix, and .* a sketch.*--approximate"):
+        streampca.merge([exact, sketched[1]])
+    both = streampca.merge([exact, sketched[1]], approximate=True)
+    assert (misses(both, np.concatenate(parts[:2])) <= 1).all()
+
+
 # -- refusals, each followed by its remedy
 
 
@@ -300,6 +397,9 @@ def test_a_model_that_is_no_part(parts):
     remedy = re.search(r"--method \w+", line)[0].split()
     succeeded("fit", "y.npy", "-k", 5, "-o", "dual.zarr", *remedy, "--overwrite", "-q")
     succeeded("merge", "dual.zarr", "whole.zarr", "-o", "model.zarr", "-q")
+    succeeded("fit", "y.npy", "-k", 5, "-o", "dual.zarr", "--method", "dual", "--overwrite", "-q")
+    told = succeeded("merge", "dual.zarr", "whole.zarr", "-o", "near.zarr", *re.findall(r"--approximate", line))
+    assert f"of the variance of {2 * N} samples" in told
 
 
 def files_of(array):

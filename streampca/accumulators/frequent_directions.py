@@ -7,6 +7,10 @@ deterministic matrix sketching", SIAM J. Comput. 45, 2016). With Delta the sum o
     0 <= x^T (S - B^T B) x <= Delta for every unit vector x,
 
 and Delta is at most the trace of S divided by the number of rows that are kept. Both hold for merged sketches, too.
+Where rows stand for samples that nobody sees again, as the components of a model do, they may be off by themselves:
+
+    -slack <= x^T (S - B^T B) x <= Delta + slack.
+
 Samples are centred on the mean of their block, and a further row for the distance of that mean from the mean so far
 (Chan, Golub and LeVeque, 1983) makes the sum exact: centring loses nothing, and leaves B^T B positive semi-definite.
 """
@@ -41,7 +45,7 @@ class FrequentDirections(Accumulator):
     n_features : int
         p.
     rows : int
-        Directions kept by a shrink, l; accumulators to be merged must share it. There is room for twice as many rows.
+        Directions kept by a shrink, l. There is room for twice as many rows.
 
     Attributes
     ----------
@@ -53,6 +57,8 @@ class FrequentDirections(Accumulator):
         Of the samples.
     shrunk : float
         Delta, in the units of S.
+    slack : float
+        Error of rows that were no samples, in the units of S; 0 where all were.
 
     Notes
     -----
@@ -67,11 +73,54 @@ class FrequentDirections(Accumulator):
 
     def __init__(self, n_features: int, *, rows: int) -> None:
         self.n_features, self.rows = n_features, rows
-        self.n_samples, self.weight, self.shrunk = 0, 0.0, 0.0
+        self.n_samples, self.weight, self.shrunk, self.slack = 0, 0.0, 0.0, 0.0
         self.mean: Float64 = np.zeros(n_features)
         self._squares: Float64 = np.zeros(n_features)
         self._held: Float64 = np.empty((2 * rows, n_features))
         self._count = 0
+
+    @classmethod
+    def of_components(
+        cls,
+        components: Float64,
+        values: Float64,
+        mean: Float64,
+        *,
+        trace: float,
+        n_samples: int,
+        weight: float,
+        outside: float,
+        slack: float,
+        rows: int,
+    ) -> Self:
+        """Return the sketch of samples of which only leading eigenpairs of S are known.
+
+        Parameters
+        ----------
+        components : ndarray of shape (k, p)
+            Orthonormal eigenvectors; k at most 2 `rows`.
+        values : ndarray of shape (k,)
+            Their eigenvalues.
+        mean : ndarray of shape (p,)
+            Of the samples.
+        trace : float
+            Of S. What it has beside the eigenvalues counts alike in every feature.
+        n_samples, weight : int, float
+            Number of samples, and sum of their weights.
+        outside : float
+            Largest eigenvalue that the components leave.
+        slack : float
+            Bound on the error of the pairs, see `slack`.
+        rows : int
+            As of the class.
+        """
+        new = cls(len(mean), rows=rows)
+        new._append(components * np.sqrt(values)[:, None])
+        new.n_samples, new.weight, new.mean = n_samples, weight, mean.copy()
+        new.shrunk, new.slack = outside, slack
+        known = np.einsum("ij,ij,i->j", components, components, values)
+        new._squares = known + max(0.0, trace - float(known.sum())) / len(mean)
+        return new
 
     def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
         """Absorb samples, shape (m, p), any real dtype.
@@ -180,20 +229,20 @@ class FrequentDirections(Accumulator):
         return self._squares / (self.weight or 1.0)
 
     def absorb(self, other: Self) -> None:
-        """Add the samples of another sketch; the other is left as it was.
+        """Add the samples of another sketch, of as many rows or others; the other is left as it was.
 
         Raises
         ------
         ValueError
-            If the two differ in features or rows.
+            If the two differ in features.
         """
-        for name in ("n_features", "rows"):
-            if getattr(self, name) != getattr(other, name):
-                raise ValueError(f"sketches of {name} {getattr(self, name)} and {getattr(other, name)} cannot be added")
+        if self.n_features != other.n_features:
+            raise ValueError(f"sketches of {self.n_features} and {other.n_features} features cannot be added")
         if other.n_samples == 0:
             return
         between = self._between(other.weight, other.mean)
         self.shrunk += other.shrunk
+        self.slack += other.slack
         self._append(other.sketch)
         self._count_in(other.weight, other.n_samples, other.mean, other._squares + between**2, between)
 
@@ -201,6 +250,7 @@ class FrequentDirections(Accumulator):
         """Multiply the weights of all samples so far by a factor, from 0 to 1."""
         self.weight *= factor
         self.shrunk *= factor
+        self.slack *= factor
         self._squares *= factor
         self._held[: self._count] *= np.sqrt(factor)
 
@@ -214,6 +264,7 @@ class FrequentDirections(Accumulator):
             "weight": np.array(self.weight),
             "rows": np.array(self.rows),
             "shrunk": np.array(self.shrunk),
+            "slack": np.array(self.slack),
             "mean": self.mean.copy(),
             "squares": self._squares.copy(),
             "sketch": self.sketch.copy() if copy else self.sketch,
@@ -224,7 +275,7 @@ class FrequentDirections(Accumulator):
         """Exact inverse of `state`; the sketch is copied in any case, as there must be room behind it."""
         new = cls(len(state["mean"]), rows=int(state["rows"]))
         new.n_samples, new.weight = int(state["n_samples"]), float(state["weight"])
-        new.shrunk, new._count = float(state["shrunk"]), len(state["sketch"])
+        new.shrunk, new.slack, new._count = float(state["shrunk"]), float(state["slack"]), len(state["sketch"])
         new.mean, new._squares = np.array(state["mean"], np.float64), np.array(state["squares"], np.float64)
         new._held[: new._count] = state["sketch"]
         return new

@@ -201,15 +201,15 @@ class Scatter(Moments, Accumulator):
         Raises
         ------
         ValueError
-            If the two differ in features, precision or seed: their probes then have other directions.
+            If the two differ in features or seed: their probes then have other directions.
         """
-        for name in ("n_features", "precision", "seed"):
+        for name in ("n_features", "seed"):
             if getattr(self, name) != getattr(other, name):
                 raise ValueError(f"scatters of {name} {getattr(self, name)} and {getattr(other, name)} cannot be added")
         if other.n_samples == 0:
             return
         if self.n_samples == 0:
-            self._centre = other._centre.copy()
+            self._recentre(other._centre)  # on what the precision holds
         self._scatter += other._scatter
         self._absorb_moments(other)
         shift = self._centre - other._centre

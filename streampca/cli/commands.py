@@ -231,16 +231,19 @@ def fit(run: Run, quiet: bool, print_config: bool) -> None:
 @cli.command()
 @click.argument("parts", nargs=-1, required=True)
 @click.option("-o", "--output", required=True, metavar="MODEL", help="Folder for the model, e.g. model.zarr.")
+@option("fit.n_components", default=None, show_default=False)
+@click.option("--approximate", is_flag=True, help="Let components stand for models without a scatter matrix.")
 @_budget
 @options("output.overwrite")
 @_quiet
 @options("collection.coordinates")
 @takes_run
-def merge(run: Run, parts: tuple[str, ...], output: str, quiet: bool) -> None:
+def merge(run: Run, parts: tuple[str, ...], output: str, approximate: bool, quiet: bool) -> None:
     """Make the model of a whole from those of its parts.
 
     PARTS are the models of all parts of a collection, as fit --part wrote them, in any order; or models of several
-    collections, fitted alike. The samples are not read again.
+    collections, fitted alike. The samples are not read again. The number of components is that of the parts, unless
+    it is given.
     """
     from ..fitting.merge import merge as merged
     from .terminal import Progress, print_model
@@ -249,6 +252,8 @@ def merge(run: Run, parts: tuple[str, ...], output: str, quiet: bool) -> None:
         model = merged(
             parts,
             output,
+            n_components=run.fit.n_components if "n_components" in run.fit.model_fields_set else None,
+            approximate=approximate,
             memory=run.fit.memory,
             overwrite=run.output.overwrite,
             coordinates=run.collection.coordinates,

@@ -1,7 +1,9 @@
 """`merge`: the model of a whole, of what models of its parts keep, without reading a sample again.
 
 The parts are those of one collection, fitted apart (``fit(..., part="3/16")``), or whole collections, as where samples
-came later. Scatter matrices are added in order, two in memory at a time, and solved for what was asked of the parts.
+came later. Their statistics are added in order, two in memory at a time, and solved for what was asked of the parts:
+scatter matrices, exactly, or sketches of them, with a bound. Where it is asked for, components stand for the statistic
+of a model that has none.
 """
 
 from __future__ import annotations
@@ -9,20 +11,22 @@ from __future__ import annotations
 import glob
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..accumulators import Scatter
+from ..accumulators import FrequentDirections, Scatter
 from ..errors import ModelError, OutputError, RequestError
-from ..events import BlockDone, Finished, Listener, PassFinished, PassStarted, Planned, check_listener, logged
+from ..events import BlockDone, Finished, Listener, PassFinished, PassStarted, Planned, Warned, check_listener, logged
 from ..machine import PeakMeter, hand_back
 from ..models.pca import PCAModel, load_model
-from ..models.store import check_model_output, read_statistic
+from ..models.store import check_model_output, kind_of_statistic, read_statistic
 from ..planning import Plan, merge_plan
 from ..planning.blocks import Part
+from ..planning.incremental import SKETCH, checked_plan, sketch_plan, sketch_rows
 from ..planning.request import HOW, STOPPING, Problem, Request
 from ..preprocessing.sizes_for_planning import this_machine
 from ..readers import check_apart, fitted_reading
@@ -33,10 +37,11 @@ from ..storage.disk import expanded
 from ..units import parse_bytes
 from .build_model import numbers_of, provenance_of
 from .identity import described
-from .methods import check_variance, decompose
+from .methods import Decomposition, check_variance, decompose, decompose_sketch, sketch_of_model
 
 PathLike = str | os.PathLike[str]
 
+COMPONENTS = "components"  # in place of the kind of a statistic: they stand for one
 KIND = "kind of fingerprint"  # 1 of versions that kept no states of the data, 2 of a digest of these
 
 
@@ -44,6 +49,8 @@ def merge(
     parts: PathLike | Iterable[PathLike | PCAModel],
     output: PathLike | None = None,
     *,
+    n_components: int | float | str | None = None,
+    approximate: bool = False,
     memory: int | str | None = None,
     overwrite: bool = False,
     coordinates: str = CHECK,
@@ -54,10 +61,15 @@ def merge(
     Parameters
     ----------
     parts : path, glob or sequence of these and PCAModels
-        All parts of a collection, each fitted with ``part=``, in any order; or models of whole collections that keep
-        their statistic.
+        All parts of a collection, each fitted with ``part=``; or models of whole collections that keep their statistic.
+        In any order.
     output : path, optional
         Folder to write the model to.
+    n_components : int, float or str, optional
+        As for `fit`; by default what the models were fitted with, which must be the same for all.
+    approximate : bool, default=False
+        Let the components of a model that keeps no statistic, as by method "dual" or "randomized", stand for it; what
+        they leave out is in the error bounds, and in a warning.
     memory : int or str, optional
         Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
     overwrite : bool, default=False
@@ -71,39 +83,42 @@ def merge(
     Returns
     -------
     PCAModel
-        With its own statistic, so that it can be merged again. Of whole numbers whose products are exact it has the
-        bits of a fit of the whole; else it agrees to rounding.
+        With its own statistic, so that it can be merged again. Of scatter matrices of whole numbers whose products are
+        exact it has the bits of a fit of the whole; of others it agrees to rounding, and of sketches within
+        `error_bound`.
 
     Raises
     ------
     ModelError
-        If a part is missing, given twice, damaged, or was fitted to something else than the others, or to samples with
-        other coordinates.
+        If a part is missing, given twice, damaged, without a statistic, or was fitted to something else than the
+        others, or to samples with other coordinates.
     BudgetError
-        If two scatter matrices, or one and the solver, do not fit the budget.
+        If two statistics, or one and the solver, do not fit the budget.
     OutputError
         If `output` exists (and `overwrite` is false) or cannot be written.
 
     Notes
     -----
-    Reads 4 to 8 p^2 bytes a part. Memory: 16 p^2 bytes, and what the solver takes.
+    Reads 4 to 8 p^2 bytes a part. Memory: 16 p^2 bytes, and what the solver takes; 32 l p for sketches of l rows.
     """
     check_listener(listener)
     began, checked = time.perf_counter(), is_checked(coordinates)
     path, given = None if output is None else expanded(output), _given(parts)
     if path is not None:
         _check_output(path, given, overwrite=overwrite)
-    pieces = _ordered([_Piece.of(item, number) for number, item in enumerate(given, 1)])
+    pieces = [_Piece.of(item, number, approximate=approximate) for number, item in enumerate(given, 1)]
+    any_of = {"n_components": n_components is not None, "seed": any(piece.kind != Scatter.kind for piece in pieces)}
+    pieces = _ordered(pieces, [name for name, holds in any_of.items() if holds])
+    if not approximate:
+        _check_kinds(pieces)
     along = _common_coordinates(pieces, checked=checked)
     data, problem, request = _whole(pieces)
-    budget = parse_bytes(memory)
-    plan = merge_plan(problem, replace(request, memory=budget, output=path is not None, scratch=None))
-    plan = replace(plan, precision=pieces[0].alike["precision"])
+    wanted = request.n_components if n_components is None else n_components
+    how: dict[str, Any] = {"memory": parse_bytes(memory), "output": path is not None, "scratch": None}
+    plan = _planned(pieces, problem, replace(request, n_components=wanted, method="auto", **how))
     listener(Planned(plan))
     meter = PeakMeter()
-    scatter = _added(pieces, plan, listener)
-    check_variance(scatter.trace, data["source"], plan)
-    found = decompose(scatter, plan, listener)
+    found = _solved(pieces, data["source"], plan, listener)
     first = pieces[0].load()
     provenance = provenance_of(data, plan, found, seconds=time.perf_counter() - began, peak=meter.peak())
     numbers = numbers_of(found, first.sample_shape, first.mask, found.components)
@@ -153,6 +168,8 @@ class _Piece:
         Where it is.
     part : Part or None
         Of a collection; None for a whole one.
+    kind : str
+        Of its statistic, or ``"components"`` where these stand for it.
     about : mapping
         Its provenance.
     alike : mapping
@@ -166,52 +183,70 @@ class _Piece:
     name: str
     source: str | PCAModel
     part: Part | None
+    kind: str
     about: Mapping[str, Any]
     alike: Mapping[str, Any]
     data: Mapping[str, Any]
     grid: Grid
 
     @classmethod
-    def of(cls, source: str | PCAModel, number: int) -> _Piece:
+    def of(cls, source: str | PCAModel, number: int, *, approximate: bool) -> _Piece:
         model = _loaded(source)
         name = model.name if isinstance(source, str) else f"model {number}"
+        if isinstance(source, PCAModel) and source.statistic is None and os.path.isdir(source.name):
+            source = source.name  # where it was loaded from, which may have its statistic
         about = model.provenance
-        if (about.get("plan") or {}).get("method") != "covariance":
+        kind = kind_of_statistic(source)
+        if kind is None and not approximate:
             raise ModelError(
                 f"{name} keeps no statistic that could be merged; fit it again with --method covariance "
-                "(method='covariance')."
+                "(method='covariance'), or merge its components alone with --approximate (approximate=True), which "
+                "costs accuracy that the error bounds state."
             )
         part = Part(*about["part"]) if "part" in about else None
         data = {key: about.get(key) for key in ("source", "fingerprint", "sample_weight")}
-        alike, kind = _alike(model), 1 + ("states" in about)
+        alike, of_fingerprint = _alike(model), 1 + ("states" in about)
         if part is not None:
-            alike |= {"parts": part.of, "n_samples": about["n_samples"], KIND: kind, **data}
-        data |= {"n_samples": model.n_samples, "mean": _digest(model.mean), KIND: kind}
-        return cls(name, source, part, about, alike, data, Grid(model.sample_dims, model.coordinates))
+            alike |= {"parts": part.of, "n_samples": about["n_samples"], KIND: of_fingerprint, **data}
+            alike |= {"precision": about["plan"]["precision"]}
+        data |= {"n_samples": model.n_samples, "mean": _digest(model.mean), KIND: of_fingerprint}
+        grid = Grid(model.sample_dims, model.coordinates)
+        return cls(name, source, part, kind or COMPONENTS, about, alike, data, grid)
 
     def load(self) -> PCAModel:
         """Return the model, its components on disk."""
         return _loaded(self.source)
 
-    def scatter(self) -> Scatter:
+    def statistic(self) -> Scatter | FrequentDirections:
         """Return the statistic stored with the model, checked against it.
 
         Raises
         ------
         ModelError
-            If there is none, or it is damaged.
+            If it is damaged.
         """
         model = self.load()
-        scatter = model.statistic if isinstance(self.source, PCAModel) else read_statistic(self.source)
-        if not isinstance(scatter, Scatter):
-            raise ModelError(f"{self.name} keeps no statistic to merge; save it again with keep_state=True.")
+        found = model.statistic if isinstance(self.source, PCAModel) else read_statistic(self.source)
+        assert isinstance(found, Scatter | FrequentDirections)  # noqa: S101 - as its kind said
         weight = model.n_samples if model.total_weight is None else model.total_weight
-        expected = model.n_features, model.n_samples, weight, self.alike["seed"], self.alike["precision"]
-        found = scatter.n_features, scatter.n_samples, scatter.weight, scatter.seed, scatter.precision
-        sums = (scatter.upper, scatter.mean, scatter.probe_products)
-        if found != expected or not all(np.isfinite(np.sum(values)) for values in (*sums, scatter.trace)):
+        expected, counts = (
+            (model.n_features, model.n_samples, weight),
+            (found.n_features, found.n_samples, found.weight),
+        )
+        sums = (found.sketch,) if isinstance(found, FrequentDirections) else (found.upper, found.probe_products)
+        seeded = isinstance(found, FrequentDirections) or found.seed == self.alike["seed"]
+        finite = all(np.isfinite(np.sum(values)) for values in (*sums, found.mean, found.trace))
+        if counts != expected or not seeded or not finite:
             raise ModelError(f"{self.name} is damaged: the statistic it keeps is not of its samples. Fit it again.")
-        return scatter
+        return found
+
+    def sketch(self, rows: int) -> FrequentDirections:
+        """Return the sketch stored with the model, or the one that its components stand for."""
+        if self.kind != FrequentDirections.kind:
+            return sketch_of_model(self.load(), rows)
+        found = self.statistic()
+        assert isinstance(found, FrequentDirections)  # noqa: S101 - as its kind said
+        return found
 
 
 def _loaded(source: str | PCAModel) -> PCAModel:
@@ -226,7 +261,6 @@ def _alike(model: PCAModel) -> dict[str, Any]:
         "sample shape": model.raw_shape,
         "values of kind": model.raw_kind,
         **described(None, asked, model.preparation, model.mask, None, None),
-        "precision": plan["precision"],
     }
 
 
@@ -234,8 +268,8 @@ def _digest(array: Any) -> str | None:
     return None if array is None else digest(np.asarray(array).tobytes())
 
 
-def _ordered(pieces: list[_Piece]) -> list[_Piece]:
-    """Return the pieces in the order in which they are added, if they can be merged.
+def _ordered(pieces: list[_Piece], free: Collection[str]) -> list[_Piece]:
+    """Return the pieces in the order in which they are added, if they can be merged; they may differ in what is `free`.
 
     Raises
     ------
@@ -258,12 +292,25 @@ def _ordered(pieces: list[_Piece]) -> list[_Piece]:
                 "them again."
             )
         for key, value in piece.alike.items():
-            if first.alike.get(key) != value:
+            if first.alike.get(key) != value and key not in free:
+                remedy = ", or give n_components (-k) for all" if key == "n_components" else ""
                 raise ModelError(
                     f"{piece.name} was fitted with {key} {value!r}, and {first.name} with {first.alike.get(key)!r}; "
-                    "leave one of them out, or fit it again as the other."
+                    f"leave one of them out, or fit it again as the other{remedy}."
                 )
     return pieces if first.part is None else _all_parts(pieces, first.part.of)
+
+
+def _check_kinds(pieces: list[_Piece]) -> None:
+    """Refuse to add scatter matrices and sketches, of which a sum would be a sketch."""
+    first = pieces[0]
+    other = next((piece for piece in pieces if piece.kind != first.kind), None)
+    if other is not None:
+        exact, sketched = (first, other) if first.kind == Scatter.kind else (other, first)
+        raise ModelError(
+            f"{exact.name} keeps its scatter matrix, and {sketched.name} a sketch: their sum is a sketch, too. Merge "
+            "them with --approximate (approximate=True), or fit the latter again with --method covariance."
+        )
 
 
 def _common_coordinates(pieces: list[_Piece], *, checked: bool) -> dict[str, Coordinate]:
@@ -352,15 +399,50 @@ def _of_fields(kind: Any, data: Mapping[str, Any]) -> Any:
     return kind(**{name: value for name, value in data.items() if name in known})
 
 
-def _added(pieces: list[_Piece], plan: Plan, listener: Listener) -> Scatter:
-    """Return the sum of the pieces' statistics, from left to right, with one piece in memory at a time."""
+def _planned(pieces: list[_Piece], problem: Problem, request: Request) -> Plan:
+    """Plan to add scatter matrices where all models have one, in the coarsest of their precisions, else sketches.
+
+    Raises
+    ------
+    BudgetError
+        If it does not fit the budget.
+    """
+    if all(piece.kind == Scatter.kind for piece in pieces):
+        double = all(piece.about["plan"]["precision"] == "double" for piece in pieces)
+        return replace(merge_plan(problem, request), precision="double" if double else "single")
+    rows = sketch_rows(request, problem.n_features)
+    return replace(checked_plan(partial(sketch_plan, rows=rows), problem, request), threads=1, ahead=0)
+
+
+def _solved(pieces: list[_Piece], source: str, plan: Plan, listener: Listener) -> Decomposition:
+    """Add the pieces' statistics from left to right, one in memory beside the sum, and solve for what is asked."""
     began, p = time.perf_counter(), plan.problem.n_features
-    listener(PassStarted("parts", 1, 1, plan.problem.n_samples, 8 * p * p * len(pieces)))
-    whole = Scatter(p, precision=plan.precision, product_rows=plan.product_rows, seed=plan.request.seed)
+    whole: Any
+    if plan.method == SKETCH:
+        whole, size = FrequentDirections(p, rows=plan.product_rows), 8 * p * plan.product_rows
+    else:
+        whole = Scatter(p, precision=plan.precision, product_rows=plan.product_rows, seed=plan.request.seed)
+        size = 8 * p * p
+    listener(PassStarted("parts", 1, 1, plan.problem.n_samples, size * len(pieces)))
     for piece in pieces:
-        whole.absorb(piece.scatter())
+        whole.absorb(piece.sketch(plan.product_rows) if plan.method == SKETCH else piece.statistic())
         hand_back()
-        listener(BlockDone(piece.data["n_samples"], 8 * p * p))
-    whole.settle()
+        listener(BlockDone(piece.data["n_samples"], size))
     listener(PassFinished(time.perf_counter() - began))
-    return whole
+    if plan.method == SKETCH:
+        check_variance(whole.trace, source, plan)
+        found = decompose_sketch(whole, plan, listener)
+        listener(Warned(_approximated(whole, found)))
+        return found
+    whole.settle()
+    check_variance(whole.trace, source, plan)
+    return decompose(whole, plan, listener)
+
+
+def _approximated(sketch: FrequentDirections, found: Decomposition) -> str:
+    bounds = 100 * found.error_bound
+    return (
+        f"models without their scatter matrix were merged by {sketch.rows} directions: variances are right to "
+        f"{bounds[0]:.2g} % of the first and {bounds[-1]:.2g} % of the last (error_bound); merge models of method "
+        "'covariance', or with more components, for less."
+    )

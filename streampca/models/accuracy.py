@@ -69,7 +69,7 @@ def trust_of(model: PCAModel) -> Trust:
     residual = values * bounds if known else np.full(len(values), np.nan)
     together = clusters(values, residual, _at_most_next(model, residual)) if known else []
     mixed = unseparated(values, _copies(model), _next(model))
-    outside = _outside(model, residual)
+    outside = largest_outside(model)
     leading = int(np.count_nonzero(values - residual >= outside)) if known else 0
     if model.outside is None and leading == 0:
         outside = np.nan  # that it is less than all that is left says nothing
@@ -125,8 +125,9 @@ def _at_most_next(model: PCAModel, residual: Float64) -> float | None:
     return float(model.explained_variance[-1] - residual[-1] - gap)
 
 
-def _outside(model: PCAModel, residual: Float64) -> float:
-    """Largest variance that may have been left outside: no more than all that is left."""
+def largest_outside(model: PCAModel) -> float:
+    """Return the largest variance that the components may have left outside: no more than all that is left."""
+    residual = model.explained_variance * model.error_bound
     after, left = _next(model), model.total_variance - model.explained_variance.sum() + residual.sum()
     if after is not None:
         return max(0.0, after)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ..accumulators import Accumulator
+from ..events import Listener, logged
 from ..preprocessing import Preparation
 from ..preprocessing.sizes_for_planning import this_machine
 from ..readers.coordinates import CHECK
@@ -229,6 +231,35 @@ class PCAModel(LinearMap):
             If xarray is not installed; ``pip install "streampca[xarray]"``.
         """
         return dataset_of(self)
+
+    def merge(
+        self,
+        *others: PCAModel | str | os.PathLike[str],
+        n_components: int | float | str | None = None,
+        approximate: bool = False,
+        memory: int | str | None = None,
+        coordinates: str = CHECK,
+        listener: Listener = logged,
+    ) -> PCAModel:
+        """Return the model of this one's samples and those of others, without reading a sample again.
+
+        Parameters
+        ----------
+        *others : PCAModel or path
+            Fitted alike, to other samples.
+        n_components, approximate, memory, coordinates, listener
+            As for `streampca.merge`, which this is, and which takes many models at a time.
+        """
+        # By name: to merge is to solve anew, which `fitting` does, a layer above.
+        found: PCAModel = import_module("streampca.fitting.merge").merge(
+            [self, *others],
+            n_components=n_components,
+            approximate=approximate,
+            memory=memory,
+            coordinates=coordinates,
+            listener=listener,
+        )
+        return found
 
     # -- saving
 

@@ -260,6 +260,20 @@ def _by_columns(array: Any) -> Array:
     return whole
 
 
+def kind_of_statistic(model: str | PCAModel) -> str | None:
+    """Return the kind of the statistic that a model has, or keeps at its path; None where there is none.
+
+    Raises
+    ------
+    ModelError
+        As `read_model`.
+    """
+    if not isinstance(model, str):
+        return None if model.statistic is None else model.statistic.kind
+    group = read_model(model, MODEL_KINDS).group.get(STATE)
+    return str(group.attrs.get("kind")) if isinstance(group, zarr.Group) else None
+
+
 def read_statistic(path: str) -> Scatter | FrequentDirections | None:
     """Read the statistic to which samples, or other models, can be added; None where the model keeps none.
 

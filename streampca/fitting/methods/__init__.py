@@ -9,11 +9,11 @@ from collections.abc import Callable
 from .covariance import decompose, fit_covariance
 from .data_checks import check_variance
 from .dual import fit_dual
-from .frequent_directions import decompose_sketch
+from .frequent_directions import decompose_sketch, sketch_of_model
 from .job import Decomposition, Job
 from .randomized_features import fit_randomized
 
-__all__ = ["METHODS", "Decomposition", "Job", "check_variance", "decompose", "decompose_sketch"]
+__all__ = ["METHODS", "Decomposition", "Job", "check_variance", "decompose", "decompose_sketch", "sketch_of_model"]
 
 METHODS: dict[str, Callable[[Job], Decomposition]] = {
     "covariance": fit_covariance,

@@ -2,6 +2,10 @@
 
 With 0 <= x^T (S - B^T B) x <= Delta, the matrix B^T B + (Delta/2) I is within Delta/2 of S: by so much at most its
 pairs miss S v = theta v, and its eigenvalues those of S, rank by rank (Weyl, 1912). No probability is involved.
+
+Models without a statistic are sketches, too: their components, times the roots of their variances, are rows. Let r be
+the norm of the pairs' residuals and delta the largest variance outside; then -2 r <= x^T (S - B^T B) x <= delta + 2 r,
+as a symmetric matrix of blocks A, B, C is within max(|A|, |C|) + |B| of nought.
 """
 
 from __future__ import annotations
@@ -15,7 +19,10 @@ from ...accumulators import FrequentDirections
 from ...accumulators.blas import times
 from ...eigensolvers import Solution, count_components, fix_signs, solve_dense
 from ...eigensolvers.error_bounds import angle_bounds
+from ...errors import ModelError
 from ...events import Listener, PassStarted, Solving, Warned
+from ...models.accuracy import largest_outside
+from ...models.pca import PCAModel
 from ...planning import Plan
 from .job import Decomposition, Job, stored_dtype
 from .leading_pairs import chosen_of, wanted_of
@@ -46,8 +53,9 @@ def decompose_sketch(sketch: FrequentDirections, plan: Plan, listener: Listener)
     # Rounding of products and rotations of the rows, once for each shrink there may have been, and of what is stored.
     rounding = EPS * sketch.trace * (1 + sketch.n_samples / sketch.rows)
     rounding += float(np.finfo(components.dtype).eps) * values[0]
-    residual = np.full(len(values), shrunk / 2 + rounding)
-    left = float(solution.next_value or 0.0) + shrunk / 2 + rounding
+    error = shrunk / 2 + sketch.slack + rounding
+    residual = np.full(len(values), error)
+    left = float(solution.next_value or 0.0) + error
     return Decomposition(
         mean=sketch.mean.copy(),
         components=components,
@@ -80,3 +88,34 @@ def _leading(sketch: FrequentDirections, plan: Plan, listener: Listener) -> Solu
     vectors = np.linalg.qr(times(rows.T, chosen.vectors / np.sqrt(found.values[:k])))[0]
     after = float(found.values[k]) if k < len(found.values) else 0.0
     return replace(chosen, vectors=fix_signs(vectors), next_value=after + half)
+
+
+def sketch_of_model(model: PCAModel, rows: int) -> FrequentDirections:
+    """Return the sketch that a model without a statistic stands for; see `FrequentDirections.of_components`.
+
+    Raises
+    ------
+    ModelError
+        If the bounds of its components are not known.
+    """
+    subspace, scale = model.subspace, (model.total_weight or model.n_samples) - 1
+    components = np.asarray(subspace.components)
+    residual = model.explained_variance * model.error_bound
+    if not np.isfinite(residual).all():
+        raise ModelError(
+            f"{model.name} has components without an error bound, so that nobody knows what is right of a sum with "
+            "them; fit its samples together with the others."
+        )
+    rounding = float(np.finfo(components.dtype).eps) * float(model.explained_variance[0])
+    slack = 2 * (float(np.linalg.norm(residual)) + rounding)
+    return FrequentDirections.of_components(
+        components.astype(np.float64),
+        scale * model.explained_variance,
+        subspace.mean,
+        trace=scale * model.total_variance,
+        n_samples=model.n_samples,
+        weight=scale + 1,
+        outside=scale * largest_outside(model),
+        slack=scale * slack,
+        rows=max(rows, len(components)),
+    )
