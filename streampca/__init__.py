@@ -20,6 +20,7 @@ _HOME = {
     "plan": ".fitting.plan",
     "fit": ".fitting.fit",
     "merge": ".fitting.merge",
+    "update": ".fitting.update",
     "PCAModel": ".models.pca",
     "load_model": ".models.pca",
     "StreamingPCA": ".estimators.streaming_pca",
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from .fitting.fit import fit as fit
     from .fitting.merge import merge as merge
     from .fitting.plan import plan as plan
+    from .fitting.update import update as update
     from .models.pca import PCAModel as PCAModel
     from .models.pca import load_model as load_model
     from .planning import Plan as Plan

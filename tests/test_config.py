@@ -85,7 +85,7 @@ FULL = {
     "fit": {
         "n_components": 1e-4, "method": "covariance", "memory": "2 GiB", "precision": "double",
         "tol": 1e-6, "max_passes": 8, "half_life": 1e3, "sample_weight": "w.npy", "scratch": "/fast",
-        "part": "3/16", "seed": 7,
+        "update": "m.zarr", "approximate": True, "part": "3/16", "seed": 7,
     },
     "output": {
         "directory": "runs/1e3", "model": "m", "scores": "s.npy", "images": "i.zarr", "collection": "c.zarr",

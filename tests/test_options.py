@@ -19,14 +19,21 @@ from streampca.readers import Opening
 FITTED = {"source", "preparation", "output", "overwrite", "checkpoint", "cluster", "listener", "opening"}
 PLANNED = {"source", "preparation", "shape", "dtype", "workers", "output", "opening"}
 # n_components=None and random_state are scikit-learn's.
-LEFT_OUT = {"n_components", "seed", "part", "scratch", "sample_weight"}
+LEFT_OUT = {"n_components", "seed", "part", "scratch", "sample_weight", "update", "approximate"}
+UPDATED = {
+    "n_components",
+    "half_life",
+    "approximate",
+    "memory",
+    "sample_weight",
+}  # None is what the model was fitted with
 ESTIMATOR = {"n_components", "whiten", "preparation", "checkpoint", "random_state"}
 FUNCTIONS = {
     "open_collection": (streampca.open_collection, CollectionConfig, set(), {"listing", "like", "listener"}),
     "Preparation": (streampca.Preparation, PrepareConfig, set(), set()),
-    "fit": (streampca.fit, FitConfig, set(), FITTED),
-    "plan": (streampca.plan, FitConfig, {"part", "seed"}, PLANNED),
-    "Request": (Request, FitConfig, {"part", "sample_weight"}, {"workers", "output"}),
+    "fit": (streampca.fit, FitConfig, {"update", "approximate"}, FITTED),
+    "plan": (streampca.plan, FitConfig, {"part", "seed", "update", "approximate"}, PLANNED),
+    "Request": (Request, FitConfig, {"part", "sample_weight", "update", "approximate"}, {"workers", "output"}),
     "StreamingPCA": (streampca.StreamingPCA, FitConfig, LEFT_OUT, ESTIMATOR),
 }
 

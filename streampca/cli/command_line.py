@@ -64,7 +64,10 @@ def takes_run(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     def with_run(**given: Any) -> Any:
         keys = {name: _key(name) for name in given if _SEPARATOR in name}
-        run = run_of({key: given.pop(name) for name, key in keys.items()})
+        source = click.get_current_context().get_parameter_source
+        values = {key: (name, given.pop(name)) for name, key in keys.items()}
+        # Defaults are left to the declarations: so a run knows what was given.
+        run = run_of({key: value for key, (name, value) in values.items() if source(name) is not _DEFAULT})
         return command(run, **given)
 
     return with_run
@@ -104,6 +107,7 @@ def words_of(section: str) -> list[str]:
 
 
 _SEPARATOR = "__"  # in names of click's parameters, for the dot of a key; of keys without a section it is at the end
+_DEFAULT = click.core.ParameterSource.DEFAULT
 _TYPED = click.core.ParameterSource.COMMANDLINE
 
 

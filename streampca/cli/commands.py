@@ -192,7 +192,7 @@ def _list_skipped(skipped: Sequence[Sequence[str]]) -> None:
 @argument("collection.source", "[SOURCE]...", nargs=-1)
 @_opening
 @_preparing
-@options("fit", omit=("fit.part", "fit.seed"))
+@options("fit", omit=("fit.part", "fit.seed", "fit.update", "fit.approximate"))
 @click.option("--shape", metavar="SHAPE", help="Plan for data that are not here yet, e.g. 60000x28x28.")
 @click.option("--dtype", default="uint8", show_default=True, help="Of data given by --shape.")
 @click.option("--workers", type=click.IntRange(1), default=1, metavar="N", help="Processes; --memory is that of each.")
@@ -210,7 +210,9 @@ def plan(run: Run, shape: str | None, dtype: str, workers: int, as_json: bool) -
 
 @cli.command()
 @_source
-@_output("output.model", "MODEL", "Folder for the model, e.g. model.zarr.")
+@option(
+    "output.model", "-o", "--output", metavar="MODEL", help="Folder for the model, e.g. model.zarr [default: --update]."
+)
 @_opening
 @_preparing
 @options("fit")
@@ -219,7 +221,11 @@ def plan(run: Run, shape: str | None, dtype: str, workers: int, as_json: bool) -
 @_writing
 @takes_run
 def fit(run: Run, quiet: bool, print_config: bool) -> None:
-    """Learn the components of a collection: write a model."""
+    """Learn components: write a model, or update one (--update)."""
+    if run.output.model is None:
+        if run.fit.update is None:
+            raise click.UsageError("Missing option '-o' / '--output'.")
+        run = run.model_copy(update={"output": run.output.model_copy(update={"model": run.fit.update})})
     if not _carry_out(run, quiet=quiet, print_config=print_config):
         return
     if run.fit.part is not None:
@@ -231,7 +237,7 @@ def fit(run: Run, quiet: bool, print_config: bool) -> None:
 @cli.command()
 @click.argument("parts", nargs=-1, required=True)
 @click.option("-o", "--output", required=True, metavar="MODEL", help="Folder for the model, e.g. model.zarr.")
-@option("fit.n_components", default=None, show_default=False)
+@option("fit.n_components", show_default=False)
 @click.option("--approximate", is_flag=True, help="Let components stand for models without a scatter matrix.")
 @_budget
 @options("output.overwrite")

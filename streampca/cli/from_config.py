@@ -10,6 +10,8 @@ from ..events import Listener, silent
 from ..execution import ClusterOptions
 from ..fitting.calibration import calibrated
 from ..fitting.plan import declared, foreseen_weight, plan_collection, prepared
+from ..fitting.update import updating_request
+from ..models.pca import PCAModel
 from ..planning import Plan
 from ..planning.request import Request
 from ..preprocessing import Preparation
@@ -54,6 +56,16 @@ def request_of(run: Run) -> Request:
     own = {field.name for field in fields(Request)} & set(FitConfig.model_fields)
     given = run.fit.model_dump(include=own) | {"memory": parse_bytes(run.fit.memory)}
     return Request(**given, output=bool(run.output.model or run.output.directory))
+
+
+def request_to_update(model: PCAModel, run: Run) -> Request:
+    """Return the request by which a run updates a model: what the run gives, else what the model was fitted with."""
+    fit, given = run.fit, run.fit.model_fields_set
+    for name in ("method", "precision", "seed", "tol", "max_passes", "scratch"):
+        if name in given:
+            raise ConfigError(f"fit.{name}: {model.name} is updated as it was fitted; leave it out.")
+    request = updating_request(model, half_life=fit.half_life, memory=fit.memory)
+    return replace(request, n_components=fit.n_components) if "n_components" in given else request
 
 
 def cluster_of(run: Run) -> ClusterOptions | None:

@@ -219,6 +219,10 @@ class FitConfig(Section):
         None, "samples after which a sample counts half as much; by default none is forgotten", "N", ge=1
     )
     sample_weight: str | None = option(None, "how often each sample counts: a column, as for labels", "COLUMN")
+    update: str | None = option(
+        None, "a model to add the samples to; of a source that it has seen and that has grown, the new ones", "MODEL"
+    )
+    approximate: bool = option(False, "let components stand for a model to update that keeps no statistic")
     scratch: str | None = option(None, "folder for a scratch copy; beside the output by default", "FOLDER")
     part: Annotated[str, AfterValidator(_part)] | None = option(
         None,

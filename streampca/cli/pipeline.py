@@ -8,6 +8,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from ..execution.executor import executing
 from ..execution.signals import Switch
 from ..fitting.fit import Place, fit_collection
 from ..fitting.plan import narrowed, plan_collection, prepared
+from ..fitting.update import is_in_place, load_to_update, update_model
 from ..models.compression import Compression
 from ..models.pca import PCAModel, load_model
 from ..models.store import are_held
@@ -36,7 +38,7 @@ from ..storage.components import StoredComponents
 from ..storage.outputs import recover
 from ..units import parse_bytes
 from .earlier_model import load_earlier
-from .from_config import cluster_of, open_run, preparation_of, request_of
+from .from_config import cluster_of, open_run, preparation_of, request_of, request_to_update
 from .options import Run
 from .output_paths import OutputPaths
 from .run_record import Record, recorded
@@ -99,7 +101,7 @@ def execute(run: Run, listener: Listener = silent, switch: Switch | None = None)
     if earlier is not None:
         job.model = earlier
         outputs = job.outputs = outputs.without(record.reusable(earlier.provenance))
-    outputs.check(overwrite=run.output.overwrite, model=earlier is None)
+    outputs.check(overwrite=run.output.overwrite, model=earlier is None and not job.is_in_place)
     events_of_run = recorded(outputs.directory, listener) if outputs.directory else nullcontext(listener)
     with events_of_run as events, job.stack:
         job.listener = events
@@ -147,6 +149,7 @@ class _Job:
     listener: Listener
     switch: Switch
     model: PCAModel | None
+    updated: PCAModel | None = None
     stack: ExitStack = field(default_factory=ExitStack)
 
     @cached_property
@@ -165,6 +168,15 @@ class _Job:
         """Weights of the samples, if they have any."""
         return weights_of(self.run.fit.sample_weight, self.raw, self.run.fit.half_life)
 
+    @property
+    def is_in_place(self) -> bool:
+        """True where the model that is updated is replaced."""
+        return (
+            self.updated is not None
+            and self.outputs.model is not None
+            and is_in_place(self.outputs.model, self.updated)
+        )
+
     def checkpoint(self, output: str | None) -> Checkpointing | None:
         """Return where and how often an output's checkpoints are saved: in a folder beside it."""
         how = self.run.checkpoint
@@ -175,20 +187,33 @@ def _open(run: Run, outputs: OutputPaths, listener: Listener, switch: Switch) ->
     """Open the model to apply, if there is one, and the collection as it takes it."""
     try:
         model = load_model(run.model, memory=run.fit.memory) if run.model else None
+        updated = load_to_update(run.fit.update) if run.fit.update else None
     except ModelError:
         open_run(run.collection)  # a problem of the source is said first: it may stand in the model's place
         raise
-    raw = open_run(run.collection, listing=outputs.listing(run), like=model, listener=listener)
-    preparation = preparation_of(run.prepare)
-    if model is None:
+    raw = open_run(run.collection, listing=outputs.listing(run), like=model or updated, listener=listener)
+    preparation = preparation_of(run.prepare) if updated is None else _preparation_of(updated, run)
+    if model is None and updated is None:
         raw = narrowed(raw, preparation)
-    return _Job(run, outputs, raw, preparation, listener, switch, model)
+    return _Job(run, outputs, raw, preparation, listener, switch, model, updated)
+
+
+def _preparation_of(updated: PCAModel, run: Run) -> Preparation:
+    """Return the preparation of a model to update; a run that gives one, or a part, asks for two things."""
+    given = [f"prepare.{name}" for name in run.prepare.model_fields_set]
+    if given or run.fit.part is not None:
+        raise RequestError(
+            f"{(given or ['fit.part'])[0]} is given, and {updated.name} is updated as it was fitted; leave it out, or "
+            "fit without --update (fit.update)."
+        )
+    return updated.preparation
 
 
 def _earlier(job: _Job) -> PCAModel | None:
     """Return the model that an earlier run of the same request left in the directory."""
     run, path = job.run, job.outputs.model
-    if run.model or not path or not job.outputs.directory or run.output.overwrite or not os.path.lexists(path):
+    is_made_anew = run.model or run.fit.update or run.output.overwrite
+    if is_made_anew or not path or not job.outputs.directory or not os.path.lexists(path):
         return None
     return load_earlier(path, run, job.collection, job.weights)
 
@@ -202,7 +227,7 @@ def _check_feasible(job: _Job) -> None:
         _check_images(job, job.model)
     if outputs.report:
         check_room(run.fit.memory, job.collection if job.model is None else job.model.prepared(job.raw))
-    if job.model is None and (outputs.scores or outputs.images):
+    if job.model is None and job.updated is None and (outputs.scores or outputs.images):
         _check_applying(job)
 
 
@@ -269,16 +294,23 @@ def _fitted(job: _Job) -> Result:
             plans.append(event.plan)
         job.listener(event)
 
-    model = fit_collection(
-        job.collection,
-        request_of(run),
-        weights=job.weights,
-        place=Place(path, run.output.overwrite) if path else None,
-        part=part_of(run.fit.part),
-        executor=job.executor,
-        checkpoint=job.checkpoint(path),
-        listener=listen,
-    )
+    overwrite = run.output.overwrite or job.is_in_place
+    place = Place(path, overwrite) if path else None
+    how: dict[str, Any] = {"place": place, "executor": job.executor, "checkpoint": job.checkpoint(path)}
+    if job.updated is None:
+        part = part_of(run.fit.part)
+        model = fit_collection(job.collection, request_of(run), weights=job.weights, part=part, listener=listen, **how)
+    else:
+        model = update_model(
+            job.updated,
+            job.raw,
+            request_to_update(job.updated, run),
+            approximate=run.fit.approximate,
+            sample_weight=run.fit.sample_weight,
+            listener=listen,
+            **how,
+        )
+        job.updated = None  # its statistic is the model's, or is not needed any more
     budget, _ = this_machine().budget(parse_bytes(run.fit.memory))
     if path and not are_held(model.components.nbytes, budget):
         model = load_model(path, memory=run.fit.memory)  # leaves memory to what follows

@@ -20,7 +20,7 @@ from ..models.registry import model_class
 from ..planning import Plan
 from ..planning.blocks import Part
 from ..preprocessing import Prepared, unflatten
-from ..readers.collection import State, encoded_states, fingerprint_of, sample_dims
+from ..readers.collection import State, encoded_states, fingerprint_of, place_of, sample_dims
 from ..readers.weights import weights_digest
 from .methods import Decomposition
 
@@ -100,6 +100,7 @@ def data_of(
     units = collection.raw.attributes.get("units")
     data = {
         "source": collection.source,
+        "place": place_of(collection.raw),
         "fingerprint": fingerprint_of(collection, states),
         "states": encoded_states(states),
         "dtype": collection.raw.dtype.str,

@@ -9,9 +9,9 @@ refused, or whose reading is broken off, leaves everything as it was.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Self
 
@@ -22,8 +22,10 @@ from .. import machine
 from ..accumulators import FrequentDirections, RowBuffer, Scatter
 from ..accumulators.finite import has_safe_squares
 from ..errors import DataError, ModelError, RequestError
-from ..events import Listener, Warned, silent
-from ..execution import LocalExecutor
+from ..events import Listener, Warned
+from ..execution import Executor, LocalExecutor
+from ..execution.checkpoint import StageCheckpoint
+from ..execution.executor import as_of
 from ..execution.threads import share_blas_threads
 from ..models.compression import original_bytes
 from ..models.pca import PCAModel
@@ -43,7 +45,7 @@ from ..planning.request import Problem, Request
 from ..preprocessing import Preparation, Prepared
 from ..preprocessing.sizes_for_planning import problem_of, this_machine
 from ..readers import Collection, open_collection
-from ..readers.collection import State, digest
+from ..readers.collection import digest
 from ..readers.weights import faded, weights_digest, weights_of_batch
 from .build_model import model_of, numbers_of, provenance_of
 from .methods import Decomposition, Job, check_variance, decompose, decompose_sketch
@@ -58,6 +60,22 @@ Statistic = Scatter | FrequentDirections
 
 SOURCES = 8  # named in the provenance of a model
 THREAD_ROWS = 1024  # that wait, from which on threads gain more than it takes to start them
+
+
+@dataclass(frozen=True)
+class Running:
+    """Who reads a large batch, and where its progress is saved.
+
+    Attributes
+    ----------
+    executor : Executor
+        Who folds its samples.
+    stage : callable or None
+        ``stage(name)`` opens the checkpoint of a pass; None without checkpoints.
+    """
+
+    executor: Executor = field(default_factory=LocalExecutor)
+    stage: Callable[[str], StageCheckpoint] | None = None
 
 
 class IncrementalFit:
@@ -153,7 +171,7 @@ class IncrementalFit:
 
     # -- batches
 
-    def add(self, raw: Collection, sample_weight: Any, listener: Listener) -> None:
+    def add(self, raw: Collection, sample_weight: Any, listener: Listener, running: Running | None = None) -> None:
         """Add a batch: a collection of any size from 1 sample.
 
         Raises
@@ -171,7 +189,7 @@ class IncrementalFit:
             problem, n = problem_of(collection), collection.n_samples
             is_small = n == 1 or n * problem.sample_bytes <= WAITING_BYTES
             if not (is_small and self._hold(collection.read(slice(0, n)), weights)):
-                self._absorb(collection, weights, listener)
+                self._absorb(collection, weights, listener, running or Running())
             self._note(collection, weights)
 
     def add_rows(self, rows: Array) -> bool:
@@ -212,13 +230,31 @@ class IncrementalFit:
         self._count(len(rows), weights, rows.dtype)
         return True
 
-    def _absorb(self, collection: Prepared, weights: Float64 | None, listener: Listener) -> None:
-        """Read a batch within the budget, and add what it sums up to."""
-        total, dtype = self.n_samples + collection.n_samples, collection.dtype
-        precision = stream_precision(replace(self._widened(dtype), n_samples=total), self.request)
-        states = collection.states()
+    def plan_for(self, collection: Prepared, weights: Float64 | None, running: Running) -> Plan:
+        """Return the plan by which a batch is read, if it is too large to wait.
+
+        Raises
+        ------
+        BudgetError
+            If it does not fit the budget.
+        """
+        total = self.n_samples + collection.n_samples
+        precision = stream_precision(replace(self._widened(collection.dtype), n_samples=total), self.request)
         counts = faded(weights, collection.n_samples, self.request.half_life)
-        part = self._summed(collection, counts, precision, listener, states)
+        with as_of(running.executor):
+            return self._plan_of(collection, counts, precision)
+
+    def _plan_of(self, collection: Prepared, weights: Float64 | None, precision: str) -> Plan:
+        problem = replace(problem_of(collection), total_weight=None if weights is None else float(weights.sum()))
+        return self._planned(problem, replace(self.request, precision=precision))
+
+    def _absorb(self, collection: Prepared, weights: Float64 | None, listener: Listener, running: Running) -> None:
+        """Read a batch within the budget, and add what it sums up to."""
+        dtype, plan = collection.dtype, self.plan_for(collection, weights, running)
+        counts = faded(weights, collection.n_samples, self.request.half_life)
+        how: dict[str, Any] = {"weights": counts, "listener": listener, "stage": running.stage}
+        part = self._summed(Job(collection, plan, running.executor, states=collection.states(), **how))
+        precision = plan.precision
         self._add_waiting()
         with self._change():
             self._merge(part, collection.n_samples, precision)
@@ -232,7 +268,9 @@ class IncrementalFit:
         weights = faded(self._waiting.weights, len(rows), self.request.half_life)
         precision = stream_precision(replace(self.problem, n_samples=self.n_samples), self.request)
         if self._is_exact and len(rows) >= THREAD_ROWS and p <= THREAD_FEATURES:
-            part = self._summed(prepared(open_collection(rows), None), weights, precision, silent, None)
+            collection = prepared(open_collection(rows), None)
+            plan = self._plan_of(collection, weights, precision)
+            part = self._summed(Job(collection, plan, LocalExecutor(), weights=weights))
             with self._change():
                 self._merge(part, len(rows), precision)
                 self._waiting.clear()
@@ -260,18 +298,8 @@ class IncrementalFit:
         half_life = self.request.half_life
         return 1.0 if half_life is None else 2.0 ** (-n_samples / half_life)
 
-    def _summed(
-        self,
-        collection: Prepared,
-        weights: Float64 | None,
-        precision: str,
-        listener: Listener,
-        states: Sequence[State] | None,
-    ) -> Statistic:
+    def _summed(self, job: Job) -> Statistic:
         """Return the statistic of a batch alone, read as in a fit: in blocks, in threads where these gain."""
-        problem = replace(problem_of(collection), total_weight=None if weights is None else float(weights.sum()))
-        plan = self._planned(problem, replace(self.request, precision=precision))
-        job = Job(collection, plan, LocalExecutor(), weights=weights, listener=listener, states=states)
         return accumulate(job) if self._is_exact else sketch_samples(job)
 
     @property

@@ -129,8 +129,8 @@ def scatter_plan(problem: Problem, request: Request) -> Plan:
     beside = {f"statistic of the last model, {matrix}": 8 * p * p, **_waiting(problem, request)}
     held = {f"scatter matrix of earlier batches, {matrix}": 8 * p * p, **beside}
     within = replace(request, memory=max(1, budget - sum(held.values())))
-    # Samples that waited are a block for each thread, by a row more than their share: none is left over.
-    share = WAITING_BYTES // thread_count(problem.machine.cores) + problem.sample_bytes
+    # Of few samples each thread has a block, by a row more than its share: none is left over.
+    share = (problem.n_samples // thread_count(problem.machine.cores) + 1) * problem.sample_bytes
     plan = covariance_plan(problem, within, thread_block=min(THREAD_BLOCK, share))
     phases = (_with(phase, held if phase.name == "pass" else beside) for phase in plan.memory_estimate.phases)
     return replace(

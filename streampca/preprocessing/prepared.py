@@ -172,10 +172,18 @@ class Prepared(View):
 
     def states(self, *, now: bool = False) -> list[State]:
         """Return those of the raw collection, with the preparation."""
+        return self._with_preparation(self.raw.states(now=now))
+
+    def states_of_first(self, n: int) -> list[State] | None:
+        """Return those of the raw collection, with the preparation."""
+        states = self.raw.states_of_first(n)
+        return None if states is None else self._with_preparation(states)
+
+    def _with_preparation(self, states: list[State]) -> list[State]:
         scale = self.preparation.scale
         arrays = [array.tobytes() for array in (self.mask, scale) if isinstance(array, np.ndarray)]
         done = digest(self.preparation.to_json(), arrays)
-        return [state._replace(state=digest(state.state, done)) for state in self.raw.states(now=now)]
+        return [state._replace(state=digest(state.state, done)) for state in states]
 
 
 def check_raw(raw: Collection, preparation: Preparation, shape: tuple[int, ...], kind: str, model: str) -> None:

@@ -313,6 +313,14 @@ class Collection(abc.ABC):
         """
         return [State(0, self.source, "")]
 
+    def states_of_first(self, n: int) -> list[State] | None:
+        """Return the states that a collection of the first n samples alone would have; None where nobody can tell.
+
+        So a source to which samples were appended is compared with itself before. Samples of a last chunk that was not
+        full then are in a group of their own, as it is written anew when more are added.
+        """
+        return None
+
     def fingerprint(self) -> str:
         """Return a short text that changes when the source does: a digest of `states`, source, shape and dtype."""
         return fingerprint_of(self, self.states())
@@ -322,6 +330,15 @@ def file_and_key(source: str) -> tuple[str, str | None]:
     """Split what a collection calls its source: ``a.h5, dataset 'x'`` where a file holds several arrays."""
     part = re.fullmatch(r"(.+), \w+ '(.+)'", source)
     return (source, None) if part is None or os.path.lexists(source) else (part[1], part[2])
+
+
+def place_of(collection: Collection) -> str | None:
+    """Return where the source of a collection is, whatever folder a process works in; None for an object in memory."""
+    if collection.opened is None or collection.opened.source is None:
+        return None
+    path, key = file_and_key(collection.source)
+    place = path if "://" in path else os.path.abspath(path)
+    return place if key is None else f"{place}, {key}"
 
 
 def sample_dims(collection: Collection) -> tuple[str, ...]:

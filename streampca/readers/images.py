@@ -198,6 +198,10 @@ class ImageFiles(StoredArray):
         """Return states of runs of files."""
         return self.listing.groups(now=now)
 
+    def states_of_first(self, length: int) -> list[State] | None:
+        """Return states of runs of the first files."""
+        return self.listing.taken(np.arange(length)).groups()
+
 
 class MixedImages(Collection):
     """Image files of several sizes or numbers of channels, and one dtype: each in its own shape, no rows."""

@@ -168,12 +168,20 @@ class ZarrArray(StoredArray):
         """
         if self._states is None or now:
             handle = _array_at(_open_node(self._path), self._choice.name, self._label) if now else self._open()
-            place = "/".join(part for part in (self._path.rstrip("/"), self._choice.name) if part)
-            found = chunk_states(handle, place, self._label, of=self.shape[0])
+            found = chunk_states(handle, self._place, self._label, of=self.shape[0])
             if now:
                 return [state._replace(state=digest(state.state, _described(handle))) for state in found]
             self._states = [state._replace(state=digest(state.state, self._metadata)) for state in found]
         return self._states
+
+    def states_of_first(self, length: int) -> list[State] | None:
+        """Return states of runs of the chunks that the first entries lie in, with the metadata."""
+        found = chunk_states(self._open(), self._place, self._label, of=length, length=length)
+        return [state._replace(state=digest(state.state, self._metadata)) for state in found]
+
+    @property
+    def _place(self) -> str:
+        return "/".join(part for part in (self._path.rstrip("/"), self._choice.name) if part)
 
     def _open(self) -> Any:
         if self._handle is None:
@@ -190,16 +198,30 @@ def _copies(handle: Any) -> int:
     return max((_COPIES.get(codec, _MOST_COPIES) for codec in codecs), default=1)
 
 
-def chunk_states(handle: Any, place: str, label: str, *, of: int) -> list[State]:
-    """Return states of runs along axis 0 of an array's chunks, or where these lie in shards, of its shards."""
+def chunk_states(handle: Any, place: str, label: str, *, of: int, length: int | None = None) -> list[State]:
+    """Return states of runs along axis 0 of an array's chunks, or where these lie in shards, of its shards.
+
+    Parameters
+    ----------
+    handle : zarr.Array
+        The array.
+    place, label : str
+        Where its chunks are, and what it is called.
+    of : int
+        Entries along axis 0 by which chunks are grouped.
+    length : int, optional
+        Entries along axis 0 of which states are returned; all by default. A last chunk that they do not fill is alone.
+    """
     sides = handle.shards or handle.chunks
-    grid = tuple(-(-length // side) for length, side in zip(handle.shape, sides, strict=True))
+    length = handle.shape[0] if length is None else length
+    grid = tuple(-(-along // side) for along, side in zip((length, *handle.shape[1:]), sides, strict=True))
     size, encode, step = group_size(-(-of // sides[0])), handle.metadata.encode_chunk_key, 1
     if not remote.is_listed(place):
         step = -(-math.prod(grid) // MOST_STATES)  # each takes a request
-    groups = {}
-    for start in range(0, grid[0], size):
-        within = product(range(start, min(start + size, grid[0])), *map(range, grid[1:]))
+    groups, full = {}, length // sides[0]
+    for start in (*range(0, full, size), *range(full, grid[0])):
+        stop = min(start + size, full) if start < full else grid[0]
+        within = product(range(start, stop), *map(range, grid[1:]))
         groups[start * sides[0]] = [encode(at) for at in islice(within, 0, None, step)]
     states: Iterator[tuple[int, Any] | None]
     if remote.is_url(place):

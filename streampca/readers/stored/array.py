@@ -111,6 +111,10 @@ class StoredArray(abc.ABC):
         """Return the states of the files, see `Collection.states`; groups are of entries along axis 0."""
         return self.files.states(now=now)
 
+    def states_of_first(self, length: int) -> list[State] | None:
+        """Return the states of the first entries along axis 0 alone, see `Collection.states_of_first`."""
+        return None
+
 
 class ObjectArray(StoredArray):
     """An array of the caller's, `array`: anything with shape, dtype and slicing. Masked entries are read as NaN.
@@ -324,7 +328,19 @@ class ArrayCollection(Collection):
 
     def states(self, *, now: bool = False) -> list[State]:
         """Return the states of the array behind, of an object those of the time of the call, with the layout."""
-        stored, layout, length = self.array.states(now=now), self.layout, self.array.shape[0]
+        return self._laid_out(self.array.states(now=now), self.array.shape[0])
+
+    def states_of_first(self, n: int) -> list[State] | None:
+        """Return those of the array behind, where samples are entries of its first axis, all of them."""
+        layout = self.layout
+        if layout.outer != (0,) or layout.index[0] != slice(0, self.n_samples):
+            return None
+        states = self.array.states_of_first(n)
+        return None if states is None else self._laid_out(states, n)
+
+    def _laid_out(self, stored: list[State], length: int) -> list[State]:
+        """Return the states of samples, of those of entries of the array behind, which had a length then."""
+        layout = self.layout
         first = layout.index[0]
         if layout.outer[:1] != (0,) or not isinstance(first, slice):  # every sample may have a part in every entry
             seen = repr((layout.index, layout.outer, layout.inner))

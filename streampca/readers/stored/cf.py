@@ -124,8 +124,16 @@ class Unpacked(StoredArray):
 
     def states(self, *, now: bool = False) -> list[State]:
         """Return those of the stored array, with the packing."""
+        return self._with_packing(self._stored.states(now=now))
+
+    def states_of_first(self, length: int) -> list[State] | None:
+        """Return those of the stored array, with the packing."""
+        states = self._stored.states_of_first(length)
+        return None if states is None else self._with_packing(states)
+
+    def _with_packing(self, states: list[State]) -> list[State]:
         packing = repr(self._packing)
-        return [state._replace(state=digest(state.state, packing)) for state in self._stored.states(now=now)]
+        return [state._replace(state=digest(state.state, packing)) for state in states]
 
 
 def unpacked(stored: StoredArray, attributes: Mapping[str, Any], label: str = "the array") -> StoredArray:

@@ -310,7 +310,17 @@ class Joined(Reopening, Collection):
     def states(self, *, now: bool = False) -> list[State]:
         """Return states of runs of parts; of parts that are one file each, none is opened for it."""
         files, states = (self.files, self._states) if not now else self._now()
-        size, found = group_size(len(self.files)), []
+        return self._grouped_states(files, states, group_size(len(self.files)))
+
+    def states_of_first(self, n: int) -> list[State] | None:
+        """Return states of runs of the parts that hold the first samples; None where these end within a part."""
+        count = int(np.searchsorted(self._ends, n))
+        if self._ends[count] != n:
+            return None
+        return self._grouped_states(self.files.taken(np.arange(count)), self._states[:count], group_size(count))
+
+    def _grouped_states(self, files: Listing, states: Array, size: int) -> list[State]:
+        found = []
         for start in range(0, len(files), size):
             stop = min(start + size, len(files))
             what, first = span_of(files.path(start), files.path(stop - 1)), self._ends[min(start, len(self.files))]

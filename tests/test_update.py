@@ -1,0 +1,227 @@
+"""Updating a model gives one fit of all samples, reads only what is new, and refuses what has changed."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from PIL import Image
+from shell import refused, succeeded, typed
+
+import streampca
+from streampca import Preparation
+from streampca.errors import ChangedError, ModelError, OutputError, RequestError
+from streampca.events import BlockDone, Checkpoint, PassStarted, Warned
+from streampca.execution.checkpoint import Checkpointing
+from streampca.fitting import incremental
+
+RNG = np.random.default_rng(0)
+PATTERNS = RNG.normal(size=(5, 64)) * 30 * 0.7 ** np.arange(5)[:, None]
+X = (RNG.normal(size=(700, 5)) @ PATTERNS + RNG.normal(size=(700, 64)) * 2 + 120).clip(1, 255).astype("u1")
+X = X.reshape(-1, 8, 8)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def same(one, other):
+    for name in ("components", "explained_variance", "mean", "total_variance", "n_samples"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+
+
+def whole(x=X, **options):
+    return streampca.fit(x, n_components=4, method="covariance", **options)
+
+
+def write_zarr(path, x, rows=10):
+    """Write an array, or append to the one that is there."""
+    try:
+        array = zarr.open_array(path, mode="r+")
+    except FileNotFoundError:
+        array = zarr.create_array(store=path, shape=(0, 8, 8), chunks=(rows, 8, 8), dtype="u1")
+    n = array.shape[0]
+    array.resize((n + len(x), 8, 8))
+    array[n:] = x
+
+
+def made(folder):
+    Path(folder).mkdir(exist_ok=True)
+    return Path(folder)
+
+
+def write_folder(path, x):
+    path = made(path)
+    n = len(list(path.iterdir()))
+    for number, image in enumerate(x, n):
+        Image.fromarray(image).save(path / f"image{number:05d}.png")
+
+
+def write_series(path, x):
+    folder = made(path.partition("/")[0])
+    for part in np.split(x, 2):
+        np.save(folder / f"{len(list(folder.iterdir())):05d}.npy", part)
+
+
+# -- further collections
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_an_update_has_the_bits_of_one_fit(large, monkeypatch):
+    if large:
+        monkeypatch.setattr(incremental, "WAITING_BYTES", 1)
+    np.save("new.npy", X[500:])
+    whole(X[:500]).save("model.zarr")
+    updated = streampca.update("model.zarr", "new.npy", "both.zarr")
+    same(updated, whole())
+    same(streampca.load_model("both.zarr"), whole())
+    same(streampca.update(whole(X[:500]), X[500:], n_components=4), whole())
+    assert updated.provenance["passes"] == 1
+    assert [entry["n_samples"] for entry in updated.provenance["seen"]] == [200]  # the array has no place
+    three = streampca.update(updated, X[:50], n_components=3)
+    assert (three.n_components, three.n_samples) == (3, 750)
+
+
+def test_preparation_weights_and_half_life_are_those_of_one_fit():
+    weights, preparation = RNG.integers(1, 4, 700).astype(float), Preparation(bin=2, scale=0.5)
+    half = streampca.fit(
+        X[:400], n_components=4, method="covariance", preparation=preparation, sample_weight=weights[:400]
+    )
+    full = whole(preparation=preparation, sample_weight=weights)
+    updated = streampca.update(half, X[400:], sample_weight=weights[400:])
+    np.testing.assert_allclose(updated.explained_variance, full.explained_variance, rtol=1e-8)
+    assert updated.total_weight == pytest.approx(weights.sum())
+    x = X.astype(float)
+    forgetting = streampca.update(whole(x[:400], half_life=100), x[400:])
+    np.testing.assert_allclose(
+        forgetting.explained_variance, whole(x, half_life=100).explained_variance, rtol=1e-8
+    )  # the model's own, without being asked
+    later = streampca.update(whole(x[:400]), x[400:], half_life=100)
+    faded = np.concatenate([np.full(400, 0.5**3), 0.5 ** (np.arange(300)[::-1] / 100)])
+    np.testing.assert_allclose(later.explained_variance, whole(x, sample_weight=faded).explained_variance, rtol=1e-8)
+
+
+def test_a_model_without_a_statistic_is_updated_only_when_asked():
+    dual = streampca.fit(X[:30], n_components=12, method="dual")
+    with pytest.raises(ModelError, match=r"fitted by method 'dual'"):
+        streampca.update(dual, X[30:90])
+    events = []
+    near = streampca.update(dual, X[30:90], approximate=True, listener=events.append)
+    exact = np.linalg.eigvalsh(np.cov(X[:90].reshape(90, -1).T.astype(float)))[::-1][:12]
+    assert (np.abs(near.explained_variance - exact) <= near.error_bound * near.explained_variance).all()
+    assert near.error_bound[0] < 0.2
+    assert any("sketch" in event.message for event in events if isinstance(event, Warned))
+
+
+# -- sources that grow
+
+GROWING = {
+    "zarr": ("x.zarr", write_zarr, 500),
+    "zarr, a chunk not full": ("x.zarr", write_zarr, 497),
+    "folder": ("images", write_folder, 500),
+    "series": ("series/*.npy", write_series, 500),
+}
+
+
+@pytest.mark.parametrize("kind", GROWING)
+def test_a_source_that_grew_gives_its_new_samples_only(kind):
+    path, write, n = GROWING[kind]
+    write(path, X[:n])
+    succeeded("fit", path, "-k", 4, "--method", "covariance", "-o", "model.zarr", "-q")
+    write(path, X[n:])
+    read = []
+    updated = streampca.update("model.zarr", path, "model.zarr", listener=read.append)
+    assert sum(event.samples for event in read if isinstance(event, BlockDone)) in (0, len(X) - n)
+    same(updated, whole())
+    assert updated.provenance["source"] == path
+    assert updated.provenance["opened"]["source"] == path  # as of one fit: its report reads all samples
+    assert "has no samples that model.zarr has not seen" in typed("fit", path, "--update", "model.zarr").err
+    same(streampca.load_model("model.zarr"), whole())
+
+
+@pytest.mark.parametrize("kind", GROWING)
+def test_an_old_sample_that_changed_is_refused_by_name(kind):
+    path, write, n = GROWING[kind]
+    write(path, X[:n])
+    succeeded("fit", path, "-k", 4, "--method", "covariance", "-o", "model.zarr", "-q")
+    write(path, X[n:])
+    if kind == "folder":
+        Image.fromarray(X[0] // 2).save("images/image00007.png")
+    elif kind == "series":
+        np.save("series/00000.npy", X[: n // 2] // 2)
+    else:
+        zarr.open_array(path)[7] = X[0]
+    line = refused("fit", path, "--update", "model.zarr", "-q")
+    changed = {"folder": "image00007.png", "series": "00000.npy"}.get(kind, "c/0/0/0")
+    assert re.search(rf"{changed} has changed since model.zarr has seen it; fit all samples anew\.$", line)
+    same(streampca.load_model("model.zarr"), whole(X[:n]))
+
+
+def test_fewer_samples_and_sources_that_cannot_be_compared():
+    np.save("x.npy", X[:500])
+    model = streampca.fit("x.npy", n_components=4, method="covariance", output="model.zarr")
+    np.save("x.npy", X[:300])
+    with pytest.raises(ChangedError, match=r"x.npy has 300 samples now, and .* has seen 500; fit all"):
+        streampca.update("model.zarr", "x.npy")
+    np.save("x.npy", X)
+    with pytest.raises(RequestError, match=r"nobody can tell .* give the new ones alone: --samples 500:700") as error:
+        streampca.update("model.zarr", "x.npy")
+    remedy = re.search(r"--samples \S+", str(error.value))[0].split()
+    succeeded("fit", "x.npy", "--update", "model.zarr", *remedy, "-q")
+    same(streampca.load_model("model.zarr"), whole())
+    same(streampca.update(model, "x.npy", samples=slice(500, 700)), whole())
+
+
+def test_an_update_that_was_stopped_resumes(monkeypatch):
+    monkeypatch.setattr(incremental, "WAITING_BYTES", 1)
+    monkeypatch.setattr("streampca.planning.covariance.MOST_BLOCK", 40 * 64)
+    np.save("new.npy", X[100:])
+    whole(X[:100]).save("model.zarr")
+    done = []
+
+    def stop(event):
+        done.append(event)
+        if sum(isinstance(each, Checkpoint) for each in done) == 5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("streampca.fitting.update.Checkpointing", partial(Checkpointing, every=0))
+    how = {"output": "model.zarr", "checkpoint": "saved"}
+    with pytest.raises(KeyboardInterrupt):
+        streampca.update("model.zarr", "new.npy", listener=stop, **how)
+    same(streampca.load_model("model.zarr"), whole(X[:100]))
+    before = sum(event.samples for event in done if isinstance(event, BlockDone))
+    with pytest.raises(OutputError, match="saved holds an unfinished run with source"):
+        streampca.update("model.zarr", X[:50], **how)
+    done = []
+    same(streampca.update("model.zarr", "new.npy", listener=done.append, **how), whole())
+    assert sum(event.samples for event in done if isinstance(event, BlockDone)) < 600
+    assert before > 0
+    assert any(isinstance(event, PassStarted) for event in done)
+
+
+# -- the command line
+
+
+def test_run_files_and_refusals(tmp_path):
+    np.save("x.npy", X[:500])
+    np.save("new.npy", X[500:])
+    succeeded("fit", "x.npy", "-k", 4, "--method", "covariance", "-o", "model.zarr", "-q")
+    line = refused("fit", "new.npy", "--update", "model.zarr", "--bin", 2, code=2)
+    assert "prepare.bin is given, and model.zarr is updated as it was fitted; leave it out" in line
+    line = refused("fit", "new.npy", "--update", "model.zarr", "--method", "covariance", code=2)
+    assert "fit.method: model.zarr is updated as it was fitted; leave it out." in line
+    assert "does not exist" in refused("fit", "new.npy", "--update", "none.zarr")
+    assert "--output" in refused("fit", "new.npy", code=2)
+    config = succeeded("fit", "new.npy", "--update", "model.zarr", "-o", "b.zarr", "--print-config")
+    (tmp_path / "run.yaml").write_text(config)
+    succeeded("run", "run.yaml", "-q")
+    same(streampca.load_model("b.zarr"), whole())
+    same(streampca.load_model("model.zarr"), whole(X[:500]))
+    told = succeeded("fit", "new.npy", "--update", "model.zarr", "-k", 3)
+    assert "wrote model.zarr" in told
+    assert streampca.load_model("model.zarr").n_components == 3
