@@ -10,6 +10,8 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import h5py
@@ -23,7 +25,7 @@ from shell import diagonal, not_drawn, pictures, python, refused, succeeded, typ
 import streampca
 from streampca.cli.demo import guided_tour
 from streampca.cli.demo_data import make_digits
-from streampca.errors import OutputError, RequestError
+from streampca.errors import ModelError, OutputError, RequestError
 from streampca.execution.checkpoint_file import CheckpointFile
 from streampca.models.export import export_components
 from streampca.preprocessing.copy import copy_collection
@@ -322,6 +324,40 @@ def python_sources(folder):
     yield streampca.open_collection(zarr_array), "x.zarr"
     yield streampca.open_collection(folder / "x.zarr", samples=slice(0, 20)), "x.zarr"
     yield streampca.open_collection([folder / "x.npy", folder / "x.npy"]), "x.npy"
+
+
+def test_a_model_that_is_replaced_all_the_time_is_read_whole(here):
+    """Mean, variances and components are of one model each time, and a lazy handle never mixes two."""
+    noise = np.random.default_rng(0).normal(size=(20, 8, 8))
+    models = [streampca.fit(noise * n + 40 * n, n_components=3) for n in (1, 2)]
+    models[0].save("model.zarr")
+    script = (
+        "import sys, itertools, streampca, time\n"
+        "models = [streampca.load_model(name) for name in sys.argv[1:]]\n"
+        "print('ready', flush=True)\n"
+        "for number in itertools.count(): models[number % 2].save('model.zarr', overwrite=True), time.sleep(0.05)"
+    )
+    for number, model in enumerate(models):
+        model.save(f"{number}.zarr")
+    command = [sys.executable, "-c", script, "0.zarr", "1.zarr"]
+    seen, refused = set(), 0
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+        try:
+            writer.stdout.readline()
+            for _ in range(30):
+                loaded = streampca.load_model("model.zarr", memory="1B")
+                which = int(loaded.mean.mean() > 60)
+                np.testing.assert_array_equal(loaded.explained_variance, models[which].explained_variance)
+                try:
+                    np.testing.assert_array_equal(np.asarray(loaded.components), models[which].components)
+                except ModelError as error:
+                    assert re.search("is another model than was opened|is no longer there", str(error))  # noqa: PT017
+                    refused += 1
+                seen.add(which)
+        finally:
+            writer.kill()
+    assert seen == {0, 1}
+    assert refused < 30
 
 
 def test_arrays_that_know_their_file_are_not_written_over(here):

@@ -19,7 +19,7 @@ from ..readers.coordinates import CHECK
 from ..storage.components import StoredComponents
 from ..storage.coordinate import Coordinate
 from ..storage.disk import expanded
-from ..storage.integrity import read_model
+from ..storage.integrity import read_model, read_unreplaced
 from ..units import GIB, format_shape, parse_bytes
 from .accuracy import null_directions, trust_of
 from .compression import Compression, check_compared, fitted_compression, measured_compression
@@ -314,8 +314,12 @@ def load_model(path: str | os.PathLike[str], *, statistic: bool = False, memory:
     ModelError
         If there is none, or it is incomplete, damaged, of an unknown kind, or of a newer format.
     """
-    budget, _ = this_machine().budget(parse_bytes(memory))
-    opened = read_model(expanded(path), MODEL_KINDS)
-    kind = model_class(opened.about["kind"])
-    fields = read_fields(opened, kind.own_arrays, budget)
-    return kind(**fields, statistic=read_statistic(opened.path) if statistic else None)
+    place, (budget, _) = expanded(path), this_machine().budget(parse_bytes(memory))
+
+    def read() -> PCAModel:
+        opened = read_model(place, MODEL_KINDS)
+        kind = model_class(opened.about["kind"])
+        fields = read_fields(opened, kind.own_arrays, budget)
+        return kind(**fields, statistic=read_statistic(place) if statistic else None)
+
+    return read_unreplaced(place, read)

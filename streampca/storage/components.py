@@ -7,6 +7,7 @@ component can be looked at without reading all.
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
 from collections.abc import Iterator
@@ -27,7 +28,16 @@ from ..planning.blocks import Span, blocks_of
 from ..planning.boxes import Box, box_of
 from ..planning.component_chunks import DECODE_COPIES, PIECE, READ_COPIES, Cut, component_cut
 from .disk import UnsyncedFiles
-from .integrity import CHECKED, absent_chunk, check_codecs, check_metadata, damaged, read_model, reason_of
+from .integrity import (
+    CHECKED,
+    METADATA,
+    absent_chunk,
+    check_codecs,
+    check_metadata,
+    damaged,
+    read_model,
+    reason_of,
+)
 from .outputs import discard
 from .tiling import Mask, Tiling
 from .writers import (
@@ -324,16 +334,32 @@ class StoredComponents:
         try:
             array: Any = zarr.open_array(os.path.join(self.path, NAME), mode="r", zarr_format=3)
             if (array.shape, array.dtype, identity_of(array)) != (self.shape, self.dtype, self.identity):
-                raise ModelError(f"{self.path} is another model than was opened; load it again.")
+                raise self._another()
             check_metadata(self.path, NAME, self.digest)
             check_codecs(self.path, NAME, array)
             with chunks_at_once():
                 yield array
-        except (ModelError, MemoryError):
+            self._check_is_same()
+        except MemoryError:
+            raise
+        except ModelError:
+            self._check_is_same()
             raise
         except Exception as error:  # see reason_of
-            self._check_is_there()
+            self._check_is_same()
             raise damaged(self.path, NAME, reason_of(error)) from None
+
+    def _check_is_same(self) -> None:
+        """Refuse what was read while another model took the place of this one."""
+        self._check_is_there()
+        with suppress(OSError, ValueError, LookupError, TypeError):  # damage, which reading has named
+            with open(os.path.join(self.path, NAME, METADATA), encoding="utf-8") as file:
+                identity = json.load(file)["attributes"][ATTRIBUTE]["id"]
+            if identity != self.identity:
+                raise self._another()
+
+    def _another(self) -> ModelError:
+        return ModelError(f"{self.path} is another model than was opened; load it again.")
 
     def _check_is_there(self) -> None:
         if "://" not in self.path and not os.path.exists(self.path):

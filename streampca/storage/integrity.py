@@ -15,10 +15,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,9 +32,11 @@ from .outputs import REPLACED
 from .writers import ATTRIBUTE, files_of
 
 Array = npt.NDArray[Any]
+Result = TypeVar("Result")
 
 FORMAT = 1
 METADATA = "zarr.json"
+WAITS = (0.01, 0.02, 0.05, *10 * (0.1,))  # seconds before a model that is being replaced is read again
 DIGESTS = "digests"  # in the root's attribute: SHA-256 by file
 CHECKED = (ZstdCodec(), Crc32cCodec())  # compressors of every array of a model
 
@@ -263,6 +266,37 @@ def read_model(path: str, kinds: Iterable[str] = ()) -> OpenModel:
     if has_checksums and not opened.is_sealed:  # the one is never written without the other
         raise damaged(path, METADATA, "its digests are missing")
     return opened
+
+
+def read_unreplaced(path: str, read: Callable[[], Result]) -> Result:
+    """Return what a function reads of a model; call it again where the model was replaced meanwhile.
+
+    A replacement takes two renamings, between which there is no model at the path, and what is read before and after
+    is of two models. Each has a root of its own, as it names the components by an identity.
+    """
+    problem = ModelError(f"{path} was replaced whenever it was read; stop what replaces it, or load a copy.")
+    for wait in WAITS:
+        before = _root_bytes(path)
+        try:
+            found = read()
+        except ModelError as error:
+            problem = error
+            being_replaced = before is None and os.path.exists(path.rstrip("/") + REPLACED)
+            if not being_replaced and _root_bytes(path) == before:
+                raise
+        else:
+            if _root_bytes(path) == before:
+                return found
+        time.sleep(wait)
+    raise problem
+
+
+def _root_bytes(path: str) -> bytes | None:
+    try:
+        with open(os.path.join(path, METADATA), "rb") as file:
+            return file.read()
+    except OSError:
+        return None
 
 
 def _document(path: str) -> dict[str, Any]:
