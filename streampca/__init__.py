@@ -21,6 +21,7 @@ _HOME = {
     "fit": ".fitting.fit",
     "merge": ".fitting.merge",
     "update": ".fitting.update",
+    "follow": ".fitting.follow",
     "PCAModel": ".models.pca",
     "load_model": ".models.pca",
     "StreamingPCA": ".estimators.streaming_pca",
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from .errors import StreampcaError as StreampcaError
     from .estimators.streaming_pca import StreamingPCA as StreamingPCA
     from .fitting.fit import fit as fit
+    from .fitting.follow import follow as follow
     from .fitting.merge import merge as merge
     from .fitting.plan import plan as plan
     from .fitting.update import update as update

@@ -84,6 +84,14 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Stored:
+    """A model of `samples` samples was stored at `path`, while its source is being written."""
+
+    path: str
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
 class Resumed:
     """The current pass resumes from a checkpoint, with so many samples and stored bytes done."""
 
@@ -123,6 +131,7 @@ Event: TypeAlias = (
     | Drawing
     | Converging
     | Checkpoint
+    | Stored
     | Resumed
     | Warned
     | FileSkipped
@@ -148,6 +157,8 @@ def describe(event: Event) -> str:
             return f"after {_passes(passes)}: {reached if residual < math.inf else 'not all components are found yet'}"
         case Finished(what, seconds):
             return f"{what} finished after {format_seconds(seconds)}"
+        case Stored(path, samples):
+            return f"{path}: {samples} samples"
         case Warned(message):
             return f"warning: {message}"
         case FileSkipped(path, reason):

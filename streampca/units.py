@@ -123,6 +123,20 @@ def format_shape(shape: tuple[int, ...]) -> str:
     return " x ".join(str(length) for length in shape)
 
 
+def parse_seconds(text: str | float) -> float:
+    """Read a duration such as ``"5"`` (seconds), ``"30s"``, ``"10 min"`` or ``"2h"``.
+
+    Raises
+    ------
+    RequestError
+        If it is not a number of at least 0, with a unit or without.
+    """
+    found = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(s|min|h)?\s*", str(text))
+    if found is None:
+        raise RequestError(f"{text!r} is not a duration; write seconds, or such as 30s, 10min or 2h.")
+    return float(found[1]) * {"s": 1, "min": 60, "h": 3600}[found[2] or "s"]
+
+
 def parse_shape(text: str) -> tuple[int, ...]:
     """Read a shape such as ``"60000x28x28"`` or ``"60000 x 28 x 28"``.
 

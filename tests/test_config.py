@@ -87,6 +87,7 @@ FULL = {
         "tol": 1e-6, "max_passes": 8, "half_life": 1e3, "sample_weight": "w.npy", "scratch": "/fast",
         "update": "m.zarr", "approximate": True, "part": "3/16", "seed": 7,
     },
+    "follow": {"enabled": True, "settle": 2.0, "interval": 60.0, "until": 500, "idle": 600.0},
     "output": {
         "directory": "runs/1e3", "model": "m", "scores": "s.npy", "images": "i.zarr", "collection": "c.zarr",
         "transform": True, "report": True, "whiten": True, "n_components": 3, "residual": True,

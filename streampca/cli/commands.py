@@ -216,6 +216,7 @@ def plan(run: Run, shape: str | None, dtype: str, workers: int, as_json: bool) -
 @_opening
 @_preparing
 @options("fit")
+@options("follow")
 @_sharing
 @_saving
 @_writing

@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 from ..planning.blocks import part_of
 from ..planning.registry import METHODS
 from ..planning.request import RULES, RuleName
+from ..units import parse_seconds
 from . import option_texts
 
 
@@ -100,6 +101,10 @@ def _count_or_rule(value: Any) -> Any:
 def _part(value: str) -> str:
     part_of(value)
     return value
+
+
+def _duration(value: float | str) -> float:
+    return parse_seconds(value)
 
 
 _Int = Annotated[int, BeforeValidator(_number)]  # inside lists, which `Section` does not look into
@@ -232,6 +237,24 @@ class FitConfig(Section):
     seed: int = option(0, "of everything random", "N", ge=0)
 
 
+class FollowConfig(Section):
+    """Following a source that is being written; see `streampca.follow`."""
+
+    enabled: bool = option(
+        False, "keep the model up to date while samples are added to the source", CommandLine(names=("--follow",))
+    )
+    settle: Annotated[float | str, AfterValidator(_duration)] = option(
+        5.0, "with --follow: how long a sample must not change before it is taken, such as 10s", "TIME"
+    )
+    interval: Annotated[float | str, AfterValidator(_duration)] = option(
+        30.0, "with --follow: least time between two replacements of the model", "TIME"
+    )
+    until: int | None = option(None, "with --follow: samples at which to end", "N", ge=2)
+    idle: Annotated[float | str, AfterValidator(_duration)] | None = option(
+        None, "with --follow: end when nothing came for so long, such as 10min; by default never", "TIME"
+    )
+
+
 class OutputConfig(Section):
     """Outputs and where they go."""
 
@@ -292,6 +315,7 @@ class Run(Section):
     model: str | None = option(None, "a fitted model to apply; none means fit")
     prepare: PrepareConfig = PrepareConfig()
     fit: FitConfig = FitConfig()
+    follow: FollowConfig = FollowConfig()
     output: OutputConfig = OutputConfig()
     execution: ExecutionConfig = ExecutionConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()

@@ -20,6 +20,7 @@ from ..execution.checkpoint import FOLDER, Checkpointing, clear_finished
 from ..execution.executor import executing
 from ..execution.signals import Switch
 from ..fitting.fit import Place, fit_collection
+from ..fitting.follow import Pace, follow_source
 from ..fitting.plan import narrowed, plan_collection, prepared
 from ..fitting.update import is_in_place, load_to_update, update_model
 from ..models.compression import Compression
@@ -92,6 +93,8 @@ def execute(run: Run, listener: Listener = silent, switch: Switch | None = None)
     listener = switch.watched(listener)
     outputs = OutputPaths.of(run)
     cluster_of(run)  # refuses settings of a cluster that do not go together
+    if run.follow.enabled:
+        return _followed(run, outputs, listener)
     for path in outputs.files:
         recover(path.rstrip("/"))
         clear_finished(path)
@@ -136,6 +139,36 @@ def execute(run: Run, listener: Listener = silent, switch: Switch | None = None)
         if summary := record.note(None, provenance):
             result.written.append(summary)
         return result
+
+
+def _followed(run: Run, outputs: OutputPaths, listener: Listener) -> Result:
+    """Keep a model up to date while its source is being written."""
+    fit, path = run.fit, outputs.model
+    others = {
+        "model": run.model, "fit.update": fit.update, "fit.part": fit.part, "fit.sample_weight": fit.sample_weight,
+        "execution": run.execution.kind != "local", "output.scores": outputs.scores, "output.images": outputs.images,
+        "output.report": outputs.report, "output.collection": outputs.collection,
+        "output.directory": outputs.directory,
+    }  # fmt: skip
+    given = [name for name, value in others.items() if value]
+    if given or path is None:
+        raise RequestError(
+            f"{given[0] if given else 'output.model'}: following a source writes its model only, by this process; "
+            "leave it out, and apply the model to what is there, or when all is there."
+        )
+    plans: list[Plan] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Planned):
+            plans.append(event.plan)
+        listener(event)
+
+    follow = run.follow
+    idle = None if follow.idle is None else float(follow.idle)
+    pace = Pace(float(follow.settle), float(follow.interval), follow.until, idle)
+    preparation = preparation_of(run.prepare)
+    model = follow_source(partial(open_run, run.collection), path, request_of(run), preparation, pace, listen)
+    return Result(model.without_statistic(), plans[0] if plans else None, [path])
 
 
 @dataclass

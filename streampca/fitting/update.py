@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -180,14 +180,18 @@ def update_model(
     if approximate and earlier.statistic is None:
         earlier = replace(earlier, statistic=sketch_of_model(earlier, sketch_rows(request, earlier.n_features)))
     whole = earlier.prepared(raw)
-    source = _Source.of(earlier, whole)
+    known = seen_by(earlier)
+    before = next((each for each in known if each.is_of(raw)), None)
+    if before is not None:
+        before.check(whole, earlier.name)
+    first, now = 0 if before is None else before.n_samples, Seen.of(whole)
     if checkpoint is not None:
         check_beside(checkpoint.folder, None if place is None else place.path)
     with alone_in(None if checkpoint is None else checkpoint.folder), ExitStack() as stack:
-        if source.first < whole.n_samples:
-            new = Chosen(raw, range(source.first, raw.n_samples)) if source.first else raw
+        if first < whole.n_samples:
+            new = Chosen(raw, range(first, raw.n_samples)) if first else raw
             weights = weights_of_batch(sample_weight, raw)
-            weights = None if weights is None else weights[source.first :]
+            weights = None if weights is None else weights[first:]
             runner, saved = executor or LocalExecutor(), None
             if checkpoint is not None:
                 saved = _checkpoint(checkpoint, earlier, earlier.prepared(new), request, weights, place, listener)
@@ -205,8 +209,9 @@ def update_model(
             listener(Planned(fit.plan_for(whole, None, Running())))
             listener(Warned(f"{whole.source} has no samples that {earlier.name} has not seen; none are added."))
         model = fit.model(request, listener)
-        about = {**model.provenance, **source.provenance(model.provenance), "peak_bytes": meter.peak()}
-        model = replace(model, provenance=about)
+        seen = [*(each for each in known if each is not before), now]
+        about = provenance_of_sources(seen, whole, model.provenance)
+        model = replace(model, provenance={**about, "peak_bytes": meter.peak()})
         if place is not None:
             hand_back()  # what the pass freed
             model.save(place.path, overwrite=place.overwrite, keep_state=True)
@@ -231,91 +236,81 @@ def _checkpoint(
 
 
 @dataclass(frozen=True)
-class _Source:
-    """The source of an update, and what the model has seen of it.
+class Seen:
+    """A source as a model has seen it; plain data.
 
     Attributes
     ----------
-    whole : Prepared
-        All of it.
-    first : int
-        Its first sample that is new.
-    others : list of mapping
-        Entries of the other sources that the model has seen.
+    place : str or None
+        Where it is; None where nobody knows.
+    options : mapping or None
+        How it was opened.
+    n_samples : int
+        Samples it had.
+    states : str
+        Their states (`streampca.readers.collection.encoded_states`).
     """
 
-    whole: Prepared
-    first: int
-    others: list[Mapping[str, Any]]
+    place: str | None
+    options: Mapping[str, Any] | None
+    n_samples: int
+    states: str
 
     @classmethod
-    def of(cls, model: PCAModel, whole: Prepared) -> _Source:
-        """Find a source among those that a model has seen.
+    def of(cls, collection: Prepared) -> Self:
+        """Return a source as it is now."""
+        opened = collection.raw.opened
+        options = None if opened is None else {**opened.to_json(), "source": None}
+        return cls(place_of(collection.raw), options, collection.n_samples, encoded_states(collection.states()))
+
+    def is_of(self, raw: Collection) -> bool:
+        """Return whether a collection is this source, perhaps after samples were added to it."""
+        opened, place = raw.opened, place_of(raw)
+        return place is not None and (self.place, self.options) == (place, {**opened.to_json(), "source": None})
+
+    def check(self, whole: Prepared, model: str) -> None:
+        """Refuse a source of whose samples that were seen some have changed.
+
+        A storage chunk that they did not fill is not compared: it is written anew when samples are added.
 
         Raises
         ------
         ChangedError, RequestError
-            If it is there, and has changed, or grown and cannot be compared.
+            If one has changed, or if nobody can tell.
         """
-        seen = model.provenance.get(SEEN) or _entries(model.provenance)
-        known = _entry(whole)
-        same = [entry for entry in seen if known["place"] and _is_same(entry, known)]
-        others = [entry for entry in seen if entry not in same]
-        if not same:
-            return cls(whole, 0, others)
-        first = same[0]["n_samples"]
-        _check_unchanged(whole, first, same[0]["states"], model.name)
-        return cls(whole, first, others)
-
-    def provenance(self, fitted: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what is known of all sources together, beside what a fit in batches notes."""
-        entries = {SEEN: [*self.others, _entry(self.whole)]}
-        if self.others:
-            return entries
-        weights = fitted.get("sample_weight")
-        return data_of(self.whole, self.whole.states(), None, None) | entries | {"sample_weight": weights}
-
-
-def _entry(collection: Prepared) -> dict[str, Any]:
-    """Return what tells a source that a model has seen from others, and whether it has changed."""
-    opened = collection.raw.opened
-    return {
-        "place": place_of(collection.raw),
-        "options": None if opened is None else {**opened.to_json(), "source": None},
-        "n_samples": collection.n_samples,
-        "states": encoded_states(collection.states()),
-    }
+        first, n = self.n_samples, whole.n_samples
+        if n < first:
+            raise ChangedError(
+                f"{whole.source} has {n} samples now, and {model} has seen {first}; fit all of them anew."
+            )
+        states = whole.states() if n == first else whole.states_of_first(first)
+        if states is None:
+            raise RequestError(
+                f"nobody can tell if the {first} samples of {whole.source} that {model} has seen are unchanged; give "
+                f"the new ones alone: --samples {first}:{n} (samples=slice({first}, {n}))."
+            )
+        known, full = self.states.split(), first // whole.chunks.samples * whole.chunks.samples
+        if n > first and full < first and states[-1].first == full:
+            known, states = known[:-1], states[:-1]
+        if (changed := first_change(" ".join(known), states)) is not None:
+            raise ChangedError(f"{changed} has changed since {model} has seen it; fit all samples anew.")
 
 
-def _entries(provenance: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the entry of the collection of a fit, or none where nobody noted where that is."""
-    if provenance.get("place") is None or provenance.get("states") is None:
+def seen_by(model: PCAModel) -> list[Seen]:
+    """Return what a model was fitted on, as far as it was noted."""
+    about = model.provenance
+    if SEEN in about:
+        return [Seen(**entry) for entry in about[SEEN]]
+    if about.get("place") is None or about.get("states") is None:
         return []
-    opened, n_samples = provenance.get("opened"), provenance["plan"]["problem"]["n_samples"]
-    options = None if opened is None else {**opened, "source": None}
-    return [{"place": provenance["place"], "options": options, "n_samples": n_samples, "states": provenance["states"]}]
+    options = None if about.get("opened") is None else {**about["opened"], "source": None}
+    return [Seen(about["place"], options, about["plan"]["problem"]["n_samples"], about["states"])]
 
 
-def _is_same(entry: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return all(entry.get(name) == other[name] for name in ("place", "options"))
-
-
-def _check_unchanged(whole: Prepared, first: int, before: str, model: str) -> None:
-    """Refuse a source of whose first samples, which a model has seen, some have changed.
-
-    A storage chunk that they did not fill is not compared: it is written anew when samples are added.
-    """
-    seen, n = f"the {first} samples of {whole.source} that {model} has seen", whole.n_samples
-    if n < first:
-        raise ChangedError(f"{whole.source} has {n} samples now, and {model} has seen {first}; fit all of them anew.")
-    states = whole.states() if n == first else whole.states_of_first(first)
-    if states is None:
-        raise RequestError(
-            f"nobody can tell if {seen} are unchanged; give the new ones alone: --samples {first}:{n} "
-            f"(samples=slice({first}, {n}))."
-        )
-    known, full = before.split(), first // whole.chunks.samples * whole.chunks.samples
-    if n > first and full < first and states[-1].first == full:
-        known, states = known[:-1], states[:-1]
-    if (changed := first_change(" ".join(known), states)) is not None:
-        raise ChangedError(f"{changed} has changed since {model} has seen it; fit all samples anew.")
+def provenance_of_sources(seen: Sequence[Seen], last: Prepared, fitted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the provenance of a model of what was seen, the last of it as it is now: of one source as of one fit."""
+    entries = {SEEN: [vars(each) for each in seen]}
+    if len(seen) > 1:
+        return {**fitted, **entries}
+    weights = fitted.get("sample_weight")
+    return {**fitted, **data_of(last, last.states(), None, None), **entries, "sample_weight": weights}

@@ -174,9 +174,9 @@ class Prepared(View):
         """Return those of the raw collection, with the preparation."""
         return self._with_preparation(self.raw.states(now=now))
 
-    def states_of_first(self, n: int) -> list[State] | None:
+    def states_of_first(self, n: int, *, now: bool = False) -> list[State] | None:
         """Return those of the raw collection, with the preparation."""
-        states = self.raw.states_of_first(n)
+        states = self.raw.states_of_first(n, now=now)
         return None if states is None else self._with_preparation(states)
 
     def _with_preparation(self, states: list[State]) -> list[State]:

@@ -313,7 +313,24 @@ class Collection(abc.ABC):
         """
         return [State(0, self.source, "")]
 
-    def states_of_first(self, n: int) -> list[State] | None:
+    def settled(self, seconds: float, first: int = 0) -> int | None:
+        """Return how many of the first samples are complete, while others are being written behind them.
+
+        Parameters
+        ----------
+        seconds : float
+            A sample is complete where what it is read from has not changed for so long, or further samples follow.
+        first : int
+            Samples known to be complete, which are not looked at again.
+
+        Returns
+        -------
+        int or None
+            None where nobody can tell.
+        """
+        return None
+
+    def states_of_first(self, n: int, *, now: bool = False) -> list[State] | None:
         """Return the states that a collection of the first n samples alone would have; None where nobody can tell.
 
         So a source to which samples were appended is compared with itself before. Samples of a last chunk that was not

@@ -198,9 +198,13 @@ class ImageFiles(StoredArray):
         """Return states of runs of files."""
         return self.listing.groups(now=now)
 
-    def states_of_first(self, length: int) -> list[State] | None:
+    def states_of_first(self, length: int, *, now: bool = False) -> list[State] | None:
         """Return states of runs of the first files."""
-        return self.listing.taken(np.arange(length)).groups()
+        return self.listing.first(length).groups(now=now)
+
+    def settled(self, seconds: float, first: int = 0) -> int | None:
+        """Count the files, but for the last one while it is young."""
+        return self.listing.settled(seconds)
 
 
 class MixedImages(Collection):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, product
 from typing import Any, Unpack
@@ -174,10 +175,15 @@ class ZarrArray(StoredArray):
             self._states = [state._replace(state=digest(state.state, self._metadata)) for state in found]
         return self._states
 
-    def states_of_first(self, length: int) -> list[State] | None:
+    def states_of_first(self, length: int, *, now: bool = False) -> list[State] | None:
         """Return states of runs of the chunks that the first entries lie in, with the metadata."""
-        found = chunk_states(self._open(), self._place, self._label, of=length, length=length)
-        return [state._replace(state=digest(state.state, self._metadata)) for state in found]
+        handle = _array_at(_open_node(self._path), self._choice.name, self._label) if now else self._open()
+        found, metadata = chunk_states(handle, self._place, self._label, of=length, length=length), self._metadata
+        return [state._replace(state=digest(state.state, _described(handle) if now else metadata)) for state in found]
+
+    def settled(self, seconds: float, first: int = 0) -> int | None:
+        """Count entries of whole rows of chunks that were written; see `settled_entries`."""
+        return None if remote.is_url(self._place) else settled_entries(self._open(), self._place, seconds, first)
 
     @property
     def _place(self) -> str:
@@ -232,6 +238,37 @@ def chunk_states(handle: Any, place: str, label: str, *, of: int, length: int | 
         State(first, f"{label}, {span_of(keys[0], keys[-1])}", digest(*islice(states, len(keys))))
         for first, keys in groups.items()
     ]
+
+
+def settled_entries(handle: Any, place: str, seconds: float, first: int) -> int:
+    """Return how many entries along axis 0 of an array on disk are complete, of which so many are known to be.
+
+    A row of chunks is complete where all are there and none has changed for so long, or the next row is there, too. A
+    row that `first` lies in, or the last one, may have been there before the array was made longer, and wait to be
+    written again: it must be younger than the array's metadata.
+    """
+    sides, known = handle.shards or handle.chunks, handle.metadata.encode_chunk_key
+    grid = tuple(-(-along // side) for along, side in zip(handle.shape, sides, strict=True))
+    old = time.time_ns() - seconds * 1e9
+    resized = max((state[1] for name in ("zarr.json", ".zarray") if (state := _stat(f"{place}/{name}"))), default=0)
+
+    def written(row: int) -> Any:
+        """When the last chunk of a row was written; None where one is not there."""
+        if row >= grid[0]:
+            return None
+        found = [_stat(f"{place}/{known((row, *rest))}") for rest in product(*map(range, grid[1:]))]
+        return None if None in found else max(state[1] for state in found if state is not None)
+
+    row = first // sides[0]
+    time_of_row = written(row)
+    while time_of_row is not None:
+        following = written(row + 1)
+        is_old = time_of_row <= old
+        is_followed = following is not None and (first <= row * sides[0] or following <= old)
+        if not (is_followed or (is_old and time_of_row >= resized)):
+            break
+        row, time_of_row = row + 1, following
+    return max(first, min(int(row * sides[0]), int(handle.shape[0])))
 
 
 def object_chunks(array: Any, source: str) -> list[State]:

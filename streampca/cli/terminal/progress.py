@@ -15,7 +15,18 @@ from rich.table import Column
 from rich.text import Text
 
 from ... import events
-from ...events import BlockDone, Converging, Drawing, Event, PassFinished, PassStarted, Resumed, Solving, Warned
+from ...events import (
+    BlockDone,
+    Converging,
+    Drawing,
+    Event,
+    PassFinished,
+    PassStarted,
+    Resumed,
+    Solving,
+    Stored,
+    Warned,
+)
 from ...units import format_bytes, format_seconds
 
 FIRST_LINE, NEXT_LINE = 2.0, 10.0  # seconds into a pass before a log gets its first line, and between lines
@@ -92,6 +103,9 @@ class Progress:
                 self._clear()
                 self._print(f"{self._pass.label}: {format_seconds(event.seconds)}, {self._pass.rates(event.seconds)}")
                 self._pass = None
+            case Stored():
+                self._clear()
+                self._print(events.describe(event))
             case Solving() | Drawing():
                 self._begin(events.describe(event), events.describe(event))
             case Converging():

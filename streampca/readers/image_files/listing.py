@@ -113,6 +113,17 @@ class Listing:
         some.reading = self.reading
         return some
 
+    def first(self, count: int) -> Listing:
+        """Only the first files, whatever is added behind them."""
+        some = Listing(self.root, self.names.taken(np.arange(len(self)) < count))
+        some.reading = self.reading
+        return some
+
+    def settled(self, seconds: float) -> int:
+        """Return how many files are complete: all but the last one, and that too where it is older than so long."""
+        changed = os.stat(self.path(len(self) - 1)).st_mtime_ns
+        return len(self) if changed <= time.time_ns() - seconds * 1e9 else len(self) - 1
+
     def groups(self, *, now: bool = False) -> list[State]:
         """Return states of runs of files: names, sizes and times, and how they are read; see `Collection.states`."""
         if now:

@@ -111,8 +111,12 @@ class StoredArray(abc.ABC):
         """Return the states of the files, see `Collection.states`; groups are of entries along axis 0."""
         return self.files.states(now=now)
 
-    def states_of_first(self, length: int) -> list[State] | None:
+    def states_of_first(self, length: int, *, now: bool = False) -> list[State] | None:
         """Return the states of the first entries along axis 0 alone, see `Collection.states_of_first`."""
+        return None
+
+    def settled(self, seconds: float, first: int = 0) -> int | None:
+        """Return how many of the first entries along axis 0 are complete, see `Collection.settled`."""
         return None
 
 
@@ -330,12 +334,18 @@ class ArrayCollection(Collection):
         """Return the states of the array behind, of an object those of the time of the call, with the layout."""
         return self._laid_out(self.array.states(now=now), self.array.shape[0])
 
-    def states_of_first(self, n: int) -> list[State] | None:
-        """Return those of the array behind, where samples are entries of its first axis, all of them."""
-        layout = self.layout
-        if layout.outer != (0,) or layout.index[0] != slice(0, self.n_samples):
-            return None
-        states = self.array.states_of_first(n)
+    @property
+    def _counts_entries(self) -> bool:
+        """True where samples are entries of the first axis, all of them."""
+        return self.layout.outer == (0,) and self.layout.index[0] == slice(0, self.n_samples)
+
+    def settled(self, seconds: float, first: int = 0) -> int | None:
+        """Return how many of the first entries of the array behind are complete."""
+        return self.array.settled(seconds, first) if self._counts_entries else None
+
+    def states_of_first(self, n: int, *, now: bool = False) -> list[State] | None:
+        """Return those of the first entries of the array behind."""
+        states = self.array.states_of_first(n, now=now) if self._counts_entries else None
         return None if states is None else self._laid_out(states, n)
 
     def _laid_out(self, stored: list[State], length: int) -> list[State]:

@@ -126,9 +126,13 @@ class Unpacked(StoredArray):
         """Return those of the stored array, with the packing."""
         return self._with_packing(self._stored.states(now=now))
 
-    def states_of_first(self, length: int) -> list[State] | None:
+    def settled(self, seconds: float, first: int = 0) -> int | None:
+        """Return that of the stored array."""
+        return self._stored.settled(seconds, first)
+
+    def states_of_first(self, length: int, *, now: bool = False) -> list[State] | None:
         """Return those of the stored array, with the packing."""
-        states = self._stored.states_of_first(length)
+        states = self._stored.states_of_first(length, now=now)
         return None if states is None else self._with_packing(states)
 
     def _with_packing(self, states: list[State]) -> list[State]:

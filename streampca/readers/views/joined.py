@@ -312,12 +312,20 @@ class Joined(Reopening, Collection):
         files, states = (self.files, self._states) if not now else self._now()
         return self._grouped_states(files, states, group_size(len(self.files)))
 
-    def states_of_first(self, n: int) -> list[State] | None:
+    def settled(self, seconds: float, first: int = 0) -> int | None:
+        """Count the samples of all parts, but for the last one while it is young; None where parts are folders."""
+        return None if self._several.any() else int(self._ends[self.files.settled(seconds)])
+
+    def states_of_first(self, n: int, *, now: bool = False) -> list[State] | None:
         """Return states of runs of the parts that hold the first samples; None where these end within a part."""
         count = int(np.searchsorted(self._ends, n))
-        if self._ends[count] != n:
+        if self._ends[count] != n or (now and self._several[:count].any()):
             return None
-        return self._grouped_states(self.files.taken(np.arange(count)), self._states[:count], group_size(count))
+        files, states = self.files.first(count), self._states[:count]
+        if now:
+            found = ((at, _number(state_of(files.path(at)))) for at in range(count))
+            states = np.array([self._with_order(at, own) for at, own in found], np.uint64)
+        return self._grouped_states(files, states, group_size(count))
 
     def _grouped_states(self, files: Listing, states: Array, size: int) -> list[State]:
         found = []

@@ -1,0 +1,318 @@
+"""`follow`: a model that is kept up to date while an acquisition writes its samples.
+
+The source is looked at again and again. Samples that are complete are added as a batch, in order; the model is solved
+for and replaced at intervals. A source is compared with what was seen of it before anything is added.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Unpack
+
+from ..errors import ChangedError, DataError, ModelError, RequestError, SourceError, Stopped
+from ..events import Finished, Listener, Planned, Stored, Warned, check_listener, logged, one_at_a_time
+from ..machine import hand_back
+from ..models.pca import PCAModel, load_model
+from ..models.store import check_model_output
+from ..planning.request import Request
+from ..preprocessing import Preparation, Prepared
+from ..readers import Collection, Opening, check_apart, open_collection, paths_of
+from ..readers.collection import file_and_key
+from ..readers.views.beginning import Beginning
+from ..readers.views.chosen import Chosen
+from ..storage.disk import expanded
+from ..storage.locks import alone_in
+from ..units import parse_bytes, parse_seconds
+from .incremental import IncrementalFit, Running
+from .plan import check_options
+from .update import Seen, provenance_of_sources, seen_by, updating_request
+
+PathLike = str | os.PathLike[str]
+
+LOOK = 1.0  # seconds between two looks at the source, or a fifth of `settle` where that is less
+TRIES = 3  # looks after which a sample that cannot be read is no longer taken to be still written
+
+
+def follow(
+    source: Any,
+    output: PathLike,
+    *,
+    n_components: int | float | str | None = 0.95,
+    settle: float | str = 5.0,
+    interval: float | str = 30.0,
+    until: int | None = None,
+    idle: float | str | None = None,
+    half_life: float | None = None,
+    precision: str = "auto",
+    memory: int | str | None = None,
+    preparation: Preparation | None = None,
+    seed: int = 0,
+    listener: Listener = logged,
+    **opening: Unpack[Opening],
+) -> PCAModel:
+    """Fit a source while it is being written, and keep the model at `output` up to date.
+
+    A model that is there is updated: after a kill, or when more samples come, the same call goes on where it was.
+
+    Parameters
+    ----------
+    source : path, glob or list of paths
+        A Zarr array on this machine, a folder or glob of images, or a series of files, to whose end samples are added.
+        It may not be there yet.
+    output : path
+        Folder of the model. It is replaced in one step, so that it can be loaded at any time.
+    n_components : int, float or str, default=0.95
+        As for `fit`.
+    settle : float or str, default=5.0
+        Seconds, or a text such as ``"10s"``: what a sample is read from must not have changed for so long, unless later
+        samples are there already.
+    interval : float or str, default=30.0
+        Seconds between two replacements of the model, at least.
+    until : int, optional
+        Number of samples at which to end.
+    idle : float or str, optional
+        End when nothing came for so long, such as ``"10min"``. By default only `until` or Ctrl-C ends it.
+    half_life, precision, memory, preparation, seed
+        As for `fit`; of a model that is there, they are its own.
+    listener : callable, optional
+        Told what happens (`streampca.events`); by default warnings are logged.
+    **opening
+        ``key``, ``sample_axes``, ``on_bad_file`` ...: see `open_collection`.
+
+    Returns
+    -------
+    PCAModel
+        Of all samples that were complete; the same as at `output`.
+
+    Raises
+    ------
+    ChangedError
+        If a sample that was added has changed since.
+    RequestError
+        If the source is of a kind that cannot be followed, as HDF5, whose files are rewritten as they grow.
+    ModelError
+        If the model at `output` was fitted on other data.
+    SourceError, DataError
+        If a sample is unreadable although others follow it, or holds NaN or infinity. The model of those before is
+        stored first.
+    BudgetError, OutputError
+        As `fit`.
+    """
+    check_listener(listener)
+    check_options(follow, opening)
+    request = Request(
+        n_components=n_components, half_life=half_life, precision=precision, seed=seed, memory=parse_bytes(memory)
+    )
+    path = expanded(output)
+    check_apart([path], paths_of(source))
+    pace = Pace(parse_seconds(settle), parse_seconds(interval), until, None if idle is None else parse_seconds(idle))
+    return follow_source(lambda: open_collection(source, **opening), path, request, preparation, pace, listener)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Times of following: how long a sample settles, between stored models, and what ends it; see `follow`."""
+
+    settle: float = 5.0
+    interval: float = 30.0
+    until: int | None = None
+    idle: float | None = None
+
+    @property
+    def look(self) -> float:
+        """Seconds between two looks at the source."""
+        return max(0.02, min(LOOK, self.settle / 5))
+
+
+def follow_source(
+    opened: Callable[[], Collection],
+    path: str,
+    request: Request,
+    preparation: Preparation | None,
+    pace: Pace,
+    listener: Listener,
+) -> PCAModel:
+    """Follow what a function opens; see `follow`."""
+    check_model_output(path, overwrite=True)
+    began, listener = time.perf_counter(), one_at_a_time(listener)
+    with alone_in(path.rstrip("/") + ".streampca-checkpoint"):
+        following = _Following(opened, path, request, preparation, pace, listener)
+        try:
+            following.run()
+        except (KeyboardInterrupt, Stopped):
+            following.end()
+        except (SourceError, DataError):
+            following.store()  # of the samples before
+            raise
+    if following.model is None:
+        raise SourceError(f"no model was stored: {(following.waits_for or 'no sample came').rstrip('.')}.")
+    listener(Finished("fit", time.perf_counter() - began))
+    return following.model
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Keep what opening says of a source that is not complete, which is no news, out of the log."""
+    log = logging.getLogger("streampca")
+    log.addFilter(_nothing)
+    try:
+        yield
+    finally:
+        log.removeFilter(_nothing)
+
+
+def _nothing(record: logging.LogRecord) -> bool:
+    return False
+
+
+@dataclass
+class _Following:
+    """Following a source: what was seen of it, and the model of that.
+
+    Attributes
+    ----------
+    fit : IncrementalFit or None
+        None before the first samples.
+    seen : Seen or None
+        The samples added, as the source was then.
+    model : PCAModel or None
+        As it is stored.
+    waits_for : str
+        Why nothing can be added yet.
+    """
+
+    opened: Callable[[], Collection]
+    path: str
+    request: Request
+    preparation: Preparation | None
+    pace: Pace
+    listener: Listener
+    fit: IncrementalFit | None = None
+    seen: Seen | None = None
+    model: PCAModel | None = None
+    waits_for: str = ""
+    _whole: Prepared | None = None
+    _stored: int = 0
+    _cost: float = 0.0
+    _is_planned: bool = False
+    _failures: int = 0
+
+    @property
+    def count(self) -> int:
+        """Samples added."""
+        return 0 if self.seen is None else self.seen.n_samples
+
+    def run(self) -> None:
+        """Look at the source until there are enough samples, or nothing comes any more."""
+        self._load()
+        came = stored = time.monotonic()
+        while self.pace.until is None or self.count < self.pace.until:
+            if self._look():
+                came = time.monotonic()
+            elif self.pace.idle is not None and time.monotonic() - came >= self.pace.idle:
+                break
+            else:
+                time.sleep(self.pace.look)
+            if (began := time.monotonic()) - stored >= max(self.pace.interval, self._cost):
+                self.store()
+                stored = time.monotonic()
+                self._cost = stored - began  # at most half of the time is spent on solving and writing
+        self.store()
+
+    def _load(self) -> None:
+        """Go on from the model that is stored already."""
+        if not os.path.lexists(self.path):
+            return
+        self.model = model = load_model(self.path, statistic=True, memory="1B")
+        seen = seen_by(model)
+        if len(seen) != 1:
+            raise ModelError(f"{self.path} was not made by following one source; choose another output.")
+        self.seen, self._stored = seen[0], seen[0].n_samples
+        mine = updating_request(model)
+        self.request = replace(mine, n_components=self.request.n_components, memory=self.request.memory)
+        self.fit = IncrementalFit.going_on(model, self.request)
+
+    def _look(self) -> bool:
+        """Add samples that are complete; return whether there were any."""
+        try:
+            with _unlogged():
+                raw = self.opened()
+            ready = raw.settled(self.pace.settle, self.count)
+        except (SourceError, OSError) as error:  # it is not there yet, or its first file is not complete
+            self._wait(str(error))
+            return False
+        if self.seen is not None and not self.seen.is_of(raw):
+            raise ModelError(f"{self.path} is of another source than {raw.source}; choose another output.")
+        if ready is None and raw.opened is not None and raw.opened.source != file_and_key(raw.source)[0]:
+            self._wait(f"{raw.source} is the only file yet")  # of a glob or folder, and a series has several
+            return False
+        if ready is None:
+            raise RequestError(
+                f"{raw.source} cannot be followed: nobody can tell which of its samples are complete. Follow Zarr on "
+                "this machine, a folder or glob of images, or a series of files; of others fit what is there, and add "
+                "the rest later by --update and --samples."
+            )
+        ready = min(ready, self.pace.until or ready)
+        if ready <= self.count or ready < 2:
+            return False
+        for count in (ready, ready - 1):
+            # The last sample may be incomplete for as long as none follows it: those before it are added.
+            if count <= max(self.count, 1):
+                break
+            try:
+                self._add(Beginning(raw, count))
+            except SourceError as error:
+                self._failures += count < min(ready, raw.n_samples)
+                if isinstance(error, ChangedError) or self._failures >= TRIES:
+                    raise
+                self._wait(str(error))
+            else:
+                self._failures, self.waits_for = 0, ""
+                return True
+        return False
+
+    def _wait(self, why: str) -> None:
+        if why != self.waits_for:
+            self.listener(Warned(f"waiting for samples: {why}"))
+        self.waits_for = why
+
+    def _add(self, beginning: Beginning) -> None:
+        """Add what is new of the first samples of a source, after what was seen was found unchanged."""
+        new = Chosen(beginning, range(self.count, beginning.n_samples)) if self.seen else beginning
+        if self.fit is None:
+            self.fit = IncrementalFit.begin(new, self.preparation, self.request)
+        if not self._is_planned:
+            self._is_planned = True
+            self.listener(Planned(self.fit.plan_for(self.fit.template.prepared(new), None, Running())))
+        whole = self.fit.template.prepared(beginning)
+        now = Seen.of(whole)
+        if self.seen is not None:
+            self.seen.check(whole, self.path)
+        self.fit.add(new, None, self.listener)
+        self._whole, self.seen = whole, now
+
+    def end(self) -> None:
+        """Store what was added when following was interrupted, unless that broke off adding a batch."""
+        try:
+            self.store()
+        except DataError:
+            self.listener(Warned(f"a batch was being added: {self.path} is of the {self._stored} samples before."))
+
+    def store(self) -> None:
+        """Solve for the components of all samples so far, and replace the stored model."""
+        if self.fit is None or self.seen is None or self._whole is None or self.count == self._stored:
+            return
+        if lacking := self.fit.lacking(self.request):
+            self._wait(lacking)
+            return
+        model = self.fit.model(self.request, self.listener)
+        self.model = replace(model, provenance=provenance_of_sources([self.seen], self._whole, model.provenance))
+        hand_back()
+        self.model.save(self.path, overwrite=True, keep_state=True)
+        self._stored = self.count
+        self.listener(Stored(self.path, self.count))

@@ -1,0 +1,59 @@
+"""`Beginning`: the first samples of a collection that may grow behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ...errors import RequestError
+from ...storage.coordinate import Coordinate
+from ..collection import Array, Collection, State
+from .view import View
+
+
+class Beginning(View):
+    """The first n samples of a collection, whatever is added after them."""
+
+    def __init__(self, base: Collection, n: int) -> None:
+        super().__init__(base)
+        self.opened, self.shape = base.opened, (n, *base.sample_shape)
+        self.labels = None if base.labels is None else base.labels[:n]
+
+    def read(self, rows: slice, features: slice | None = None) -> Array:
+        """Read from the base."""
+        return self.base.read(rows, features)
+
+    @property
+    def fills(self) -> bool:
+        """Return that of the base."""
+        return self.base.fills
+
+    def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
+        """Read from the base."""
+        self.base.read_into(rows, features, out)
+
+    def each(self, rows: slice, function: Callable[[int, Array], None]) -> None:
+        """Give the images of the base."""
+        self.base.each(rows, function)
+
+    def sample_coordinates(self) -> Mapping[str, Coordinate]:
+        """Return the coordinates of the first samples."""
+        found = self.base.sample_coordinates()
+        return {name: each._replace(values=each.values[: self.n_samples]) for name, each in found.items()}
+
+    def sample_names(self) -> Sequence[str] | None:
+        """Return the first names of the base."""
+        names = self.base.sample_names()
+        return None if names is None else names[: self.n_samples]
+
+    def states_of_first(self, n: int, *, now: bool = False) -> list[State] | None:
+        """Return those of the base."""
+        return self.base.states_of_first(n, now=now)
+
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return those that the base has of its first samples alone."""
+        states = self.base.states_of_first(self.n_samples, now=now)
+        if states is None:
+            raise RequestError(
+                f"{self.source} cannot be compared with itself while it grows; read it when it is complete."
+            )
+        return states

@@ -1,0 +1,222 @@
+"""Following a source that is being written: complete samples are taken in order, and the stored model is whole."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import yaml
+import zarr
+from PIL import Image
+from shell import refused, typed
+from test_update import X, made, same, whole, write_folder, write_series, write_zarr
+
+import streampca
+from streampca.errors import ChangedError, DataError, RequestError, SourceError
+from streampca.events import Stored, Warned, silent
+from streampca.fitting.follow import Pace, follow_source
+from streampca.planning.request import Request
+from streampca.readers import open_collection
+from streampca.readers.zarr import settled_entries
+from streampca.units import parse_seconds
+
+AT_ONCE = {"settle": 0.0, "interval": 0.0}
+WRITERS = {
+    "zarr": ("x.zarr", write_zarr),
+    "zarr, chunks across bursts": ("x.zarr", lambda path, x: write_zarr(path, x, rows=64)),
+    "folder": ("images", write_folder),
+    "series": ("series/*.npy", write_series),
+}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def followed(opened, listener=silent, k=4, **pace):
+    return follow_source(opened, "model.zarr", Request(k), None, Pace(**{**AT_ONCE, **pace}), listener)
+
+
+def in_bursts(path, write, bursts):
+    """Open a source, before which the next burst is written each time."""
+    left = iter(bursts)
+
+    def opened():
+        burst = next(left, None)
+        if burst is not None and len(burst):
+            write(path, burst)
+        return open_collection(path)
+
+    return opened
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_it_ends_with_the_bits_of_one_fit(kind):
+    path, write = WRITERS[kind]
+    stored = []
+
+    def listen(event):
+        if isinstance(event, Stored):
+            stored.append(event.samples)
+            assert streampca.load_model("model.zarr").n_samples == event.samples
+
+    model = followed(in_bursts(path, write, np.split(X, [100, 250, 260, 500])), listen, until=700)
+    same(model, whole())
+    same(streampca.load_model("model.zarr"), whole())
+    assert stored == sorted(set(stored))
+    assert len(stored) >= 2
+    assert model.provenance["source"] == path
+    assert model.provenance["opened"]["source"] == path
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_it_goes_on_where_it_was_and_refuses_what_has_changed(kind):
+    path, write = WRITERS[kind]
+    first = followed(in_bursts(path, write, [X[:128], X[128:256]]), until=256)
+    same(first, whole(X[:256]))
+    second = followed(in_bursts(path, write, [X[256:512]]), until=512)
+    same(second, whole(X[:512]))
+    assert second.provenance["batches"] == first.provenance["batches"] + 1
+    if kind == "folder":
+        Image.fromarray(X[0] // 2).save("images/image00007.png")
+    elif kind == "series":
+        np.save("series/00000.npy", X[:64] // 2)
+    else:
+        zarr.open_array(path)[7] = X[0]
+    with pytest.raises(ChangedError, match=r"has changed since model\.zarr has seen it; fit all samples anew\.$"):
+        followed(in_bursts(path, write, [X[512:]]), until=700)
+    same(streampca.load_model("model.zarr"), whole(X[:512]))
+
+
+def test_half_an_image_is_never_taken():
+    folder = made("images")
+    write_folder("images", X[:20])
+    image = (folder / "image00019.png").read_bytes()
+    (folder / "image00019.png").write_bytes(image[: len(image) // 2])
+    looks, warnings = [], []
+
+    def opened():
+        looks.append(len(looks))
+        if len(looks) == 4:
+            assert streampca.load_model("model.zarr").n_samples == 19
+            (folder / "image00019.png").write_bytes(image)
+        return open_collection("images")
+
+    model = followed(opened, lambda event: warnings.append(event) if isinstance(event, Warned) else None, until=20)
+    same(model, whole(X[:20]))
+    assert len(looks) >= 4
+    assert any("image00019.png" in event.message for event in warnings)
+
+
+def test_an_image_that_stays_damaged_is_named_and_those_before_are_kept():
+    write_folder("images", X[:20])
+    Path("images/image00012.png").write_bytes(b"no picture")
+    warnings = []
+    with pytest.raises(SourceError, match=r"image00012\.png"):
+        followed(lambda: open_collection("images"), warnings.append, until=20, idle=0.5)
+    assert any("image00012.png" in event.message for event in warnings if isinstance(event, Warned))
+    x = X.astype(float)
+    bad = x.copy()
+    bad[150, 2, 2] = np.nan
+
+    def write(path, burst):
+        np.save(made("series") / f"{len(os.listdir('series')):05d}.npy", burst)
+
+    with pytest.raises(DataError, match=r"00002\.npy"):
+        followed(in_bursts("series/*.npy", write, [bad[:50], bad[50:100], bad[100:200], bad[200:]]), until=700)
+    assert streampca.load_model("model.zarr").n_samples == 100
+
+
+def test_an_interrupt_stores_what_was_added():
+    def opened():
+        if Path("images").exists():
+            raise KeyboardInterrupt
+        write_folder("images", X[:300])
+        return open_collection("images")
+
+    same(followed(opened, interval=1000.0), whole(X[:300]))
+
+
+def test_it_waits_for_a_source_and_ends_when_nothing_comes():
+    warnings = []
+    with pytest.raises(SourceError, match=r"^no model was stored: none does not exist .* Check the path\.$"):
+        followed(lambda: open_collection("none"), warnings.append, idle=0.0)
+    assert [type(event) for event in warnings] == [Warned]
+    write_folder("images", X[:300])
+    same(followed(lambda: open_collection("images"), idle=0.0), whole(X[:300]))
+
+
+def test_sources_and_models_that_cannot_be_followed():
+    with h5py.File("x.h5", "w") as file:
+        file["x"] = X
+    with pytest.raises(RequestError, match=r"x\.h5.* cannot be followed: .* --update and --samples\.$"):
+        streampca.follow("x.h5", "model.zarr", idle=0)
+    write_folder("images", X[:50])
+    write_folder("others", X[50:90])
+    streampca.follow("images", "model.zarr", n_components=3, settle=0, idle=0)
+    with pytest.raises(streampca.StreampcaError, match=r"model\.zarr is of another source than others"):
+        streampca.follow("others", "model.zarr", n_components=3, settle=0, idle=0, until=60)
+    assert "output.scores" in refused("run", _run_file({"scores": "s.zarr", "model": "m.zarr"}), code=2)
+
+
+def _run_file(output):
+    Path("run.yaml").write_text(
+        yaml.safe_dump({"collection": {"source": "images"}, "follow": {"enabled": True}, "output": output})
+    )
+    return "run.yaml"
+
+
+def test_the_command_says_what_it_stored():
+    write_folder("images", X)
+    said = typed("fit", "images", "-k", 4, "-o", "model.zarr", "--follow", "--settle", "0s", "--until", 700)
+    assert said.code == 0, said.err
+    assert "model.zarr: 700 samples" in said.err
+    assert "of the variance of 700 samples" in said.out
+    same(streampca.load_model("model.zarr"), whole())
+    assert "'12 x' is not a duration" in refused("fit", "images", "-o", "m.zarr", "--follow", "--idle", "12 x", code=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("5", 5), (5, 5), ("30s", 30), ("10 min", 600), ("2h", 7200), (".5", 0.5)]
+)
+def test_durations(text, seconds):
+    assert parse_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "-1", "5 days", "nan", "min", None])
+def test_what_is_no_duration(text):
+    with pytest.raises(RequestError, match="is not a duration"):
+        parse_seconds(text)
+
+
+def test_rows_of_chunks_that_are_complete():
+    """Rows 0 and 1 are full, row 2 holds 4 of 10, row 3 is missing; times are set, not waited for."""
+    array = zarr.create_array(store="x.zarr", shape=(24, 8, 8), chunks=(10, 8, 4), dtype="u1", fill_value=0)
+    array[:] = X[:24]
+
+    def settled(seconds, first=0, resized=None, **changed):
+        for row, times in {"0": 100, "1": 90, "2": 80, **changed}.items():
+            for part in (0, 1):
+                age(f"x.zarr/c/{row.lstrip('_')}/0/{part}", times)
+        age("x.zarr/zarr.json", 200 if resized is None else resized)
+        return settled_entries(zarr.open_array("x.zarr"), "x.zarr", seconds, first)
+
+    assert settled(50) == 24
+    assert settled(85) == 20  # the last row is young
+    assert settled(85, first=24) == 24  # and known to be complete
+    assert settled(50, resized=10) == 20  # the array was made longer after the last row was written
+    array.resize((60, 8, 8))
+    assert settled(50, first=24, resized=10) == 24  # row 2 is still to be written again
+    assert settled(50, first=24, resized=90) == 30
+    os.remove("x.zarr/c/1/0/1")
+    assert settled_entries(zarr.open_array("x.zarr"), "x.zarr", 50, 0) == 0
+
+
+def age(path, seconds):
+    now = time.time() - seconds
+    os.utime(path, (now, now))
