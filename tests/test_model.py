@@ -285,7 +285,7 @@ def test_a_model_of_format_1_opens_for_ever():
 # -- applied to samples
 
 
-MAPS = ("transform", "reconstruct", "residual", "reconstruction_error", "hotelling_t2")
+MAPS = ("transform", "reconstruct", "residual", "reconstruction_error", "hotelling_t2", "score_samples")
 FORMS = {
     "numpy": lambda x, path: x,
     "rows": lambda x, path: x.reshape(len(x), -1),

@@ -17,4 +17,4 @@ def fit_ppca(job):
     left = found.total_variance - found.explained_variance.sum()
     if left_out == 0 or left <= 0:
         raise RequestError("method 'ppca' needs variance that the components leave out; ask for fewer components.")
-    return replace(found, kind="ppca", own_fields={"noise_variance": left / left_out})
+    return replace(found, kind="ppca", own_fields={"noise": left / left_out})

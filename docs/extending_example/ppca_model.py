@@ -18,18 +18,18 @@ class ProbabilisticPCA(PCAModel):
 
     Attributes
     ----------
-    noise_variance : float
-        Mean of the variances left out.
+    noise : float
+        Variance of the noise by maximum likelihood: what the components leave, over all p - k directions beside them.
     """
 
     kind = "ppca"
-    own_arrays: ClassVar = {"noise_variance": ()}  # stored beside those of every model, a number without axes
+    own_arrays: ClassVar = {"noise": ()}  # stored beside those of every model, a number without axes
 
-    noise_variance: float
+    noise: float
 
     def log_likelihood(self, samples):
         """Logarithm of the density at each raw sample, shape (n,)."""
         left_out = self.n_features - self.n_components
-        determinant = np.log(self.explained_variance).sum() + left_out * np.log(self.noise_variance)
-        distance = self.hotelling_t2(samples) + self.reconstruction_error(samples) / self.noise_variance
+        determinant = np.log(self.explained_variance).sum() + left_out * np.log(self.noise)
+        distance = self.hotelling_t2(samples) + self.reconstruction_error(samples) / self.noise
         return -(self.n_features * np.log(2 * np.pi) + determinant + distance) / 2

@@ -43,7 +43,7 @@ def test_likelihoods_are_scikit_learns(model):
     """By its class of the same model."""
     flat = IMAGES.reshape(len(IMAGES), -1)
     theirs = PCA(4, svd_solver="full").fit(flat)
-    assert model.noise_variance == pytest.approx(theirs.noise_variance_)
+    assert model.noise == pytest.approx(theirs.noise_variance_)
     np.testing.assert_allclose(model.log_likelihood(IMAGES), theirs.score_samples(flat), rtol=1e-5)
 
 
@@ -52,7 +52,7 @@ def test_it_is_loaded_as_what_it_is(model, tmp_path):
     model.save(tmp_path / "model.zarr")
     loaded = streampca.load_model(tmp_path / "model.zarr")
     assert type(loaded) is type(model)
-    assert loaded.noise_variance == model.noise_variance
+    assert loaded.noise == model.noise
     np.testing.assert_array_equal(loaded.transform(IMAGES), model.transform(IMAGES))
 
 
@@ -73,7 +73,7 @@ def test_the_command_line_knows_it(tmp_path, monkeypatch):
     commanded("fit", "images.npy", "--method", "ppca", "-k", 4, "-o", "model.zarr")
     shown = json.loads(commanded("inspect", "model.zarr", "--json", "--verify"))
     assert shown["kind"] == "ppca"
-    assert shown["noise_variance"] > 0
+    assert shown["noise"] > 0
     commanded("transform", "model.zarr", "images.npy", "-o", "scores.npy")
     assert np.load("scores.npy").shape == (90, 4)
 

@@ -23,6 +23,7 @@ from ..execution.checkpoint import Checkpointing
 from ..fitting.fit import fit_collection
 from ..fitting.incremental import IncrementalFit
 from ..fitting.plan import prepared
+from ..models.likelihood import GaussianDensity, check_matrix_fits, density_of, mean_log_density
 from ..models.pca import PCAModel
 from ..planning.request import Request
 from ..preprocessing import Preparation
@@ -304,6 +305,37 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         check_is_fitted(self)
         return self.model_.inverse_transform(X if hasattr(X, "shape") else np.asarray(X), whiten=self.whiten)
 
+    def score_samples(self, X: Any) -> Any:
+        """Log-likelihood of each sample, shape (n,), as of scikit-learn's PCA; see `PCAModel.score_samples`."""
+        check_is_fitted(self)
+        return self.model_.number_of_each(self._values(X), self._density().log_density, "log_likelihood")
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Mean log-likelihood of samples; see `PCAModel.score`."""
+        check_is_fitted(self)
+        return mean_log_density(self._density(), self.model_, self._values(X), self.memory)
+
+    def get_covariance(self) -> Array:
+        """Covariance of the features, shape (p, p); refused where that does not fit `memory`.
+
+        With ``whiten=True`` it is scikit-learn's, which multiplies the components by their standard deviations first;
+        `PCAModel.get_covariance` of ``model_`` is that of the samples. So are likelihoods.
+        """
+        check_is_fitted(self)
+        density = self._density()
+        check_matrix_fits(density, "covariance", self.memory)
+        return density.covariance()
+
+    def get_precision(self) -> Array:
+        """Inverse of `get_covariance`, shape (p, p)."""
+        check_is_fitted(self)
+        density = self._density()
+        check_matrix_fits(density, "precision", self.memory)
+        return density.precision()
+
+    def _density(self) -> GaussianDensity:
+        return density_of(self.model_, whitened=self.whiten)
+
     def _values(self, X: Any) -> Any:
         """Return what the model's `transform` takes: tables validated as scikit-learn does, everything else as it is.
 
@@ -373,20 +405,13 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     error_bound_ = _of_model("error_bound", "Bound on each pair's relative residual.")
     angle_bound_ = _of_model("angle_bound", "Bound on each direction's angle, radians.")
     n_components_ = _of_model("n_components", "Number of components found.")
+    noise_variance_ = _of_model("noise_variance", "Mean variance of the directions left out.")
 
     @property
     def n_samples_(self) -> int:
         """Number of samples fitted, without those of weight 0."""
         begun, _ = self._state
         return self._fitted("n_samples_").n_samples if begun is None else begun.statistic.n_samples
-
-    @property
-    def noise_variance_(self) -> float:
-        """Mean variance of the directions left out."""
-        model = self._fitted("noise_variance_")
-        left = min(model.n_features, model.total_weight or model.n_samples) - model.n_components
-        rest = model.total_variance - float(model.explained_variance.sum())
-        return max(0.0, rest) / left if left > 0 else 0.0
 
     @property
     def _n_features_out(self) -> int:

@@ -90,12 +90,23 @@ def sharpest_bounds(model: PCAModel) -> Float64:
 def null_directions(model: PCAModel) -> npt.NDArray[np.bool_]:
     """Return which components have a variance that is no more than rounding, shape (k,).
 
-    A component is null where its variance lies below the rounding of float64, eps max(n, p) times the first variance,
-    or below the bound on its own error, where that is known: single-precision products round far above the former.
+    A component is null where its variance lies below the rounding of float64, or below the bound on its own error,
+    where that is known: single-precision products round far above the former.
     """
-    values = model.explained_variance
-    rounding = np.finfo(np.float64).eps * max(model.n_samples, model.n_features) * values[0]
-    return np.asarray((values <= rounding) | (sharpest_bounds(model) >= 1))
+    return np.asarray((model.explained_variance <= null_variance(model)) | (sharpest_bounds(model) >= 1))
+
+
+def null_variance(model: PCAModel) -> float:
+    """Return the largest variance that may be rounding of float64: eps max(n, p) times the first one."""
+    eps = np.finfo(np.float64).eps
+    return float(eps * max(model.n_samples, model.n_features) * model.explained_variance[:1].sum())
+
+
+def rounding_unit(model: PCAModel) -> float:
+    """Return the relative rounding of the sums of products that variances were computed from."""
+    plan = model.provenance.get("plan") or {}
+    single = plan.get("precision") == "single" and not model.provenance.get("exact_sums")
+    return float(np.finfo(np.float32 if single else np.float64).eps)
 
 
 def digits_of(bound: float) -> int | None:

@@ -188,8 +188,8 @@ class LinearMap(ABC):
         In features as analysed: inside the mask, scaled and normalized.
         Over the samples fitted it averages to (n - 1)/n times the sum of the variances left out.
         """
-        errors = MapResult((), "reconstruction_error", dtype=np.float64)
-        return self._mapped(samples, self._first(n_components).squared_error, errors, coordinates=coordinates)
+        function = self._first(n_components).squared_error
+        return self.number_of_each(samples, function, "reconstruction_error", coordinates=coordinates)
 
     def hotelling_t2(self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK) -> Any:
         """Hotelling's T2 of each sample, shape (n,), float64: how far out it lies along the components.
@@ -198,20 +198,35 @@ class LinearMap(ABC):
         left out. Over the samples fitted it averages to (n - 1)/n a component. What lies beside the components is
         `reconstruction_error`'s.
         """
-        distances = MapResult((), "hotelling_t2", dtype=np.float64)
-        return self._mapped(samples, self._first(n_components).t2, distances, coordinates=coordinates)
+        return self.number_of_each(samples, self._first(n_components).t2, "hotelling_t2", coordinates=coordinates)
 
-    def _first(self, asked: int | None) -> Subspace:
-        if asked is None:
-            return self.subspace
+    def number_of_each(self, samples: Any, function: RowMap, name: str, *, coordinates: str = CHECK) -> Any:
+        """Map each sample's row of features to a number: shape (n,), float64, lazily as `transform` does.
+
+        Parameters
+        ----------
+        samples, coordinates
+            As for `transform`.
+        function : callable
+            From prepared rows, (m, p), to m numbers.
+        name : str
+            Name of a DataArray of the result.
+        """
+        return self._mapped(samples, function, MapResult((), name, dtype=np.float64), coordinates=coordinates)
+
+    def count_of(self, asked: int | None) -> int:
+        """Return a number of components as asked for, all by default; refuses what there is not."""
+        most = self.n_components
         try:
-            count = as_index(asked)
+            count = most if asked is None else as_index(asked)
         except TypeError:
             count = 0
-        most = self.n_components
-        if not 1 <= count <= most:
+        if not min(1, most) <= count <= most:
             raise RequestError(f"n_components={asked!r} is no whole number between 1 and {most}, what {self.name} has.")
-        return self.subspace.first(count)
+        return count
+
+    def _first(self, asked: int | None) -> Subspace:
+        return self.subspace if asked is None else self.subspace.first(self.count_of(asked))
 
     def _images(self, samples: Any, n_components: int | None, coordinates: str, *, residual: bool = False) -> Any:
         """Return images made of samples that are not normalized yet."""

@@ -24,6 +24,7 @@ from ..units import GIB, format_shape, parse_bytes
 from .accuracy import null_directions, trust_of
 from .compression import Compression, check_compared, fitted_compression, measured_compression
 from .data_arrays import dataset_of
+from .likelihood import check_matrix_fits, density_of, mean_log_density, noise_variance_of
 from .linear_map import LinearMap
 from .notebook import model_html
 from .registry import MODEL_KINDS, model_class
@@ -165,6 +166,123 @@ class PCAModel(LinearMap):
         rows = own.rows if isinstance(own, StoredComponents) else features(own)
         null = null_directions(self)
         return Subspace(features(self.mean[None])[0], rows, np.where(null, 0.0, self.explained_variance))
+
+    # -- as a density
+
+    @property
+    def noise_variance(self) -> float:
+        """Variance along every direction beside the components, as in scikit-learn: the mean of those left out.
+
+        It is what the components leave of the total variance, divided by min(n, p) - k; 0 where that is no more than
+        rounding.
+        """
+        return noise_variance_of(self, self.n_components)
+
+    def score_samples(self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK) -> Any:
+        """Logarithm of the likelihood of each sample under probabilistic PCA, shape (n,), float64.
+
+        The model is then a Gaussian density of prepared samples, with the components' variances along these and
+        `noise_variance` along every direction beside them. No p x p array is made.
+
+        Parameters
+        ----------
+        samples, coordinates
+            As for `transform`.
+        n_components : int, optional
+            Take the first components only, and what the others hold for noise; all by default.
+
+        Returns
+        -------
+        ndarray, dask array or DataArray of shape (n,)
+            At once or lazily as by `transform`; natural logarithms. Where the noise is 0, of a density over the
+            subspace alone, as of ``scipy.stats.multivariate_normal`` with ``allow_singular=True``: it is minus infinity
+            for samples that do not lie in it.
+
+        Raises
+        ------
+        RequestError
+            If there are not so many components.
+        ModelError, DataError
+            As `transform`.
+
+        Notes
+        -----
+        Computed in float64 whatever the samples are, in 4 n p k flops; components on disk are read twice for each
+        chunk of samples.
+        """
+        density = density_of(self, self.count_of(n_components))
+        return self.number_of_each(samples, density.log_density, "log_likelihood", coordinates=coordinates)
+
+    def score(
+        self,
+        samples: Any,
+        n_components: int | None = None,
+        *,
+        memory: int | str | None = None,
+        coordinates: str = CHECK,
+    ) -> float:
+        """Mean of `score_samples` over samples: how likely they are under the model.
+
+        Of samples that were not fitted it is largest for the number of components that describes them best.
+
+        Parameters
+        ----------
+        samples, n_components, coordinates
+            As for `score_samples`; collections, and what can be opened, are read once, within the budget.
+        memory : int or str, optional
+            Budget; half of what the machine allows by default.
+
+        Raises
+        ------
+        RequestError, ModelError, DataError
+            As `score_samples`.
+        BudgetError
+            If not even single samples fit the budget.
+        """
+        density = density_of(self, self.count_of(n_components))
+        return mean_log_density(density, self, samples, memory, coordinates=coordinates)
+
+    def get_covariance(self, n_components: int | None = None, *, memory: int | str | None = None) -> Float64:
+        """Covariance of the features under probabilistic PCA: the components' part, and `noise_variance` on all sides.
+
+        Parameters
+        ----------
+        n_components : int, optional
+            Take the first components only, and what the others hold for noise; all by default.
+        memory : int or str, optional
+            Most bytes to use; half of what the machine allows by default.
+
+        Returns
+        -------
+        ndarray of shape (p, p)
+            float64; features are those inside the mask, prepared, in C order.
+
+        Raises
+        ------
+        RequestError
+            If there are not so many components.
+        BudgetError
+            If p x p numbers do not fit the budget; `score_samples` takes none.
+        """
+        density = density_of(self, self.count_of(n_components))
+        check_matrix_fits(density, "covariance", memory)
+        return density.covariance()
+
+    def get_precision(self, n_components: int | None = None, *, memory: int | str | None = None) -> Float64:
+        """Inverse of `get_covariance`, by the matrix inversion lemma; parameters and result are the same.
+
+        Raises
+        ------
+        RequestError
+            If there are not so many components.
+        BudgetError
+            If p x p numbers do not fit the budget.
+        ModelError
+            If the covariance has no inverse, as the components leave no noise.
+        """
+        density = density_of(self, self.count_of(n_components))
+        check_matrix_fits(density, "precision", memory)
+        return density.precision()
 
     # -- what it keeps
 

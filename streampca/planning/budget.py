@@ -27,8 +27,8 @@ def smallest(accepts: Callable[[int], bool], unit: int = MIB) -> int:
     return high * unit
 
 
-def check_budget(what: str, fits: Callable[[int], bool], budget: int, source: str) -> None:
-    """Refuse a budget in bytes in which something does not fit, naming the smallest that would do.
+def check_budget(what: str, fits: Callable[[int], bool], budget: int, source: str, more: str = "") -> None:
+    """Refuse a budget in bytes in which something does not fit, naming the smallest that would do, and other remedies.
 
     Raises
     ------
@@ -36,7 +36,7 @@ def check_budget(what: str, fits: Callable[[int], bool], budget: int, source: st
         Says what does not fit, in words, and where the budget comes from.
     """
     if not fits(budget):
-        raise too_small(what, smallest(fits), (budget, source))
+        raise too_small(what, smallest(fits), (budget, source), more=more)
 
 
 def most_that_fits(fits: Callable[[int], bool], most: int) -> int:

@@ -1,0 +1,228 @@
+"""Likelihood of samples under probabilistic PCA: a Gaussian with a variance a component, and noise beside them.
+
+Everything is computed from scores and squared distances; p x p matrices are made only where they are asked for.
+
+Reference: M. Tipping, C. Bishop, "Probabilistic principal component analysis", J. R. Statist. Soc. B 61, 1999; the
+formulas stand in `docs/mathematics.md`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ModelError
+from ..planning.blocks import Span, blocks_of
+from ..planning.budget import check_budget
+from ..planning.memory import RUNTIME_BYTES
+from ..preprocessing.sizes_for_planning import this_machine
+from ..readers.coordinates import CHECK
+from ..units import MIB, parse_bytes
+from .accuracy import null_directions, null_variance, rounding_unit
+from .data_arrays import is_data_array
+from .subspace import PIECE, Subspace
+from .transform import applied, is_dask_array, measure, rows_beside
+
+if TYPE_CHECKING:
+    from .pca import PCAModel
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+PANEL_BYTES = 4 * MIB  # of a p x p matrix that are computed at a time
+
+
+@dataclass(frozen=True)
+class GaussianDensity:
+    """A Gaussian density over rows of features, by its mean, its variances along components, and noise beside them.
+
+    Attributes
+    ----------
+    subspace : Subspace
+        Mean and components, with the variance along each; 0 along null components.
+    noise : float
+        Variance along every direction perpendicular to the components. Where it is 0, and in null directions, the
+        Gaussian is degenerate: a density over the subspace, and none beside it.
+    rounding : float
+        Share of a row's squared length that may lie beside a degenerate Gaussian by rounding.
+    """
+
+    subspace: Subspace
+    noise: float
+    rounding: float
+
+    @property
+    def dimensions(self) -> int:
+        """Number of directions that have a variance."""
+        p = self.subspace.n_features
+        return p if self.noise > 0 else int(np.count_nonzero(self.subspace.variance))
+
+    def log_density(self, rows: Array) -> Float64:
+        """Logarithm of the density at each row, (m, p) to (m,), float64; minus infinity beside a degenerate Gaussian.
+
+        Computed in float64 whatever the rows and the components are. Cost 4 m p k flops; components that are stored
+        are read twice.
+        """
+        scores, error = _scores_and_errors(self.subspace, rows)
+        variance = self.subspace.variance
+        null = variance == 0
+        squares = np.square(scores)
+        beside = error + squares[:, null].sum(axis=1)
+        with np.errstate(over="ignore"):
+            exponent = squares[:, ~null] @ (1 / variance[~null])
+            if self.noise > 0:
+                exponent += beside / self.noise
+        log_determinant = np.log(variance[~null]).sum()
+        if self.noise > 0:
+            log_determinant += (self.subspace.n_features - len(variance)) * math.log(self.noise)
+        found: Float64 = -0.5 * (self.dimensions * math.log(2 * math.pi) + log_determinant + exponent)
+        if self.dimensions < self.subspace.n_features:
+            # A row is a sum of p rounded values, and may lie far from the origin.
+            offset = np.square(4 * np.finfo(np.float64).eps) * np.square(self.subspace.mean).sum()
+            found[beside > self.rounding * (error + squares.sum(axis=1)) + self.subspace.n_features * offset] = -np.inf
+        return found
+
+    def covariance(self) -> Float64:
+        """Return the covariance, shape (p, p), float64. Cost 2 p^2 k flops."""
+        return self._matrix(self.subspace.variance - self.noise, self.noise)
+
+    def precision(self) -> Float64:
+        """Return the inverse of the covariance, shape (p, p), float64, by the matrix inversion lemma; as costly.
+
+        Raises
+        ------
+        ModelError
+            If the Gaussian is degenerate.
+        """
+        k, p = self.subspace.components.shape
+        if self.dimensions < p:
+            raise ModelError(
+                f"the covariance of {k} components has no inverse: they hold all variance there is, along "
+                f"{self.dimensions} of {p} directions, and leave no noise; take fewer, such as "
+                f"model.get_precision(n_components={max(1, self.dimensions - 1)})."
+            )
+        outside = 1 / self.noise if self.noise > 0 else 0.0
+        return self._matrix(1 / self.subspace.variance - outside, outside)
+
+    def _matrix(self, along: Float64, everywhere: float) -> Float64:
+        """Return ``V^T diag(along) V + everywhere I`` for components V, a panel of columns at a time."""
+        own = np.asarray(self.subspace.components, dtype=np.float64)
+        p = own.shape[1]
+        weighted = own.T * along
+        found = np.empty((p, p))
+        for panel in blocks_of(Span(0, p), max(1, PANEL_BYTES // (8 * p))):
+            # A product of a matrix with its own transpose would go to BLAS's symmetric update, whose threads write
+            # beyond their buffers where p is large; see `accumulators.blas.update_among`.
+            np.matmul(weighted[slice(*panel)], own, out=found[slice(*panel)])
+        found.ravel()[:: p + 1] += everywhere
+        return found
+
+
+def density_of(model: PCAModel, count: int | None = None, *, whitened: bool = False) -> GaussianDensity:
+    """Return the density of probabilistic PCA with the first components of a model.
+
+    Parameters
+    ----------
+    model : PCAModel
+        Fitted by any method.
+    count : int, optional
+        How many components; all by default.
+    whitened : bool, default=False
+        Take the variances that scikit-learn's PCA takes with ``whiten=True``: it multiplies the components by their
+        standard deviations first, noise + variance (variance - noise) in the end.
+    """
+    subspace = model.subspace if count is None else model.subspace.first(count)
+    noise = noise_variance_of(model, len(subspace.variance))
+    variance = np.maximum(subspace.variance, noise)
+    if whitened:
+        variance = noise + subspace.variance * (variance - noise)
+    rounding = max(rounding_unit(model), float(np.finfo(subspace.components.dtype).eps))
+    return GaussianDensity(
+        replace(subspace, variance=variance), noise, rounding * max(model.n_samples, model.n_features)
+    )
+
+
+def noise_variance_of(model: PCAModel, count: int) -> float:
+    """Mean variance of the directions beside the first `count` components; 0 where it is no more than rounding.
+
+    The directions are those that scikit-learn's PCA counts: min(n, p) less the components, where maximum likelihood has
+    p of them. A sample of weight w counts w times.
+    """
+    p, n = model.n_features, model.n_samples
+    if count >= min(p, n - 1) or (count and null_directions(model)[count - 1]):
+        return 0.0
+    if model.eigenvalues is None:
+        left = model.total_variance - float(model.explained_variance[:count].sum())
+    else:  # no digits cancel
+        left = float(model.eigenvalues[count:].clip(min=0).sum())
+    noise = left / (min(p, max(n, model.total_weight or 0)) - count)
+    is_rounding = noise <= null_variance(model) or left <= rounding_unit(model) * model.total_variance
+    return 0.0 if is_rounding else noise
+
+
+def mean_log_density(
+    density: GaussianDensity,
+    model: PCAModel,
+    samples: Any,
+    memory: int | str | None = None,
+    *,
+    coordinates: str = CHECK,
+) -> float:
+    """Mean of the logarithm of a density over samples; collections are read once, within a budget."""
+    if isinstance(samples, np.ndarray) or is_dask_array(samples) or is_data_array(samples):
+        found = model.number_of_each(samples, density.log_density, "log_likelihood", coordinates=coordinates)
+        return float(found.mean())
+    collection = model.prepared(samples, coordinates=coordinates)
+    fit = rows_beside(density.subspace, model.frame, [collection], memory)
+    held = replace(density, subspace=density.subspace.held()) if fit.are_held else density
+    total = np.zeros(1)
+
+    def add(block: Span, read: list[Array]) -> None:
+        total[:] += applied(held.log_density, read[0], collection.named, block.start).sum()
+
+    measure(add, [collection], fit.at_once, ahead=fit.ahead)
+    return float(total[0]) / collection.n_samples
+
+
+def check_matrix_fits(density: GaussianDensity, name: str, memory: int | str | None) -> None:
+    """Refuse a p x p matrix that does not fit a budget.
+
+    Raises
+    ------
+    BudgetError
+        Names the budget that would do.
+    """
+    k, p = density.subspace.components.shape
+    needed = 8 * p * p + 3 * 8 * k * p + RUNTIME_BYTES  # components as they are, in float64, and weighted
+    budget, source = this_machine().budget(parse_bytes(memory))
+    what = f"the {name} of {p} x {p} features"
+    more = "; score_samples needs no such matrix"
+    check_budget(what, lambda size: size >= needed, budget, source, more)
+
+
+def _scores_and_errors(subspace: Subspace, rows: Array) -> tuple[Float64, Float64]:
+    """Scores of rows, (m, k), and their squared distances from the subspace, (m,), both float64."""
+    scores, error = np.zeros((len(rows), len(subspace.variance))), np.zeros(len(rows))
+    for part, features, piece in _parts(subspace, rows):
+        scores[part] += piece.part_of_scores(rows[part, features])
+    for part, features, piece in _parts(subspace, rows):
+        error[part] += piece.squared_error(rows[part, features], scores[part])
+    return scores, error
+
+
+def _parts(subspace: Subspace, rows: Array) -> Iterator[tuple[slice, slice, Subspace]]:
+    """Yield runs of rows by ranges of features, with mean and float64 components along these: `PIECE` values each."""
+    width = max(1, PIECE // max(1, len(subspace.variance)))
+    for features, piece in subspace.pieces():
+        for some in blocks_of(Span(0, features.size), width):
+            cut = piece.piece(some)
+            wide = replace(cut, components=cast("Array", cut.components).astype(np.float64, copy=False))
+            for part in blocks_of(Span(0, len(rows)), max(1, PIECE // some.size)):
+                yield slice(*part), slice(features.start + some.start, features.start + some.stop), wide
+            del cut, wide
+        del piece
