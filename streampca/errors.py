@@ -50,6 +50,10 @@ class RequestError(StreampcaError, ValueError):
     exit_code = 2
 
 
+class IndexingError(RequestError, IndexError):
+    """Samples or pixels of a collection that are not there, or that it cannot be indexed by."""
+
+
 class ConfigError(RequestError):
     """A run file that cannot be understood: unknown or doubled keys, a value of the wrong type."""
 

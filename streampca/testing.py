@@ -96,6 +96,22 @@ class CollectionContract:
             assert_same_rows(out[1:-1], wanted)
             assert not out[[0, -1]].any()
 
+    def test_is_sliced_as_an_array(self, collection: Collection, expected: Array) -> None:
+        """Samples by number, views of some of them in any order, all of them in turn, and all as an array."""
+        n = len(expected)
+        assert len(collection) == n
+        for number in {0, n - 1, -1, -n}:
+            assert_same_rows(collection[number], expected[number])
+        rng = np.random.default_rng(3)
+        for key in (slice(n // 3, None, 2), slice(None, None, -1), rng.permutation(n)[: -(-n // 2)]):
+            view = collection[key]
+            assert view.shape == expected[key].shape
+            assert_same_rows(np.asarray(view), expected[key])
+            assert_same_rows(view[-1], expected[key][-1])
+        for image, wanted in zip(collection, expected, strict=True):
+            assert_same_rows(image, wanted)
+        assert_same_rows(np.asarray(collection), expected)
+
     def test_empty_ranges(self, collection: Collection, expected: Array) -> None:
         """A range without samples or features gives an array without values, of the right shape and dtype."""
         n, p = collection.n_samples, collection.n_features

@@ -417,27 +417,30 @@ def opened():
     (lambda: Preparation(grey="no"), "grey 'no' is neither True nor False"),
     (lambda: streampca.merge([pictures(), pictures()]), "a ndarray is not a model; merge takes models and the folders"),
     (lambda: streampca.fit(pictures(), part=(1.5, 3)), "is not PART/PARTS"),
-    (lambda: opened()[0], "numpy array is a collection and is read in pieces, not as an array; use collection.read"),
-    (lambda: len(opened()), "collection.n_samples for its length"),
-    (lambda: np.asarray(opened()), "is read in pieces"),
+    (lambda: opened()[12], "sample 12 of numpy array is not there: it has 12, numbered 0 to 11"),
+    (lambda: opened()[[0, -13]], "sample -13 of numpy array is not there"),
+    (lambda: opened()[3:3], "slice(3, 3, None) takes none of the 12 samples of numpy array"),
+    (lambda: opened()[np.zeros(12, bool)], "takes none of the 12 samples"),
+    (lambda: opened()[[1, 4, 1]], "sample 1 of numpy array is taken twice"),
+    (lambda: opened()["a"], "cannot be taken by <U1 values of shape (); give a whole number, a slice"),
+    (lambda: opened()[True], "cannot be taken by bool values"),
+    (lambda: opened()[[True, False]], "or 12 bools"),
+    (lambda: opened()[1.5], "cannot be taken by float64 values"),
+    (lambda: opened()[[[0, 1]]], "of shape (1, 2)"),
+    (lambda: opened()[0, 1, 2, 3], "is of 12 x 8 x 7 and cannot be indexed by (0, 1, 2, 3); give samples and then"),
+    (lambda: opened()[None], "cannot be indexed by (None,)"),
+    (lambda: opened()[..., 0, ...], "cannot be indexed by (Ellipsis, 0, Ellipsis)"),
+    (lambda: opened()[:, [0, 1]], "are taken by whole numbers and slices; take samples first"),
+    (lambda: opened()[:, 8], "pixel 8 of numpy array is not there: its samples are 8 x 7"),
     (lambda: plot.scores(fitted(), opened()), "scores are a ArrayCollection, not an array of shape (n, k); give model"),
     (lambda: plot.scores(fitted(), [[1.0, 2.0]]), "scores are a list, not an array"),
     (lambda: plot.nearest_to_quantiles(opened()), "give model.transform(samples)"),
-    (lambda: plot.reconstructions(fitted(), opened()), "is read in pieces"),
 ])  # fmt: skip
 def test_calls_that_make_no_sense(here, call, says):
     with pytest.raises(RequestError) as refused:
         call()
     assert says in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-def test_the_way_that_a_refused_collection_names():
-    """The remedy works, and asking whether there is a collection is no mistake."""
-    collection = opened()
-    np.testing.assert_array_equal(collection.read(slice(0, 1)), pictures().reshape(12, -1)[:1])
-    assert collection.n_samples == len(pictures())
-    assert collection
 
 
 def test_contract_suites_do_not_run_without_assertions():

@@ -22,9 +22,9 @@ from sklearn.decomposition import PCA
 import streampca
 from streampca.errors import DataError, ModelError, OutputError, RequestError
 from streampca.models import store
-from streampca.models import transform as applying
 from streampca.models.pca import load_model
 from streampca.models.store import PER_COMPONENT
+from streampca.readers import dask as dask_arrays
 
 FORMAT_1 = Path(__file__).parent / "data" / "model_format1.zarr"
 
@@ -610,7 +610,7 @@ def fitted():
 @pytest.mark.parametrize(("name", "given"), list(zip(cycle(MAPS), FORMS, strict=False)))
 def test_a_bad_sample_is_refused_by_its_number(fitted, name, given, tmp_path, monkeypatch):
     """At once where an array is in memory, else when its chunk is computed; not where the mask leaves it out."""
-    monkeypatch.setattr(applying.lazy, "LAZY_BLOCK_BYTES", 8 * 240)  # chunks of 8 samples, of which 31 is in the fourth
+    monkeypatch.setattr(dask_arrays, "LAZY_BLOCK_BYTES", 8 * 240)  # chunks of 8 samples, of which 31 is in the fourth
     good, models = fitted
 
     def applied(kind, x):

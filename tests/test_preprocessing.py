@@ -27,6 +27,7 @@ from streampca.preprocessing import (
     check_raw,
     missing_share,
     resolved,
+    unflatten,
     valid_mask,
 )
 from streampca.preprocessing.mask_files import read_mask, read_scale
@@ -196,6 +197,10 @@ class TestPrepared(Contract):
         if collection.mask is None:
             super().test_shape_and_dtype(collection, expected)
         assert collection.n_features == expected[0].size
+
+    def test_is_sliced_as_an_array(self, collection, expected):
+        """Images, NaN outside the mask."""
+        super().test_is_sliced_as_an_array(collection, unflatten(expected, collection.sample_shape, collection.mask))
 
 
 def test_storage_in_chunks_is_read_by_the_chunk():

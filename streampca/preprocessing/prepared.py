@@ -10,13 +10,13 @@ import numpy as np
 
 from .. import machine
 from ..errors import ModelError, RequestError, SourceError
-from ..readers.collection import Array, Chunks, Collection, State, digest
+from ..readers.collection import Array, Chunks, Collection, State, digest, with_nan
 from ..readers.views.view import View
 from ..storage.coordinate import Coordinate
 from ..units import format_shape
 from .coordinates import prepared_coordinates
 from .dtypes import SampleError, check_digits
-from .frame import Frame
+from .frame import Frame, unflatten
 from .preparation import Preparation
 
 
@@ -138,6 +138,11 @@ class Prepared(View):
                 raise error.of(self.named, rows.start) from None
         else:
             super().read_into(rows, features, out)
+
+    def as_images(self, rows: Array) -> Array:
+        """Return rows in the shape of prepared samples; NaN outside the mask, in a floating dtype."""
+        rows = rows if self.mask is None else rows.astype(with_nan(rows.dtype), copy=False)
+        return unflatten(rows, self.sample_shape, self.mask)
 
     def _one_by_one(self, rows: slice) -> Array:
         """Prepare each image as it is decoded, in the thread that decoded it."""

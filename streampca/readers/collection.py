@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,9 @@ class Skipped(NamedTuple):
 
 class Collection(abc.ABC):
     r"""n samples, each an array of `sample_shape`, read as rows of p = prod(sample_shape) features.
+
+    It is sliced as an array is: ``collection[0]`` is a sample, ``collection[2:10]`` a collection of eight, of which
+    nothing is read, and ``numpy.asarray(collection[2:10])`` their values.
 
     A collection holds a path, not a handle: it pickles small, and works in any process and thread. Handles and
     caches are opened on first use and dropped by pickling. Subclasses set `source`, `shape`, `dtype`, and where they
@@ -136,25 +139,69 @@ class Collection(abc.ABC):
             "last": without_secrets(self.where(self.n_samples - 1)),
         }
 
-    def _no_array(self) -> NoReturn:
-        """Refuse to be taken for an array, whose items and length a collection that is read in pieces lacks."""
-        raise RequestError(
-            f"{self.source} is a collection and is read in pieces, not as an array; use "
-            f"collection.read(slice(0, 1)) for its first row of {self.n_features} features, and "
-            "collection.n_samples for its length."
-        )
-
-    def __getitem__(self, item: Any) -> NoReturn:
-        self._no_array()
-
     def __len__(self) -> int:
-        self._no_array()
+        return self.n_samples
 
-    def __bool__(self) -> bool:
-        return True  # Python would ask for the length otherwise
+    def __getitem__(self, item: Any) -> Any:
+        """Take samples as of an array of shape `shape`.
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
-        self._no_array()
+        Parameters
+        ----------
+        item : int, slice, list of int, n bools, or tuple
+            Samples, and in a tuple pixels after them: whole numbers and slices, negative ones from the end.
+
+        Returns
+        -------
+        ndarray or Collection
+            One sample for a number, of its own shape. For several, a collection of these in the order given, of which
+            nothing is read; with pixels, an array of their values, of which only the features between the outermost
+            are read.
+
+        Raises
+        ------
+        IndexingError
+            If samples are not there, none are taken, or one twice; a RequestError and an IndexError.
+        SourceError
+            If a sample cannot be read.
+        """
+        from .views.items import item_of
+
+        return item_of(self, item)
+
+    def __iter__(self) -> Iterator[Array]:
+        """Yield the samples in order, each an array of its own shape; a piece of up to about 8 MiB is read ahead."""
+        from .views.items import samples_of
+
+        return samples_of(self)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """Read all samples into an array; refused where that takes more than the memory allowed."""
+        if copy is False:
+            raise ValueError(f"{self.source} cannot be an array without being read: give copy=None or copy=True.")
+        from .views.items import whole_array
+
+        return whole_array(self, dtype)
+
+    def to_dask(self) -> Any:
+        """Return the samples as a lazy dask array of shape `shape`, chunked by samples; nothing is read.
+
+        Raises
+        ------
+        RequestError
+            If images are of several sizes.
+        """
+        from .dask import lazy_samples
+
+        return lazy_samples(self)
+
+    def as_images(self, rows: Array) -> Array:
+        """Return rows of features, (m, p), in the shape of samples, (m, *sample_shape)."""
+        return rows.reshape(len(rows), *self.sample_shape)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes, that of samples included."""
+        return len(self.shape)
 
     @property
     def n_samples(self) -> int:

@@ -42,6 +42,11 @@ class Opened:
         kept = {name: value for name, value in {**self.options, **more}.items() if name not in twice}
         return Opened(self.source, kept, (*self.not_kept, *sorted({*twice} - {*self.not_kept})))
 
+    def without(self, name: str) -> Opened:
+        """Return the record of a collection that was opened with an option, too, which cannot be kept."""
+        kept = {each: value for each, value in self.options.items() if each != name}
+        return Opened(self.source, kept, (*self.not_kept, *({name} - {*self.not_kept})))
+
     def to_json(self) -> dict[str, Any]:
         """Return the record as plain data."""
         options = {name: _plain(name, value) for name, value in self.options.items()}

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ...preprocessing import Frame
 from ...readers import Collection
 from ...readers.collection import unmasked
+from ...readers.dask import lazy_rows
 from ...storage.components import StoredComponents
 from .finite import Named, RowMap, applied
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:  # dask.array takes half of the time of importing this package
 
 Array = npt.NDArray[Any]
 
-LAZY_BLOCK_BYTES = 64 * 2**20  # stored bytes to a chunk of a lazy result
-
 
 def is_dask_array(value: object) -> TypeGuard[da.Array]:
     """Return whether a value is a dask array; none is before `dask.array` is imported."""
@@ -30,43 +29,15 @@ def is_dask_array(value: object) -> TypeGuard[da.Array]:
     return loaded is not None and isinstance(value, loaded.Array)
 
 
-class _Mapped:
-    """A collection mapped row by row, as what `dask.array.from_array` slices.
-
-    It is in the graph once; sample names, for errors, come with it.
-    """
-
-    def __init__(self, collection: Collection, function: RowMap, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self._collection, self._function = collection, function
-        self.shape, self.dtype = (collection.n_samples, *shape), dtype
-        self.ndim = len(self.shape)
-
-    def rows(self, key: tuple[slice, ...]) -> Array:
-        """Map the samples of a chunk, whose other slices are whole axes."""
-        start, collection = key[0].start, self._collection
-        return applied(self._function, collection.read(slice(start, key[0].stop)), collection.named, start)
-
-
 def map_collection(
     collection: Collection, function: RowMap, *, shape: tuple[int, ...], dtype: npt.DTypeLike
 ) -> da.Array:
     """Apply a map of rows, (m, p) to (m, *shape), to a collection: a lazy array, chunked by samples."""
-    import dask.array as da
+    return lazy_rows(collection, partial(_applied_to_block, function, collection.named), shape, dtype)
 
-    row_bytes = max(1, collection.n_features * collection.dtype.itemsize)
-    rows = max(1, LAZY_BLOCK_BYTES // row_bytes)
-    whole = rows // collection.chunks.samples * collection.chunks.samples
-    rows, dtype = min(whole or rows, collection.n_samples), np.dtype(dtype)
-    return da.from_array(
-        _Mapped(collection, function, shape, dtype),
-        chunks=(rows, *shape),
-        # A name of its own: of an array in memory a fingerprint covers some values, and dask would take one for
-        # another.
-        name=False,
-        asarray=False,
-        getitem=_Mapped.rows,  # none of dask's own, into which it would fuse slices of the result
-        meta=np.empty((0,) * (1 + len(shape)), dtype),
-    )
+
+def _applied_to_block(function: RowMap, named: Named, rows: Array, start: int) -> Array:
+    return applied(function, rows, named, start)
 
 
 def lazy_components(components: StoredComponents) -> da.Array:

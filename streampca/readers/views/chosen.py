@@ -1,4 +1,4 @@
-"""`Chosen`: some samples of another collection, by a range with a step or by a list of places."""
+"""`Chosen`: some samples of another collection, by a range with a step or by a list of places, in any order."""
 
 from __future__ import annotations
 
@@ -26,13 +26,23 @@ _CLOSE = 2**16
 
 
 class Chosen(View):
-    """Samples of another collection, in its order."""
+    """Samples of another collection, each once, in its order or another."""
 
     def __init__(self, base: Collection, places: Places) -> None:
         super().__init__(base.base if isinstance(base, Chosen) else base)
         self.places: Places = _through(base.places, places) if isinstance(base, Chosen) else places
         self.labels, self.kept = None if base.labels is None else base.labels[_key(places)], None
         self.mixed, self.shape = base.mixed, (len(places), *base.sample_shape)
+        self._ascends = isinstance(self.places, range) or bool((np.diff(self.places) > 0).all())
+
+    @property
+    def n_features(self) -> int:
+        """Those of the base, which need not be all of its pixels."""
+        return self.base.n_features
+
+    def as_images(self, rows: Array) -> Array:
+        """Return rows in the shape of samples, as the base does."""
+        return self.base.as_images(rows)
 
     @property
     def chunks(self) -> Chunks:
@@ -42,9 +52,10 @@ class Chosen(View):
 
     @property
     def decode_bytes(self) -> int:
-        """Bytes that the base holds, and a piece of it if samples between others are left out."""
+        """Bytes that the base holds, and a piece of it if samples between others are left out; two to order them."""
         apart = len(self.places) > 1 and self.places[-1] - self.places[0] >= len(self.places)
-        return self.base.decode_bytes + (piece_bytes(self.base) if apart else 0)
+        pieces = (1 if apart else 0) if self._ascends else 2
+        return self.base.decode_bytes + pieces * piece_bytes(self.base)
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """Return the coordinates of the chosen samples."""
@@ -55,25 +66,32 @@ class Chosen(View):
         """Read runs of the base, each storage chunk once if one fits a piece; see `Collection.read`."""
         places = np.asarray(self.places[rows.start : rows.stop], np.int64)
         start = int(places[0]) if len(places) else 0
-        if not len(places) or places[-1] - start == len(places) - 1:
+        if not len(places) or (self._ascends and places[-1] - start == len(places) - 1):
             return self.base.read(slice(start, start + len(places)), features)
         width = self.n_features if features is None else features.stop - features.start
         out = np.empty((len(places), width), self.dtype)
+        order = None if self._ascends else np.argsort(places)
+        places = places if order is None else places[order]
         for part in _runs(places, _together(self.base), piece_rows(self.base, features)):
             first, last = int(places[part.start]), int(places[part.stop - 1])
             block = self.base.read(slice(first, last + 1), features)
-            # Any mode but the default writes to `out` without a buffer of its size; none is out of range.
-            np.take(block, places[part] - first, axis=0, out=out[part], mode="clip")
+            if order is None:
+                # Any mode but the default writes to `out` without a buffer of its size; none is out of range.
+                np.take(block, places[part] - first, axis=0, out=out[part], mode="clip")
+            else:
+                out[order[part]] = block[places[part] - first]
         return out
 
     def each(self, rows: slice, function: Callable[[int, Array], None]) -> None:
         """Give the images of the base, run by run; see `Collection.each`."""
         places = np.asarray(self.places[rows.start : rows.stop], np.int64)
+        order = np.argsort(places)
+        places = places[order]
         for part in _runs(places, 1, len(places)):
             first = int(places[part.start])
 
             def numbered(at: int, image: Array, start: int = part.start) -> None:
-                function(start + at, image)
+                function(int(order[start + at]), image)
 
             self.base.each(slice(first, first + part.stop - part.start), numbered)
 
@@ -93,12 +111,13 @@ class Chosen(View):
 
     def states(self, *, now: bool = False) -> list[State]:
         """Return those of the base that hold chosen samples, with which of theirs these are."""
-        places, found = np.asarray(self.places, np.int64), []
+        places, found = np.sort(np.asarray(self.places, np.int64)), []
+        turned = () if self._ascends else (hashlib.sha256(np.asarray(self.places, np.int64).tobytes()).hexdigest(),)
         for (first, what, state), end in with_ends(self.base.states(now=now), self.base.n_samples):
             start, stop = np.searchsorted(places, (first, end)).tolist()
             if stop > start:
                 some = hashlib.sha256((places[start:stop] - first).tobytes()).hexdigest()
-                found.append(State(start, what, digest(state, some)))
+                found.append(State(start, what, digest(state, some, *turned)))
         return found
 
 
