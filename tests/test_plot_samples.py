@@ -5,14 +5,16 @@ from __future__ import annotations
 import weakref
 from dataclasses import replace
 
+import dask.array as da
 import numpy as np
 import pytest
+import xarray
 from pictured import assert_pictured, assert_readable, fitted, samples_like, spectrum
 
 import streampca
 from streampca import plot
 from streampca.eigensolvers import Rule, count_components
-from streampca.errors import DataError
+from streampca.errors import DataError, ModelError, RequestError
 from streampca.models.compression import Compression
 from streampca.plot.spectrum import reached
 from streampca.preprocessing import Preparation
@@ -224,3 +226,57 @@ def test_a_plot_of_a_fitted_model(x):
         assert_pictured(ax)
     np.testing.assert_allclose(plot.scree(model).lines[0].get_ydata(), 100 * model.explained_variance_ratio)
     np.testing.assert_array_equal(plot.scores(model, scores).lines[0].get_xydata(), scores[:, :2])
+
+
+FORMS = {
+    "path": lambda x, path: path,
+    "text": lambda x, path: str(path),
+    "collection": lambda x, path: streampca.open_collection(path),
+    "list": lambda x, path: list(x),
+    "dask": lambda x, path: da.from_array(x, chunks=(7, 8, 7)),
+    "DataArray": lambda x, path: xarray.DataArray(np.moveaxis(x, 0, 1), dims=("y", "n", "x")),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_samples_of_every_kind_are_drawn(model, x, tmp_path, form):
+    """The same pixels, and only of those that are drawn."""
+    np.save(tmp_path / "x.npy", x)
+    given, scores = FORMS[form](x, tmp_path / "x.npy"), model.transform(x)
+    pictures = [
+        lambda samples: plot.reconstructions(model, samples, count=3),
+        lambda samples: plot.quantiles(model, scores, samples),
+        lambda samples: np.array(plot.overview(model, scores, samples).axes),
+        lambda samples: plot.unusual(model, samples, np.ones(60), np.ones(60)),
+    ]
+    for picture in pictures if form in ("path", "DataArray") else pictures[:2]:
+        for ax, other in zip(picture(given).flat, picture(x).flat, strict=True):
+            for image, wanted in zip(ax.images, other.images, strict=True):
+                np.testing.assert_allclose(image.get_array(), wanted.get_array(), atol=1e-9)
+
+
+def test_views_of_a_collection_are_drawn(model, x, tmp_path):
+    np.save(tmp_path / "x.npy", x)
+    collection, strangest = streampca.open_collection(tmp_path / "x.npy"), [40, 3, 17]
+    grid = plot.unusual(model, collection[strangest], np.ones(3), np.ones(3))
+    for row, number in zip(grid, strangest, strict=True):
+        np.testing.assert_allclose(row[0].images[0].get_array(), x[number])
+
+
+def test_written_scores_are_drawn(model, x, tmp_path):
+    """By their path, or as a collection."""
+    np.save(tmp_path / "x.npy", x)
+    model.write_scores(tmp_path / "x.npy", tmp_path / "scores.zarr")
+    scores = np.asarray(model.transform(x))
+    for given in (tmp_path / "scores.zarr", str(tmp_path / "scores.zarr"), streampca.open_collection(scores)):
+        np.testing.assert_allclose(plot.scores(model, given).lines[0].get_xydata(), scores[:, :2], rtol=1e-6)
+        np.testing.assert_array_equal(plot.nearest_to_quantiles(given), plot.nearest_to_quantiles(scores))
+        assert plot.quantiles(model, given, tmp_path / "x.npy").shape == (5, 5)
+    with pytest.raises(RequestError, match=r"give model.transform\(samples\)"):
+        plot.scores(model, tmp_path / "x.npy")
+
+
+def test_samples_of_another_kind_are_refused_where_they_are_opened(model, tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros((4, 9, 9)))
+    with pytest.raises(ModelError, match="has samples of 9 x 9 and the model was fitted on samples of 8 x 7"):
+        plot.reconstructions(model, tmp_path / "x.npy")

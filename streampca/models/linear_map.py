@@ -305,6 +305,24 @@ class LinearMap(ABC):
             raw = Reordered(raw, orders) if orders else raw
         return Prepared(raw, preparation or self.preparation)
 
+    def raw_samples(self, samples: Any) -> Any:
+        """Return raw samples to take by number, their pixels in the model's order.
+
+        Parameters
+        ----------
+        samples : array, sequence or mapping of images, DataArray, collection, path, glob or list of paths
+            Arrays and sequences are returned as they are, a DataArray as an array; all else is opened.
+
+        Raises
+        ------
+        SourceError, ModelError
+            As `prepared`.
+        """
+        if is_data_array(samples):
+            given = NamedSamples.samples(samples, self.sample_dims, self.raw_shape)
+            return given.ordered(self._orders_of(given.grid, given.sample_shape, "the DataArray")).values
+        return self.prepared(samples).raw if _is_opened(samples) else samples
+
     # -- files
 
     def write_scores(
@@ -462,6 +480,12 @@ class LinearMap(ABC):
         if whole:
             patches_of(collection, self.frame)
         return collection
+
+
+def _is_opened(samples: Any) -> bool:
+    """Return whether samples are a collection, or paths of one."""
+    paths = samples if isinstance(samples, (list, tuple)) and len(samples) else [samples]
+    return isinstance(samples, Collection) or all(isinstance(path, (str, os.PathLike)) for path in paths)
 
 
 def _numbered(index: int, source: str) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from ..errors import OutputError
-from ..models.sample_images import Array, view_of
+from ..models.sample_images import view_of
 from ..storage.disk import expanded
 from ..storage.outputs import staged
 from .components import mean_and_components
@@ -31,21 +30,21 @@ _UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # or each fil
 
 def overview(
     model: PCAModel,
-    scores: Array,
-    samples: Sequence[Array],
+    scores: Any,
+    samples: Any,
     labels: Labels | None = None,
     n_samples: int | None = None,
 ) -> Figure:
-    """Draw variances and scores above components and reconstructions in one figure.
+    r"""Draw variances and scores above components and reconstructions in one figure.
 
     Parameters
     ----------
     model : PCAModel
         The model.
-    scores : ndarray of shape (n, k)
+    scores : array of shape (n, k), collection or path of one
         As `PCAModel.transform` returns them.
-    samples : sequence of ndarray of shape raw_shape
-        A few to reconstruct; the first three are drawn, or two of more than one slice.
+    samples : array of shape (n, \*raw_shape), sequence of images, collection, or what `open_collection` takes
+        Samples to reconstruct; the first three are read and drawn, or two of more than one slice.
     labels : sequence of shape (n,), optional
         One for each row of the scores.
     n_samples : int, optional

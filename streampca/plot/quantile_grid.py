@@ -19,7 +19,7 @@ from ..models.sample_images import Array, SampleView, view_of
 from .components import explain, scale_of
 from .drawing import SMALL, AxesGrid, draw, new_figure
 from .reconstruction import prepared_rows
-from .score_plots import check_axes, check_scores, ring
+from .score_plots import check_axes, ring, scores_of
 from .score_plots import scores as draw_scores
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ SCATTER = 6.0  # inches that the scatter is wide
 
 def quantiles(
     model: PCAModel,
-    scores: Array,
+    scores: Any,
     samples: Any,
     quantiles: Sequence[float] = QUANTILES,
     axes: tuple[int, int] = (1, 2),
@@ -48,10 +48,10 @@ def quantiles(
     ----------
     model : PCAModel
         The model.
-    scores : ndarray of shape (n, k)
+    scores : array of shape (n, k), collection or path of one
         As `PCAModel.transform` returns them.
-    samples : sequence or mapping
-        ``samples[i]`` is the raw image of row i of the scores; only the rows of `nearest_to_quantiles` are indexed.
+    samples : array, sequence or mapping of images, collection, or what `open_collection` takes
+        ``samples[i]`` is the raw image of row i of the scores; only the rows of `nearest_to_quantiles` are read.
     quantiles : sequence of float
         Between 0 and 1, ascending.
     axes : (int, int)
@@ -77,9 +77,10 @@ def quantiles(
     ModelError
         If a sample is not of the shape the model was fitted on.
     """
+    scores = scores_of(scores)
     nearest = nearest_to_quantiles(scores, quantiles, axes)
     check_axes(axes, model.n_components)
-    view, count = view_of(model, 1), len(quantiles)
+    samples, view, count = model.raw_samples(samples), view_of(model, 1), len(quantiles)
     width, height = quantiles_size(view, count)
     figure = figure if figure is not None else new_figure(width, height)
     left, right = cast("AxesGrid", figure.subfigures(1, 2, width_ratios=(SCATTER, width - SCATTER)))
@@ -102,13 +103,13 @@ def quantiles_size(view: SampleView, count: int) -> tuple[float, float]:
 
 
 def nearest_to_quantiles(
-    scores: Array, quantiles: Sequence[float] = QUANTILES, axes: tuple[int, int] = (1, 2)
+    scores: Any, quantiles: Sequence[float] = QUANTILES, axes: tuple[int, int] = (1, 2)
 ) -> npt.NDArray[np.intp]:
     """Rows whose scores are nearest to the crossings of quantiles of two components.
 
     Parameters
     ----------
-    scores : ndarray of shape (n, k)
+    scores : array of shape (n, k), collection or path of one
         As `PCAModel.transform` returns them.
     quantiles : sequence of float of length q
         Between 0 and 1, ascending.
@@ -127,7 +128,7 @@ def nearest_to_quantiles(
         If quantiles do not ascend from 0 to 1, `axes` are not two components of the scores, or scores are none or not
         finite.
     """
-    check_scores(scores)
+    scores = scores_of(scores)
     check_axes(axes, scores.shape[1])
     wanted = np.asarray(quantiles, np.float64)
     if wanted.size == 0 or not (wanted[0] >= 0 and wanted[-1] <= 1 and np.all(np.diff(wanted) > 0)):

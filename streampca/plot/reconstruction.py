@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,19 +29,19 @@ UNSEEN = 1e-3  # of a sample's distance from the mean: less is not told from rou
 
 def reconstructions(
     model: PCAModel,
-    samples: Sequence[Array],
+    samples: Any,
     ladder: Sequence[int] | None = None,
     count: int = 4,
     figure: AnyFigure | None = None,
 ) -> AxesGrid:
-    """Draw samples beside their reconstructions from 1, a few, and all components.
+    r"""Draw samples beside their reconstructions from 1, a few, and all components.
 
     Parameters
     ----------
     model : PCAModel
         The model.
-    samples : sequence of ndarray of shape raw_shape
-        Before the model's preparation (of any size, if it resizes). The first `count` are drawn, as prepared.
+    samples : array of shape (n, \*raw_shape), sequence of images, collection, or what `open_collection` takes
+        Before the model's preparation (of any size, if it resizes). The first `count` are read and drawn, as prepared.
     ladder : sequence of int, optional
         Numbers of components; by default up to four between 1 and all, evenly spaced in their logarithm.
     count : int, default=4
@@ -82,30 +82,30 @@ def reconstructions(
 
 def unusual(
     model: PCAModel,
-    samples: Sequence[Array],
+    samples: Any,
     t2: Array,
     spe: Array,
     names: Sequence[object] | None = None,
     figure: AnyFigure | None = None,
 ) -> AxesGrid:
-    """Draw unusual samples beside their reconstructions and the differences.
+    r"""Draw unusual samples beside their reconstructions and the differences.
 
     Parameters
     ----------
     model : PCAModel
         The model.
-    samples : sequence of ndarray of shape raw_shape
-        All are drawn.
-    t2, spe : array_like of shape (len(samples),)
+    samples : array of shape (n, \*raw_shape), sequence of images, collection, or what `open_collection` takes
+        All are drawn, such as ``collection[numbers]``.
+    t2, spe : array_like of shape (n,)
         Hotelling's T2 and the squared prediction error of each, written beside it.
-    names : sequence of shape (len(samples),), optional
+    names : sequence of shape (n,), optional
         Names of the samples; shown shortened.
     figure : matplotlib.figure.Figure or SubFigure, optional
         Where to draw; a new figure by default.
 
     Returns
     -------
-    ndarray of Axes of shape (len(samples), 3)
+    ndarray of Axes of shape (n, 3)
         Each sample, its reconstruction on the same grey scale, and the difference on a signed scale of its own.
         Samples are numbered from 1, as `outliers` numbers what is marked in it.
 
@@ -116,7 +116,7 @@ def unusual(
     ModelError
         If a sample is not of the shape the model was fitted on.
     """
-    images = _images(model, samples, len(samples))
+    images = _images(model, samples)
     for what, given in (("t2", t2), ("spe", spe), ("names", images if names is None else names)):
         if len(given) != len(images):
             raise RequestError(f"{what} has {len(given)} entries for {len(images)} samples; give one for each.")
@@ -226,8 +226,10 @@ def prepared_rows(model: PCAModel, images: Sequence[Array]) -> Array:
     return stacked
 
 
-def _images(model: PCAModel, samples: Sequence[Array], count: int) -> list[Array]:
-    images = [np.asarray(image) for image in samples[: max(0, count)]]
+def _images(model: PCAModel, samples: Any, count: int | None = None) -> list[Array]:
+    samples = model.raw_samples(samples)
+    some = samples[:count] if count is None or count > 0 else []
+    images = [np.asarray(image) for image in some]
     if not images:
         raise RequestError(f"there are no samples to draw; give 1 or more of {format_shape(model.raw_shape)}.")
     return images

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from ..errors import RequestError
 from ..models.sample_images import Array, short_text
+from ..readers import open_collection
 from ..units import counted, format_shape
 from .drawing import BLUE, GREY, LITERAL, RED, SMALL, legend_below, new_figure
 
@@ -32,7 +34,7 @@ _MARKERS = "os^DvPX<>*"
 
 def scores(
     model: PCAModel,
-    scores: Array,
+    scores: Any,
     labels: Labels | None = None,
     axes: tuple[int, int] = (1, 2),
     ax: Axes | None = None,
@@ -44,9 +46,9 @@ def scores(
     ----------
     model : PCAModel
         Gives the components' shares of the variance.
-    scores : ndarray of shape (n, k)
-        As `PCAModel.transform` returns them. Beyond 20000 samples their density is drawn; with labels, 20000
-        samples taken at random. A single component is drawn as a histogram.
+    scores : array of shape (n, k), collection or path of one
+        As `PCAModel.transform` returns them or `PCAModel.write_scores` writes them. Beyond 20000 samples their density
+        is drawn; with labels, 20000 samples taken at random. A single component is drawn as a histogram.
     labels : sequence of shape (n,), optional
         Colours the samples: names and whole numbers by group (the ten most frequent, or nine and the rest), other
         numbers on a scale. Shown as they are, shortened; NaN as unknown.
@@ -66,7 +68,7 @@ def scores(
     RequestError
         If `axes` are not two components of the scores, or labels are not one per sample.
     """
-    check_scores(scores)
+    scores = scores_of(scores)
     n, k = scores.shape
     named = None if labels is None else np.asarray(labels)
     if named is not None and named.shape != (n,):
@@ -142,12 +144,15 @@ def outliers(
     return ax
 
 
-def check_scores(scores: Any) -> None:
-    """Refuse what is not an array of scores, such as the collection they are computed from."""
+def scores_of(scores: Any) -> Any:
+    """Return scores to slice as an array, opening paths; refuse what is none, such as the samples they are made of."""
+    if isinstance(scores, (str, os.PathLike)):
+        scores = open_collection(scores)
     if getattr(scores, "ndim", None) != 2 or not hasattr(scores, "__getitem__"):
         raise RequestError(
             f"scores are a {type(scores).__name__}, not an array of shape (n, k); give model.transform(samples)."
         )
+    return scores
 
 
 def check_axes(axes: tuple[int, int], k: int) -> None:
