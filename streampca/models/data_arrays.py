@@ -126,23 +126,31 @@ class NamedSamples:
 
     @classmethod
     def scores(cls, array: DataArray) -> NamedSamples:
-        """Scores, by their axis ``component``, or the last one."""
+        """Scores, by their axis ``component``, or the last one; of one component where that is a single coordinate."""
+        if COMPONENT not in array.dims and COMPONENT in array.coords and not array.coords[COMPONENT].ndim:
+            array = array.expand_dims(COMPONENT)
         names = [str(name) for name in array.dims]
         inner = COMPONENT if COMPONENT in names else names[-1] if names else ""
         outer = tuple(name for name in names if name != inner)
-        if inner != COMPONENT and COMPONENT in array.coords and not array.coords[COMPONENT].ndim:
-            raise RequestError(
-                f"scores of axes {', '.join(names) or 'none'} are of component {array.coords[COMPONENT].item()} alone; "
-                f"make it an axis again: scores.expand_dims({COMPONENT!r})."
-            )
         if not outer:
             raise RequestError(
                 f"scores of axes {', '.join(names) or 'none'} have none of samples; give such as (time, {COMPONENT})."
             )
         return cls(array.transpose(*outer, inner), outer, (COMPONENT,))
 
-    def numbered(self) -> NamedSamples:
-        """Scores in the order of their components' numbers, which must be those from 1 on."""
+    def numbered(self, count: int) -> NamedSamples:
+        """Scores in the order of their components' numbers, from 1 on, and 0 along those that are left out.
+
+        Parameters
+        ----------
+        count : int
+            Components there are.
+
+        Raises
+        ------
+        RequestError
+            If numbers are not those of components, or one occurs twice.
+        """
         given = self.array.coords.get(COMPONENT)
         if given is None or given.dims != (COMPONENT,) or given.dtype.kind not in "iuf":
             return self
@@ -150,14 +158,13 @@ class NamedSamples:
         order = order_of(Coordinate(given.values), component_numbers(len(numbers))[COMPONENT])
         if order is not None:
             return self if is_straight(order) else replace(self, array=self.array.isel({COMPONENT: order}))
+        if len(set(numbers)) == len(numbers) and all(1 <= number <= count and number % 1 == 0 for number in numbers):
+            return replace(self, array=self.array.reindex({COMPONENT: range(1, int(max(numbers)) + 1)}, fill_value=0))
         place = next(place for place, number in enumerate(numbers, 1) if number != place)
-        if len(set(numbers)) == len(numbers) and all(number >= 1 and number % 1 == 0 for number in numbers):
-            last = int(max(numbers))
-            remedy = f"with zeros where left out: scores.reindex(component=range(1, {last + 1}), fill_value=0)"
-        else:
-            remedy = f"and so numbered: scores.assign_coords(component=range(1, {len(numbers) + 1}))"
         raise RequestError(
-            f"scores in place {place} are of component {numbers[place - 1]}; give them in order from 1, {remedy}."
+            f"scores in place {place} are of component {numbers[place - 1]}, and those of the model are numbered 1 to "
+            f"{count}, each once; if they are in order from 1, number them so: "
+            f"scores.assign_coords(component=range(1, {len(numbers) + 1}))."
         )
 
     @property

@@ -121,7 +121,8 @@ class LinearMap(ABC):
         Parameters
         ----------
         scores : ndarray, dask array or DataArray of shape (n, j)
-            Scores along the first j components, j <= k.
+            Scores along the first j components, j <= k. A DataArray goes by the numbers along its axis ``component``,
+            in any order, with 0 along those that are left out: ``scores.sel(component=[1, 3])``.
         whiten : bool
             Whether the scores were whitened.
         coordinates : {"check", "ignore"}
@@ -136,13 +137,13 @@ class LinearMap(ABC):
         Raises
         ------
         RequestError
-            If scores are no array of two axes, or are of more components than there are, or not of the first ones.
+            If scores are no array of two axes, or are of more components than there are, or numbered otherwise.
         DataError
             If a score is NaN or infinite; where the result is lazy, when it is computed.
         """
         if is_data_array(scores):
             given = NamedSamples.scores(scores)
-            given = given.numbered() if is_checked(coordinates) else given
+            given = given.numbered(self.n_components) if is_checked(coordinates) else given
             images = self.inverse_transform(given.values, whiten=whiten)
             units = units_of(self, replace(self.preparation, scale=None))
             return given.named(images, MapResult(self.sample_dims, "images", self.coordinates, units))
