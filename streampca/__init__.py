@@ -24,6 +24,8 @@ _HOME = {
     "follow": ".fitting.follow",
     "PCAModel": ".models.pca",
     "load_model": ".models.pca",
+    "promax": ".models.rotation",
+    "varimax": ".models.rotation",
     "StreamingPCA": ".estimators.streaming_pca",
     "from_patches": ".readers.windows",
     "write_report": ".plot.report",
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from .fitting.update import update as update
     from .models.pca import PCAModel as PCAModel
     from .models.pca import load_model as load_model
+    from .models.rotation import promax as promax
+    from .models.rotation import varimax as varimax
     from .planning import Plan as Plan
     from .planning.request import Request as Request
     from .plot.report import write_report as write_report

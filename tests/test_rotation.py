@@ -1,0 +1,232 @@
+"""Varimax and promax rotation: the published algorithms, and xeofs where it is installed."""
+
+from __future__ import annotations
+
+import re
+from itertools import combinations
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+
+import streampca
+from streampca.errors import BudgetError, ModelError, RequestError
+from streampca.models import rotation
+
+SHAPE = 10, 14
+
+
+def blobs(count, seed=0):
+    """Patterns that hardly overlap."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[: SHAPE[0], : SHAPE[1]]
+    centres = rng.permutation([(a, b) for a in (2, 7) for b in (2, 7, 12)])[:count]
+    return np.array([np.exp(-((y - a) ** 2 + (x - b) ** 2) / rng.uniform(2, 5)) for a, b in centres])
+
+
+def field_of(count=4, n=150, seed=0):
+    """Four patterns of nearly the same variance, which principal components mix, in noise."""
+    rng = np.random.default_rng(seed)
+    values = np.tensordot(rng.normal(size=(n, count)) * np.linspace(3.2, 3, count), blobs(count, seed), 1)
+    values += 0.1 * rng.normal(size=values.shape)
+    coords = {"time": np.arange(n), "lat": np.linspace(-45, 45, SHAPE[0]), "lon": np.arange(SHAPE[1]) * 20.0}
+    return xr.DataArray(values, coords, ("time", "lat", "lon"), "t", {"units": "K"})
+
+
+@pytest.fixture(scope="module")
+def field():
+    return field_of()
+
+
+@pytest.fixture(scope="module")
+def model(field):
+    return streampca.fit(field, n_components=4)
+
+
+def loadings_of(model, count):
+    """Components times standard deviations, (p, k), and the length of each row."""
+    rows = model.components[:count].reshape(count, -1).T * np.sqrt(model.explained_variance[:count])
+    return rows, np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def by_planes(loadings):
+    """Kaiser's rotations in one plane after another, each by the angle that he gives, until none turns."""
+    turned = loadings.copy()
+    for _ in range(500):
+        largest = 0.0
+        for i, j in combinations(range(loadings.shape[1]), 2):
+            x, y = turned[:, i].copy(), turned[:, j].copy()
+            u, v = x**2 - y**2, 2 * x * y
+            top = 2 * (len(u) * (u * v).sum() - u.sum() * v.sum())
+            bottom = len(u) * (u**2 - v**2).sum() - (u.sum() ** 2 - v.sum() ** 2)
+            angle = np.arctan2(top, bottom) / 4
+            turned[:, i], turned[:, j] = np.cos(angle) * x + np.sin(angle) * y, np.cos(angle) * y - np.sin(angle) * x
+            largest = max(largest, abs(angle))
+        if largest < 1e-13:
+            return turned
+    raise AssertionError("Kaiser's planes did not come to rest")
+
+
+def in_order(loadings):
+    """By descending squares, each with its largest entry positive, of unit length; and the sums of squares."""
+    squares = (loadings**2).sum(axis=0)
+    order = np.argsort(-squares)
+    rows = (loadings[:, order] / np.sqrt(squares[order])).T
+    return rows * np.sign(rows[np.arange(len(rows)), np.abs(rows).argmax(axis=1)])[:, None], squares[order]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("count", [2, 4])
+def test_varimax_is_kaisers(seed, count):
+    model = streampca.fit(field_of(seed=seed), n_components=4)
+    found = streampca.varimax(model, count)
+    loadings, lengths = loadings_of(model, count)
+    rows, squares = in_order(by_planes(loadings / lengths) * lengths)
+    np.testing.assert_allclose(found.components.reshape(count, -1), rows, atol=1e-6)
+    np.testing.assert_allclose(found.explained_variance, squares, rtol=1e-6)
+    np.testing.assert_allclose(found.explained_variance.sum(), model.explained_variance[:count].sum())
+    np.testing.assert_allclose(found.correlation, np.eye(count), atol=1e-12)
+
+
+@pytest.mark.parametrize("power", [2, 3, 4])
+def test_promax_is_a_least_squares_fit_of_powers(model, power):
+    loadings, lengths = loadings_of(model, 4)
+    turned = by_planes(loadings / lengths)
+    target = (turned / np.abs(turned).max(axis=0)) * np.abs(turned / np.abs(turned).max(axis=0)) ** (power - 1)
+    fitted = np.linalg.lstsq(turned, target)[0]
+    fitted = fitted @ np.diag(np.sqrt(np.diag(np.linalg.inv(fitted.T @ fitted))))
+    rows, squares = in_order(turned @ fitted * lengths)
+    found = streampca.promax(model, power=power)
+    np.testing.assert_allclose(found.components.reshape(4, -1), rows, atol=1e-6)
+    np.testing.assert_allclose(found.explained_variance, squares, rtol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("power", [1, 2, 4])
+def test_rotations_are_those_of_xeofs(seed, power):
+    xeofs = pytest.importorskip("xeofs", reason="xeofs is not installed, and is no dependency")
+    field = field_of(seed=seed)
+    eof = xeofs.single.EOF(n_modes=4, solver="full").fit(field, dim="time")
+    theirs = xeofs.single.EOFRotator(n_modes=4, power=power, max_iter=10_000, rtol=1e-15).fit(eof)
+    model = streampca.fit(field, n_components=4)
+    ours = streampca.varimax(model) if power == 1 else streampca.promax(model, power=power)
+    patterns = theirs.components().transpose("mode", "lat", "lon").values
+    signs = np.sign((patterns * ours.components).sum(axis=(1, 2)))
+    np.testing.assert_allclose(ours.components, patterns * signs[:, None, None], atol=1e-6)
+    np.testing.assert_allclose(ours.explained_variance, theirs.explained_variance().values, rtol=1e-6)
+    scores = theirs.scores(normalized=False).transpose("time", "mode").values * signs
+    np.testing.assert_allclose(ours.transform(field), scores, atol=1e-6 * np.abs(scores).max())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_patterns_that_components_mix_are_found(seed):
+    model = streampca.fit(field_of(seed=seed), n_components=4)
+    truth = blobs(4, seed).reshape(4, -1)
+    nearest = [
+        np.abs(np.corrcoef(truth, patterns.reshape(4, -1))[:4, 4:]).max(axis=1).min()
+        for patterns in (model.components, streampca.varimax(model).components, streampca.promax(model).components)
+    ]
+    assert nearest[0] < 0.9
+    assert min(nearest[1:]) > 0.98
+
+
+# -- applied to samples
+
+
+@pytest.mark.parametrize("rotate", [streampca.varimax, streampca.promax])
+def test_scores_have_the_variances_and_correlations_said(model, field, rotate):
+    rotated = rotate(model, 3)
+    scores = rotated.transform(field)
+    assert (scores.dims, scores.sizes["component"], scores.attrs["units"]) == (("time", "component"), 3, "K")
+    np.testing.assert_array_equal(scores["component"], [1, 2, 3])
+    np.testing.assert_allclose(scores.var("time", ddof=1), rotated.explained_variance)
+    np.testing.assert_allclose(np.corrcoef(scores.values.T), rotated.correlation, atol=1e-9)
+    back = rotated.inverse_transform(scores)
+    xr.testing.assert_allclose(back, model.reconstruct(field, 3))
+    assert (back.dims, back.attrs["units"]) == (("time", "lat", "lon"), "K")
+
+
+def test_every_kind_of_samples_gives_the_same(model, field, tmp_path):
+    rotated, rows = streampca.varimax(model), field.values
+    expected = rotated.transform(rows)
+    np.save(tmp_path / "x.npy", rows)
+    for given in (da.from_array(rows, chunks=(40, 10, 14)), tmp_path / "x.npy", field, field.chunk(time=40)):
+        found = rotated.transform(given)
+        assert isinstance(getattr(found, "data", found), da.Array) == (given is not field)
+        np.testing.assert_allclose(found, expected, atol=1e-9)
+        np.testing.assert_allclose(rotated.inverse_transform(found), model.reconstruct(rows), atol=1e-9)
+
+
+def test_some_rotated_components_go_back_by_their_numbers(model, field):
+    rotated = streampca.promax(model)
+    scores = rotated.transform(field)
+    expected = model.mean + np.tensordot(scores.values[:, [1, 3]], rotated.components[[1, 3]], 1)
+    for some in (scores.sel(component=[2, 4]), scores.sel(component=[4, 2])):
+        np.testing.assert_allclose(rotated.inverse_transform(some), expected, atol=1e-12)
+    first = model.mean + np.tensordot(scores.values[:, :1], rotated.components[:1], 1)
+    np.testing.assert_allclose(rotated.inverse_transform(scores.values[:, :1]), first, atol=1e-12)
+    np.testing.assert_allclose(rotated.inverse_transform(scores.sel(component=1)), first, atol=1e-12)
+
+
+def test_masked_images_in_single_precision():
+    rng = np.random.default_rng(0)
+    images = (40 * np.tensordot(rng.random((80, 4)), blobs(4), 1) + rng.integers(0, 9, (80, *SHAPE))).astype(np.uint8)
+    mask = np.indices(SHAPE).sum(axis=0) > 3
+    model = streampca.fit(images, n_components=4, preparation=streampca.Preparation(mask=mask, scale=0.5))
+    rotated = streampca.varimax(model)
+    assert rotated.components.dtype == np.float32
+    np.testing.assert_array_equal(np.isnan(rotated.components[0]), ~mask)
+    back = rotated.inverse_transform(rotated.transform(images))
+    assert back.dtype == np.float32
+    np.testing.assert_allclose(back, model.reconstruct(images), atol=1e-3)
+
+
+def test_components_on_disk_are_read_piece_by_piece(tmp_path, monkeypatch):
+    rows = field_of(n=60).values.repeat(20, axis=2).astype(np.float32)
+    streampca.fit(rows, n_components=4, output=tmp_path / "m.zarr")
+    held, stored = (streampca.load_model(tmp_path / "m.zarr", memory=memory) for memory in ("1GiB", "64KiB"))
+    assert not stored.subspace.is_held
+    monkeypatch.setattr(rotation, "PIECE", 900)
+    for rotate in (streampca.varimax, streampca.promax):
+        one, other = rotate(held), rotate(stored)
+        np.testing.assert_allclose(one.components, other.components, atol=1e-6)
+        np.testing.assert_allclose(one.matrix, other.matrix, atol=1e-9)
+
+
+def test_a_rotation_as_a_dataset(model):
+    found, rotated = streampca.varimax(model, 3).to_xarray(), streampca.varimax(model, 3)
+    assert found["components"].dims == ("component", "lat", "lon")
+    assert set(found.data_vars) == {
+        "components", "mean", "explained_variance", "explained_variance_ratio", "total_variance",
+    }  # fmt: skip
+    np.testing.assert_array_equal(found["components"].sel(component=2), rotated.components[1])
+    np.testing.assert_allclose(found["explained_variance"] / found["total_variance"], rotated.explained_variance_ratio)
+    assert found["explained_variance"].attrs["units"] == "(K)^2"
+    assert "Rotation(3 components of PCAModel(4 components" in repr(rotated)
+
+
+# -- what is refused
+
+
+@pytest.mark.parametrize(("call", "error", "message"), [
+    (lambda m: streampca.varimax(m, 1), RequestError, "n_components=1 leaves nothing to rotate; give at least 2"),
+    (lambda m: streampca.varimax(m, 5), RequestError, "n_components=5 is no whole number between 1 and 4"),
+    (lambda m: streampca.promax(m, power=0.5), RequestError, "power 0.5 is not a number of at least 1"),
+    (lambda m: streampca.varimax(m, max_iterations=0), RequestError, "max_iterations 0 is not a whole number"),
+    (lambda m: streampca.varimax(m, max_iterations=1), ModelError, "in 1 iteration; allow more, .*=10, or .*=3"),
+    (lambda m: streampca.varimax(m, memory="1MiB"), BudgetError, "rotating 4 components of 140 features needs"),
+    (lambda m: streampca.varimax(m).inverse_transform(np.zeros((3, 5))), RequestError, "1 to 4 rotated components"),
+])  # fmt: skip
+def test_what_cannot_be_rotated(model, call, error, message):
+    with pytest.raises(error, match=message):
+        call(model)
+
+
+def test_components_without_variance_are_not_rotated():
+    rows = np.random.default_rng(0).normal(size=(30, 3)) @ np.random.default_rng(1).normal(size=(3, 20))
+    model = streampca.fit(rows, n_components=5)
+    with pytest.raises(RequestError, match="component 4 of the model has no variance above rounding") as refused:
+        streampca.varimax(model)
+    remedy = int(re.search(r"n_components=(\d+)", str(refused.value))[1])
+    assert streampca.varimax(model, remedy).n_components == 3
