@@ -24,6 +24,7 @@ _HOME = {
     "follow": ".fitting.follow",
     "PCAModel": ".models.pca",
     "load_model": ".models.pca",
+    "bootstrap": ".models.bootstrap",
     "promax": ".models.rotation",
     "varimax": ".models.rotation",
     "StreamingPCA": ".estimators.streaming_pca",
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from .fitting.merge import merge as merge
     from .fitting.plan import plan as plan
     from .fitting.update import update as update
+    from .models.bootstrap import bootstrap as bootstrap
     from .models.pca import PCAModel as PCAModel
     from .models.pca import load_model as load_model
     from .models.rotation import promax as promax

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..eigensolvers import Cluster, clusters, unseparated
+from ..errors import RequestError
 
 if TYPE_CHECKING:
     from .pca import PCAModel
@@ -100,6 +101,14 @@ def null_variance(model: PCAModel) -> float:
     """Return the largest variance that may be rounding of float64: eps max(n, p) times the first one."""
     eps = np.finfo(np.float64).eps
     return float(eps * max(model.n_samples, model.n_features) * model.explained_variance[:1].sum())
+
+
+def check_variances(model: PCAModel, count: int) -> None:
+    """Refuse the first components of a model if one of them is null."""
+    null = np.flatnonzero(null_directions(model)[:count])
+    if len(null):
+        fewer = f"; take the first {null[0]} (n_components={null[0]})" if null[0] else ""
+        raise RequestError(f"component {null[0] + 1} of {model.name} has no variance above rounding{fewer}.")
 
 
 def rounding_unit(model: PCAModel) -> float:

@@ -27,7 +27,7 @@ from ..preprocessing.sizes_for_planning import this_machine
 from ..readers.coordinates import CHECK
 from ..storage.components import StoredRows
 from ..units import counted, parse_bytes, whole_number
-from .accuracy import null_directions
+from .accuracy import check_variances
 from .data_arrays import COMPONENT, NamedSamples, component_numbers, dataset_of, is_data_array
 from .subspace import PIECE
 
@@ -267,10 +267,7 @@ def _checked(model: PCAModel, n_components: int | None, memory: int | str | None
     count = model.count_of(n_components)
     if count < 2:
         raise RequestError(f"n_components={count} leaves nothing to rotate; give at least 2.")
-    null = np.flatnonzero(null_directions(model)[:count])
-    if len(null):
-        fewer = f"; rotate the first {null[0]} (n_components={null[0]})" if null[0] > 1 else ""
-        raise RequestError(f"component {null[0] + 1} of {model.name} has no variance above rounding{fewer}.")
+    check_variances(model, count)
     itemsize = model.components.dtype.itemsize
     needed = (1 + (model.mask is not None)) * count * model.n_features * itemsize + RUNTIME_BYTES
     rows = model.subspace.components

@@ -1,0 +1,224 @@
+"""Bootstrap intervals of variances and components, from scores alone: no sample is read again.
+
+Reference: A. Fisher, B. Caffo, B. Schwartz, V. Zipunnikov, "Fast, exact bootstrap principal component analysis for
+p > 1 million", Journal of the American Statistical Association 111, 2016.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import RequestError
+from ..planning.blocks import Span, blocks_of
+from ..planning.budget import check_budget
+from ..planning.memory import RUNTIME_BYTES
+from ..preprocessing import unflatten
+from ..preprocessing.sizes_for_planning import this_machine
+from ..readers import open_collection
+from ..units import format_shape, parse_bytes, whole_number
+from .accuracy import check_variances
+from .data_arrays import COMPONENT, NamedSamples, dataset_of, is_data_array
+from .subspace import PIECE
+
+if TYPE_CHECKING:
+    from xarray import Dataset
+
+    from .pca import PCAModel
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+ALIKE = 0.01  # of the first variance, by which those of scores in float32, or whitened at rounding, may differ
+
+
+@dataclass(frozen=True, eq=False)
+class Bootstrap:
+    """Variances and components of samples drawn anew from those that a model was fitted on, with replacement.
+
+    Attributes
+    ----------
+    model : PCAModel
+        Whose components they are compared with.
+    variances : ndarray of shape (replicates, k)
+        Of each draw, descending.
+    turns : ndarray of shape (replicates, k, k)
+        Components of each draw, as columns, by the model's; the share of the model's own is positive.
+    level : float
+        Coverage of the intervals, between 0 and 1.
+    """
+
+    model: PCAModel
+    variances: Float64
+    turns: Float64
+    level: float
+
+    @property
+    def variance_interval(self) -> Float64:
+        """Lower and upper end of an interval for each variance, shape (k, 2).
+
+        Normal intervals of the logarithm, less the bias that draws have against the model, as the model has against the
+        truth: leading variances are found too large.
+        """
+        logs, known = np.log(self.variances), np.log(self.model.explained_variance[: self.variances.shape[1]])
+        middle, half = (
+            2 * known - logs.mean(axis=0),
+            NormalDist().inv_cdf((1 + self.level) / 2) * logs.std(axis=0, ddof=1),
+        )
+        found: Float64 = np.exp(np.stack([middle - half, middle + half], axis=1))
+        return found
+
+    @property
+    def angle(self) -> Float64:
+        """Angle (radians) to the model's component that a share `level` of the draws stays within, shape (k,)."""
+        own = np.clip(np.diagonal(self.turns, axis1=1, axis2=2), 0, 1)
+        found: Float64 = np.quantile(np.arccos(own), self.level, axis=0)
+        return found
+
+    def component_error(self) -> Array:
+        """Standard deviation over the draws of each pixel of each component, (k, *sample_shape); NaN outside the mask.
+
+        Cost p k^3 flops; components on disk are read piece by piece.
+        """
+        count = self.variances.shape[1]
+        apart = self.turns - self.turns.mean(axis=0)
+        moments = np.einsum("bij,bkj->jik", apart, apart, optimize=True) / (len(apart) - 1)
+        subspace, rows = self.model.subspace.first(count), np.empty((count, self.model.n_features))
+        for features, piece in subspace.pieces():
+            for some in blocks_of(Span(0, features.size), max(1, PIECE // count)):
+                own = cast("Array", piece.components)[:, slice(*some)].astype(np.float64)
+                part = slice(features.start + some.start, features.start + some.stop)
+                for number, moment in enumerate(moments):
+                    rows[number, part] = np.einsum("ij,ij->j", moment @ own, own)
+        rows = np.sqrt(np.maximum(rows, 0, out=rows), out=rows)
+        return unflatten(rows, self.model.sample_shape, self.model.mask)
+
+    def to_xarray(self) -> Dataset:
+        """The model's components and variances with their intervals and errors, as an `xarray.Dataset`."""
+        count = self.variances.shape[1]
+        made = dataset_of(self.model).isel({COMPONENT: slice(count)})[["components", "explained_variance"]]
+        lower, upper = self.variance_interval.T
+        known, own = made["explained_variance"], made["components"]
+        share = f"{100 * self.level:g} %"
+        found = {
+            "variance_lower": known.copy(data=lower).assign_attrs(long_name=f"lower end of the {share} interval"),
+            "variance_upper": known.copy(data=upper).assign_attrs(long_name=f"upper end of the {share} interval"),
+            "component_error": own.copy(data=self.component_error()).assign_attrs(
+                long_name="standard deviation of the components of draws", units="1"
+            ),
+            "angle": known.copy(data=self.angle).assign_attrs(
+                long_name=f"angle to the components of {share} of the draws", units="radian"
+            ),
+        }
+        return made.assign(found).assign_attrs(title="bootstrap of principal components", level=self.level)
+
+
+def bootstrap(
+    model: PCAModel,
+    scores: Any,
+    n_components: int | None = None,
+    *,
+    n_replicates: int = 500,
+    level: float = 0.9,
+    block: int = 1,
+    seed: int = 0,
+    memory: int | str | None = None,
+) -> Bootstrap:
+    """Draw samples anew and say how much variances and components vary, by the scores of the samples fitted.
+
+    Samples drawn with replacement span what all samples span: their components are those of a k x k matrix in the
+    space of scores. What the components left out hold is taken not to mix with those kept; keep some more than are
+    looked at.
+
+    Parameters
+    ----------
+    model : PCAModel
+        Fitted without sample weights; not changed.
+    scores : array of shape (n, k), DataArray, collection or path of one
+        Of all samples the model was fitted on, as `PCAModel.transform` returns or `PCAModel.write_scores` writes them,
+        not whitened.
+    n_components : int, optional
+        How many components to take; all by default.
+    n_replicates : int, default=500
+        Draws of n samples, 2 at least.
+    level : float, default=0.9
+        Coverage of the intervals, between 0 and 1.
+    block : int, default=1
+        Neighbouring samples that are drawn together: for series that are alike from one time to the next, as many as
+        they are alike over.
+    seed : int, default=0
+        Of the draws.
+    memory : int or str, optional
+        Most bytes to use; half of what the machine allows by default.
+
+    Returns
+    -------
+    Bootstrap
+
+    Raises
+    ------
+    RequestError
+        If scores are not those of the samples fitted, the model has sample weights or a component without variance, or
+        an option is out of range.
+    BudgetError
+        If n x k scores and a k x k matrix a draw do not fit the budget.
+
+    Notes
+    -----
+    Costs n k^2 flops a draw, and no read of the samples. Where components are mixed by sampling, see
+    ``model.summary()["trust"]``, those of draws are matched by rank, and angles are large.
+    """
+    count = model.count_of(n_components)
+    draws = whole_number(n_replicates, "n_replicates", least=2, example="500")
+    length = whole_number(block, "block", least=1, example="12")
+    rng = np.random.default_rng(whole_number(seed, "seed", least=0, example="0"))
+    if not 0 < level < 1:
+        raise RequestError(f"level {level!r} is not between 0 and 1; use for example 0.9.")
+    check_variances(model, count)
+    if model.total_weight is not None:
+        raise RequestError(f"{model.name} was fitted with sample weights, which draws know nothing of; fit it without.")
+    n = model.n_samples
+    needed = 8 * (2 * n * count + draws * count * (count + 1)) + RUNTIME_BYTES
+    budget, source = this_machine().budget(parse_bytes(memory))
+    what = f"{draws} draws of {n} samples in the space of {count} components"
+    check_budget(what, lambda size: size >= needed, budget, source)
+    rows = _centred(model, scores, count)
+    variances, turns = np.empty((draws, count)), np.empty((draws, count, count))
+    for number in range(draws):
+        starts = rng.integers(0, n, -(-n // length))
+        drawn = ((starts[:, None] + np.arange(length)) % n).ravel()[:n]
+        times = np.bincount(drawn, minlength=n).astype(np.float64)
+        mean = times @ rows / n
+        scatter = (rows * times[:, None]).T @ rows - n * np.outer(mean, mean)
+        values, vectors = np.linalg.eigh(scatter / (n - 1))
+        variances[number], vectors = values[::-1].clip(min=np.finfo(np.float64).tiny), vectors[:, ::-1]
+        turns[number] = vectors * np.where(np.diagonal(vectors) < 0, -1, 1)
+    return Bootstrap(model, variances, turns, level)
+
+
+def _centred(model: PCAModel, scores: Any, count: int) -> Float64:
+    """Return scores of the samples fitted less their mean, (n, k), float64, or refuse what are others."""
+    if isinstance(scores, (str, os.PathLike)):
+        scores = open_collection(scores)
+    given = NamedSamples.scores(scores).values if is_data_array(scores) else scores
+    shape = tuple(getattr(given, "shape", np.shape(given)))
+    if len(shape) != 2 or shape[0] != model.n_samples or shape[1] < count:
+        raise RequestError(
+            f"scores have shape {format_shape(shape)} and {model.name} was fitted on {model.n_samples} samples; give "
+            f"the scores of these along {count} components, as model.transform returns them."
+        )
+    rows = np.asarray(given[:, :count], np.float64)
+    rows = rows - rows.mean(axis=0)
+    known = model.explained_variance[:count]
+    apart = np.abs(np.einsum("ij,ij->j", rows, rows) / (len(rows) - 1) - known)
+    if not (apart <= ALIKE * known[0]).all():
+        raise RequestError(
+            f"scores have other variances than the components of {model.name}; give those of the samples it was fitted "
+            "on, in its units, not whitened: model.transform(samples)."
+        )
+    return cast("Float64", rows)
