@@ -14,6 +14,7 @@ from streampca.accumulators import (
     FrequentDirections,
     Gram,
     GramBlock,
+    GroupMoments,
     NotFiniteError,
     Scatter,
     ScatterBlock,
@@ -72,6 +73,11 @@ def gram_block(x, weights=None, **more):
     return partial(GramBlock, block(roots, len(x)), roots=None if weights is None else roots, **more)
 
 
+def group_moments(x):
+    """Groups in turn, and times that are not evenly spaced."""
+    return partial(GroupMoments, x.shape[1], np.arange(len(x)) % 5, 5, times=np.arange(len(x)) ** 1.5)
+
+
 # How to make an empty accumulator for a matrix (n, p), by its kind and what is special about it.
 NEW = {
     "scatter": lambda x, **more: partial(Scatter, x.shape[1], **more),
@@ -90,8 +96,11 @@ NEW = {
     "gram_block, narrow tiles": partial(gram_block, product_features=5, threads=2),
     "gram_block, weighted": partial(gram_block, weights=COPIES),
     "frequent_directions": lambda x: partial(FrequentDirections, x.shape[1], rows=3),
+    "group_moments": lambda x: partial(GroupMoments, x.shape[1]),
+    "group_moments, in groups": group_moments,
 }
-ALONG_SAMPLES = [kind for kind in NEW if kind.startswith(("scatter", "frequent"))]
+ALONG_SAMPLES = [kind for kind in NEW if kind.startswith(("scatter", "frequent", "group"))]
+ANYWHERE = [kind for kind in ALONG_SAMPLES if kind != "group_moments, in groups"]  # whose samples have no places
 every_kind = pytest.mark.parametrize("kind", NEW)
 
 
@@ -163,6 +172,11 @@ def results(accumulator):
             size = found.trace + 1e-14 * float(np.sum(found.mean**2))
             mean = found.mean * size / (1 + np.linalg.norm(found.mean))
             return [found.trace, found.feature_variance * found.weight, mean], size
+        case GroupMoments() as found:
+            size = float(found.squares.sum() + 1e-14 * np.sum(found.means**2 * found.weights[:, None]))
+            mean = found.means * size / (1 + np.linalg.norm(found.means))
+            late = 1 + float(np.linalg.norm(found.mean_times))
+            return [found.weights * size, mean, found.squares, found.products / late**2], size
         case Gram() as found:
             about = found.centred()
             size = about.trace
@@ -274,6 +288,7 @@ def misled(kind, mistake):
         ],
         *[(kind, misled(ACCUMULATORS[kind], loses_the_last)) for kind in ACCUMULATORS],
         *[(kind, misled(ACCUMULATORS[kind], forgets_where_it_is)) for kind in ("gram", "gram_block")],
+        ("group_moments, in groups", misled(GroupMoments, forgets_where_it_is)),
     ],
 )  # fmt: skip
 def test_laws_catch_a_planted_mistake(kind, wrong):
@@ -560,7 +575,7 @@ def test_equal_samples_have_no_variance(dtype, precision):
 # -- weights
 
 
-@pytest.mark.parametrize("kind", ALONG_SAMPLES)
+@pytest.mark.parametrize("kind", ANYWHERE)
 @FEW
 @given(cut=cut_values(), data=st.data())
 def test_a_weight_is_so_many_copies(kind, cut, data):
@@ -608,7 +623,7 @@ def test_weights_of_a_gram_matrix_are_copies():
     np.testing.assert_allclose(weighted.trace, np.trace(gram_of(repeated)), rtol=1e-13)
 
 
-@pytest.mark.parametrize("kind", ALONG_SAMPLES)
+@pytest.mark.parametrize("kind", ANYWHERE)
 def test_unit_weights_change_no_bit_and_a_sample_of_weight_nought_may_hold_anything(kind):
     x = values(30, "f4", 30.0, seed=1)
     new, weights = new_for(kind, [x]), np.ones(30)
@@ -625,6 +640,27 @@ def test_unit_weights_change_no_bit_and_a_sample_of_weight_nought_may_hold_anyth
     with pytest.raises(NotFiniteError) as error:
         new().update(x, at=100, weights=weights)
     assert error.value.sample == 120
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f4", "f8"])
+def test_moments_of_groups_are_numpys(dtype):
+    """Of samples far from 0, by weights, with a cycle much larger than what is left of it."""
+    rng = np.random.default_rng(3)
+    groups, times, weights = rng.integers(0, 4, 300), np.cumsum(rng.gamma(2.0, size=300)), rng.gamma(2.0, size=300)
+    x = values(300, dtype, 100.0) + (1000 * groups[:, None] if dtype == "f8" else 0)
+    found = GroupMoments(SHORT, groups, 4, times)
+    for start in range(0, 300, 70):
+        found.update(x[start : start + 70], at=start, weights=weights[start : start + 70])
+    wide, squares, products = x.astype(np.float64), 0, 0
+    for group in range(4):
+        own, count = wide[groups == group], weights[groups == group]
+        late = times[groups == group] - np.average(times[groups == group], weights=count)
+        mean = np.average(own, axis=0, weights=count)
+        np.testing.assert_allclose(found.means[group], mean, rtol=1e-13)
+        squares, products = squares + count @ (own - mean) ** 2, products + (count * late) @ (own - mean)
+    np.testing.assert_allclose(found.weights, np.bincount(groups, weights), rtol=1e-13)
+    np.testing.assert_allclose(found.squares, squares, rtol=1e-12, atol=1e-9)
+    np.testing.assert_allclose(found.products, products, rtol=1e-10, atol=1e-8 * np.abs(products).max())
 
 
 @pytest.mark.parametrize("precision", ["single", "double"])

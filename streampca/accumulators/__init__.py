@@ -11,6 +11,7 @@ from .frequent_directions import FrequentDirections
 from .gram import CentredGram, Gram
 from .gram_block import GramBlock
 from .gram_probes import GramProbes, sample_directions
+from .group_moments import GroupMoments
 from .probes import Directions
 from .protocol import Accumulator
 from .row_buffer import RowBuffer
@@ -26,6 +27,7 @@ __all__ = [
     "Gram",
     "GramBlock",
     "GramProbes",
+    "GroupMoments",
     "NotFiniteError",
     "RowBuffer",
     "Scatter",
@@ -36,5 +38,5 @@ __all__ = [
 
 # kind -> class: what a stored state is made into again
 ACCUMULATORS: dict[str, type[Accumulator]] = {
-    kind.kind: kind for kind in (Scatter, Gram, ScatterBlock, GramBlock, FrequentDirections)
+    kind.kind: kind for kind in (Scatter, Gram, ScatterBlock, GramBlock, FrequentDirections, GroupMoments)
 }

@@ -1,0 +1,181 @@
+"""`GroupMoments`: means of samples by group, and how features vary and follow time within groups.
+
+Sums of squares and of products are about the means of the groups, so that a cycle that is larger than all else takes no
+digits from what is left; parts are combined as by Chan, Golub and LeVeque (1983).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ..planning.sizes import GROUP_PIECE
+from .finite import has_safe_squares, not_finite
+from .plain_state import as_arrays
+from .protocol import Accumulator
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+SUMS = ("n_samples", "weights", "means", "mean_times", "squares", "products")
+
+
+class GroupMoments(Accumulator):
+    """Accumulates the moments of groups of samples, in float64 whatever the samples' dtype.
+
+    Parameters
+    ----------
+    n_features : int
+        p.
+    groups : ndarray of int, shape (n,), optional
+        Group of each sample of the collection, 0 to `count` - 1; all are of one group by default.
+    count : int, default=1
+        Number of groups, g.
+    times : ndarray of shape (n,), optional
+        Time of each sample; 0 by default.
+
+    Attributes
+    ----------
+    n_samples : int
+        Samples absorbed, but for those of weight 0.
+    weights : ndarray of shape (g,)
+        Sum of the weights of each group's samples: their number where none were given.
+    means : ndarray of shape (g, p)
+        Mean of each group.
+    mean_times : ndarray of shape (g,)
+        Mean time of each group.
+    squares : ndarray of shape (p,)
+        Sum over all groups of squared distances from the mean of the group.
+    products : ndarray of shape (p,)
+        Sum over all groups of (time - mean time) (sample - mean).
+
+    Notes
+    -----
+    Cost: about 8 n p flops. Memory: 8 p (g + 2) bytes, and up to 4 MiB or 6 rows of p while samples are added.
+    """
+
+    kind = "group_moments"
+    axis: Literal["samples", "features"] = "samples"
+    precision = "double"
+
+    def __init__(
+        self,
+        n_features: int,
+        groups: npt.NDArray[np.integer[Any]] | None = None,
+        count: int = 1,
+        times: Float64 | None = None,
+    ) -> None:
+        self.n_features, self.n_samples = n_features, 0
+        self._groups, self._times = groups, times
+        self.weights, self.mean_times = np.zeros(count), np.zeros(count)
+        self.means, self.squares, self.products = (
+            np.zeros((count, n_features)),
+            np.zeros(n_features),
+            np.zeros(n_features),
+        )
+
+    @property
+    def weight(self) -> float:
+        """Sum of all weights."""
+        return float(self.weights.sum())
+
+    def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
+        """Absorb samples, shape (m, p), any real dtype, the first of them sample `at` of the collection.
+
+        Parameters
+        ----------
+        block : ndarray of shape (m, p)
+            Samples.
+        at : int
+            Position of the first.
+        weights : ndarray of shape (m,), optional
+            How often each counts, at least 0; samples of weight 0 may hold anything.
+
+        Raises
+        ------
+        NotFiniteError
+            If a sample holds NaN or infinity, or squares overflow. The accumulator is then of no more use.
+        """
+        kept = np.arange(len(block)) if weights is None else np.flatnonzero(weights)
+        step = max(1, GROUP_PIECE // max(1, self.n_features))
+        for start in range(0, len(kept), step):
+            some = kept[start : start + step]
+            piece = block[some[0] : some[-1] + 1] if len(some) == some[-1] - some[0] + 1 else block[some]
+            if not has_safe_squares(piece, "double"):
+                error = not_finite(piece, 0, "double")
+                raise type(error)(at + int(some[error.sample]), error.problem)
+            groups = np.zeros(len(some), np.intp) if self._groups is None else self._groups[at + some]
+            times = np.zeros(len(some)) if self._times is None else self._times[at + some]
+            counts = np.ones(len(some)) if weights is None else weights[some]
+            for group in np.unique(groups):
+                rows = np.flatnonzero(groups == group)
+                self._add(int(group), piece[rows].astype(np.float64), times[rows], counts[rows])
+            self.n_samples += len(some)
+
+    def _add(self, group: int, rows: Float64, times: Float64, counts: Float64) -> None:
+        """Add rows of one group; they are overwritten."""
+        weight = float(counts.sum())
+        mean, mean_time = (counts / weight) @ rows, float(counts @ times) / weight
+        squares = products = None
+        if len(rows) > 1:
+            rows -= mean
+            squares, products = np.einsum("i,ij,ij->j", counts, rows, rows), (counts * (times - mean_time)) @ rows
+        self._combine(group, weight, mean, mean_time, squares, products)
+
+    def _combine(
+        self,
+        group: int,
+        weight: float,
+        mean: Float64,
+        mean_time: float,
+        squares: Float64 | None = None,
+        products: Float64 | None = None,
+    ) -> None:
+        """Add the moments of some samples of a group; sums about their own mean that are None are 0."""
+        total = self.weights[group] + weight
+        later = mean_time - self.mean_times[group]
+        apart = mean - self.means[group]
+        share = weight / total
+        between = self.weights[group] * share
+        for whole, part in ((self.squares, squares), (self.products, products)):
+            if part is not None:
+                whole += part
+        if between:
+            self.products += between * later * apart
+            self.means[group] += share * apart
+            self.squares += between * np.square(apart, out=apart)
+            self.mean_times[group] += share * later
+        else:
+            self.means[group], self.mean_times[group] = mean, mean_time
+        self.weights[group] = total
+
+    def absorb(self, other: Self) -> None:
+        """Add the samples of another; see `Accumulator.absorb`."""
+        for group in np.flatnonzero(other.weights).tolist():
+            self._combine(group, float(other.weights[group]), other.means[group], float(other.mean_times[group]))
+        self.squares += other.squares
+        self.products += other.products
+        self.n_samples += other.n_samples
+
+    def release(self) -> None:
+        """Give back nothing: working memory is not kept."""
+
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Return groups, times and sums as plain arrays."""
+        arrays = as_arrays(
+            {name: getattr(self, name) for name in SUMS} | {"groups": self._groups, "times": self._times}
+        )
+        return {name: array.copy() for name, array in arrays.items()} if copy else arrays
+
+    @classmethod
+    def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
+        """Undo `state`."""
+        count, p = state["means"].shape
+        given = {name: array.copy() for name, array in state.items()} if copy else state
+        new = cls(p, given.get("groups"), count, given.get("times"))
+        for name in SUMS:
+            setattr(new, name, given[name])
+        new.n_samples = int(given["n_samples"])
+        return new
