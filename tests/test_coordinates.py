@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cftime
 import numpy as np
 import pytest
 import xarray as xr
@@ -13,6 +14,7 @@ from streampca.cli.commands import cli
 from streampca.errors import ModelError, RequestError, SourceError
 from streampca.readers import open_collection
 from streampca.readers.coordinates import order_of
+from streampca.readers.dates import dates_of
 from streampca.readers.views.reordered import Reordered
 from streampca.storage.coordinate import Coordinate
 
@@ -468,3 +470,77 @@ def test_labels_along_samples_come_along(tmp_path):
             assert written.phase.values.tolist() == x.phase.values.tolist()
             np.testing.assert_array_equal(written.month, x.month)
             assert written.scores.dims == ("time", "component")
+
+
+# -- dates of samples
+
+
+@pytest.mark.parametrize(
+    ("units", "calendar"),
+    [
+        ("days since 1800-01-01", "standard"),
+        ("hours since 1900-06-15 12:00", "gregorian"),
+        ("minutes since 1600-02-29", "proleptic_gregorian"),
+        ("days since 0001-01-01", "standard"),  # counted through the reform of the calendar
+        ("days since 1500-01-01", "proleptic_gregorian"),
+        ("days since 1850-01-01", "noleap"),
+        ("days since 1850-01-01", "360_day"),
+        ("days since 1850-01-01", "julian"),
+    ],
+)
+def test_months_and_days_of_the_year_are_cftimes(units, calendar):
+    values = np.random.default_rng(0).uniform(0, 5e5, 300)
+    values[:100] = np.rint(values[:100])
+    found = dates_of({"time": Coordinate(values, {"units": units, "calendar": calendar})}, None, None)
+    dates = cftime.num2date(values, units, calendar=calendar)
+    assert found.number_of("month").tolist() == [date.month for date in dates]
+    assert found.number_of("dayofyear").tolist() == [date.dayofyr for date in dates]
+
+
+def test_days_are_counted_alike_in_all_units():
+    """Of dates as numpy has them, and of the same ones stored in other units, and as text."""
+    times = np.arange("1999-12-28", "2001-03-02", dtype="datetime64[D]")
+    texts = dates_of({}, None, times.astype(str))
+    for values, about in [
+        (times, {}),
+        (times.astype("datetime64[ns]"), {}),
+        ((times - np.datetime64("1850-01-01")).astype("f8"), {"units": "days since 1850-01-01"}),
+        ((times - np.datetime64("1850-01-01")).astype("i8") * 24, {"units": "hours since 1850-01-01 00:00"}),
+    ]:
+        found = dates_of({"time": Coordinate(values, about)}, "time", None)
+        np.testing.assert_allclose(found.days, times.astype("i8"), rtol=1e-15)  # nanoseconds are not float64s
+        assert found.calendar == texts.calendar
+        np.testing.assert_array_equal(found.number_of("dayofyear"), texts.number_of("dayofyear"))
+    year = xr.DataArray(times.astype("datetime64[ns]"), dims="t").dt.dayofyear
+    np.testing.assert_array_equal(texts.number_of("dayofyear"), year)
+
+
+def test_an_hour_stored_as_a_fraction_of_a_day_falls_on_its_day():
+    hours = np.arange(24 * 400) / 24
+    found = dates_of({"time": Coordinate(hours, {"units": "days since 1955-01-01"})}, None, None)
+    np.testing.assert_array_equal(found.number_of("dayofyear"), np.tile(np.arange(1, 366), 2).repeat(24)[: len(hours)])
+
+
+def test_which_coordinate_has_the_dates():
+    def days(first):
+        return Coordinate(np.arange(3) + first, {"units": "days since 2000-01-01"})
+
+    steps = Coordinate(np.arange(3), {"units": "m"})
+    labels = np.array(["2000-01-05", "2000-01-06", "2000-01-07"])
+    for known, axis, text, first in [
+        ({"depth": steps, "when": days(1)}, None, None, 1),
+        ({"start": days(1), "valid": days(2)}, "valid", None, 2),
+        ({"start": days(1), "time": days(2)}, "step", None, 2),
+        ({"time": days(1), "valid": days(2)}, "valid", None, 2),
+        ({"depth": steps}, "depth", labels, 4),
+        ({"time": days(1)}, "time", labels, 1),
+    ]:
+        assert dates_of(known, axis, text).days[0] == 10957 + first
+    for known, text in [
+        ({"start": days(1), "valid": days(2)}, labels),
+        ({"depth": steps}, None),
+        ({}, np.array(["a", "b", "c"])),
+        ({}, np.arange(3)),
+        ({"time": Coordinate(np.array([0, np.nan, 2]), {"units": "days since 2000-01-01"})}, None),
+    ]:
+        assert dates_of(known, None, text) is None

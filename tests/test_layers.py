@@ -58,7 +58,7 @@ KNOWS = {
     "jinja2": ("plot/report",),
     "h5py": ("readers",),
     "astropy": ("readers", "preprocessing/mask_files"),
-    "cftime": ("readers/coordinates",),
+    "cftime": ("readers/coordinates", "readers/dates"),
     "tifffile": ("readers", "models/export"),
     "PIL": ("readers", "preprocessing/resize", "plot", "models"),
     "psutil": ("machine",),

@@ -197,7 +197,7 @@ def _comparable(given: Coordinate, wanted: Coordinate, name: str) -> tuple[Array
     texts = [each.values.dtype.kind == "U" for each in (one, other)]
     if any(texts):
         return (one.values, other.values, 0.0, 0.0) if all(texts) else None
-    times = _time_of(one), _time_of(other)
+    times = time_of(one), time_of(other)
     scales, offset = (1.0, 1.0), 0.0
     if times[0] is not None and times[1] is not None:
         if times[0].era != times[1].era:
@@ -326,7 +326,7 @@ def _units(coordinate: Coordinate) -> tuple[Any, Any]:
 
 
 def _converted(parts: Sequence[Coordinate], units: Mapping[str, Any]) -> tuple[list[Array] | None, Mapping[str, Any]]:
-    times = [_time_of(part) for part in parts]
+    times = [time_of(part) for part in parts]
     known = [time for time in times if time is not None]
     if len(known) < len(parts) or len({time.era for time in known}) > 1:
         return None, units
@@ -353,7 +353,7 @@ def _is_whole(time: _Time, first: _Time, seconds: Fraction) -> bool:
     return all((part / seconds).denominator == 1 for part in (time.seconds, time.start - first.start))
 
 
-def _time_of(coordinate: Coordinate) -> _Time | None:
+def time_of(coordinate: Coordinate) -> _Time | None:
     """Read the units and calendar of times; None for what is no time since a date."""
     units, calendar = coordinate.attributes.get("units"), str(coordinate.attributes.get("calendar", "standard")).lower()
     found = _SINCE.fullmatch(units) if isinstance(units, str) else None
@@ -365,13 +365,14 @@ def _time_of(coordinate: Coordinate) -> _Time | None:
         return None
     zone = (3600 * int(hours) + 60 * int(minutes or 0)) * (-1 if sign == "-" else 1) if hours else 0
     start = 86400 * days + 3600 * int(hour or 0) + 60 * int(minute or 0) + Fraction(second or 0) - zone
-    era = "real" if calendar in _REAL else _ALIASES.get(calendar, calendar)
+    era = REAL if calendar in _REAL else _ALIASES.get(calendar, calendar)
     return _Time(seconds, Fraction(start), era, re.split("since", str(units), flags=re.IGNORECASE)[1].strip())
 
 
-_GREGORIAN = ("standard", "gregorian", "proleptic_gregorian")
-_REAL = (*_GREGORIAN, "julian")
-_JULIAN_DAY = 2440588  # number of the day from which numpy counts
+REAL = "real"  # the days that passed, whichever of several calendars counts them
+GREGORIAN = ("standard", "gregorian", "proleptic_gregorian")
+_REAL = (*GREGORIAN, "julian")
+JULIAN_DAY = 2440588  # number of the day from which numpy counts
 _ALIASES = {"365_day": "noleap", "366_day": "all_leap"}
 
 
@@ -381,8 +382,8 @@ def _day_number(year: int, month: int, day: int, calendar: str) -> int | None:
     Those that numpy lacks are cftime's, which whoever writes such times has.
     """
     try:
-        if calendar in _GREGORIAN and year > 1582:
-            return _JULIAN_DAY + int(np.datetime64(f"{year:04}-{month:02}-{day:02}", "D").astype(np.int64))
+        if calendar in GREGORIAN and year > 1582:
+            return JULIAN_DAY + int(np.datetime64(f"{year:04}-{month:02}-{day:02}", "D").astype(np.int64))
         from cftime import datetime
 
         return int(datetime(year, month, day, calendar=calendar).toordinal())
