@@ -80,6 +80,10 @@ FULL = {
     "model": "m.zarr",
     "prepare": {
         "crop": [(0, 4), (1, 5)], "grey": True, "resize": (6, 7), "bin": 2, "mask": "mask.npy", "scale": 1e-3,
+        "anomaly": "dayofyear",
+        "detrend": True,
+        "standardize": True,
+        "weights": "coslat",
         "normalize": "ratio",
     },
     "fit": {

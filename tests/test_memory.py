@@ -201,3 +201,31 @@ def test_a_fraction_of_a_flat_spectrum_keeps_the_budget(tmp_path):
     found = fitted(tmp_path / "noise.npy", n_components=0.95, memory="84MiB")
     assert found["solver"] == "lanczos"
     assert found["peak"] <= 84 * MIB
+
+
+LEARNED = """
+import numpy as np
+from streampca import Preparation
+source, folder, memory, labels = sys.argv[1:]
+collection = streampca.open_collection(source, labels=labels)
+preparation = Preparation(anomaly="label", standardize=True)
+plan = streampca.plan(collection, n_components=5, memory=memory, preparation=preparation)
+meter = PeakMeter()
+model = streampca.fit(collection, n_components=5, memory=memory, preparation=preparation, listener=lambda event: None)
+fit = meter.peak()
+model.write_scores(collection, f"{folder}/scores.npy", memory=memory)
+model.write_reconstruction(collection, f"{folder}/images.npy", memory=memory)
+phases = {phase.name: phase.total for phase in plan.memory_estimate.phases}
+print(json.dumps({"fit": fit, "peak": meter.peak(), "estimate": plan.memory_estimate.total, "phases": phases}))
+"""
+
+
+def test_means_of_many_groups_are_counted(tmp_path):
+    """366 means of images, 29 MiB, of 73 MiB of samples."""
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "x.npy", rng.normal(size=(1900, 100, 100)).astype(np.float32) + 300)
+    np.save(tmp_path / "labels.npy", np.arange(1900) % 366)
+    found = measured(IMPORTED + LEARNED, tmp_path / "x.npy", tmp_path, "96MiB", tmp_path / "labels.npy")
+    assert found["fit"] <= found["estimate"] <= 96 * MIB
+    assert found["peak"] <= 96 * MIB
+    assert found["phases"]["pass before the fit"] > 8 * 366 * 10000

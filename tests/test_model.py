@@ -165,7 +165,7 @@ def saved(model, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 2}, "m.zarr is a model of format 2 and this version reads up to 1; upgrade"),
+        ({"format": 3}, "m.zarr is a model of format 3 and this version reads up to 2; upgrade"),
         ({"kind": "kernel-pca"}, "m.zarr holds a 'kernel-pca', not a model of kind 'pca'"),
         ({"complete": False}, "m.zarr is not a complete model; the fit that wrote it did not finish"),
     ],

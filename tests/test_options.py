@@ -30,7 +30,7 @@ UPDATED = {
 ESTIMATOR = {"n_components", "whiten", "preparation", "checkpoint", "random_state"}
 FUNCTIONS = {
     "open_collection": (streampca.open_collection, CollectionConfig, set(), {"listing", "like", "listener"}),
-    "Preparation": (streampca.Preparation, PrepareConfig, set(), set()),
+    "Preparation": (streampca.Preparation, PrepareConfig, set(), {"learned"}),
     "fit": (streampca.fit, FitConfig, {"update", "approximate"}, FITTED),
     "plan": (streampca.plan, FitConfig, {"part", "seed", "update", "approximate"}, PLANNED),
     "Request": (Request, FitConfig, {"part", "sample_weight", "update", "approximate"}, {"workers", "output"}),

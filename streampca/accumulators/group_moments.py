@@ -117,10 +117,13 @@ class GroupMoments(Accumulator):
     def _add(self, group: int, rows: Float64, times: Float64, counts: Float64) -> None:
         """Add rows of one group; they are overwritten."""
         weight = float(counts.sum())
-        mean, mean_time = (counts / weight) @ rows, float(counts @ times) / weight
+        mean, mean_time = rows[0].copy(), float(counts @ times) / weight
         squares = products = None
         if len(rows) > 1:
-            rows -= mean
+            rows -= mean  # the first row: so the mean of equal rows is these, to the last bit
+            shift = (counts / weight) @ rows
+            mean += shift
+            rows -= shift
             squares, products = np.einsum("i,ij,ij->j", counts, rows, rows), (counts * (times - mean_time)) @ rows
         self._combine(group, weight, mean, mean_time, squares, products)
 

@@ -323,6 +323,11 @@ def inspect(model: str, count: int, verify: bool, as_json: bool) -> None:
         return
     print_model(_console(), found, count)
     print_trust(_console(), found)
+    if len(found.constant_features):
+        listed = ", ".join(str(tuple(place)) for place in found.constant_features[:count].tolist())
+        rest = len(found.constant_features) - count
+        listed += f" and {rest} more" if rest > 0 else ""
+        click.echo(f"constant features, which standardize does not divide: {listed}")
     about = found.provenance
     part = "part {} of {} of ".format(*about["part"]) if "part" in about else ""
     source = f"{part}{about.get('source')}"

@@ -9,13 +9,14 @@ from ..errors import ConfigError
 from ..events import Listener, silent
 from ..execution import ClusterOptions
 from ..fitting.calibration import calibrated
-from ..fitting.plan import declared, foreseen_weight, plan_collection, prepared
+from ..fitting.plan import foreseen_weight, open_declared, plan_collection, prepared
 from ..fitting.update import updating_request
 from ..models.pca import PCAModel
 from ..planning import Plan
 from ..planning.request import Request
 from ..preprocessing import Preparation
 from ..preprocessing.mask_files import read_mask, read_scale
+from ..preprocessing.preparation import AREA
 from ..readers import Collection, Opening, open_collection
 from ..units import parse_bytes
 from .options import CollectionConfig, FitConfig, PrepareConfig, Run
@@ -43,11 +44,9 @@ def opening_of(config: CollectionConfig) -> Opening:
 
 def preparation_of(config: PrepareConfig) -> Preparation:
     """Return a run's preparation; reads the files of mask and scale."""
-    mask, scale = config.mask, config.scale
-    arrays = {
-        "mask": mask if mask in (None, "valid") else read_mask(mask),
-        "scale": read_scale(scale) if isinstance(scale, str) and scale != "area" else scale,
-    }
+    arrays: dict[str, Any] = {"mask": config.mask if config.mask in (None, "valid") else read_mask(config.mask)}
+    for name, value in (("scale", config.scale), ("weights", config.weights)):
+        arrays[name] = read_scale(value) if isinstance(value, str) and value not in AREA else value
     return Preparation(**dict(config) | arrays)
 
 
@@ -96,13 +95,13 @@ def _conflict(kind: str, given: set[str]) -> str:
 
 def plan_run(run: Run, *, shape: str | None = None, dtype: str = "uint8", workers: int = 1) -> Plan:
     """Plan a run's fit, or that of data of a declared shape, reading headers and a few samples to predict its time."""
-    raw = (
-        open_run(run.collection)
-        if shape is None
-        else open_collection(declared(shape, dtype), **opening_of(run.collection))
-    )
+    preparation = preparation_of(run.prepare)
+    if shape is None:
+        raw = open_run(run.collection)
+    else:
+        raw = open_declared(shape, dtype, opening_of(run.collection), preparation)
     request = replace(request_of(run), workers=workers, output=True)  # as of a fit, whose model goes somewhere
-    collection = prepared(raw, preparation_of(run.prepare))
+    collection = prepared(raw, preparation, request=request, foreseen=True)
     weight = foreseen_weight(run.fit.sample_weight, raw, run.fit.half_life, shape)
     planned = plan_collection(collection, request, total_weight=weight)
     return planned if shape is not None else calibrated(planned, collection)

@@ -188,9 +188,19 @@ class PrepareConfig(Section):
     )
     bin: int = option(1, "average squares of Q x Q pixels", "Q", ge=1)
     mask: str | None = option(None, "image or .npy of the pixels to keep, or valid: those never missing", "FILE")
+    anomaly: Literal["month", "dayofyear", "label"] | None = option(
+        None, "take off the mean of each month, day of the year or label; added again by reconstruct"
+    )
+    detrend: bool = option(False, "take off the line that fits each pixel best along the dates")
+    standardize: bool = option(False, "divide each pixel by its standard deviation: PCA of correlations")
     scale: float | str | None = option(
         None,
         "number, .npy of one a pixel, or area (by latitude); undone by reconstruct",
+        CommandLine("FACTOR", read=option_texts.read_scale),
+    )
+    weights: float | str | None = option(
+        None,
+        "of pixels: another name of scale; coslat is area",
         CommandLine("FACTOR", read=option_texts.read_scale),
     )
     normalize: Literal["mean", "norm", "ratio"] | None = option(

@@ -29,6 +29,7 @@ from ..models.store import are_held
 from ..models.transform import check_foreseen
 from ..planning import Plan
 from ..planning.blocks import part_of
+from ..planning.request import Request
 from ..plot.report import check_room, write_report
 from ..preprocessing import Preparation, Prepared
 from ..preprocessing.copy import copy_collection, foresee_copy
@@ -188,7 +189,12 @@ class _Job:
     @cached_property
     def collection(self) -> Prepared:
         """The run's collection, prepared."""
-        return prepared(self.raw, self.preparation, self.listener)
+        weights = self.weights if self.preparation.learns else None
+        request: Request | None = request_of(self.run)
+        shared = self.run.execution.kind != "local" and self.run.fit.memory is None  # workers say what memory there is
+        if self.model is not None or not self.outputs.need_model or shared:
+            request = None
+        return prepared(self.raw, self.preparation, self.listener, weights=weights, request=request)
 
     @cached_property
     def executor(self) -> Executor:

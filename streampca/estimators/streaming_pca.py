@@ -22,7 +22,7 @@ from ..events import logged
 from ..execution.checkpoint import Checkpointing
 from ..fitting.fit import fit_collection
 from ..fitting.incremental import IncrementalFit
-from ..fitting.plan import prepared
+from ..fitting.plan import narrowed, prepared
 from ..models.likelihood import GaussianDensity, check_matrix_fits, density_of, mean_log_density
 from ..models.pca import PCAModel
 from ..planning.request import Request
@@ -142,11 +142,13 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         sample_weight : array-like of shape (n,), optional
             How often each sample counts: weight 2 is the sample given twice.
         """
-        collection, request = prepared(self._opened(X, least=2), self.preparation), self._request()
+        raw, request = narrowed(self._opened(X, least=2), self.preparation), self._request()
+        weights = weights_of(sample_weight, raw, request.half_life)
+        collection = prepared(raw, self.preparation, logged, weights=weights, request=request)
         model = fit_collection(
             collection,
             request,
-            weights=weights_of(sample_weight, collection.raw, request.half_life),
+            weights=weights,
             checkpoint=None if self.checkpoint is None else Checkpointing(os.fspath(self.checkpoint)),
             listener=logged,
         )

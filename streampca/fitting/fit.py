@@ -160,7 +160,9 @@ def fit(
         check_apart([place.path], [*paths_of(source), *column_paths(opening.get("labels"), sample_weight)])
     raw = narrowed(open_collection(source, listener=listener, **opening), preparation)
     weights = weights_of(sample_weight, raw, request.half_life)
-    collection, wanted = prepared(raw, preparation, listener), part_of(part)
+    known = request if cluster is None or request.memory is not None else None  # else workers say what memory there is
+    collection = prepared(raw, preparation, listener, weights=weights, request=known)
+    wanted = part_of(part)
     how: dict[str, Any] = {"weights": weights, "place": place, "part": wanted, "listener": listener}
     if checkpoint is not None:
         how["checkpoint"] = Checkpointing(os.fspath(checkpoint))

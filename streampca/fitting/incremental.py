@@ -122,10 +122,16 @@ class IncrementalFit:
         RequestError, BudgetError
             See `incremental_plan`; or if the preparation takes a pass over all samples.
         """
-        if preparation is not None and isinstance(preparation.mask, str):
+        if preparation is not None and preparation.reads_samples:
+            name = (
+                "mask='valid'" if isinstance(preparation.mask, str) else "what anomaly, detrend or standardize take off"
+            )
+            given = (
+                "mask as an array of True and False" if isinstance(preparation.mask, str) else "preparation of a model"
+            )
             raise RequestError(
-                f"mask={preparation.mask!r} is read off all samples before a fit, and batches never come together; "
-                "give the mask as an array of True and False, or fit all samples at once."
+                f"{name} is read off all samples before a fit, and batches never come together; give the {given}, or "
+                "fit all samples at once."
             )
         collection = prepared(raw, preparation)
         problem = problem_of(collection)

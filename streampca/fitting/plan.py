@@ -6,9 +6,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from inspect import signature
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import DataError, RequestError, SourceError, nearest
 from ..events import Listener, silent
@@ -18,10 +19,15 @@ from ..planning.request import Request
 from ..preprocessing import Preparation, Prepared, resolved
 from ..preprocessing.sizes_for_planning import problem_of
 from ..readers import Collection, Opening, open_collection
-from ..readers.collection import check_dtype
+from ..readers.collection import Array, check_dtype
+from ..readers.views.view import View
 from ..readers.weights import total_of, weights_of
+from ..storage.coordinate import Coordinate
 from ..storage.disk import expanded
 from ..units import parse_bytes, parse_shape
+from .learning import learned_for
+
+Float64 = npt.NDArray[np.float64]
 
 
 def plan(
@@ -82,9 +88,10 @@ def plan(
         half_life=half_life,
     )
     check_options(plan, opening)
-    raw = open_collection(source if shape is None else declared(shape, dtype), **opening)
+    raw = open_collection(source, **opening) if shape is None else open_declared(shape, dtype, opening, preparation)
+    collection = prepared(raw, preparation, request=request, foreseen=True)
     weight = foreseen_weight(sample_weight, raw, request.half_life, shape)
-    return plan_collection(prepared(raw, preparation), request, total_weight=weight)
+    return plan_collection(collection, request, total_weight=weight)
 
 
 def check_options(function: Callable[..., Any], opening: Mapping[str, Any]) -> None:
@@ -115,6 +122,27 @@ def declared(shape: Sequence[int] | str, dtype: Any) -> Any:
         raise RequestError(f"shape {shape!r} is more than 2^63 bytes; give the shape of a part.") from None
 
 
+def open_declared(
+    shape: Sequence[int] | str, dtype: Any, opening: Opening, preparation: Preparation | None
+) -> Collection:
+    """Open data that are not here yet; raises as `declared`.
+
+    Where a preparation goes by dates, samples are taken for those of one day after another.
+    """
+    raw = open_collection(declared(shape, dtype), **opening)
+    return raw if preparation is None or not preparation.learns else _Daily(raw)
+
+
+class _Daily(View):
+    """The samples of another collection, with a date each."""
+
+    def sample_coordinates(self) -> Mapping[str, Coordinate]:
+        return {"time": Coordinate(np.arange(self.n_samples), {"units": "days since 2000-01-01"})}
+
+    def read(self, rows: slice, features: slice | None = None) -> Array:
+        return self.base.read(rows, features)
+
+
 def plan_collection(
     collection: Prepared, request: Request, *, total_weight: float | None = None, part: Part | None = None
 ) -> Plan:
@@ -137,15 +165,48 @@ def foreseen_weight(
     return total_of(weights_of(None if shape is not None else sample_weight, raw, half_life)) or float(raw.n_samples)
 
 
-def prepared(raw: Collection, preparation: Preparation | None, listener: Listener = silent) -> Prepared:
-    """A raw collection seen through a preparation, what that leaves to the data found, or through none."""
+def prepared(
+    raw: Collection,
+    preparation: Preparation | None,
+    listener: Listener = silent,
+    *,
+    weights: Float64 | None = None,
+    request: Request | None = None,
+    foreseen: bool = False,
+) -> Prepared:
+    """A raw collection seen through a preparation, what that leaves to the data found, or through none.
+
+    Parameters
+    ----------
+    raw : Collection
+        The samples.
+    preparation : Preparation or None
+        What is done to them.
+    listener : callable
+        Told of passes that find what it leaves to the data.
+    weights : ndarray of shape (n,), optional
+        How often each sample counts in what is learned.
+    request : Request, optional
+        For which a fit is to follow: where it does not fit the budget, it is refused before anything is learned.
+    foreseen : bool, default=False
+        Learn nothing: the collection is for a plan only.
+    """
     raw = narrowed(raw, preparation)
     if isinstance(raw, Prepared):
         return raw
     preparation = preparation or Preparation()
     if not preparation.is_resolved:
         raw.states()  # those of before anything is read
-    return Prepared(raw, resolved(preparation, raw, listener))
+        preparation = resolved(preparation, raw, listener)
+    if preparation.is_resolved:
+        return Prepared(raw, preparation)
+    how: dict[str, Any] = {"weights": weights, "memory": None if request is None else request.memory}
+    if foreseen or request is not None:
+        like = learned_for(raw, preparation, foreseen=True, **how)
+        if foreseen:
+            return like
+        plan_collection(like, cast("Request", request), total_weight=total_of(weights))
+    return learned_for(raw, preparation, listener=listener, **how)
 
 
 def narrowed(raw: Collection, preparation: Preparation | None) -> Collection:

@@ -143,6 +143,8 @@ def peak_of(preparation: Preparation, dtype: np.dtype[Any] | None) -> float | No
     """
     if dtype is None or dtype.kind not in "biu" or preparation.normalize or isinstance(preparation.scale, np.ndarray):
         return None
+    if preparation.standardize:
+        return None
     whole = 1 if dtype.kind == "b" else 2 ** (8 * dtype.itemsize) - 1
     return whole * float(preparation.scale or 1)
 

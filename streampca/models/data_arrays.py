@@ -19,6 +19,7 @@ import numpy.typing as npt
 from ..errors import ModelError, RequestError
 from ..preprocessing import Preparation
 from ..preprocessing.coordinates import prepared_coordinates
+from ..preprocessing.sample_keys import SampleFacts
 from ..readers.coordinates import Grid, Order, is_straight, order_of
 from ..storage.components import StoredComponents
 from ..storage.coordinate import Coordinate
@@ -182,6 +183,15 @@ class NamedSamples:
         """The axes of one sample, by the model's names, and coordinates along them."""
         return Grid(self.inner, self.coordinates)
 
+    def facts(self, subject: str) -> SampleFacts:
+        """Return what the array knows of its samples: coordinates along any of their axes, repeated over the others."""
+        lengths, found = dict(zip(self.outer, self.outer_shape, strict=True)), {}
+        for name, own in self.array.coords.items():
+            if own.dims and set(own.dims) <= set(self.outer):
+                along = own.expand_dims({dim: lengths[dim] for dim in self.outer if dim not in own.dims})
+                found[str(name)] = Coordinate(along.transpose(*self.outer).values.reshape(-1), dict(own.attrs))
+        return SampleFacts(subject, f"sample {{}} of {subject}".format, found, self.outer[0] if self.outer else None)
+
     @property
     def sample_shape(self) -> tuple[int, ...]:
         """Lengths of the axes of one sample."""
@@ -266,6 +276,7 @@ def _attributes(model: Any) -> dict[str, dict[str, str]]:
     """Return long names of a model's arrays, with units where they follow from those of the samples."""
     units = units_of(model, model.preparation)
     squared = None if units is None else f"({units})^2"
+    stored = model.provenance.get("units")
     known = {
         "component": ("number of the principal component", None),
         "components": ("principal components, orthonormal over the pixels", "1"),
@@ -281,6 +292,10 @@ def _attributes(model: Any) -> dict[str, dict[str, str]]:
         "n_samples": ("samples fitted", "1"),
         "mask": ("pixels analysed", None),
         "scale": ("factors that the samples were multiplied by", "1"),
+        "group_mean": ("mean of each group of samples, taken off them", stored),
+        "group_weight": ("sum of the weights of each group's samples", "1"),
+        "trend": ("change a day, taken off the samples", None if stored is None else f"{stored} day-1"),
+        "deviation": ("standard deviation that the samples were divided by", stored),
     }
     return {name: {"long_name": text} | ({"units": unit} if unit else {}) for name, (text, unit) in known.items()}
 
@@ -288,7 +303,7 @@ def _attributes(model: Any) -> dict[str, dict[str, str]]:
 def units_of(model: Any, preparation: Preparation) -> str | None:
     """The units of samples prepared by some of a model's steps, and of their scores; None where they are not known."""
     units = model.provenance.get("units")
-    changed = preparation.scale is not None or preparation.normalize not in (None, "mean")
+    changed = preparation.scale is not None or preparation.standardize or preparation.normalize not in (None, "mean")
     return None if changed or units is None else str(units)
 
 

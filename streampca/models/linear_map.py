@@ -19,6 +19,8 @@ from ..events import Listener, check_listener, silent
 from ..execution.checkpoint import EVERY, Checkpointing
 from ..preprocessing import Frame, Preparation, Prepared, check_raw, given_shape, shape_like
 from ..preprocessing.coordinates import raw_orders
+from ..preprocessing.learned import SampleKeys
+from ..preprocessing.sample_keys import SampleFacts, keys_of, lacking
 from ..readers import Collection, check_apart, check_reading, fitted_on, open_collection, paths_of
 from ..readers.coordinates import CHECK, IGNORE, Grid, Order, is_checked, orders_between
 from ..readers.views.reordered import Reordered
@@ -29,6 +31,7 @@ from .compression import Compression, written_compression
 from .data_arrays import COMPONENT, MapResult, NamedSamples, component_numbers, is_data_array, units_of
 from .subspace import Subspace, working_dtype
 from .transform import (
+    OfNumbered,
     Projection,
     RowMap,
     images_of,
@@ -106,7 +109,8 @@ class LinearMap(ABC):
         ------
         ModelError
             If the samples are not of the raw shape or kind the model was fitted on, some but not all of their axes have
-            the model's names, or their coordinates are other than the model's.
+            the model's names, or their coordinates are other than the model's; or if the model takes the means of
+            groups or a trend off samples, and they are of no group that it knows, or come without dates or labels.
         DataError
             If a feature of a sample is NaN or infinite; where the result is lazy, when it is computed.
         """
@@ -131,8 +135,10 @@ class LinearMap(ABC):
         Returns
         -------
         ndarray, dask array or DataArray of shape (n, *sample_shape)
-            Prepared images, scale undone; NaN outside the mask. A model that normalizes gives normalized images:
-            what each sample's own mean or norm was, scores do not say.
+            Prepared images, scale and standardize undone; NaN outside the mask. A model that normalizes gives
+            normalized images: what each sample's own mean or norm was, scores do not say. One that takes anomalies, or
+            a trend, off samples gives anomalies: scores do not say of which group or date they are. `reconstruct` and
+            `write_reconstruction` add the means of groups and the trend again.
 
         Raises
         ------
@@ -145,7 +151,7 @@ class LinearMap(ABC):
             given = NamedSamples.scores(scores)
             given = given.numbered(self.n_components) if is_checked(coordinates) else given
             images = self.inverse_transform(given.values, whiten=whiten)
-            units = units_of(self, replace(self.preparation, scale=None))
+            units = units_of(self, replace(self.preparation, scale=None, standardize=False))
             return given.named(images, MapResult(self.sample_dims, "images", self.coordinates, units))
         scores = scores if is_dask_array(scores) else np.asanyarray(scores)
         if scores.ndim != 2 or not 1 <= scores.shape[1] <= self.n_components:
@@ -153,7 +159,7 @@ class LinearMap(ABC):
                 f"scores have shape {tuple(scores.shape)}; give n rows of 1 to {self.n_components} components, as an "
                 "array; write_reconstruction takes files."
             )
-        function = partial(images_of, self.subspace, frame=self.frame, whiten=whiten)
+        function = partial(images_of, self.subspace, frame=self.frame, whiten=whiten)  # of samples of unknown dates
         dtype, named = np.float32 if scores.dtype == np.float32 else np.float64, partial(_numbered, source="the scores")
         return map_array(scores, function, shape=self.sample_shape, dtype=dtype, named=named)
 
@@ -170,8 +176,9 @@ class LinearMap(ABC):
         Returns
         -------
         ndarray, dask array or DataArray of shape (n, *sample_shape)
-            Prepared images, scale and normalize undone; NaN outside the mask. A DataArray keeps its coordinates, cut
-            or averaged as the pixels are, in the model's order; those of the samples fitted stand where it has none.
+            Prepared images, all steps after the mask undone; NaN outside the mask. A DataArray keeps its coordinates,
+            cut or averaged as the pixels are, in the model's order; those of the samples fitted stand where it has
+            none.
         """
         return self._images(samples, n_components, coordinates)
 
@@ -179,7 +186,7 @@ class LinearMap(ABC):
         """Return each prepared sample less its reconstruction.
 
         Parameters and shapes are those of `reconstruct`, in the same units: the two add up to the prepared samples
-        before they are scaled and normalized.
+        as they are inside the mask, before any later step.
         """
         return self._images(samples, n_components, coordinates, residual=True)
 
@@ -231,40 +238,50 @@ class LinearMap(ABC):
 
     def _images(self, samples: Any, n_components: int | None, coordinates: str, *, residual: bool = False) -> Any:
         """Return images made of samples that are not normalized yet."""
-        function = partial(reconstructions_of, self._first(n_components), frame=self.frame, residual=residual)
+        function = OfNumbered(partial(reconstructions_of, self._first(n_components), residual=residual), self.frame)
         images = MapResult(self.sample_dims, coordinates=self.coordinates, shape=self.sample_shape)
         return self._mapped(samples, function, images, self.preparation.unnormalized, coordinates=coordinates)
 
     def _mapped(
         self,
         samples: Any,
-        function: RowMap,
+        function: RowMap | OfNumbered,
         result: MapResult,
         preparation: Preparation | None = None,
         source: str | None = None,
         *,
+        keys: SampleKeys | None = None,
         coordinates: str,
     ) -> Any:
-        """Map prepared rows of whatever was given: numpy at once, the rest lazily; named where samples have names."""
+        """Map prepared rows of whatever was given: numpy at once, the rest lazily; named where samples have names.
+
+        Arrays have `keys` where groups or dates of their samples are known.
+        """
         preparation, checked = preparation or self.preparation, is_checked(coordinates)
         if is_data_array(samples):
             given = NamedSamples.samples(samples, self.sample_dims, self.raw_shape)
             if checked:
                 given = given.ordered(self._orders_of(given.grid, given.sample_shape, "the DataArray"))
-            made = self._mapped(given.values, function, result, preparation, "the DataArray", coordinates=IGNORE)
+            keys = keys_of(preparation, given.facts("the DataArray"))
+            how: dict[str, Any] = {"keys": keys, "coordinates": IGNORE}
+            made = self._mapped(given.values, function, result, preparation, "the DataArray", **how)
             along = {**result.coordinates, **given.prepared_coordinates(preparation)}
             return given.named(made, replace(result, coordinates=along))
         if isinstance(samples, np.ndarray) or is_dask_array(samples):
             if any(math.isnan(length) for length in samples.shape):
                 raise ModelError("the dask array has chunks of unknown size; call its compute_chunk_sizes() first.")
             shape = given_shape(samples.shape, self.preparation, self.raw_shape, self.name)
-            frame = replace(self.frame, preparation=preparation, raw_shape=shape)
+            frame = replace(self.frame, preparation=preparation, raw_shape=shape, keys=keys)
             dtype = result.dtype or working_dtype(frame.row_dtype(samples.dtype), self.components.dtype)
-            kind = "numpy" if isinstance(samples, np.ndarray) else "dask"
-            named = partial(_numbered, source=source or f"{kind} array")
+            subject = source or f"{'numpy' if isinstance(samples, np.ndarray) else 'dask'} array"
+            if frame.lacks_keys:
+                raise lacking(preparation, f"the {subject}" if source is None else subject)
+            named = partial(_numbered, source=subject)
+            function = function.of(keys) if isinstance(function, OfNumbered) else function
             return map_array(samples, function, shape=result.shape, dtype=dtype, named=named, frame=frame)
         collection = self.prepared(samples, preparation, coordinates=coordinates)
         dtype = result.dtype or working_dtype(collection.dtype, self.components.dtype)
+        function = function.of(collection.frame.keys) if isinstance(function, OfNumbered) else function
         return map_collection(collection, function, shape=result.shape, dtype=dtype)
 
     def _orders_of(self, grid: Grid, shape: tuple[int, ...], subject: str) -> dict[int, Order]:
@@ -381,6 +398,12 @@ class LinearMap(ABC):
         check_apart([output], fitted_on(self.provenance), "the model was fitted on")
         return output
 
+    def _frame_of(self, collection: Collection) -> Frame:
+        """Return the frame with groups and dates of a collection's samples, or of scores of such; see `keys_of`."""
+        if isinstance(collection, Prepared):
+            return replace(self.frame, keys=collection.frame.keys)
+        return replace(self.frame, keys=keys_of(self.preparation, SampleFacts.of(collection)))
+
     def write_reconstruction(
         self,
         source: Any,
@@ -433,8 +456,9 @@ class LinearMap(ABC):
         given = self._holds_scores(raw)
         whitened = given and bool(raw.attributes.get("whiten", whiten))
         windows = patches_of(collection, self.frame).windows if whole else None
+        frame = self._frame_of(collection)
         squares = write_projection(
-            Projection(subspace, self.frame, collection, whitened, given, True, residual, windows),
+            Projection(subspace, frame, collection, whitened, given, True, residual, windows),
             output,
             model=self.name,
             dims=self.sample_dims,
@@ -478,6 +502,7 @@ class LinearMap(ABC):
                 "themselves for --residual (residual=True)."
             )
         collection = self._ordered_scores(raw) if from_scores else self.prepared(raw, self.preparation.unnormalized)
+        self._frame_of(collection)
         if whole:
             patches_of(collection, self.frame)
         return collection

@@ -122,6 +122,16 @@ class PCAModel(LinearMap):
         return int(self.mask.sum()) if self.mask is not None else int(np.prod(self.sample_shape))
 
     @property
+    def constant_features(self) -> npt.NDArray[np.intp]:
+        """Places of pixels that `standardize` found constant, and left as they are: shape (m, axes of a sample)."""
+        learned = self.preparation.learned
+        if learned is None or learned.deviation is None:
+            return np.empty((0, len(self.sample_shape)), np.intp)
+        constant = np.flatnonzero(learned.deviation == 0)
+        places = constant if self.mask is None else np.flatnonzero(self.mask)[constant]
+        return np.column_stack(np.unravel_index(places, self.sample_shape))
+
+    @property
     def explained_variance_ratio(self) -> Float64:
         """Share of the total variance along each component."""
         return self.explained_variance / self.total_variance
@@ -154,6 +164,7 @@ class PCAModel(LinearMap):
             "total_variance": self.total_variance,
             **table,
             **{name: np.asarray(getattr(self, name)).tolist() for name in self.own_arrays},
+            **({"constant_features": self.constant_features.tolist()} if self.preparation.standardize else {}),
             "trust": trust_of(self).to_json(),
             "preparation": self.preparation.to_json(),
             "provenance": dict(self.provenance),
@@ -382,7 +393,7 @@ class PCAModel(LinearMap):
     # -- saving
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False, keep_state: bool | None = None) -> None:
-        """Write the model to a folder in Zarr, format 1: one xarray Dataset.
+        """Write the model to a folder in Zarr: one xarray Dataset.
 
         Parameters
         ----------

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from ..preprocessing import unflatten
 from ..preprocessing.coordinates import is_latitude
 from ..readers.collection import COLOURS
 from ..readers.coordinates import LONGITUDES
@@ -228,12 +229,17 @@ def view_of(model: Any, slices: int = SLICES) -> SampleView:
 
 
 def mean_pictures(model: Any, view: SampleView) -> Float64:
-    """Return pictures of a `PCAModel`'s mean (pictures, ...), in the units of prepared images."""
+    """Return pictures of a `PCAModel`'s mean (pictures, ...), in the units of prepared images: of anomalies, theirs."""
+    if model.preparation.learned is not None:
+        return view.one(model.frame.images(model.frame.features(model.mean[None]))[0])
     return view.one(model.mean, factors_of(model))
 
 
 def factors_of(model: Any) -> Array | float | None:
     """Return the factors a `PCAModel` multiplies pixels by: of a sample's shape, one for all, or None."""
+    if model.preparation.learned is not None:
+        own = model.frame.factors(np.float64)
+        return None if own is None else cast("Array", unflatten(own[None], model.sample_shape, model.mask)[0])
     full, scale = model.preparation.full_scale(model.sample_shape), model.preparation.scale
     return cast("float | None", scale) if full is None else full
 

@@ -1,4 +1,7 @@
-"""Models in Zarr: format 1, one group that is one xarray Dataset, complete or visibly not.
+"""Models in Zarr: format 1 or 2, one group that is one xarray Dataset, complete or visibly not.
+
+A model is of format 2 where its preparation has learned means of groups, trends or deviations: a version that reads
+format 1 only would ignore them, and refuses the model instead. All others are of format 1.
 
 The root attribute ``streampca`` marks the group as ours from the start; it says ``complete: true`` when the last
 array is written, then the metadata are consolidated. What an interrupted run left is replaced by the next; a group
@@ -7,12 +10,13 @@ without the attribute is somebody else's, and is left alone.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +25,8 @@ import zarr
 from ..accumulators import Accumulator, FrequentDirections, Scatter
 from ..errors import RequestError
 from ..planning.component_chunks import PIECE
-from ..preprocessing import Preparation
+from ..preprocessing import Preparation, unflatten
+from ..preprocessing.learned import Learned
 from ..storage.components import NAME as COMPONENTS
 from ..storage.components import ComponentWriter, StoredComponents, UnfinishedComponents
 from ..storage.coordinate import Coordinate
@@ -30,6 +35,7 @@ from ..storage.integrity import (
     CHECKED,
     FORMAT,
     METADATA,
+    NEWEST,
     OpenModel,
     check_metadata,
     damaged,
@@ -63,6 +69,8 @@ AXES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("n_samples", "total_variance", "total_weight", "outside"), ()),
     "eigenvalues": ("eigenvalue",),
 }
+GROUPS = ("group", "anomaly_group")  # axis of means of groups: the first that is none of a sample's axes
+LEARNED = ("group_mean", "group_weight", "trend", "deviation")  # of a `Learned`, beside its groups
 DERIVED = ("explained_variance_ratio", "singular_values")  # written for others, and not read
 REQUIRED = ("mean", "explained_variance", "error_bound", "angle_bound", "n_samples", "total_variance")
 
@@ -77,7 +85,7 @@ class Stored:
 
 
 class ModelWriter:
-    """Writes a model of format 1, its components as they are made; the folder takes its name when all went well.
+    """Writes a model, its components as they are made; the folder takes its name when all went well.
 
     Parameters
     ----------
@@ -206,7 +214,8 @@ class ModelWriter:
             for name, values in statistic.state(copy=False).items():
                 dims = tuple(f"{name}_{axis}" for axis in range(values.ndim))
                 _write_array(group, name, Stored(dims, values))
-        about = {"format": FORMAT, "kind": model.kind, "complete": True, **model_attributes(model)}
+        number = FORMAT if model.preparation.learned is None else NEWEST
+        about = {"format": number, "kind": model.kind, "complete": True, **model_attributes(model)}
         self._root.attrs.put({ATTRIBUTE: about})
         consolidate(self._partial)
         seal(self._partial)
@@ -317,12 +326,76 @@ def model_arrays(model: PCAModel) -> dict[str, Stored]:
         values = model.preparation.full_scale(model.sample_shape) if name == "scale" else getattr(model, name)
         if values is not None:
             arrays[name] = Stored(dims if axes == SAMPLE else axes, np.asarray(values))
+    arrays |= _learned_arrays(model)
     return arrays | {name: Stored((name,), each.values, each.attributes) for name, each in model.coordinates.items()}
+
+
+def _learned_arrays(model: PCAModel) -> dict[str, Stored]:
+    """Return what the preparation has learned, of pixels: NaN outside the mask."""
+    learned, dims = model.preparation.learned, model.sample_dims
+    if learned is None:
+        return {}
+    group = next(name for name in GROUPS if name not in dims)
+    arrays = {"group_mean": Stored((group, *dims), unflatten(learned.means, model.sample_shape, model.mask))}
+    arrays["group_weight"] = Stored((group,), learned.weights)
+    for name, values in (("trend", learned.trend), ("deviation", learned.deviation)):
+        if values is not None:
+            arrays[name] = Stored(dims, unflatten(values[None], model.sample_shape, model.mask)[0])
+    return arrays if learned.groups is None else arrays | {group: Stored((group,), learned.groups)}
+
+
+def _read_learned(opened: OpenModel, prepared: Mapping[str, Any], mask: Array | None) -> Learned | None:
+    """Return what the preparation of an opened model has learned; None where that is nothing."""
+    if not any(prepared.get(name) for name in ("anomaly", "detrend", "standardize")):
+        return None
+    found = {name: opened.read(name) for name in LEARNED}
+    means, weights = found["group_mean"], found["group_weight"]
+    if means is None or weights is None:
+        raise opened.damaged("group_mean" if means is None else "group_weight", "there is no such array")
+    sample = opened.array("mean").shape
+    group = str((opened.array("group_mean").metadata.dimension_names or ("",))[0])
+    groups = opened.read(group) if prepared.get("anomaly") else None
+    groups = None if groups is None else _texts_or_numbers(groups)
+    shapes: dict[str, tuple[Array | None, tuple[int, ...]]] = {
+        "group_mean": (means, (len(weights), *sample)),
+        "group": (groups, (len(weights),)),
+        "trend": (found["trend"], sample),
+        "deviation": (found["deviation"], sample),
+    }
+    needed = {"group": "anomaly", "trend": "detrend", "deviation": "standardize"}
+    for name, (values, shape) in shapes.items():
+        if values is None and prepared.get(needed.get(name, "")):
+            raise opened.damaged(name, "there is no such array")
+        if values is not None and values.shape != shape:
+            raise opened.damaged(name, f"it has shape {values.shape}, and {shape} was expected")
+
+    def rows(values: Array | None) -> Array | None:
+        if values is None:
+            return None
+        each = values.reshape(-1, math.prod(sample))
+        kept = each if mask is None else each.compress(mask.ravel(), axis=1)
+        if not _is_finite(kept, None):
+            raise opened.damaged("group_mean", "values are missing")
+        return np.ascontiguousarray(kept, np.float64)
+
+    trend, deviation = rows(found["trend"]), rows(found["deviation"])
+    return Learned(
+        means=cast("Array", rows(means)),
+        weights=weights,
+        groups=groups,
+        trend=None if trend is None else trend[0],
+        origin=float(prepared.get("trend_origin", 0.0)),
+        calendar=str(prepared.get("calendar", "")),
+        deviation=None if deviation is None else deviation[0],
+    )
 
 
 def model_attributes(model: PCAModel) -> dict[str, Any]:
     """Return the plain data of a model beside its arrays."""
-    raw = {"raw_shape": list(model.raw_shape), "raw_kind": model.raw_kind}
+    raw: dict[str, Any] = {"raw_shape": list(model.raw_shape), "raw_kind": model.raw_kind}
+    learned = model.preparation.learned
+    if learned is not None and learned.trend is not None:
+        raw |= {"trend_origin": learned.origin, "calendar": learned.calendar}
     return {"provenance": dict(model.provenance), "preparation": {**model.preparation.to_json(), **raw}}
 
 
@@ -340,7 +413,8 @@ def read_fields(opened: OpenModel, own_arrays: Iterable[str], memory: int) -> di
         raise damaged(path, "mean", "values are missing")
     with naming_damage(path, "its attributes"):  # whatever plain data that are not ours lead to
         prepared, provenance = opened.about["preparation"], opened.about["provenance"]
-        preparation = Preparation.from_json(prepared, mask, arrays.get("scale"))
+        learned = _read_learned(opened, prepared, mask)
+        preparation = Preparation.from_json(prepared, mask, arrays.get("scale"), learned)
         raw = {"raw_shape": tuple(prepared["raw_shape"]), "raw_kind": prepared["raw_kind"]}
     known = {name: arrays.get(name) for name in AXES if name not in (*DERIVED, "mask", "scale")}
     return {

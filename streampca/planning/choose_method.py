@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from ..errors import BudgetError, RequestError
-from ..units import budget_size
+from ..units import MIB, budget_size
 from .budget import too_small
 from .memory import MemoryEstimate
 from .plan import Candidate, Plan
@@ -66,13 +66,22 @@ def make_plan(problem: Problem, request: Request) -> Plan:
         If nothing fits the budget; the message says which memory would do.
     """
     _check_components(problem, request)
-    candidates = [each for name in _methods(request) for each in _candidates(name, problem, request)]
+    left = _left(problem, request)
+    candidates = [each for name in _methods(left) for each in _candidates(name, problem, left)]
     plans = [each.plan for each in candidates if each.plan is not None]
-    if not plans:
+    if not plans or problem.learning_bytes > problem.machine.budget(request.memory)[0]:
         raise _refusal(problem, request)
     chosen = _cheapest(plans)
     others = (_described(each, chosen) for each in candidates if each.plan is not chosen)
-    return replace(chosen, others=tuple(others))
+    estimate = chosen.memory_estimate.beside(problem)
+    return replace(chosen, request=request, memory_estimate=estimate, others=tuple(others))
+
+
+def _left(problem: Problem, request: Request) -> Request:
+    """Return the request with the memory that what a preparation has learned leaves of the budget."""
+    if not problem.held_bytes:
+        return request
+    return replace(request, memory=max(1, problem.machine.budget(request.memory)[0] - problem.held_bytes))
 
 
 def _cheapest(plans: list[Plan]) -> Plan:
@@ -155,9 +164,12 @@ def _candidates(name: str, problem: Problem, request: Request) -> Iterable[Candi
 
 def _least_needs(problem: Problem, request: Request) -> Iterator[tuple[str, int, MemoryEstimate]]:
     """Methods to try: name, smallest budget in bytes, and a memory estimate to quote."""
+    left = _left(problem, request)
     for name in _methods(request):
         if request.method != "auto" or not _method(name).reason_against(problem):
-            yield name, *_method(name).least(problem, request)
+            least, estimate = _method(name).least(problem, left)
+            needed = max(least + problem.held_bytes, problem.learning_bytes)
+            yield name, -(-needed // MIB) * MIB, estimate.beside(problem)
 
 
 def _refusal(problem: Problem, request: Request) -> BudgetError:

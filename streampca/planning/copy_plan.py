@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..units import KIB, MIB, format_bytes
 from .boxes import box_of
 from .budget import too_small
-from .memory import RUNTIME_BYTES, Phase
+from .memory import HELD, RUNTIME_BYTES, Phase
 from .request import Problem
 
 MOST_SHARD = 256 * MIB  # larger files gain nothing; a source's own chunks may ask for larger ones
@@ -60,7 +60,7 @@ def plan_copy(problem: Problem, memory: int | None) -> CopyPlan:
         If the smallest tile does not fit, naming the budget that would do.
     """
     budget, origin = problem.machine.budget(memory)
-    fixed = RUNTIME_BYTES + WRITE_POOLS + problem.decode_bytes
+    fixed = RUNTIME_BYTES + WRITE_POOLS + problem.decode_bytes + problem.held_bytes
     least = _bytes_in_memory(problem, 1, _least_width(problem))
     if fixed + least > budget:
         share = f"decoding takes {format_bytes(problem.decode_bytes)} of it"
@@ -78,7 +78,7 @@ def plan_copy(problem: Problem, memory: int | None) -> CopyPlan:
         ("storage being decoded", problem.decode_bytes),
         ("Zarr and Python", RUNTIME_BYTES + WRITE_POOLS),
     )
-    return CopyPlan(tile, chunk, Phase("copy", items), ahead)
+    return CopyPlan(tile, chunk, Phase("copy", items).beside(HELD, problem.held_bytes), ahead)
 
 
 def _bytes_in_memory(problem: Problem, rows: int, width: int) -> int:

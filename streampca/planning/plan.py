@@ -199,6 +199,9 @@ class Plan:
         for name in ("others", "rates", "memory_estimate"):
             del data[name]
         del data["problem"]["machine"]
+        for name in ("held_bytes", "learning_bytes"):
+            if not data["problem"][name]:  # as models without such steps have always stored it
+                del data["problem"][name]
         data["problem"]["sample_shape"] = list(self.problem.sample_shape)
         data["rejected"] = [list(pair) for pair in self.rejected]
         for name in ("memory", "budget_source", "cores", "workers", "seconds"):
@@ -242,6 +245,8 @@ class Plan:
             yield "", f"{what}: each is decoded about {again:.0f} times{'' if self.passes == 1 else ' a pass'}"
         if self.bytes_written:
             yield "writing", f"{format_bytes(self.bytes_written)}, a scratch copy {self._place()}, removed afterwards"
+        if p.learning_bytes:
+            yield "", "one pass before learns the means, trends and deviations that are taken off"
         yield "computing", f"{self.precision} precision products on {self._machines()}, {self.solver} eigensolver"
         yield "time", f"about {format_seconds(self.seconds)}"
         needed, allowed = format_bytes(self.memory_estimate.total), format_bytes(self.memory)

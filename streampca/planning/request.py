@@ -73,6 +73,10 @@ class Problem:
         Whether reading decodes (compressed chunks, picture files), rather than copies bytes.
     fills : bool
         Whether reading fills memory that is there, and can go on in another thread without keeping any of its own.
+    held_bytes : int
+        Bytes of what a preparation has learned, which is in memory throughout.
+    learning_bytes : int
+        Most bytes of the pass that learns it, before all others; 0 where there is none.
     machine : Machine
         Where the work is done; two collections that differ in nothing else are equal.
     """
@@ -91,6 +95,8 @@ class Problem:
     chunk_features: int = 0
     encoded: bool = False
     fills: bool = True
+    held_bytes: int = 0
+    learning_bytes: int = 0
     machine: Machine = field(default=Machine(), compare=False)
 
     def __post_init__(self) -> None:

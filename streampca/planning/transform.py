@@ -78,6 +78,7 @@ def plan_application(
     budget, source = problem.machine.budget(memory)
     p = n_features
     model = 3 * p * n_components * component_itemsize + 4 * 8 * p  # as loaded, as rows, and turned for the product
+    model += problem.held_bytes
     row = 2 * problem.sample_bytes + 2 * p * max(4, component_itemsize) + 2 * out_bytes
     beside = problem.decode_bytes + problem.scratch_bytes
     left = budget - model - RUNTIME_BYTES - beside

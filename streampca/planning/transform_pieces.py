@@ -137,7 +137,7 @@ def are_possible(problem: Problem, parts: Parts, budget: int) -> bool:
 def _ways(problem: Problem, parts: Parts, budget: int) -> Iterator[Piecewise]:
     """The ways that fit a budget."""
     always = (
-        ("mean and what else is held of the model", parts.held_bytes),
+        ("mean and what else is held of the model", parts.held_bytes + problem.held_bytes),
         ("components being decoded", parts.reading_bytes),
         ("storage being decoded", problem.decode_bytes + problem.scratch_bytes),
         ("BLAS and Python", RUNTIME_BYTES),

@@ -218,6 +218,11 @@ def _versions(model: PCAModel, view: SampleView, scores: Float64, steps: list[in
 def prepared_rows(model: PCAModel, images: Sequence[Array]) -> Array:
     """Return raw samples, of several sizes if `resize` allows it, as rows of features (m, p); not normalized."""
     frame, rows = model.frame.unnormalized, []
+    if frame.lacks_keys:
+        raise RequestError(
+            "the images given say no dates or labels, by which the model takes means off them; draw them with "
+            "streampca.write_report or 'streampca report', which read them with the samples."
+        )
     for image in images:
         shape = given_shape((1, *image.shape), model.preparation, model.raw_shape, model.name)
         rows.append(replace(frame, raw_shape=shape).rows(image.reshape(1, -1)))

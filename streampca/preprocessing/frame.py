@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,15 @@ import numpy.typing as npt
 from ..readers.collection import Array
 from ..units import KIB
 from .dtypes import SampleError, check_digits, float_of
+from .learned import SampleKeys
 from .normalize import Float64, denormalized, normalized, normalizing_bytes
 from .preparation import Preparation
+from .sample_keys import lacking
 
 # Raw bytes prepared at a time: what the steps hold between them then stays in the cache (1.4 to 2 times as fast as
 # whole blocks of 24 MiB, on 128 x 128 colour images), and is no more for a large block than for a small one.
 PIECE = 256 * KIB
+UNDONE = 2**17  # values whose level is added at a time, in float64
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,15 @@ class Frame:
         Of a raw and of a prepared sample.
     mask : ndarray of bool or None
         Over the prepared sample.
+    keys : SampleKeys or None
+        Groups and dates of the samples that it is used for, by their numbers, where the preparation needs them.
     """
 
     preparation: Preparation
     raw_shape: tuple[int, ...]
     sample_shape: tuple[int, ...]
     mask: npt.NDArray[np.bool_] | None
+    keys: SampleKeys | None = None
 
     @classmethod
     def of(cls, preparation: Preparation, raw_shape: tuple[int, ...]) -> Frame:
@@ -55,31 +62,32 @@ class Frame:
         """The frame of all steps but normalize."""
         return replace(self, preparation=self.preparation.unnormalized)
 
-    def rows(self, raw: Array) -> Array:
-        """Raw rows, (m, prod(raw_shape)), as rows of features, (m, p)."""
+    def rows(self, raw: Array, start: int = 0) -> Array:
+        """Raw rows of samples from number `start` on, (m, prod(raw_shape)), as rows of features, (m, p)."""
         if self.preparation.is_identity:
             check_digits(raw, raw.dtype)
             return raw
         out = np.empty((len(raw), self.n_features), self.row_dtype(raw.dtype))
         step = self._step(raw.dtype)
-        for start in range(0, len(raw), step):
-            piece = raw[start : start + step]
+        for at in range(0, len(raw), step):
+            piece = raw[at : at + step]
             try:
-                out[start : start + step] = self._prepared(piece.reshape(len(piece), *self.raw_shape))
+                out[at : at + step] = self._prepared(piece.reshape(len(piece), *self.raw_shape), start + at)
             except SampleError as error:
-                raise type(error)(start + error.sample, error.problem) from None
+                raise type(error)(at + error.sample, error.problem) from None
         return out
 
-    def row(self, image: Array) -> Array:
+    def row(self, image: Array, number: int = 0) -> Array:
         """One raw image, perhaps of another size (as `resize` allows) or grey among coloured ones, as a row, (p,)."""
-        row: Array = self._prepared(image[None], coloured=image.ndim == len(self.raw_shape))[0]
+        row: Array = self._prepared(image[None], number, coloured=image.ndim == len(self.raw_shape))[0]
         return row
 
-    def _prepared(self, samples: Array, *, coloured: bool = True) -> Array:
+    def _prepared(self, samples: Array, start: int, *, coloured: bool = True) -> Array:
         with np.errstate(invalid="ignore", over="ignore"):  # values that are not finite are named where they are used
             features = self.features(self.preparation.apply(samples, coloured=coloured))
             check_digits(features, samples.dtype)
-            return self.normalized(self._scaled(features))[0]
+            scaled = self._scaled(features) if self.preparation.learned is None else self._departures(features, start)
+            return self.normalized(scaled)[0]
 
     def features(self, images: Array) -> Array:
         """Prepared images, (m, *sample_shape), as rows of features, (m, p); not scaled."""
@@ -89,6 +97,24 @@ class Frame:
     def _scaled(self, rows: Array) -> Array:
         factors = self.factors(rows.dtype)
         return rows if factors is None else np.multiply(rows, factors, dtype=float_of(rows.dtype))
+
+    def _departures(self, rows: Array, start: int) -> Array:
+        """Return rows less their level, scaled and divided by deviations; computed in float64."""
+        learned = self.preparation.learned
+        assert learned is not None  # noqa: S101 - see `_prepared`
+        if self.lacks_keys:
+            raise lacking(self.preparation, "what was given")
+        out = np.subtract(rows, learned.level(self.keys, slice(start, start + len(rows))), dtype=np.float64)
+        factors = self.factors(np.float64)
+        if factors is not None:
+            out *= factors
+        return out.astype(float_of(rows.dtype), copy=False)
+
+    @property
+    def lacks_keys(self) -> bool:
+        """True where the level of samples depends on their groups or dates, and these are not known."""
+        learned = self.preparation.learned
+        return learned is not None and learned.is_of_samples and self.keys is None
 
     def normalized(self, rows: Array) -> tuple[Array, Float64 | None]:
         """Set each row against its own mean or norm, if the preparation says so; with the means or norms."""
@@ -100,18 +126,53 @@ class Frame:
         how = self.preparation.normalize
         return rows if how is None or numbers is None else denormalized(rows, how, numbers)
 
-    def images(self, rows: Array) -> Array:
-        """Rows of features as images, scale undone; NaN outside the mask."""
-        factors = self.factors(rows.dtype)
-        return unflatten(rows if factors is None else rows / factors, self.sample_shape, self.mask)
+    def images(self, rows: Array, start: int = 0, *, differences: bool = False) -> Array:
+        """Return rows of features of samples from number `start` on as images; see `undone`; NaN outside the mask."""
+        return unflatten(self.undone(rows, start, differences=differences), self.sample_shape, self.mask)
+
+    def undone(self, rows: Array, start: int = 0, features: slice = slice(None), *, differences: bool = False) -> Array:
+        """Return some features of rows as they were before they were scaled and set against their level.
+
+        The level is not added to `differences` of rows, nor where it depends on keys that the frame has not.
+        """
+        if self.preparation.learned is None:
+            factors = self.factors(rows.dtype)
+            own = factors[features] if np.ndim(factors) else factors
+            return rows if own is None else rows / own
+        factors = self.factors(np.float64)
+        own = factors[features] if np.ndim(factors) else factors
+        out, step = np.empty_like(rows), max(1, UNDONE // max(1, rows.shape[1]))
+        for at in range(0, len(rows), step):
+            piece = rows[at : at + step].astype(np.float64)
+            if own is not None:
+                piece /= own
+            if not (differences or self.lacks_keys):
+                some = slice(start + at, start + at + len(piece))
+                piece += self.preparation.learned.level(self.keys, some, features)
+            out[at : at + step] = piece
+        return out
 
     def factors(self, dtype: npt.DTypeLike) -> Any:
         """Return the factors of features of a dtype: a row, a number, or None."""
-        scale, dtype = self.preparation.scale, float_of(dtype)
+        if self.preparation.learned is not None:
+            return None if self._factors is None else self._factors.astype(float_of(dtype), copy=False)
+        return self._scale(float_of(dtype))
+
+    def _scale(self, dtype: np.dtype[Any]) -> Any:
+        scale = self.preparation.scale
         full = self.preparation.full_scale(self.sample_shape)
         if full is None:
             return None if scale is None else dtype.type(scale)
         return self.features(full[None])[0].astype(dtype)
+
+    @cached_property
+    def _factors(self) -> Float64 | None:
+        """Scale over deviation of each feature, shape (p,), where something was learned; None where neither is."""
+        scale, learned = self._scale(np.dtype(np.float64)), self.preparation.learned
+        divisor = None if learned is None else learned.divisor
+        if divisor is None:
+            return None if scale is None else np.broadcast_to(scale, self.n_features)
+        return np.divide(1.0 if scale is None else scale, divisor)
 
     def row_dtype(self, raw: npt.DTypeLike) -> np.dtype[Any]:
         """The dtype `rows` gives for raw samples of a dtype."""
@@ -122,7 +183,23 @@ class Frame:
         if self.preparation.is_identity:
             return 0
         own = normalizing_bytes(self.n_features) if self.preparation.normalize else 0
-        return self._step(raw) * self.preparation.image_bytes(self.raw_shape, raw) + own
+        # Rows less their level in float64, the level, and the trend's part of it.
+        departing = 3 * 8 * self.n_features if self.preparation.learns else 0
+        return self._step(raw) * (self.preparation.image_bytes(self.raw_shape, raw) + departing) + own
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of what the preparation has learned, of factors, and of groups and dates of the samples."""
+        learned = self.preparation.learned
+        if learned is None:
+            return 0
+        own = sum(array.nbytes for array in self.keys or () if array is not None)
+        return learned.nbytes + 2 * 8 * self.n_features + own
+
+    @property
+    def undoing_bytes(self) -> int:
+        """Bytes that `undone` holds beside what it is given and returns: values, levels, and the trend's part."""
+        return 0 if self.preparation.learned is None else 3 * 8 * max(UNDONE, self.n_features)
 
     def _step(self, raw: npt.DTypeLike) -> int:
         """Samples prepared at a time."""

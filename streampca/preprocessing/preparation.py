@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,15 @@ from ..readers.collection import COLOURS, Array
 from ..units import format_shape, whole_number
 from .dtypes import float_of
 from .grey import greyed
+from .learned import Learned
 from .normalize import NORMALIZATIONS
 from .resize import binned, resized
 
 Range = tuple[int | None, int | None]
+
+ANOMALIES = ("month", "dayofyear", "label")
+STORED = ("crop", "grey", "resize", "bin", "normalize", "anomaly", "detrend", "standardize")  # plain, as in `to_json`
+AREA = ("area", "coslat")  # names of the scale by latitude
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -39,12 +44,24 @@ class Preparation:
     mask : bool ndarray or "valid", optional
         Shape of the sample after the steps above (or of its leading axes); only pixels where it is True are features.
         "valid": those that are finite in every sample.
+    anomaly : {"month", "dayofyear", "label"}, optional
+        Take off the mean of all samples of the same month, day of the year (1 to 366) or label. Months and days are
+        those of the dates along the samples, or of labels such as ``"2001-07-23"``.
+    detrend : bool, default=False
+        Take off the line that fits each feature best along the dates of the samples, after their anomalies were taken.
+    standardize : bool, default=False
+        Take off each feature's mean and divide it by its standard deviation (dividing by n), after the steps above:
+        the analysis is then of correlations. Constant features are left as they are.
     scale : float, ndarray or "area", optional
         Multiplies the features: one positive factor, or one a pixel (shaped as a mask). "area": sqrt(cos(latitude)),
         which weighs the variance of pixels by the area they stand for.
+    weights : float, ndarray or "coslat", optional
+        Another name of `scale`; "coslat" and "area" are the same.
     normalize : {"mean", "norm", "ratio"}, optional
         Last, each row by itself, over the pixels inside the mask: take off its mean; divide it by its Euclidean norm;
         divide it by its mean (as for bleaching).
+    learned : Learned, optional
+        What a fit found for anomaly, detrend and standardize: a model has it, and applies it to other samples.
 
     Raises
     ------
@@ -57,11 +74,20 @@ class Preparation:
     resize: tuple[int, int] | None = None
     bin: int = 1
     mask: npt.NDArray[np.bool_] | str | None = None
+    anomaly: str | None = None
+    detrend: bool = False
+    standardize: bool = False
     scale: float | Array | str | None = None
+    weights: InitVar[float | Array | str | None] = None
     normalize: str | None = None
+    learned: Learned | None = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, weights: float | Array | str | None) -> None:
         set_ = object.__setattr__
+        if weights is not None:
+            if self.scale is not None:
+                raise RequestError("weights and scale are two names of one step; give one of them.")
+            set_(self, "scale", weights)
         if self.crop is not None:
             try:
                 set_(self, "crop", tuple((_end(start), _end(stop)) for start, stop in self.crop))
@@ -72,37 +98,56 @@ class Preparation:
         if self.resize is not None:
             set_(self, "resize", _size(self.resize))
         set_(self, "bin", whole_number(self.bin, "bin", least=1, example="2, to average squares of 2 x 2 pixels"))
-        if not isinstance(self.grey, (bool, np.bool_)):
-            raise RequestError(f"grey {self.grey!r} is neither True nor False; give one of these.")
-        for name, word in (("mask", "valid"), ("scale", "area")):
-            value = getattr(self, name)
-            if isinstance(value, str) and value != word:
+        for name in ("grey", "detrend", "standardize"):
+            if not isinstance(getattr(self, name), (bool, np.bool_)):
+                raise RequestError(f"{name} {getattr(self, name)!r} is neither True nor False; give one of these.")
+        if isinstance(self.scale, str) and self.scale in AREA:
+            set_(self, "scale", "area")
+        given = ("scale", "area") if weights is None else ("weights", "coslat")
+        for value, (name, word) in ((self.mask, ("mask", "valid")), (self.scale, given)):
+            if isinstance(value, str) and value != ("valid" if name == "mask" else "area"):
                 raise RequestError(f"{name} {value!r} is not {word!r}; give that, or an array.")
         if self.mask is not None and not isinstance(self.mask, str):
             set_(self, "mask", _kept_for_ever(self.mask, bool))
         if self.scale is not None and not isinstance(self.scale, str):
             set_(self, "scale", _factor(self.scale))
-        if self.normalize is not None and self.normalize not in NORMALIZATIONS:
-            known = list(NORMALIZATIONS)
-            raise RequestError(
-                f"normalize {self.normalize!r} is not one of {', '.join(known)}.{nearest(str(self.normalize), known)}"
-            )
+        for name, choices in (("anomaly", ANOMALIES), ("normalize", NORMALIZATIONS)):
+            value = getattr(self, name)
+            if value is not None and value not in choices:
+                known = list(choices)
+                raise RequestError(f"{name} {value!r} is not one of {', '.join(known)}.{nearest(str(value), known)}")
 
     @property
     def is_identity(self) -> bool:
         """True where samples are left as they are."""
         keeps_images = self.crop is None and not self.grey and self.resize is None and self.bin == 1
-        return keeps_images and self.mask is None and self.scale is None and self.normalize is None
+        return keeps_images and self.mask is None and not self.learns and self.scale is None and self.normalize is None
+
+    @property
+    def learns(self) -> bool:
+        """True where a step takes off or divides by what is learned of the samples fitted."""
+        return self.anomaly is not None or self.detrend or self.standardize
 
     @property
     def is_resolved(self) -> bool:
-        """True where nothing is left to be found in the data; see `resolved`."""
-        return not isinstance(self.mask, str) and not isinstance(self.scale, str)
+        """True where nothing is left to be found in the data; see `resolved` and `streampca.fitting.learning`."""
+        found = self.learned is not None or not self.learns
+        return found and not isinstance(self.mask, str) and not isinstance(self.scale, str)
+
+    @property
+    def reads_samples(self) -> bool:
+        """True where samples are still to be read, to find what the steps need."""
+        return isinstance(self.mask, str) or (self.learns and self.learned is None)
 
     @property
     def of_images(self) -> Preparation:
-        """The steps that make images of images, without mask, scale and normalize."""
-        return replace(self, mask=None, scale=None, normalize=None)
+        """The steps that make images of images, without mask and what comes after it."""
+        return replace(self.unlearned, mask=None)
+
+    @property
+    def unlearned(self) -> Preparation:
+        """The steps up to the mask: what anomaly, detrend and standardize learn from."""
+        return replace(self, anomaly=None, detrend=False, standardize=False, scale=None, normalize=None, learned=None)
 
     @property
     def unnormalized(self) -> Preparation:
@@ -110,7 +155,11 @@ class Preparation:
         return replace(self, normalize=None)
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but arrays as plain data; a scale that is one is called "array"."""
+        """Everything but arrays as plain data; a scale that is one is called "array".
+
+        Steps that the first version did not have are there only where they are taken.
+        """
+        later = {"anomaly": self.anomaly, "detrend": self.detrend, "standardize": self.standardize}
         return {
             "crop": None if self.crop is None else [list(pair) for pair in self.crop],
             "grey": self.grey,
@@ -118,13 +167,21 @@ class Preparation:
             "bin": self.bin,
             "scale": "array" if isinstance(self.scale, np.ndarray) else self.scale,
             "normalize": self.normalize,
+            **{name: value for name, value in later.items() if value},
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any], mask: Array | None = None, scale: Array | None = None) -> Preparation:
+    def from_json(
+        cls,
+        data: Mapping[str, Any],
+        mask: Array | None = None,
+        scale: Array | None = None,
+        learned: Learned | None = None,
+    ) -> Preparation:
         """Inverse of `to_json`, given the arrays; keys that belong to others are left alone."""
-        stored = {name: data[name] for name in ("crop", "grey", "resize", "bin", "normalize") if name in data}
-        return cls(**stored, mask=mask, scale=scale if data.get("scale") == "array" else data.get("scale"))
+        stored = {name: data[name] for name in STORED if name in data}
+        scale = scale if data.get("scale") == "array" else data.get("scale")
+        return cls(**stored, mask=mask, scale=scale, learned=learned)
 
     def apply(self, samples: Array, *, coloured: bool = True) -> Array:
         """Make images of images, (m, *raw_shape) to (m, *prepared_shape): crop, grey (where coloured), resize, bin."""
@@ -141,7 +198,7 @@ class Preparation:
     def dtype_of(self, raw: npt.DTypeLike) -> np.dtype[Any]:
         """Return the dtype of rows made of raw values of a dtype."""
         dtype = np.dtype(np.float32 if self.resize is not None else raw)
-        weighted = self.grey or self.bin > 1 or self.scale is not None or self.normalize is not None
+        weighted = self.grey or self.bin > 1 or self.learns or self.scale is not None or self.normalize is not None
         return float_of(dtype) if weighted else dtype
 
     def shape_of_image(self, raw_shape: tuple[int, ...]) -> tuple[int, ...]:

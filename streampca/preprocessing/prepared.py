@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from .. import machine
 from ..errors import ModelError, RequestError, SourceError
-from ..readers.collection import Array, Chunks, Collection, State, digest, with_nan
+from ..readers.collection import Array, Chunks, Collection, State, digest, with_ends, with_nan
 from ..readers.views.view import View
 from ..storage.coordinate import Coordinate
 from ..units import format_shape
@@ -18,6 +19,7 @@ from .coordinates import prepared_coordinates
 from .dtypes import SampleError, check_digits
 from .frame import Frame, unflatten
 from .preparation import Preparation
+from .sample_keys import SampleFacts, keys_of
 
 
 class Prepared(View):
@@ -36,6 +38,8 @@ class Prepared(View):
         Does it.
     mask : ndarray of bool or None
         Over the prepared sample; `n_features` counts its True pixels.
+    learning_bytes : int
+        Most bytes of the pass that found what the preparation has learned; 0 where none was made for this collection.
 
     Raises
     ------
@@ -45,10 +49,13 @@ class Prepared(View):
         If images are of several sizes and not resized.
     """
 
+    learning_bytes: int = 0
+
     def __init__(self, raw: Collection, preparation: Preparation) -> None:
         if not preparation.is_resolved:
             raise RequestError(
-                'mask "valid" and scale "area" are read off a collection; give preparation.resolved(preparation, raw).'
+                'mask "valid", scale "area" and what anomaly, detrend and standardize take off are found in a '
+                "collection; fit a model, whose preparation is resolved."
             )
         raw = raw.fitting(preparation.shape_of_image)
         if raw.mixed and preparation.resize is None and not (preparation.grey and raw.one_size):
@@ -59,7 +66,8 @@ class Prepared(View):
             )
         super().__init__(raw)
         self.raw, self.preparation = raw, preparation
-        self.frame = Frame.of(preparation, raw.sample_shape)
+        keys = keys_of(preparation, SampleFacts.of(raw)) if preparation.learned is not None else None
+        self.frame = replace(Frame.of(preparation, raw.sample_shape), keys=keys)
         self.shape = (raw.n_samples, *self.frame.sample_shape)
         self.mask, self._n_features = self.frame.mask, self.frame.n_features
         self.dtype = preparation.dtype_of(raw.dtype)
@@ -98,6 +106,11 @@ class Prepared(View):
         return raw.decode_bytes + raw.row_bytes + machine.cores() * math.ceil(larger * scratch)
 
     @property
+    def held_bytes(self) -> int:
+        """Bytes of what the preparation has learned, and of groups and dates of the samples."""
+        return self.frame.held_bytes
+
+    @property
     def chunks(self) -> Chunks:
         """Storage chunks; a sample that any step changes is always read whole."""
         return self.raw.chunks if self.preparation.is_identity else Chunks(self.raw.chunks.samples, self.n_features)
@@ -118,7 +131,7 @@ class Prepared(View):
         identity = self.preparation.is_identity
         raw = None if self._by_image else self.raw.read(rows, features if identity else None)
         try:
-            prepared = self._one_by_one(rows) if raw is None else self.frame.rows(raw)
+            prepared = self._one_by_one(rows) if raw is None else self.frame.rows(raw, rows.start)
         except SampleError as error:
             raise error.of(self.named, rows.start) from None
         return prepared if identity else np.ascontiguousarray(prepared if features is None else prepared[:, features])
@@ -151,7 +164,7 @@ class Prepared(View):
         def fill(at: int, image: Array) -> None:
             self._check_image(rows.start + at, image.shape)
             try:
-                out[at] = self.frame.row(image)
+                out[at] = self.frame.row(image, rows.start + at)
             except SampleError as error:
                 raise type(error)(at, error.problem) from None
 
@@ -177,18 +190,27 @@ class Prepared(View):
 
     def states(self, *, now: bool = False) -> list[State]:
         """Return those of the raw collection, with the preparation."""
-        return self._with_preparation(self.raw.states(now=now))
+        return self._with_preparation(self.raw.states(now=now), self.n_samples)
 
     def states_of_first(self, n: int, *, now: bool = False) -> list[State] | None:
         """Return those of the raw collection, with the preparation."""
         states = self.raw.states_of_first(n, now=now)
-        return None if states is None else self._with_preparation(states)
+        return None if states is None else self._with_preparation(states, n)
 
-    def _with_preparation(self, states: list[State]) -> list[State]:
+    def _with_preparation(self, states: list[State], n: int) -> list[State]:
+        """Return states of the first n samples as read that are those of the samples as prepared."""
         scale = self.preparation.scale
         arrays = [array.tobytes() for array in (self.mask, scale) if isinstance(array, np.ndarray)]
-        done = digest(self.preparation.to_json(), arrays)
-        return [state._replace(state=digest(state.state, done)) for state in states]
+        learned = self.preparation.learned
+        arrays += [] if learned is None else [learned.digest.encode()]
+        done, keys = digest(self.preparation.to_json(), arrays), self.frame.keys
+        if keys is None:
+            return [state._replace(state=digest(state.state, done)) for state in states]
+        found = []
+        for state, end in with_ends(states, n):
+            own = [array[state.first : end].tobytes() for array in keys if array is not None]
+            found.append(state._replace(state=digest(state.state, done, own)))
+        return found
 
 
 def check_raw(raw: Collection, preparation: Preparation, shape: tuple[int, ...], kind: str, model: str) -> None:

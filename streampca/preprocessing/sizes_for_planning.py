@@ -15,7 +15,14 @@ def this_machine() -> Machine:
 
 def problem_of(collection: Collection) -> Problem:
     """Return the sizes of a collection, and of this machine, that planning computes with."""
-    own = (collection.prepared_bytes, collection.scratch_bytes) if isinstance(collection, Prepared) else (0, 0)
+    own = (0, 0, 0, 0)
+    if isinstance(collection, Prepared):
+        own = (
+            collection.prepared_bytes,
+            collection.scratch_bytes,
+            collection.held_bytes,
+            collection.learning_bytes,
+        )
     return Problem(
         n_samples=collection.n_samples,
         n_features=collection.n_features,
@@ -30,5 +37,7 @@ def problem_of(collection: Collection) -> Problem:
         fills=collection.fills,
         decode_bytes=collection.decode_bytes,
         scratch_bytes=own[1],
+        held_bytes=own[2],
+        learning_bytes=own[3],
         machine=this_machine(),
     )

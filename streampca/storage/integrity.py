@@ -34,7 +34,8 @@ from .writers import ATTRIBUTE, files_of
 Array = npt.NDArray[Any]
 Result = TypeVar("Result")
 
-FORMAT = 1
+FORMAT = 1  # of models without steps that the first version would ignore, see `models/store.py` ...
+NEWEST = 2  # ... and the highest that is read
 METADATA = "zarr.json"
 WAITS = (0.01, 0.02, 0.05, *10 * (0.1,))  # seconds before a model that is being replaced is read again
 DIGESTS = "digests"  # in the root's attribute: SHA-256 by file
@@ -253,9 +254,9 @@ def read_model(path: str, kinds: Iterable[str] = ()) -> OpenModel:
     if "format" not in about or (known and kind not in known):
         wanted = f" of kind {' or '.join(map(repr, known))}" if known else ""
         raise ModelError(f"{path} holds a {kind!r}, not a model{wanted}; give a fitted model.")
-    if not isinstance(number, int) or number > FORMAT:
+    if not isinstance(number, int) or number > NEWEST:
         raise ModelError(
-            f"{path} is a model of format {number} and this version reads up to {FORMAT}; upgrade streampca."
+            f"{path} is a model of format {number} and this version reads up to {NEWEST}; upgrade streampca."
         )
     with naming_damage(path, METADATA):
         if DIGESTS in about and _root_digest(document) != about[DIGESTS].get(METADATA):

@@ -6,7 +6,7 @@ piece of both, as `streampca.planning.plan_pieces` says; with a checkpoint they 
 """
 
 from .before_fit import check_foreseen
-from .finite import Named, RowMap, applied, refuse_bad
+from .finite import Named, OfNumbered, RowMap, applied, refuse_bad
 from .lazy import is_dask_array, lazy_components, map_array, map_collection
 from .measurement import measure, rows_beside
 from .patches import patches_of
@@ -16,6 +16,7 @@ from .write import write_projection
 
 __all__ = [
     "Named",
+    "OfNumbered",
     "Projection",
     "RowMap",
     "applied",

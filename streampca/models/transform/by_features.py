@@ -291,14 +291,13 @@ class ByFeatures:
         """Write the part of a block of images that lies in a tile."""
         work, tile, at = self.work, self._tiles[step.tile], slice(*step.block)
         scores, numbers = sums.arrays["scores"], sums.arrays.get("numbers")
-        factors = work.frame.factors(scores.dtype)
-        own = factors[slice(*tile.features)] if np.ndim(factors) else factors
+        first = run.start + step.block.start
         piece = self._piece(sums, tile.features, scores.dtype)
         rows = work.frame.denormalized(piece.part_of_rows(scores[at]), None if numbers is None else numbers[at])
         if given is not None:
             rows = np.subtract(given, rows, out=rows, casting="unsafe")
-        images = tile.filled(rows if own is None else rows / own)
-        self.writer.write(run.start + step.block.start, images, tile.box)
+        images = work.frame.undone(rows, first, slice(*tile.features), differences=given is not None)
+        self.writer.write(first, tile.filled(images), tile.box)
 
 
 @contextmanager

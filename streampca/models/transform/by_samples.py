@@ -13,7 +13,7 @@ from ...events import BlockDone
 from ...planning.blocks import Span, blocks_of
 from ...readers.windows import Mosaic
 from ...storage.writers import Writer
-from .finite import applied
+from .finite import OfNumbered, applied
 from .patches import write_lines
 from .projection import Projection
 from .row_maps import images_of, reconstructions_of
@@ -102,10 +102,10 @@ class BySamples:
         work, errors = self._held, [0.0]
         function: Any = partial(work.subspace.project, whiten=work.whiten)
         if work.given:
-            function = partial(images_of, work.subspace, whiten=work.whiten, frame=work.frame)
+            function = OfNumbered(partial(images_of, work.subspace, whiten=work.whiten), work.frame)
         elif work.makes_images:
-            how: Any = {"frame": work.frame, "residual": work.residual, "errors": errors}
-            function = partial(reconstructions_of, work.subspace, **how)
+            how: Any = {"residual": work.residual, "errors": errors}
+            function = OfNumbered(partial(reconstructions_of, work.subspace, **how), work.frame)
         result = applied(function, fetched, work.collection.named, block.start)
         if accumulator.mosaic is None or work.windows is None:
             self.writer.write(block.start, result)

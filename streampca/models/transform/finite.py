@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,13 +12,32 @@ import numpy.typing as npt
 
 from ...errors import DataError
 from ...preprocessing import Frame, SampleError
+from ...preprocessing.learned import SampleKeys
 
 Array = npt.NDArray[Any]
 RowMap = Callable[[Array], Array]
 Named = Callable[[int], str]  # the name of a sample by its number, such as `Collection.named`
 
 
-def applied(function: RowMap, rows: Array, named: Named, start: int = 0, *, frame: Frame | None = None) -> Array:
+@dataclass(frozen=True)
+class OfNumbered:
+    """A map of rows to images that goes by the numbers of the samples: ``function(rows, frame=..., start=first)``."""
+
+    function: Callable[..., Array]
+    frame: Frame
+
+    def of(self, keys: SampleKeys | None) -> OfNumbered:
+        """Return the map for samples of these groups and dates."""
+        return replace(self, frame=replace(self.frame, keys=keys))
+
+    def at(self, start: int) -> RowMap:
+        """Return the map of rows of samples from number `start` on."""
+        return partial(self.function, frame=self.frame, start=start)
+
+
+def applied(
+    function: RowMap | OfNumbered, rows: Array, named: Named, start: int = 0, *, frame: Frame | None = None
+) -> Array:
     """Map rows of features, of samples from number `start` on; raw rows if there is a `frame`, which prepares them.
 
     Raises
@@ -26,8 +47,8 @@ def applied(function: RowMap, rows: Array, named: Named, start: int = 0, *, fram
     """
     with np.errstate(invalid="ignore"):  # infinity less infinity; the sample is named instead
         try:
-            rows = rows if frame is None else frame.rows(rows)
-            result = function(rows)
+            rows = rows if frame is None else frame.rows(rows, start)
+            result = (function.at(start) if isinstance(function, OfNumbered) else function)(rows)
         except SampleError as error:
             raise error.of(named, start) from None
         finite = rows.dtype.kind != "f" or np.isfinite(np.sum(result, dtype=np.float64))

@@ -15,7 +15,7 @@ from ...readers import Collection
 from ...readers.collection import unmasked
 from ...readers.dask import lazy_rows
 from ...storage.components import StoredComponents
-from .finite import Named, RowMap, applied
+from .finite import Named, OfNumbered, RowMap, applied
 
 if TYPE_CHECKING:  # dask.array takes half of the time of importing this package (with xarray, which it imports): on use
     import dask.array as da
@@ -30,13 +30,13 @@ def is_dask_array(value: object) -> TypeGuard[da.Array]:
 
 
 def map_collection(
-    collection: Collection, function: RowMap, *, shape: tuple[int, ...], dtype: npt.DTypeLike
+    collection: Collection, function: RowMap | OfNumbered, *, shape: tuple[int, ...], dtype: npt.DTypeLike
 ) -> da.Array:
     """Apply a map of rows, (m, p) to (m, *shape), to a collection: a lazy array, chunked by samples."""
     return lazy_rows(collection, partial(_applied_to_block, function, collection.named), shape, dtype)
 
 
-def _applied_to_block(function: RowMap, named: Named, rows: Array, start: int) -> Array:
+def _applied_to_block(function: RowMap | OfNumbered, named: Named, rows: Array, start: int) -> Array:
     return applied(function, rows, named, start)
 
 
@@ -51,7 +51,7 @@ def lazy_components(components: StoredComponents) -> da.Array:
 
 def map_array(
     samples: Any,
-    function: RowMap,
+    function: RowMap | OfNumbered,
     *,
     shape: tuple[int, ...],
     dtype: npt.DTypeLike,
@@ -89,7 +89,7 @@ def map_array(
 
 
 def _applied_to_chunk(
-    rows: Array, *, function: RowMap, named: Named, frame: Frame | None, block_info: Any = None
+    rows: Array, *, function: RowMap | OfNumbered, named: Named, frame: Frame | None, block_info: Any = None
 ) -> Array:
     """Apply a map to a chunk of rows, of which dask says where in the whole array it lies."""
     return applied(function, unmasked(rows), named, block_info[0]["array-location"][0][0], frame=frame)

@@ -152,6 +152,7 @@ def _together(collections: Sequence[Collection]) -> Problem:
         prepared_bytes=sum(each.prepared_bytes for each in problems),
         decode_bytes=max(each.decode_bytes for each in problems),
         scratch_bytes=max(each.scratch_bytes for each in problems),
+        held_bytes=sum(each.held_bytes for each in problems),
     )
 
 
@@ -163,7 +164,7 @@ def _beside_ranges(
     dtype = np.result_type(*(working_dtype(each.dtype, subspace.components.dtype) for each in collections))
     parts = Projection(subspace, frame, collections[0]).parts()
     column = parts.column_bytes + len(subspace.components) * dtype.itemsize
-    held = parts.held_bytes + parts.reading_bytes + 2 * width * column
+    held = parts.held_bytes + problem.held_bytes + parts.reading_bytes + 2 * width * column
     room = budget - RUNTIME_BYTES - held - problem.decode_bytes - problem.scratch_bytes
     row = 2 * (problem.row_bytes + problem.prepared_bytes) + 2 * width * dtype.itemsize
     row += 3 * 8 * len(subspace.components) * len(collections)  # scores, their sums, and as they are compared

@@ -77,9 +77,17 @@ class Projection:
             return np.dtype(np.float32 if self.collection.dtype == np.float32 else np.float64)
         return working_dtype(self.row_dtype, self.subspace.components.dtype)
 
+    def sizes(self) -> Problem:
+        """Return the collection in integers, with what images' levels take: means of groups and the like."""
+        problem, frame = problem_of(self.collection), self.frame
+        if not self.makes_images or frame.preparation.learned is None:
+            return problem
+        undoing = problem.scratch_bytes + frame.undoing_bytes
+        return replace(problem, scratch_bytes=undoing, held_bytes=max(problem.held_bytes, frame.held_bytes))
+
     def problem(self) -> Problem:
-        """Return the collection in integers, with what normalizing its samples takes."""
-        problem, p = problem_of(self.collection), self.subspace.n_features
+        """Return the sizes with what normalizing the samples takes."""
+        problem, p = self.sizes(), self.subspace.n_features
         if not self.normalizes:
             return problem
         row = problem.prepared_bytes + p * self.row_dtype.itemsize

@@ -13,15 +13,23 @@ from ..subspace import Subspace, squared_lengths
 Array = npt.NDArray[Any]
 
 
-def images_of(subspace: Subspace, scores: Array, *, frame: Frame, whiten: bool = False) -> Array:
-    """Return images from scores; scores beyond the subspace's components are left out."""
-    return frame.images(subspace.reconstruct(scores[:, : len(subspace.components)], whiten=whiten))
+def images_of(subspace: Subspace, scores: Array, *, frame: Frame, whiten: bool = False, start: int = 0) -> Array:
+    """Return images from scores of samples from number `start` on; those beyond the components are left out."""
+    return frame.images(subspace.reconstruct(scores[:, : len(subspace.components)], whiten=whiten), start)
 
 
 def reconstructions_of(
-    subspace: Subspace, rows: Array, *, frame: Frame, residual: bool = False, errors: list[float] | None = None
+    subspace: Subspace,
+    rows: Array,
+    *,
+    frame: Frame,
+    residual: bool = False,
+    errors: list[float] | None = None,
+    start: int = 0,
 ) -> Array:
     """Return images of rows that are not normalized yet, projected and back, or of what that leaves of them.
+
+    The rows are of samples from number `start` on.
 
     Each row is normalized by its own mean or norm. The sum of the squared errors of features as analysed is appended to
     `errors`.
@@ -32,4 +40,5 @@ def reconstructions_of(
         errors.append(float(squared_lengths(normal, made).sum()))
     del normal
     made = frame.denormalized(made, numbers)
-    return frame.images(np.subtract(rows, made, out=made, casting="unsafe") if residual else made)
+    made = np.subtract(rows, made, out=made, casting="unsafe") if residual else made
+    return frame.images(made, start, differences=residual)

@@ -20,7 +20,6 @@ from ...planning import Application, plan_application
 from ...planning.budget import SPANS_A_WORKER
 from ...planning.component_chunks import Cut
 from ...planning.transform_pieces import Piecewise
-from ...preprocessing.sizes_for_planning import problem_of
 from ...readers import Collection
 from ...readers.collection import counting_dim, unchanged
 from ...storage.coordinate import Coordinate
@@ -178,7 +177,7 @@ def _planned(work: Projection, path: str, memory: int | None, workers: int) -> A
 
 
 def _in_blocks(work: Projection, memory: int | None, **how: int) -> Application:
-    components, problem = work.subspace.components, problem_of(work.collection)
+    components, problem = work.subspace.components, work.sizes()
     shape = work.frame.sample_shape if work.makes_images else (len(components),)
     if work.windows is not None:
         problem = replace(problem, scratch_bytes=problem.scratch_bytes + work.windows.open_bytes)

@@ -133,7 +133,7 @@ def _dots(memory: int) -> int:
 
 def _drawing_bytes(collection: Prepared, count: int, itemsize: int, memory: int) -> int:
     """Bytes in memory while figures are drawn: the components as loaded and as rows, the mean, and drawing."""
-    drawing = DRAWING + picture_bytes(collection) + DOT_BYTES * _dots(memory) + RUNTIME_BYTES
+    drawing = DRAWING + picture_bytes(collection) + DOT_BYTES * _dots(memory) + RUNTIME_BYTES + collection.held_bytes
     return drawing + prod(collection.sample_shape) * (2 * count * itemsize + 4 * 8)
 
 

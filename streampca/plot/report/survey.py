@@ -23,6 +23,7 @@ from ...planning.blocks import Span
 from ...readers.collection import Array, Collection
 from ...readers.views.chosen import Places, compact
 from ...readers.views.compose import choose
+from .departures import as_departures
 from .memory import Share, share_of
 
 Float64 = npt.NDArray[np.float64]
@@ -182,6 +183,7 @@ def survey(
     ModelError
         If the collection is not of the shape and kind the model was fitted on.
     """
+    model, raw = as_departures(model, raw)
     whole = model.prepared(raw).raw
     runs = runs_spread(whole.n_samples, whole.chunks.samples, examine)
     raw = whole if runs[0].size == whole.n_samples else choose(whole, places_in(runs, whole.n_samples))

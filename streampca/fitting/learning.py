@@ -1,0 +1,219 @@
+"""The pass before a fit that learns what the steps anomaly, detrend and standardize take off samples and divide by.
+
+One pass whatever the steps: a trend of anomalies, and the deviation about both, follow from sums about the means of the
+groups. With C the sum of (date - mean date of the group) (x - mean of the group) and T that of squared distances of the
+dates from their mean, the trend is C / T; and the squares it leaves are those about the means less C^2 / T.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ..accumulators import GroupMoments
+from ..errors import DataError
+from ..events import Listener, PassFinished, PassStarted, Warned, silent
+from ..execution import LocalExecutor
+from ..machine import hand_back
+from ..planning.blocks import Span
+from ..planning.learning import Learning, check_learning, plan_learning
+from ..preprocessing import Preparation, Prepared
+from ..preprocessing.learned import Learned
+from ..preprocessing.sample_keys import SampleFacts, dated, groups_of
+from ..preprocessing.sizes_for_planning import problem_of
+from ..readers import Collection
+from ..readers.collection import Array, unchanged
+from .methods.job import one_span
+from .methods.samples_task import SamplesTask
+
+Float64 = npt.NDArray[np.float64]
+
+LISTED = 5  # constant features that a warning names
+EPS = float(np.finfo(np.float64).eps)
+
+
+def learned_for(
+    raw: Collection,
+    preparation: Preparation,
+    *,
+    weights: Float64 | None = None,
+    memory: int | None = None,
+    foreseen: bool = False,
+    listener: Listener = silent,
+) -> Prepared:
+    """Return a collection seen through a preparation that has learned what its steps take off the samples.
+
+    Parameters
+    ----------
+    raw : Collection
+        Read once, or not at all if it is `foreseen`: then the arrays have their shapes, and take no memory.
+    preparation : Preparation
+        Mask and scale are resolved.
+    weights : ndarray of shape (n,), optional
+        How often each sample counts.
+    memory : int, optional
+        Budget in bytes; half of what the machine allows by default.
+    listener : callable
+        Told of the pass, and of constant features.
+
+    Raises
+    ------
+    RequestError
+        If samples have no dates, or no labels.
+    DataError
+        If a sample holds NaN or infinity, or all dates are the same.
+    BudgetError
+        If the means do not fit the budget; before samples are read.
+    """
+    collection = Prepared(raw, preparation.unlearned)
+    wanted = _Wanted.of(preparation, SampleFacts.of(raw), weights)
+    problem, count = problem_of(collection), wanted.count
+    plan = plan_learning(problem, count, memory)
+    if foreseen:
+        learned = wanted.foreseen(collection.n_features, preparation)
+    else:
+        check_learning(plan, problem, count, memory)
+        new = partial(GroupMoments, collection.n_features, wanted.rows, count, wanted.days)
+        task = SamplesTask(new, GroupMoments.from_state, collection, plan.block_rows, weights, 1 + plan.ahead)
+        learned = wanted.learned(_summed(task, plan, listener), preparation, raw.source)
+        _tell_constant(collection, learned.deviation, listener)
+    made = Prepared(raw, replace(preparation, learned=learned))
+    made.learning_bytes = plan.memory_estimate.total
+    return made
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """Groups and dates that means and trends are wanted of.
+
+    Attributes
+    ----------
+    groups : ndarray of shape (g,) or None
+        Ascending; None where samples are in no groups.
+    rows : ndarray of int, shape (n,), or None
+        Group of each sample.
+    days : ndarray of shape (n,) or None
+        Date of each sample in days from `origin`, their mean; None where there is no trend to take.
+    origin : float
+        In days of the calendar.
+    calendar : str
+        Of the dates.
+    spread : float
+        Sum of the squared days, times the weights of the samples.
+    """
+
+    groups: Array | None
+    rows: npt.NDArray[np.intp] | None
+    days: Float64 | None
+    origin: float = 0.0
+    calendar: str = ""
+    spread: float = 0.0
+
+    @classmethod
+    def of(cls, preparation: Preparation, facts: SampleFacts, weights: Float64 | None) -> Self:
+        """Read them off what is known of the samples; raises as `learned_for`."""
+        labels, dates = groups_of(preparation, facts), dated(preparation, facts)
+        groups, rows = (None, None) if labels is None else np.unique(labels, return_inverse=True)
+        if dates is None:
+            return cls(groups, rows, None)
+        origin = float(np.average(dates.days, weights=weights))
+        days = dates.days - origin
+        spread = float((np.ones(len(days)) if weights is None else weights) @ days**2)
+        if spread <= 0:
+            raise DataError(f"the samples of {facts.subject} are all of one date, and detrend needs two; leave it out.")
+        return cls(groups, rows, days, origin, dates.calendar, spread)
+
+    @property
+    def count(self) -> int:
+        """Number of groups."""
+        return 1 if self.groups is None else len(self.groups)
+
+    def foreseen(self, p: int, preparation: Preparation) -> Learned:
+        """Return arrays of the shapes that will be learned, which take no memory."""
+        none = np.broadcast_to(0.0, p)
+        return Learned(
+            means=np.broadcast_to(0.0, (self.count, p)),
+            weights=np.ones(self.count),
+            groups=self.groups,
+            trend=None if self.days is None else none,
+            origin=self.origin,
+            calendar=self.calendar,
+            deviation=none if preparation.standardize else None,
+        )
+
+    def learned(self, moments: GroupMoments, preparation: Preparation, source: str) -> Learned:
+        """Return means, trend and deviation that follow from moments."""
+        _check_groups(moments, self.groups, preparation, source)
+        return Learned(
+            means=moments.means,
+            weights=moments.weights,
+            groups=self.groups,
+            trend=None if self.days is None else moments.products / self.spread,
+            origin=self.origin,
+            calendar=self.calendar,
+            deviation=_deviation(moments, self.spread) if preparation.standardize else None,
+        )
+
+
+def _summed(task: SamplesTask[GroupMoments], plan: Learning, listener: Listener) -> GroupMoments:
+    """Read all samples once."""
+    began, collection = time.perf_counter(), task.collection
+    listener(PassStarted(plan.memory_estimate.name, 1, 1, collection.n_samples, collection.nbytes))
+    with unchanged(collection):
+        spans = [Span(0, collection.n_samples)]
+        found = LocalExecutor().fold(task, spans, one_span, ahead=plan.ahead, listener=listener)
+    listener(PassFinished(time.perf_counter() - began))
+    hand_back()
+    return found
+
+
+def _check_groups(moments: GroupMoments, groups: Array | None, preparation: Preparation, source: str) -> None:
+    """Refuse groups of samples that do not count, which have no mean, and groups of one sample each."""
+    empty = np.flatnonzero(moments.weights == 0)
+    if groups is not None and len(groups) == moments.n_samples:
+        raise DataError(
+            f"each sample of {source} is the only one of its {preparation.anomaly}, and so its mean, which leaves no "
+            "variance; give more samples of each, or leave anomaly out."
+        )
+    if groups is not None and len(empty):
+        raise DataError(
+            f"all samples of {source} of {preparation.anomaly} {groups[empty[0]]} have weight 0, so that there is no "
+            "mean of them; leave them out with --samples or --where (samples=, where=)."
+        )
+
+
+def _deviation(moments: GroupMoments, spread: float) -> Float64:
+    """Return the standard deviation of each feature beside means and trend, shape (p,), 0 where it is rounding.
+
+    As in scikit-learn's StandardScaler, a variance counts as rounding that summing so many values leaves.
+    """
+    total, mean = moments.weight, (moments.weights / moments.weight) @ moments.means
+    whole = moments.squares.copy()
+    for weight, own in zip(moments.weights, moments.means, strict=True):
+        whole += weight * np.square(own - mean)
+    left = moments.squares - (np.square(moments.products) / spread if spread else 0.0)
+    variance, n = np.maximum(left, 0.0) / total, moments.n_samples
+    rounding = n * EPS * whole / total + np.square(n * EPS * mean)
+    return np.where(variance > rounding, np.sqrt(variance), 0.0)
+
+
+def _tell_constant(collection: Prepared, deviation: Float64 | None, listener: Listener) -> None:
+    """Warn of features that have no deviation to be divided by."""
+    constant = np.flatnonzero(deviation == 0) if deviation is not None else ()
+    if deviation is None or not len(constant):
+        return
+    places = np.arange(collection.frame.n_features) if collection.mask is None else np.flatnonzero(collection.mask)
+    first = [np.unravel_index(places[at], collection.sample_shape) for at in constant[:LISTED]]
+    named = ", ".join(str(tuple(map(int, place)) if len(place) > 1 else int(place[0])) for place in first)
+    more = f" and {len(constant) - LISTED} more" if len(constant) > LISTED else ""
+    listener(
+        Warned(
+            f"{len(constant)} of {len(deviation)} features are constant, and are not divided by standardize: "
+            f"{named}{more}. model.constant_features lists them all."
+        )
+    )
