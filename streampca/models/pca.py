@@ -53,7 +53,7 @@ class PCAModel(LinearMap):
         Orthonormal, by descending variance; NaN outside the mask. In memory, or on disk where they are large (see
         `load_model`), and then read when they are sliced.
     mean : ndarray of shape sample_shape
-        NaN outside the mask.
+        Of prepared samples, near 0 where means of groups were taken off them; NaN outside the mask.
     explained_variance, explained_variance_ratio, singular_values : ndarray of shape (k,)
         As in scikit-learn: variances divide by n - 1, ratios are of the exact total, singular values are of the
         centred data.

@@ -130,7 +130,7 @@ class Preparation:
 
     @property
     def is_resolved(self) -> bool:
-        """True where nothing is left to be found in the data; see `resolved` and `streampca.fitting.learning`."""
+        """True where nothing is left to be found in the data; see `resolved` and ``fitting/learning.py``."""
         found = self.learned is not None or not self.learns
         return found and not isinstance(self.mask, str) and not isinstance(self.scale, str)
 
