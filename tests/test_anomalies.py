@@ -554,3 +554,18 @@ def test_reports_draw_anomalies(sst):
     np.testing.assert_allclose(left, level, atol=1e-9)
     means = x.groupby("time.month").mean().values[:, :14, 1:]
     assert np.nanmax(np.abs(level - means)) < 1  # but for the trend
+
+
+def test_further_samples_are_set_against_the_means_that_were_learned(tmp_path):
+    """Of a store that has grown: as by one fit of all with the first one's preparation."""
+    x = field(120)
+    x[:108].to_zarr(tmp_path / "x.zarr", consolidated=False, encoding={"sst": {"chunks": (12, 16, 24)}})
+    how = {"n_components": 3, "method": "covariance"}
+    first = streampca.fit(tmp_path / "x.zarr", preparation=Preparation(**ALL), **how)
+    first.save(tmp_path / "m.zarr")
+    x[108:].to_zarr(tmp_path / "x.zarr", append_dim="time", consolidated=False)
+    updated = streampca.update(tmp_path / "m.zarr", tmp_path / "x.zarr")
+    assert updated.n_samples == 120
+    whole = streampca.fit(tmp_path / "x.zarr", preparation=first.preparation, **how)
+    np.testing.assert_allclose(updated.explained_variance, whole.explained_variance, rtol=1e-10)
+    assert updated.preparation.learned.digest == first.preparation.learned.digest
