@@ -16,6 +16,8 @@ from sklearn.preprocessing import StandardScaler
 
 import streampca
 from streampca import Preparation, StreamingPCA
+from streampca.cli.from_config import preparation_of
+from streampca.cli.options import PrepareConfig
 from streampca.errors import BudgetError, DataError, ModelError, OutputError, RequestError
 from streampca.events import BlockDone, Resumed, Warned
 from streampca.execution.checkpoint import Checkpointing
@@ -461,6 +463,14 @@ def test_steps_wrong_by_themselves(options, words):
 def test_weights_and_scale_are_one():
     assert Preparation(weights="coslat").scale == Preparation(scale="coslat").scale == "area"
     np.testing.assert_array_equal(Preparation(weights=[1.0, 2.0]).scale, [1, 2])
+
+
+def test_weights_of_pixels_are_read_from_files(tmp_path):
+    np.save(tmp_path / "w.npy", np.arange(1.0, 4))
+    np.testing.assert_array_equal(preparation_of(PrepareConfig(weights=str(tmp_path / "w.npy"))).scale, [1, 2, 3])
+    assert preparation_of(PrepareConfig(weights="coslat")).scale == "area"
+    assert preparation_of(PrepareConfig(weights=2)).scale == 2
+    assert "learned" not in repr(Preparation(standardize=True))
 
 
 def test_samples_of_which_there_is_no_mean_are_refused():

@@ -185,12 +185,16 @@ class NamedSamples:
 
     def facts(self, subject: str) -> SampleFacts:
         """Return what the array knows of its samples: coordinates along any of their axes, repeated over the others."""
+        axis = self.outer[0] if self.outer else None
+        return SampleFacts(subject, f"sample {{}} of {subject}".format, self._sample_coordinates, axis)
+
+    def _sample_coordinates(self) -> dict[str, Coordinate]:
         lengths, found = dict(zip(self.outer, self.outer_shape, strict=True)), {}
         for name, own in self.array.coords.items():
             if own.dims and set(own.dims) <= set(self.outer):
                 along = own.expand_dims({dim: lengths[dim] for dim in self.outer if dim not in own.dims})
                 found[str(name)] = Coordinate(along.transpose(*self.outer).values.reshape(-1), dict(own.attrs))
-        return SampleFacts(subject, f"sample {{}} of {subject}".format, found, self.outer[0] if self.outer else None)
+        return found
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -259,7 +263,7 @@ def dataset_of(model: PCAModel) -> Dataset:
     own = {
         name: (
             entry.dims,
-            lazy_components(entry.values) if isinstance(entry.values, StoredComponents) else entry.values,
+            lazy_components(entry.values) if isinstance(entry.values, StoredComponents) else np.asarray(entry.values),
             dict(entry.attributes or {}),
         )
         for name, entry in model_arrays(model).items()

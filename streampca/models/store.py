@@ -70,7 +70,6 @@ AXES: dict[str, tuple[str, ...]] = {
     "eigenvalues": ("eigenvalue",),
 }
 GROUPS = ("group", "anomaly_group")  # axis of means of groups: the first that is none of a sample's axes
-LEARNED = ("group_mean", "group_weight", "trend", "deviation")  # of a `Learned`, beside its groups
 DERIVED = ("explained_variance_ratio", "singular_values")  # written for others, and not read
 REQUIRED = ("mean", "explained_variance", "error_bound", "angle_bound", "n_samples", "total_variance")
 
@@ -82,6 +81,31 @@ class Stored:
     dims: tuple[str, ...]
     values: Any
     attributes: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class OverPixels:
+    """Rows of features, (m, p), as arrays of pixels, (m, *sample_shape), NaN outside the mask: made when sliced."""
+
+    rows: Array
+    sample_shape: tuple[int, ...]
+    mask: npt.NDArray[np.bool_] | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the whole."""
+        return (len(self.rows), *self.sample_shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the rows."""
+        return self.rows.dtype
+
+    def __getitem__(self, some: slice) -> Array:
+        return unflatten(self.rows[some], self.sample_shape, self.mask)
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
+        return self[:].astype(dtype or self.dtype, copy=False)
 
 
 class ModelWriter:
@@ -225,10 +249,10 @@ class ModelWriter:
 
 
 def _write_array(group: zarr.Group, name: str, array: Stored) -> None:
-    values = np.asarray(array.values)
+    values = array.values if isinstance(array.values, OverPixels) else np.asarray(array.values)
     chunks, shards = _cut(values.shape, values.dtype.itemsize)
     is_text = values.dtype.kind == "U"  # of no width of its own: Zarr has no settled type for fixed ones
-    values = values.astype(object) if is_text else values
+    values = np.asarray(values).astype(object) if is_text else values
     made = group.create_array(
         name,
         shape=values.shape,
@@ -244,7 +268,7 @@ def _write_array(group: zarr.Group, name: str, array: Stored) -> None:
     if not values.shape:
         made[...] = values
     rows = max(1, (shards or chunks or (1,))[0])
-    for start in range(0, len(values) if values.shape else 0, rows):  # a shard at a time: no copy of the whole
+    for start in range(0, values.shape[0] if values.shape else 0, rows):  # a shard at a time: no copy of the whole
         made[start : start + rows] = values[start : start + rows]
 
 
@@ -336,7 +360,7 @@ def _learned_arrays(model: PCAModel) -> dict[str, Stored]:
     if learned is None:
         return {}
     group = next(name for name in GROUPS if name not in dims)
-    arrays = {"group_mean": Stored((group, *dims), unflatten(learned.means, model.sample_shape, model.mask))}
+    arrays = {"group_mean": Stored((group, *dims), OverPixels(learned.means, model.sample_shape, model.mask))}
     arrays["group_weight"] = Stored((group,), learned.weights)
     for name, values in (("trend", learned.trend), ("deviation", learned.deviation)):
         if values is not None:
@@ -348,45 +372,47 @@ def _read_learned(opened: OpenModel, prepared: Mapping[str, Any], mask: Array | 
     """Return what the preparation of an opened model has learned; None where that is nothing."""
     if not any(prepared.get(name) for name in ("anomaly", "detrend", "standardize")):
         return None
-    found = {name: opened.read(name) for name in LEARNED}
-    means, weights = found["group_mean"], found["group_weight"]
-    if means is None or weights is None:
-        raise opened.damaged("group_mean" if means is None else "group_weight", "there is no such array")
     sample = opened.array("mean").shape
-    group = str((opened.array("group_mean").metadata.dimension_names or ("",))[0])
-    groups = opened.read(group) if prepared.get("anomaly") else None
-    groups = None if groups is None else _texts_or_numbers(groups)
-    shapes: dict[str, tuple[Array | None, tuple[int, ...]]] = {
-        "group_mean": (means, (len(weights), *sample)),
-        "group": (groups, (len(weights),)),
-        "trend": (found["trend"], sample),
-        "deviation": (found["deviation"], sample),
+    p = math.prod(sample) if mask is None else int(np.count_nonzero(mask))
+
+    def features(array: Any) -> Array:
+        """Read an array of pixels, or of groups by pixels, a file at a time, as rows of features."""
+        if array.shape not in (sample, (*array.shape[:1], *sample)):
+            raise ValueError(f"it has shape {tuple(array.shape)}, and samples have {sample}")
+        one = array.shape == sample
+        rows = np.empty((1 if one else array.shape[0], p))
+        step = len(rows) if one else max(1, (array.shards or array.chunks)[0])
+        for start in range(0, len(rows), step):
+            some = np.asarray(array[...] if one else array[start : start + step]).reshape(-1, math.prod(sample))
+            rows[start : start + step] = some if mask is None else some.compress(mask.ravel(), axis=1)
+        if not _is_finite(rows, None):
+            raise ValueError("values are missing")
+        return rows[0] if one else rows
+
+    means, trend, deviation = (opened.read(name, features) for name in ("group_mean", "trend", "deviation"))
+    weights, groups = opened.read("group_weight"), None
+    if means is not None and prepared.get("anomaly"):
+        groups = opened.read(str((opened.array("group_mean").metadata.dimension_names or ("",))[0]))
+    needed = {
+        "group_mean": (means, True),
+        "group_weight": (weights, True),
+        "group": (groups, prepared.get("anomaly")),
+        "trend": (trend, prepared.get("detrend")),
+        "deviation": (deviation, prepared.get("standardize")),
     }
-    needed = {"group": "anomaly", "trend": "detrend", "deviation": "standardize"}
-    for name, (values, shape) in shapes.items():
-        if values is None and prepared.get(needed.get(name, "")):
+    for name, (values, is_needed) in needed.items():
+        if is_needed and values is None:
             raise opened.damaged(name, "there is no such array")
-        if values is not None and values.shape != shape:
-            raise opened.damaged(name, f"it has shape {values.shape}, and {shape} was expected")
-
-    def rows(values: Array | None) -> Array | None:
-        if values is None:
-            return None
-        each = values.reshape(-1, math.prod(sample))
-        kept = each if mask is None else each.compress(mask.ravel(), axis=1)
-        if not _is_finite(kept, None):
-            raise opened.damaged("group_mean", "values are missing")
-        return np.ascontiguousarray(kept, np.float64)
-
-    trend, deviation = rows(found["trend"]), rows(found["deviation"])
+        if means is not None and name in ("group_weight", "group") and values is not None and len(values) != len(means):
+            raise opened.damaged(name, f"it has {len(values)} entries for {len(means)} groups")
     return Learned(
-        means=cast("Array", rows(means)),
-        weights=weights,
-        groups=groups,
-        trend=None if trend is None else trend[0],
+        means=cast("Array", means),
+        weights=cast("Array", weights),
+        groups=None if groups is None else _texts_or_numbers(groups),
+        trend=trend,
         origin=float(prepared.get("trend_origin", 0.0)),
         calendar=str(prepared.get("calendar", "")),
-        deviation=None if deviation is None else deviation[0],
+        deviation=deviation,
     )
 
 

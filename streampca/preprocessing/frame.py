@@ -104,7 +104,8 @@ class Frame:
         assert learned is not None  # noqa: S101 - see `_prepared`
         if self.lacks_keys:
             raise lacking(self.preparation, "what was given")
-        out = np.subtract(rows, learned.level(self.keys, slice(start, start + len(rows))), dtype=np.float64)
+        level = learned.level(self.keys, slice(start, start + len(rows)))
+        out = np.subtract(rows, level, dtype=np.float64, casting="unsafe")
         factors = self.factors(np.float64)
         if factors is not None:
             out *= factors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import InitVar, dataclass, replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -80,7 +80,7 @@ class Preparation:
     scale: float | Array | str | None = None
     weights: InitVar[float | Array | str | None] = None
     normalize: str | None = None
-    learned: Learned | None = None
+    learned: Learned | None = field(default=None, repr=False)
 
     def __post_init__(self, weights: float | Array | str | None) -> None:
         set_ = object.__setattr__

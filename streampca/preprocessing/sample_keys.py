@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +32,8 @@ class SampleFacts:
         What they are called in messages.
     named : callable
         ``named(i)`` is the name of one.
-    coordinates : mapping of str to Coordinate
-        Along the samples, n values each.
+    coordinates : callable
+        ``coordinates()`` are those along the samples, n values each, by name; of many files, all are asked for them.
     axis : str or None
         Name of the axis that counts them.
     labels : ndarray of shape (n,) or None
@@ -42,20 +42,20 @@ class SampleFacts:
 
     subject: str
     named: Callable[[int], str]
-    coordinates: Mapping[str, Coordinate] = field(default_factory=dict)
+    coordinates: Callable[[], Mapping[str, Coordinate]] = dict
     axis: str | None = None
     labels: Array | None = None
 
     @classmethod
     def of(cls, collection: Collection) -> SampleFacts:
         """Return what a collection knows of its samples."""
-        axis, along = collection.sample_axis, collection.sample_coordinates()
+        along, axis = collection.sample_coordinates, collection.sample_axis
         return cls(collection.source, collection.named, along, axis, collection.labels)
 
     @property
     def dates(self) -> Dates | None:
         """Dates of the samples, if they have any."""
-        return dates_of(self.coordinates, self.axis, self.labels)
+        return dates_of(self.coordinates(), self.axis, self.labels)
 
 
 def groups_of(preparation: Preparation, facts: SampleFacts) -> Array | None:
