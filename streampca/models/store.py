@@ -24,6 +24,7 @@ import zarr
 
 from ..accumulators import Accumulator, FrequentDirections, Scatter
 from ..errors import RequestError
+from ..machine import hand_back
 from ..planning.component_chunks import PIECE
 from ..preprocessing import Preparation, unflatten
 from ..preprocessing.learned import Learned
@@ -376,20 +377,21 @@ def _read_learned(opened: OpenModel, prepared: Mapping[str, Any], mask: Array | 
     p = math.prod(sample) if mask is None else int(np.count_nonzero(mask))
 
     def features(array: Any) -> Array:
-        """Read an array of pixels, or of groups by pixels, a file at a time, as rows of features."""
+        """Read an array of pixels, or of groups by pixels, a chunk at a time, as rows of features."""
         if array.shape not in (sample, (*array.shape[:1], *sample)):
             raise ValueError(f"it has shape {tuple(array.shape)}, and samples have {sample}")
         one = array.shape == sample
         rows = np.empty((1 if one else array.shape[0], p))
-        step = len(rows) if one else max(1, (array.shards or array.chunks)[0])
+        step = len(rows) if one else max(1, array.chunks[0])
         for start in range(0, len(rows), step):
             some = np.asarray(array[...] if one else array[start : start + step]).reshape(-1, math.prod(sample))
             rows[start : start + step] = some if mask is None else some.compress(mask.ravel(), axis=1)
-        if not _is_finite(rows, None):
-            raise ValueError("values are missing")
+            if not _is_finite(rows[start : start + step], None):
+                raise ValueError("values are missing")
         return rows[0] if one else rows
 
     means, trend, deviation = (opened.read(name, features) for name in ("group_mean", "trend", "deviation"))
+    hand_back()  # what decoding left, which what follows would find no room beside
     weights, groups = opened.read("group_weight"), None
     if means is not None and prepared.get("anomaly"):
         groups = opened.read(str((opened.array("group_mean").metadata.dimension_names or ("",))[0]))
