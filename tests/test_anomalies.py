@@ -25,6 +25,7 @@ from streampca.fitting import fit
 from streampca.fitting.learning import learned_for
 from streampca.fitting.plan import plan_collection, prepared
 from streampca.models.transform import write
+from streampca.models.transform.resume import digest_of
 from streampca.planning.request import Request
 from streampca.plot.report.survey import survey
 from streampca.preprocessing.copy import copy_collection
@@ -579,3 +580,12 @@ def test_further_samples_are_set_against_the_means_that_were_learned(tmp_path):
     whole = streampca.fit(tmp_path / "x.zarr", preparation=first.preparation, **how)
     np.testing.assert_allclose(updated.explained_variance, whole.explained_variance, rtol=1e-10)
     assert updated.preparation.learned.digest == first.preparation.learned.digest
+
+
+def test_scores_of_other_dates_are_other_work():
+    """What is resumed must be of the same months."""
+    x = field(36)
+    model = streampca.fit(x, n_components=2, preparation=Preparation(mask="valid", anomaly="month"))
+    frames = [model.prepared(x.assign_coords(time=time)).frame for time in (x.time, x.time.values[::-1], x.time)]
+    one, other, again = (digest_of(model.subspace, frame) for frame in frames)
+    assert one == again != other

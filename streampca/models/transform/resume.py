@@ -92,6 +92,7 @@ def digest_of(subspace: Subspace, frame: Frame) -> str:
     arrays: list[Any] = [subspace.mean, subspace.variance, frame.mask, frame.preparation.scale, frame.preparation.mask]
     if frame.preparation.learned is not None:
         found.update(frame.preparation.learned.digest.encode())
+    arrays += [*(frame.keys or ())]
     components = subspace.components
     if isinstance(components, StoredRows):
         stored = components.components
