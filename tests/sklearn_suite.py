@@ -59,7 +59,7 @@ def pytest_terminal_summary(terminalreporter):
 def main(options):
     """Run them in a folder of scikit-learn's, whose fixtures they need, by none of our options."""
     os.environ["SKLEARN_RUN_FLOAT32_TESTS"] = "1"
-    sys.path.insert(0, str(HERE))
+    sys.path[:0] = [str(HERE), str(HERE.parent)]
     tests = [f"sklearn.decomposition.tests.{module}" for module in MODULES]
     plain = ["-c", os.devnull, "--rootdir", str(Path(sklearn.__file__).parent), "-p", "no:cacheprovider", "-q"]
     return pytest.main([*plain, "--tb=short", "--pyargs", *tests, *options], plugins=[sys.modules[__name__]])

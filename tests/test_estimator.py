@@ -125,12 +125,55 @@ def test_small_fits_look_things_up_once(monkeypatch):
     assert sorted(asked) == sorted(making.VERSIONS)
 
 
-def test_few_samples():
-    ours = StreamingPCA().fit(DIGITS[:10])
-    theirs = PCA(svd_solver="full").fit(DIGITS[:10])
-    assert ours.n_components_ == 9, "ten samples span nine directions"
-    np.testing.assert_allclose(ours.explained_variance_, theirs.explained_variance_[:9], rtol=1e-9)
+RANK_5 = np.random.default_rng(0).normal(size=(40, 5)) @ np.random.default_rng(1).normal(size=(5, 30)) + 7
+
+
+@pytest.mark.parametrize("method", ["auto", "covariance", "dual", "randomized", "batches"])
+@pytest.mark.parametrize(("x", "wanted"), [(DIGITS[:10], 10), (RANK_5, 12), (RANK_5, 30), (RANK_5.T, 30)])
+def test_every_method_gives_as_many_components_as_were_asked_for(method, x, wanted):
+    """Ten samples span nine directions, and components that nothing varies along complete them."""
+    if method == "batches":
+        ours = StreamingPCA(wanted).partial_fit(x[:4]).partial_fit(x[4:])
+    else:
+        ours = StreamingPCA(wanted, method=method).fit(x)
+    theirs = PCA(wanted, svd_solver="full").fit(x)
+    assert ours.n_components_ == len(ours.explained_variance_) == wanted == theirs.n_components_
+    np.testing.assert_allclose(ours.components_ @ ours.components_.T, np.eye(wanted), atol=1e-9)
+    np.testing.assert_allclose(ours.explained_variance_, theirs.explained_variance_, rtol=1e-8, atol=1e-8)
     assert ours.noise_variance_ == pytest.approx(theirs.noise_variance_, abs=1e-9)
+    np.testing.assert_allclose(ours.inverse_transform(ours.transform(x)), x, atol=1e-6)
+    assert ours.model_.summary()["trust"]["leading"] >= 1
+    if method != "randomized":  # which refuses to find all
+        assert ours.set_params(n_components=None).fit(x).n_components_ == min(x.shape)
+
+
+@pytest.mark.parametrize("fitted", [lambda pca: pca.fit(DIGITS), lambda pca: pca.partial_fit(DIGITS)])
+def test_no_component_is_a_mean_and_a_variance(fitted):
+    ours, theirs = fitted(StreamingPCA(0)), PCA(0).fit(DIGITS)
+    assert (ours.n_components_, ours.transform(DIGITS).shape) == (0, (len(DIGITS), 0))
+    assert ours.noise_variance_ == pytest.approx(theirs.noise_variance_)
+    np.testing.assert_allclose(ours.inverse_transform(np.empty((2, 0))), [DIGITS.mean(axis=0)] * 2, atol=1e-9)
+    assert "0 components" in repr(ours.model_)
+    assert ours.model_._repr_html_()
+    assert fitted(ours.set_params(n_components=1)).n_components_ == 1
+    with pytest.raises(RequestError, match=r"n_components=0 must be between 1 and .*; ask for at least that"):
+        StreamingPCA(0, method="randomized").fit(DIGITS)
+
+
+@pytest.mark.parametrize("method", ["auto", "covariance", "dual", "randomized", "batches"])
+@pytest.mark.parametrize("x", [DIGITS, RANK_5], ids=["falling", "with null directions"])
+def test_float32_in_is_float32_out(method, x):
+    x = x.astype(np.float32)
+    ours = StreamingPCA(12, whiten=True, method="auto" if method == "batches" else method)
+    ours = ours.partial_fit(x) if method == "batches" else ours.fit(x)
+    scores = ours.transform(x)
+    found = [ours.components_, ours.mean_, scores, ours.inverse_transform(scores), ours.transform(da.from_array(x))]
+    assert [each.dtype for each in found] == [np.float32] * 5
+    assert ours.transform(x.astype(float)).dtype == np.float64
+    wide = StreamingPCA(12, whiten=True).fit(x.astype(float))
+    assert wide.components_.dtype == np.float64
+    real = wide.explained_variance_ > 1e-3 * wide.explained_variance_[0]
+    np.testing.assert_allclose(scores[:, real], wide.transform(x)[:, real], atol=2e-3)
 
 
 def test_bounds_hold(pair):
@@ -271,13 +314,14 @@ def test_before_fit():
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"n_components": 0}, "whole number of at least 1"),
-    ({"n_components": 65}, "at most that"),
+    ({"n_components": -1}, "whole number of at least 1"),
+    ({"n_components": True}, "whole number of at least 1"),
+    ({"n_components": 65}, "must be between 0 and min(n_samples, n_features)=64, .*; ask for at most that"),
     ({"memory": "much"}, "512MiB"),
     ({"memory": "1 MiB"}, "at least"),
 ])  # fmt: skip
 def test_parameters_out_of_range(options, message):
-    with pytest.raises((RequestError, MemoryError), match=re.escape(message)):
+    with pytest.raises((RequestError, MemoryError), match=re.escape(message).replace(r"\.\*", ".*")):
         StreamingPCA(**options).fit(DIGITS)
 
 

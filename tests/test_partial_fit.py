@@ -169,13 +169,15 @@ def test_images_are_prepared():
 
 def test_components_wait_until_there_are_enough():
     ours = StreamingPCA(6)
-    for count in range(6):
+    for count in range(5):
         ours.partial_fit(DIGITS[count : count + 1])
         with pytest.raises(
-            NotFittedError, match=f"no components_ yet: n_components=6 needs .* 7 .* has seen {count + 1}"
+            NotFittedError, match=f"no components_ yet: n_components=6 needs .* 6 .* has seen {count + 1}"
         ):
             ours.components_  # noqa: B018
         assert not hasattr(ours, "explained_variance_")
+    assert ours.partial_fit(DIGITS[5:6]).n_components_ == 6
+    assert ours.model_ is ours.model_, "solved once"
     np.testing.assert_allclose(ours.mean_, DIGITS[:6].mean(axis=0))
     assert_same(ours.partial_fit(DIGITS[6:7]), StreamingPCA(6, method="covariance").fit(DIGITS[:7]), rtol=1e-10)
     with pytest.raises(NotFittedError, match="as many samples as features, 64, and has seen 7"):

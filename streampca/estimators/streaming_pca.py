@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, Self
 
@@ -22,6 +23,7 @@ from ..events import logged
 from ..execution.checkpoint import Checkpointing
 from ..fitting.fit import fit_collection
 from ..fitting.incremental import IncrementalFit
+from ..fitting.null_components import with_n_components
 from ..fitting.plan import narrowed, prepared
 from ..models.likelihood import GaussianDensity, check_matrix_fits, density_of, mean_log_density
 from ..models.pca import PCAModel
@@ -46,8 +48,9 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     Parameters
     ----------
     n_components : int, float, {"elbow", "mp", "mle"} or None, default=None
-        A number of components; a fraction of the variance, between 0 and 1; or None for min(n_samples - 1,
-        n_features).
+        A number of components from 0 to min(n_samples, n_features), which None stands for; a fraction of the variance,
+        between 0 and 1; or a rule, see `streampca.fit`. Samples span n_samples - 1 dimensions at most; components
+        beyond what they span have variance 0 and no error bound.
     whiten : bool, default=False
         Divide scores by the standard deviation along each component; those along components whose variance is no more
         than rounding become 0.
@@ -76,7 +79,8 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     Attributes
     ----------
     components_ : ndarray of shape (n_components_, n_features_in_)
-        Orthonormal, by descending variance.
+        Orthonormal, by descending variance. float32 of samples in float32, as `mean_` and scores of such samples; those
+        of `model_` are float64 where float32 would not do.
     explained_variance_, explained_variance_ratio_, singular_values_ : ndarray of shape (n_components_,)
         As in scikit-learn's PCA; ratios are of the exact total variance.
     error_bound_, angle_bound_ : ndarray of shape (n_components_,)
@@ -143,8 +147,12 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             How often each sample counts: weight 2 is the sample given twice.
         """
         raw, request = narrowed(self._opened(X, least=2), self.preparation), self._request()
+        if request.n_components == raw.n_samples > 1:  # centred samples span one less, and the last one is added
+            request = replace(request, n_components=raw.n_samples - 1)
         weights = weights_of(sample_weight, raw, request.half_life)
         collection = prepared(raw, self.preparation, logged, weights=weights, request=request)
+        n, p = collection.n_samples, collection.n_features
+        self._check_count(n, p)
         model = fit_collection(
             collection,
             request,
@@ -152,7 +160,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             checkpoint=None if self.checkpoint is None else Checkpointing(os.fspath(self.checkpoint)),
             listener=logged,
         )
-        self._take(model, collection.raw.n_features, collection.n_samples)
+        self._take(with_n_components(model, self._count_in(model, n)), collection.raw.n_features, n)
         return self
 
     @available_if(lambda estimator: _adds_batches(estimator.method))  # type: ignore[untyped-decorator]
@@ -242,7 +250,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         if seed is None:
             seed = int(state) if isinstance(state, Integral) else int(check_random_state(state).randint(2**31 - 1))
         return Request(
-            n_components=self.n_components,
+            n_components=1 if self._count == 0 else self.n_components,
             method=self.method,
             memory=parse_bytes(self.memory),
             precision=self.precision,
@@ -251,6 +259,22 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             max_passes=self.max_passes,
             half_life=self.half_life,
         )
+
+    @property
+    def _count(self) -> int | None:
+        """The number of components that is asked for; None for all, a fraction or a rule."""
+        wanted = self.n_components
+        return int(wanted) if isinstance(wanted, Integral) and not isinstance(wanted, bool) else None
+
+    def _check_count(self, n_samples: int, n_features: int) -> None:
+        """Refuse a number of components that these samples do not have."""
+        count, least, most = self._count, int(self.method == "randomized"), min(n_samples, n_features)
+        if count is not None and not least <= count <= most:
+            raise RequestError(
+                f"n_components={count} must be between {least} and min(n_samples, n_features)={most}, the most that "
+                f"{n_samples} samples of {n_features} features have; ask for at {'least' if count < least else 'most'} "
+                "that."
+            )
 
     def _settings(self) -> dict[str, Any]:
         """Parameters that must be the same for all batches."""
@@ -294,9 +318,11 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.n_features_in_, self.n_samples_seen_ = raw.n_features, begun.n_samples
 
     def transform(self, X: Any) -> Any:
-        """Scores of samples, (n, n_components_); whitened if the estimator says so."""
+        """Scores of samples, (n, n_components_), in float32 of float32; whitened if the estimator says so."""
         check_is_fitted(self)
-        return self.model_.transform(self._values(X), whiten=self.whiten)
+        samples = self._values(X)
+        scores = self.model_.transform(samples, whiten=self.whiten)
+        return scores.astype(np.float32) if _is_single(getattr(samples, "dtype", None)) else scores
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """Fit and return the scores of the samples fitted."""
@@ -345,7 +371,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """
         images = isinstance(X, np.ndarray) and self.model_.raw_shape != (self.n_features_in_,)
         if not _is_table(X) or images:
-            return X
+            return X if hasattr(X, "dtype") else open_collection(X, like=self.model_)
         return validate_data(self, unmasked(X), reset=False, dtype=None, ensure_all_finite=False)
 
     def _opened(self, X: Any, *, least: int, reset: bool = True) -> Collection:
@@ -369,26 +395,40 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             request = self._request(begun.request.seed)
             if lacking := begun.lacking(request):
                 raise NotFittedError(f"this {type(self).__name__} has no {name} yet: {lacking}; give it more samples.")
-            return begun.model(request, logged)
+            found = begun.model(request, logged)
+            return begun.completed(found, self._count_in(found, begun.n_samples))
         if model is None:
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet and has no {name}; call fit first.")
         return model
+
+    def _count_in(self, found: PCAModel, n_samples: int) -> int:
+        """Return how many components a model of so many samples is to have."""
+        if self.n_components is None:  # copies of samples add dimensions without variance
+            return max(found.n_components, min(int(found.total_weight or n_samples), found.n_features))
+        return found.n_components if self._count is None else self._count
 
     @property
     def model_(self) -> PCAModel:
         """The model, with images, names, saving and lazy application."""
         return self._fitted("model_")
 
+    def _as_given(self, values: Array) -> Array:
+        """Return values in the floating dtype of the samples."""
+        begun, model = self._state
+        given = begun.dtype if begun is not None else model.provenance.get("dtype") if model is not None else None
+        return values.astype(np.float32, copy=False) if _is_single(given) else values
+
     @property
     def components_(self) -> Array:
         """Components as rows of features."""
-        return np.asarray(self._fitted("components_").subspace.components)
+        model = self._fitted("components_")
+        return self._as_given(np.asarray(model.subspace.components))
 
     @property
     def mean_(self) -> Array:
         """Mean as a row of features."""
         begun, _ = self._state
-        return self._fitted("mean_").subspace.mean if begun is None else begun.statistic.mean.copy()
+        return self._as_given(self._fitted("mean_").subspace.mean if begun is None else begun.statistic.mean.copy())
 
     @property
     def var_(self) -> Array:
@@ -418,6 +458,11 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     @property
     def _n_features_out(self) -> int:
         return self.model_.n_components
+
+
+def _is_single(dtype: Any) -> bool:
+    """Return whether a dtype, or None, is float32 in any byte order."""
+    return dtype is not None and np.dtype(dtype).newbyteorder("=") == np.float32
 
 
 def _adds_batches(method: Any) -> bool:

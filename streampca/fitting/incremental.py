@@ -51,6 +51,7 @@ from .build_model import model_of, numbers_of, provenance_of
 from .methods import Decomposition, Job, check_variance, decompose, decompose_sketch
 from .methods.covariance import accumulate
 from .methods.frequent_directions import sketch_samples
+from .null_components import with_n_components
 from .plan import prepared
 
 Array = npt.NDArray[Any]
@@ -104,6 +105,7 @@ class IncrementalFit:
         self._statistic = statistic
         self._waiting = RowBuffer(problem.n_features, np.uint8, waiting_rows(problem, request))
         self._model: PCAModel | None = None
+        self._completed: PCAModel | None = None  # the same with another number of components
         self._asked: Request | None = None
         self._lent = False  # whether a model holds the statistic, which must not change any more then
         self._changing = False  # whether the statistic is being changed, or was when that was broken off
@@ -171,7 +173,8 @@ class IncrementalFit:
         new._nbytes, new._weights_digest = about.get("nbytes") or 0, about.get("sample_weight")
         new._about = {name: about.get(name) for name in ("dtype", "units", "skipped")}
         new._model, new._lent = model, True
-        if plan["request"].get("n_components") == request.n_components:
+        wanted = request.n_components
+        if plan["request"].get("n_components") == wanted and (wanted is None or model.n_components):
             new._asked = new._alike(request)
         return new
 
@@ -321,7 +324,8 @@ class IncrementalFit:
     def _owned(self, precision: str) -> Statistic:
         """Return the statistic to be changed: a copy where a model holds it, its further products of a precision."""
         if self._lent:
-            self._model, self._lent = None, False  # the model's memory is given back first, if nobody else holds it
+            self._model = self._completed = None  # their memory is given back first, if nobody else holds them
+            self._lent = False
             held: Statistic = self._statistic
             self._statistic = type(held).from_state(held.state(copy=False))
         if isinstance(self._statistic, Scatter) and self._statistic.precision != precision:
@@ -363,7 +367,7 @@ class IncrementalFit:
         self.weighted = self.weighted or weights is not None
         if dtype.itemsize != self.problem.itemsize or dtype.kind != self.problem.kind:
             self.problem = self._widened(dtype)
-        self._model = None
+        self._model = self._completed = None
 
     def _note(self, collection: Prepared, weights: Float64 | None) -> None:
         """Note for the provenance where a batch came from."""
@@ -388,6 +392,11 @@ class IncrementalFit:
     # -- what was found
 
     @property
+    def dtype(self) -> str | None:
+        """Dtype of the raw samples, where all batches had the same."""
+        return self._about.get("dtype")
+
+    @property
     def statistic(self) -> Statistic:
         """The statistic of all samples so far; not to be changed."""
         self._check_whole()
@@ -397,10 +406,7 @@ class IncrementalFit:
     def lacking(self, request: Request) -> str:
         """Say what the samples so far lack for what is asked; an empty string where it is nothing."""
         wanted, n, p = request.n_components, self.n_samples, self.problem.n_features
-        short = 0
-        if isinstance(wanted, int):
-            short = min(wanted, p) - replace(self.problem, n_samples=n).most_components
-        needed = max(2, n + short)
+        needed = max(2, min(wanted, p)) if isinstance(wanted, int) else 2
         if wanted == "mle" and self.weight < p:
             return f"n_components='mle' needs at least as many samples as features, {p}, and has seen {self.weight:g}"
         if n < needed:
@@ -423,13 +429,21 @@ class IncrementalFit:
         """
         request = self._alike(request)
         if self._model is None or request != self._asked:
-            self._model, self._asked = None, request
+            self._model, self._completed, self._asked = None, None, request
             with self._timed():
                 found, plan = self._decomposed(request, listener)
             numbers = numbers_of(found, self.template.sample_shape, self.template.mask, found.components)
             provenance = provenance_of(self._data(), plan, found, seconds=self._seconds, peak=None)
             self._model, self._lent = replace(self.template, **numbers, provenance=provenance), True
         return self._model
+
+    def completed(self, found: PCAModel, count: int) -> PCAModel:
+        """Return what `model` gave last with so many components, see `with_n_components`; made once."""
+        if found.n_components == count:
+            return found
+        if self._completed is None or self._completed.n_components != count:
+            self._completed = with_n_components(found, count)
+        return self._completed
 
     def _alike(self, request: Request) -> Request:
         """Return a request as far as it concerns the answer, with the seed and precision of all batches."""

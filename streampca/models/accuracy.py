@@ -66,8 +66,12 @@ class Trust:
 def trust_of(model: PCAModel) -> Trust:
     """Say how far the numbers of a model can be trusted."""
     values, bounds = model.explained_variance, model.error_bound
-    known = bool(np.all(np.isfinite(bounds)))
-    residual = values * bounds if known else np.full(len(values), np.nan)
+    if not len(values):
+        return Trust((), (), (), None, 0)
+    some = values > 0  # relative to none a residual has no bound, see `with_n_components`
+    known = bool(np.all(np.isfinite(bounds[some])))
+    residual = np.zeros(len(values)) if known else np.full(len(values), np.nan)
+    np.multiply(values, bounds, out=residual, where=some & known)
     together = clusters(values, residual, _at_most_next(model, residual)) if known else []
     mixed = unseparated(values, _copies(model), _next(model))
     outside = largest_outside(model)
@@ -219,6 +223,8 @@ def _of_clusters(trust: Trust) -> str:
 def _of_sampling(trust: Trust, n_samples: float) -> str:
     rule = f"by North's rule of thumb (sampling error of {n_samples:.15g} independent samples)"
     count = len(trust.digits)
+    if count == 0:
+        return ""
     if not trust.mixed:
         return f"{rule}, {'all components are' if count > 1 else 'the component is'} separated"
     runs = runs_of(trust.mixed)

@@ -154,7 +154,7 @@ class LinearMap(ABC):
             units = units_of(self, replace(self.preparation, scale=None, standardize=False))
             return given.named(images, MapResult(self.sample_dims, "images", self.coordinates, units))
         scores = scores if is_dask_array(scores) else np.asanyarray(scores)
-        if scores.ndim != 2 or not 1 <= scores.shape[1] <= self.n_components:
+        if scores.ndim != 2 or not min(1, self.n_components) <= scores.shape[1] <= self.n_components:
             raise RequestError(
                 f"scores have shape {tuple(scores.shape)}; give n rows of 1 to {self.n_components} components, as an "
                 "array; write_reconstruction takes files."

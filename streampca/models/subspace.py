@@ -211,7 +211,7 @@ class Subspace:
 
     def _known(self, dtype: npt.DTypeLike) -> Float64:
         """Return the variances, shape (k,), with 0 for those that scores of a dtype do not tell from rounding."""
-        return np.where(self.variance > np.finfo(dtype).eps * self.variance[0], self.variance, 0.0)
+        return np.where(self.variance > np.finfo(dtype).eps * self.variance[:1], self.variance, 0.0)
 
     def _deviations(self) -> Float64:
         """Return the standard deviations, shape (k,); 0 of a null direction."""
