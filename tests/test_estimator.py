@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import warnings
 from importlib.metadata import version
@@ -195,6 +196,39 @@ def test_pipeline_and_grid_search():
     theirs = make_pipeline(StandardScaler(), PCA(20, svd_solver="full"), LogisticRegression(max_iter=2000))
     expected = theirs.fit(DIGITS[:600], TARGETS[:600]).predict(DIGITS[600:])
     assert np.mean(search.predict(DIGITS[600:]) == expected) > 0.999
+
+
+@pytest.mark.parametrize("method", ["covariance", "dual", "randomized"])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_a_pickled_fit_holds_no_statistic(method, dtype):
+    n, p, k = (2000, 400, 4) if method == "covariance" else (60, 9000, 4)
+    x = np.random.default_rng(0).normal(size=(n, p)).astype(dtype) * np.geomspace(9, 1, p, dtype=dtype)
+    ours = StreamingPCA(k, method=method, whiten=True, tol=1e-2).fit(x)
+    stored = pickle.dumps(ours)
+    assert len(stored) <= (k + 3) * 8 * p + 100_000
+    again = pickle.loads(stored)  # noqa: S301 - made above
+    np.testing.assert_array_equal(again.transform(x), ours.transform(x))
+    for name in ("components_", "mean_", "explained_variance_", "noise_variance_", "n_samples_seen_"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(ours, name))
+    if method == "covariance":
+        for each in (again, pickle.loads(pickle.dumps(again))):  # noqa: S301 - made on this line
+            np.testing.assert_array_equal(each.var_, ours.var_)
+
+
+def test_partial_fit_after_a_pickled_fit_says_what_to_do(tmp_path):
+    ours = StreamingPCA(4, method="covariance").fit(DIGITS[:1000])
+    with pytest.raises(
+        ModelError, match=r"is not pickled with a fit; give all .*, or store the model with model_.save"
+    ):
+        pickle.loads(pickle.dumps(ours)).partial_fit(DIGITS[1000:])  # noqa: S301 - made on this line
+    ours.model_.save(tmp_path / "model.zarr")
+    model = streampca.load_model(tmp_path / "model.zarr", statistic=True)
+    batches = StreamingPCA(4).partial_fit(DIGITS[:1000])
+    for each in (StreamingPCA.from_model(model), ours, batches):
+        again = pickle.loads(pickle.dumps(each)) if each is not ours else each  # noqa: S301 - made on this line
+        whole = again.partial_fit(DIGITS[1000:])
+        np.testing.assert_allclose(whole.components_, StreamingPCA(4).fit(DIGITS).components_, atol=1e-9)
+    assert len(pickle.dumps(batches)) < 8 * 64 * (64 + 2 * len(DIGITS))
 
 
 def test_parameters_and_clone():

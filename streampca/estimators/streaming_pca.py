@@ -18,7 +18,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..accumulators import FrequentDirections, Scatter
-from ..errors import RequestError
+from ..errors import ModelError, RequestError
 from ..events import logged
 from ..execution.checkpoint import Checkpointing
 from ..fitting.fit import fit_collection
@@ -99,6 +99,9 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     -----
     `fit` and `transform` take what scikit-learn takes, and also images (n, h, w), dask and zarr arrays, paths, globs
     and collections. For these `transform` returns a lazy dask array (numpy for numpy).
+
+    A pickle after `fit` holds components, means and variances, and not the p x p statistic of method "covariance": it
+    transforms, and does not go on with `partial_fit`. After `partial_fit` it holds the sums, and does.
 
     Examples
     --------
@@ -185,7 +188,8 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             If the preparation takes a pass over all samples first (``mask="valid"``), if it, `precision` or `half_life`
             has been changed since the first batch, or if all components are asked for and p x p does not fit.
         ModelError
-            If samples are of another shape or kind than before; or after a fit by a method that keeps no statistic.
+            If samples are of another shape or kind than before; or after a fit by a method that keeps no statistic, or
+            that was pickled.
         DataError
             If a sample holds NaN or infinity, or values whose squares overflow.
         BudgetError
@@ -235,14 +239,23 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         given = {**known, "random_state": asked.get("seed", 0), "preparation": prepares, **params}
         fitted = cls(**given)
         fitted._take(model, math.prod(model.raw_shape), model.n_samples)
+        fitted._pickles_statistic = True  # it was loaded by request
         return fitted
 
     def _take(self, model: PCAModel, n_features: int, n_samples: int) -> None:
         """Be fitted with a model."""
+        self._pickles_statistic, self._pickled_var = False, None
         self._batches: IncrementalFit | None = None
         self._whole: PCAModel | None = model
         self._begun = self._settings()
         self.n_features_in_, self.n_samples_seen_ = n_features, n_samples
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: of a fit no p x p statistic, which only `partial_fit` would go on from."""
+        state, (_, model) = dict(super().__getstate__()), self._state
+        if model is not None and isinstance(model.statistic, Scatter) and not self._pickles_statistic:
+            state |= {"_whole": model.without_statistic(), "_pickled_var": model.statistic.feature_variance}
+        return state
 
     def _request(self, seed: int | None = None) -> Request:
         """Return what the parameters ask; a seed is drawn from `random_state` unless it is known."""
@@ -311,6 +324,12 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             self._begun = self._settings()
             if model is None:
                 begun = IncrementalFit.begin(raw, self.preparation, self._request())
+            elif self._pickled_var is not None and model.statistic is None:
+                raise ModelError(
+                    "the statistic that batches are added to is not pickled with a fit; give all batches to "
+                    "partial_fit, whose pickles keep it, or store the model with model_.save(path) after the fit, and "
+                    "go on with StreamingPCA.from_model(load_model(path, statistic=True))."
+                )
             else:
                 begun = IncrementalFit.going_on(model, self._request())
         begun.add(raw, sample_weight, logged)
@@ -433,7 +452,9 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     @property
     def var_(self) -> Array:
         """Variance of each feature, divided by n as in IncrementalPCA; after batches, or method "covariance"."""
-        begun, _ = self._state
+        begun, model = self._state
+        if model is not None and model.statistic is None and self._pickled_var is not None:
+            return self._pickled_var.copy()
         statistic = self._fitted("var_").statistic if begun is None else begun.statistic
         if not isinstance(statistic, Scatter | FrequentDirections):
             raise AttributeError(
