@@ -15,6 +15,7 @@ from pathlib import Path
 import dask.array as da
 import h5py
 import numpy as np
+import scipy.sparse
 import tifffile
 import xarray
 import zarr
@@ -74,7 +75,12 @@ def masked(dtype="u2", shape=(23, 6, 5)):
     return np.ma.masked_array(x, mask), np.where(mask, wider.type(np.nan), x.astype(wider))
 
 
+def sparse(form, matrix=scipy.sparse.coo_array):
+    return lambda folder, x: matrix(x).asformat(form)
+
+
 MASKED, MASKED_READ = masked()
+FILLED = np.where(values("u1", (23, 30)) > 200, values("f4", (23, 30)), 0)
 FOUR_AXES = values("i2", (4, 5, 3, 6))
 NAMED = values("f4", (5, 4, 6, 7))
 MEMORY = {
@@ -92,6 +98,10 @@ MEMORY = {
     "masked dask": Row(dask, *masked("i4")),
     "masked xarray": Row(lambda folder, x: named("time", "y", "x")(folder, dask(folder, x)), *masked("f4")),
     "zarr array": Row(zarr_array, values("f4")),
+    "sparse, CSR": Row(sparse("csr"), FILLED),
+    "sparse, CSC": Row(sparse("csc"), FILLED.astype("i8")),
+    "sparse, COO matrix": Row(sparse("coo", scipy.sparse.coo_matrix), FILLED > 0),
+    "sparse, lists": Row(sparse("lil"), FILLED.astype("f8")),
     "h5py dataset": Row(h5py_dataset, values(">i4")),
 }
 FOUR_AXES.setflags(write=False)
@@ -616,6 +626,6 @@ SOURCES = MEMORY | FLAT | ZARR | HDF5 | FITS | IMAGES | STACKS | VIEWS
 
 # Read in pieces of a few bytes, and by threads, wherever they are cut or decoded.
 IN_PIECES = [
-    "dask", "zarr, cut everywhere", "hdf5, chunked", "hdf5, cut everywhere", "netcdf 3, short records", "fits, Rice",
-    "png", "tiff, lzw", "joined npy", "chosen in chunks", "patches of a stack", "reordered",
+    "dask", "sparse, CSR", "zarr, cut everywhere", "hdf5, chunked", "hdf5, cut everywhere", "netcdf 3, short records",
+    "fits, Rice", "png", "tiff, lzw", "joined npy", "chosen in chunks", "patches of a stack", "reordered",
 ]  # fmt: skip

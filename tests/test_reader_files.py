@@ -329,7 +329,8 @@ def test_tiff_refusals(tmp_path):
 def test_array_refusals():
     refused(np.zeros((3, 4), complex), "numpy array has dtype complex128")
     refused(np.float64(3), "shape ()")
-    refused(scipy.sparse.eye_array(4).tocsr(), "sparse matrix", "toarray")
+    refused(scipy.sparse.eye_array(4).astype(complex), "dia matrix has dtype complex128")
+    refused(scipy.sparse.coo_array(np.arange(4)), "coo matrix has shape (4,)")
     lazy = da.from_array(np.arange(12).reshape(6, 2), chunks=2)
     refused(lazy[lazy[:, 0] > 3], "not known yet", "compute_chunk_sizes")
 

@@ -31,7 +31,7 @@ def small():
     """Pieces of a few bytes, and threads for what is not worth them."""
     bounds = {f"{reader}._PIECE": 200 for reader in ("zarr", "hdf5", "fits", "dask", "views.blocks")}
     bounds |= {"views.patches._PIECE": 1, "views.patches._LARGEST": 1, "views.joined._OPEN": 2}
-    bounds |= {"stored.flat._SCRATCH": 900, "hdf5_chunks._LEAST": 1, "threads._WORTH_A_THREAD": 0}
+    bounds |= {"sparse._SLICED": 7, "stored.flat._SCRATCH": 900, "hdf5_chunks._LEAST": 1, "threads._WORTH_A_THREAD": 0}
     with pytest.MonkeyPatch.context() as patch:
         for name, bound in bounds.items():
             patch.setattr(f"streampca.readers.{name}", bound)

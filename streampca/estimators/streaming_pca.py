@@ -144,7 +144,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
         Parameters
         ----------
-        X : array-like of shape (n, p), images (n, *sample_shape), path, glob, list of paths or Collection
+        X : array-like or sparse matrix of shape (n, p), images (n, *sample_shape), path, glob, paths or Collection
         y : ignored
         sample_weight : array-like of shape (n,), optional
             How often each sample counts: weight 2 is the sample given twice.
@@ -176,7 +176,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
         Parameters
         ----------
-        X : array-like of shape (n, p), images (n, *sample_shape), path, glob, list of paths or Collection
+        X : array-like or sparse matrix of shape (n, p), images (n, *sample_shape), path, glob, paths or Collection
             Of any length from 1; whatever `fit` takes is one batch.
         y : ignored
         sample_weight : array-like of shape (n,), optional
@@ -391,13 +391,20 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         images = isinstance(X, np.ndarray) and self.model_.raw_shape != (self.n_features_in_,)
         if not _is_table(X) or images:
             return X if hasattr(X, "dtype") else open_collection(X, like=self.model_)
-        return validate_data(self, unmasked(X), reset=False, dtype=None, ensure_all_finite=False)
+        return validate_data(self, unmasked(X), reset=False, dtype=None, accept_sparse=True, ensure_all_finite=False)
 
     def _opened(self, X: Any, *, least: int, reset: bool = True) -> Collection:
         if not _is_table(X):
             return open_collection(X)
-        checks: dict[str, Any] = {"ensure_min_samples": least, "ensure_all_finite": False}
+        checks: dict[str, Any] = {"ensure_min_samples": least, "ensure_all_finite": False, "accept_sparse": True}
         return open_collection(validate_data(self, unmasked(X), reset=reset, dtype="numeric", **checks))
+
+    def __sklearn_tags__(self) -> Any:
+        """Return what scikit-learn may expect: sparse samples are taken, float32 stays float32."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = tags.input_tags.three_d_array = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._state != (None, None)
@@ -497,10 +504,7 @@ def _adds_batches(method: Any) -> bool:
 
 
 def _is_table(X: Any) -> bool:
-    """Return whether scikit-learn takes `X`: a two-dimensional array or data frame in memory, or a list.
-
-    Sparse matrices count as tables, too, so that they are refused in scikit-learn's own words.
-    """
+    """Return whether scikit-learn takes `X`: a two-dimensional array, sparse or not, or data frame, or a list."""
     if isinstance(X, (str, os.PathLike, Collection)) or getattr(X, "ndim", 2) > 2:
         return False
     if isinstance(X, (list, tuple)) and X and all(isinstance(item, (str, os.PathLike)) for item in X):

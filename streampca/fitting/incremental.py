@@ -530,4 +530,5 @@ def _bare(problem: Problem) -> Problem:
     """Return the sizes of samples in memory, whatever those of the first batch were stored in."""
     p, width = problem.n_features, problem.itemsize
     here: dict[str, Any] = {"row_bytes": p * width, "prepared_bytes": 0, "decode_bytes": 0, "scratch_bytes": 0}
+    here["machine"] = replace(problem.machine, held=0)
     return replace(problem, chunk_samples=1, chunk_features=p, encoded=False, fills=True, total_weight=None, **here)

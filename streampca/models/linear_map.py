@@ -23,6 +23,7 @@ from ..preprocessing.learned import SampleKeys
 from ..preprocessing.sample_keys import SampleFacts, keys_of, lacking
 from ..readers import Collection, check_apart, check_reading, fitted_on, open_collection, paths_of
 from ..readers.coordinates import CHECK, IGNORE, Grid, Order, is_checked, orders_between
+from ..readers.detect import is_sparse
 from ..readers.views.reordered import Reordered
 from ..storage.components import StoredComponents
 from ..storage.coordinate import Coordinate
@@ -38,6 +39,7 @@ from .transform import (
     is_dask_array,
     map_array,
     map_collection,
+    map_now,
     patches_of,
     reconstructions_of,
     write_projection,
@@ -88,7 +90,7 @@ class LinearMap(ABC):
 
         Parameters
         ----------
-        samples : ndarray or dask array of shape (n, *raw_shape) or (n, p), DataArray, collection, or what can be opened
+        samples : ndarray or dask array of shape (n, *raw_shape) or (n, p), DataArray, sparse matrix, collection or path
             Raw samples: the model's preparation is applied to them. Arrays are taken at their values; a collection
             must be of the dtype kind the model was fitted on. The axes of one sample in an `xarray.DataArray` are
             those of the model's names, or the last ones where it has none of these names.
@@ -102,8 +104,8 @@ class LinearMap(ABC):
         Returns
         -------
         ndarray, dask array or DataArray of shape (n, k)
-            numpy for numpy, a DataArray of axes (..., component) for one, else lazy. float32 for integers of up to 16
-            bits and float32, else float64.
+            numpy for numpy and sparse, a DataArray of axes (..., component) for one, else lazy. float32 for integers of
+            up to 16 bits and float32, else float64.
 
         Raises
         ------
@@ -253,7 +255,7 @@ class LinearMap(ABC):
         keys: SampleKeys | None = None,
         coordinates: str,
     ) -> Any:
-        """Map prepared rows of whatever was given: numpy at once, the rest lazily; named where samples have names.
+        """Map prepared rows of what was given: numpy and sparse at once, the rest lazily; named where samples are.
 
         Arrays have `keys` where groups or dates of their samples are known.
         """
@@ -282,7 +284,8 @@ class LinearMap(ABC):
         collection = self.prepared(samples, preparation, coordinates=coordinates)
         dtype = result.dtype or working_dtype(collection.dtype, self.components.dtype)
         function = function.of(collection.frame.keys) if isinstance(function, OfNumbered) else function
-        return map_collection(collection, function, shape=result.shape, dtype=dtype)
+        mapped = map_now if is_sparse(samples) else map_collection
+        return mapped(collection, function, shape=result.shape, dtype=dtype)
 
     def _orders_of(self, grid: Grid, shape: tuple[int, ...], subject: str) -> dict[int, Order]:
         """The order along each axis in which raw samples of a shape lie on the model's grid; see `raw_orders`."""

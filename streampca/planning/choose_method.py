@@ -164,12 +164,14 @@ def _candidates(name: str, problem: Problem, request: Request) -> Iterable[Candi
 
 def _least_needs(problem: Problem, request: Request) -> Iterator[tuple[str, int, MemoryEstimate]]:
     """Methods to try: name, smallest budget in bytes, and a memory estimate to quote."""
-    left = _left(problem, request)
+    held = problem.machine.held
+    bare = replace(problem, machine=replace(problem.machine, held=0))
+    left = _left(bare, request)
     for name in _methods(request):
         if request.method != "auto" or not _method(name).reason_against(problem):
-            least, estimate = _method(name).least(problem, left)
+            least, estimate = _method(name).least(bare, left)
             needed = max(least + problem.held_bytes, problem.learning_bytes)
-            yield name, -(-needed // MIB) * MIB, estimate.beside(problem)
+            yield name, -(-needed // MIB) * MIB + held, estimate.beside(problem)
 
 
 def _refusal(problem: Problem, request: Request) -> BudgetError:

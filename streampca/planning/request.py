@@ -8,7 +8,7 @@ from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
 from ..errors import RequestError, nearest
-from ..units import whole_number
+from ..units import format_bytes, whole_number
 from .registry import METHODS
 
 RuleName = Literal["elbow", "mp", "mle"]  # rules that count components, see `streampca.eigensolvers.n_components`
@@ -32,15 +32,21 @@ class Machine:
         Bytes that a process may have at most.
     limit : str
         What sets that limit.
+    held : int
+        Bytes that the samples take all the time, beside everything that is planned: off every budget.
     """
 
     cores: int = 1
     memory: int = 0
     limit: str = "physical memory"
+    held: int = 0
 
     def budget(self, given: int | None) -> tuple[int, str]:
         """Return the bytes allowed, as given or half of the machine's, and where that comes from."""
-        return (self.memory // 2, f"half of {self.limit}") if given is None else (given, "as asked")
+        allowed, source = (self.memory // 2, f"half of {self.limit}") if given is None else (given, "as asked")
+        if self.held:
+            return max(1, allowed - self.held), f"{source}, less {format_bytes(self.held)} for the samples as converted"
+        return allowed, source
 
 
 @dataclass(frozen=True)

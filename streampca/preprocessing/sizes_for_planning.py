@@ -8,9 +8,9 @@ from ..readers import Collection
 from . import Prepared
 
 
-def this_machine() -> Machine:
-    """Return the cores and the memory limit of this process."""
-    return Machine(machine.cores(), *machine.memory_limit())
+def this_machine(held: int = 0) -> Machine:
+    """Return the cores and the memory limit of this process, of which samples take so many bytes all the time."""
+    return Machine(machine.cores(), *machine.memory_limit(), held)
 
 
 def problem_of(collection: Collection) -> Problem:
@@ -39,5 +39,5 @@ def problem_of(collection: Collection) -> Problem:
         scratch_bytes=own[1],
         held_bytes=own[2],
         learning_bytes=own[3],
-        machine=this_machine(),
+        machine=this_machine(collection.held_bytes),
     )

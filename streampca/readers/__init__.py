@@ -92,8 +92,8 @@ def open_collection(
         A ``.npy`` or ``.npz`` file, a Zarr array or group (v2 or v3), an HDF5, NetCDF or FITS file, an IDX file (plain
         or gzipped), a TIFF file of many pages; a folder or glob of these, a list, ``@list.txt`` (one path a line, from
         that file's folder) or ``table.csv:column`` (paths from the table's folder), one after another; the same of
-        image files, one sample a file; or an object with shape, dtype and slicing (numpy, dask, zarr, h5py, xarray). A
-        collection is taken as it is.
+        image files, one sample a file; or an object with shape, dtype and slicing (numpy, dask, zarr, h5py, xarray), or
+        a sparse matrix. A collection is taken as it is.
     key : str, optional
         Which array, where the source holds several.
     sample_axes : sequence of int or str, optional

@@ -46,8 +46,6 @@ def _check_object(source: Any, name: str) -> None:
         raise SourceError(
             f"{name} has shape {tuple(source.shape)}, which is not known yet; call its compute_chunk_sizes() first."
         )
-    if hasattr(source, "tocsr"):
-        raise SourceError(f"{name} is a sparse matrix, which is not read; give source.toarray(), or a Zarr array.")
     try:
         np.dtype(source.dtype)
     except TypeError:

@@ -239,6 +239,11 @@ class Collection(abc.ABC):
         return 0
 
     @property
+    def held_bytes(self) -> int:
+        """Bytes of memory held from the first `read` on, beside the source and what a read takes."""
+        return 0
+
+    @property
     def encoded(self) -> bool:
         """True where `read` decodes, as of compressed chunks and picture files, rather than copies bytes."""
         return False

@@ -27,6 +27,11 @@ def is_array(source: Any) -> bool:
     return all(hasattr(source, name) for name in ("shape", "dtype", "__getitem__"))
 
 
+def is_sparse(source: Any) -> bool:
+    """Return whether an object is a sparse matrix or array, of `scipy.sparse` or converted to it."""
+    return all(hasattr(source, name) for name in ("shape", "dtype", "nnz", "tocsr"))
+
+
 def is_container(source: Any) -> bool:
     """Return whether an object holds arrays by name."""
     return all(hasattr(source, name) for name in ("keys", "__getitem__", "__iter__")) and not hasattr(source, "shape")

@@ -48,6 +48,7 @@ class Format:
 
 
 READERS: list[Format] = [
+    Format("sparse", detect.is_sparse, ".sparse", "open_sparse"),
     Format("array", detect.is_array, ".array_objects", "open_array"),
     Format("container", detect.is_container, ".array_objects", "open_container"),
     Format("npy", detect.is_npy, ".npy", "open_npy"),

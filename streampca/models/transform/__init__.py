@@ -7,7 +7,7 @@ piece of both, as `streampca.planning.plan_pieces` says; with a checkpoint they 
 
 from .before_fit import check_foreseen
 from .finite import Named, OfNumbered, RowMap, applied, refuse_bad
-from .lazy import is_dask_array, lazy_components, map_array, map_collection
+from .lazy import is_dask_array, lazy_components, map_array, map_collection, map_now
 from .measurement import measure, rows_beside
 from .patches import patches_of
 from .projection import Projection
@@ -26,6 +26,7 @@ __all__ = [
     "lazy_components",
     "map_array",
     "map_collection",
+    "map_now",
     "measure",
     "patches_of",
     "reconstructions_of",

@@ -22,6 +22,8 @@ if TYPE_CHECKING:  # dask.array takes half of the time of importing this package
 
 Array = npt.NDArray[Any]
 
+NOW_BLOCK_BYTES = 8 * 2**20  # read at a time where the result is not lazy
+
 
 def is_dask_array(value: object) -> TypeGuard[da.Array]:
     """Return whether a value is a dask array; none is before `dask.array` is imported."""
@@ -38,6 +40,18 @@ def map_collection(
 
 def _applied_to_block(function: RowMap | OfNumbered, named: Named, rows: Array, start: int) -> Array:
     return applied(function, rows, named, start)
+
+
+def map_now(
+    collection: Collection, function: RowMap | OfNumbered, *, shape: tuple[int, ...], dtype: npt.DTypeLike
+) -> Array:
+    """Apply a map of rows to a collection at once, a small block after another: an array in memory."""
+    found = np.empty((collection.n_samples, *shape), dtype)
+    rows = max(1, NOW_BLOCK_BYTES // max(1, collection.n_features * collection.dtype.itemsize))
+    for start in range(0, collection.n_samples, rows):
+        some = slice(start, min(start + rows, collection.n_samples))
+        found[some] = applied(function, collection.read(some), collection.named, start)
+    return found
 
 
 def lazy_components(components: StoredComponents) -> da.Array:

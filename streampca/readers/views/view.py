@@ -29,6 +29,11 @@ class View(Collection):
         return self.base.decode_bytes
 
     @property
+    def held_bytes(self) -> int:
+        """Return that of the base."""
+        return self.base.held_bytes
+
+    @property
     def encoded(self) -> bool:
         """Return that of the base."""
         return self.base.encoded

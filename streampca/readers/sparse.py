@@ -1,0 +1,97 @@
+"""Sparse matrices and arrays of `scipy.sparse`, of which rows are made dense as they are read.
+
+CSR is read as it is. Every other format is converted to CSR when it is first read, and what that takes is taken off the
+budget: CSC has no rows to slice, and the values of a block of rows would be sought in all of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Unpack
+
+import numpy as np
+
+from .collection import MOST_STATES, Array, Collection, State, digest, group_size, refuse_key
+from .stored.array import ArrayCollection, StoredArray
+from .stored.array_boxes import Box
+from .stored.layout import SampleAxes
+
+_SLICED = 2**18  # values stored in the rows that are sliced at a time: 4 MiB, next to the indices
+_DIGESTED = 2**20  # values that states are made of: 12 MiB, a few milliseconds
+
+
+def open_sparse(source: Any, *, key: str | None = None, **axes: Unpack[SampleAxes]) -> Collection:
+    """Open a sparse matrix or array of any format; samples are rows."""
+    name = f"{source.format} matrix" if hasattr(source, "format") else "sparse matrix"
+    refuse_key(key, f"a {name}")
+    return ArrayCollection(SparseArray(source, name), source=name, **axes)
+
+
+class SparseArray(StoredArray):
+    """A sparse matrix of the caller's, read as dense boxes; values that are not stored are 0."""
+
+    chunk_shape = ()
+
+    def __init__(self, matrix: Any, source: str) -> None:
+        self._matrix, self._source = matrix, source
+        self.shape = tuple(int(length) for length in matrix.shape)
+        self.dtype = np.dtype(matrix.dtype)
+        self._csr = matrix if getattr(matrix, "format", None) == "csr" else None
+        self._lock = threading.Lock()
+        each = self.dtype.itemsize + np.dtype(np.int64).itemsize
+        row = self.shape[-1] if self.shape else 0
+        self.decode_bytes = each * (min(_SLICED, int(matrix.nnz)) + row)
+        if self._csr is None:  # SciPy takes indices of 32 bits, where it can
+            index = 4 if max(self.shape, default=0) < 2**31 and matrix.nnz < 2**31 else 8
+            self.held_bytes = int(matrix.nnz) * (self.dtype.itemsize + index) + index * (self.shape[0] + 1)
+
+    def __getstate__(self) -> dict[str, Any]:
+        left = {"_lock", "_csr"} if self._csr is not self._matrix else {"_lock"}
+        return {name: value for name, value in vars(self).items() if name not in left}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({"_csr": None, **state, "_lock": threading.Lock()})
+
+    def read_into(self, box: Box, out: Array) -> None:
+        """Make rows dense, so many at a time that little of them is copied."""
+        matrix, (rows, columns) = self._rows(), box
+        if columns != slice(0, self.shape[1]):
+            matrix = matrix[rows.start : rows.stop, columns]
+            rows = slice(0, rows.stop - rows.start)
+        start, first = rows.start, rows.start
+        while start < rows.stop:
+            full = int(np.searchsorted(matrix.indptr, matrix.indptr[start] + _SLICED, side="right")) - 1
+            stop = min(rows.stop, max(start + 1, full))
+            target, piece = out[start - first : stop - first], matrix[start:stop]
+            if target.flags.c_contiguous and target.dtype == piece.dtype:
+                piece.toarray(out=target)
+            else:
+                target[...] = piece.toarray()
+            start = stop
+
+    def _rows(self) -> Any:
+        """Return the matrix as CSR, converted once."""
+        with self._lock:
+            if self._csr is None:
+                self._csr = self._matrix.tocsr()
+            return self._csr
+
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return digests of some of the stored values, by groups of rows; of other formats than CSR of all of it."""
+        matrix, n = self._matrix, self.shape[0]
+        if getattr(matrix, "format", None) != "csr":
+            data = getattr(matrix, "data", None)
+            known = _digest(data) if isinstance(data, np.ndarray) and data.dtype != object else ""
+            return [State(0, self._source, digest(known, int(matrix.nnz)))]
+        groups = []
+        for start in range(0, n, size := group_size(n)):
+            some = slice(matrix.indptr[start], matrix.indptr[min(start + size, n)])
+            parts = (_digest(each) for each in (matrix.data[some], matrix.indices[some], matrix.indptr[start:][:size]))
+            groups.append(State(start, f"{self._source} (rows {start} to {min(start + size, n) - 1})", digest(*parts)))
+        return groups
+
+
+def _digest(values: Array) -> str:
+    """Hash values of a sequence, evenly apart where there are many."""
+    step = max(1, len(values) // (_DIGESTED // MOST_STATES))
+    return digest(np.ascontiguousarray(values[::step]).tobytes())
