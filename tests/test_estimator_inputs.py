@@ -1,7 +1,8 @@
-"""What `StreamingPCA` takes beside arrays: sparse matrices, with the numbers of the same samples as an array."""
+"""What `StreamingPCA` takes beside arrays gives the numbers of the same samples as an array."""
 
 from __future__ import annotations
 
+import pickle
 import re
 
 import numpy as np
@@ -10,7 +11,7 @@ import scipy.sparse as sp
 
 import streampca
 from streampca import StreamingPCA
-from streampca.errors import BudgetError, ChangedError, DataError, ModelError
+from streampca.errors import BudgetError, ChangedError, DataError, ModelError, SourceError
 from streampca.readers import open_collection
 
 RNG = np.random.default_rng(0)
@@ -97,3 +98,111 @@ def test_a_sparse_collection_is_converted_once_and_pickles_without_it():
     collection.read(slice(0, 2))
     assert collection.array._rows() is collection.array._rows()
     assert "_csr" not in collection.array.__getstate__()
+
+
+# -- lists, batches and data frames
+
+
+def batches(rows=50, upto=300):
+    return (FILLED[start : start + rows] for start in range(0, upto, rows))
+
+
+def test_a_list_of_images_is_an_array_of_them():
+    images = list(FILLED.reshape(-1, 8, 5))
+    ours = StreamingPCA(3).fit(images)
+    same(ours, StreamingPCA(3).fit(np.stack(images)))
+    np.testing.assert_array_equal(ours.transform(images), ours.transform(np.stack(images)))
+    same(StreamingPCA(3).fit(FILLED.tolist()), StreamingPCA(3).fit(FILLED))
+    assert StreamingPCA(3).partial_fit(images[:9]).partial_fit(images[9:]).model_.sample_shape == (8, 5)
+
+
+def test_a_generator_of_batches():
+    ours = StreamingPCA(4).fit(batches())
+    same(ours, StreamingPCA(4, method="covariance").fit(FILLED), rtol=1e-10)
+    assert len(pickle.dumps(ours)) < 8 * 40 * 40
+    same(ours.partial_fit(FILLED[:9]), given(StreamingPCA(4), FILLED, FILLED[:9]), rtol=1e-10)
+    same(ours.fit(batches()), StreamingPCA(4).fit(FILLED), rtol=1e-8)  # begins anew
+    assert StreamingPCA(None).fit(batches(upto=20, rows=7)).n_components_ == 21
+
+
+def given(estimator, *parts):
+    for part in parts:
+        estimator.partial_fit(part)
+    return estimator
+
+
+@pytest.mark.parametrize(("options", "more", "message"), [
+    ({}, {"sample_weight": np.ones(300)}, "give each batch with its weights to partial_fit"),
+    ({"checkpoint": "saved"}, {}, "pickle the estimator between them"),
+    ({"method": "dual"}, {}, "fit batches by 'auto' or 'covariance'"),
+    ({"n_components": 31}, {"X": batches(upto=30, rows=30)}, "needs at least 31 samples and has seen 30; give more"),
+    ({}, {"X": iter([])}, "give at least one"),
+    ({}, {"X": iter([FILLED, FILLED[:, :9]])}, "X has 9 features, but StreamingPCA is expecting 40"),
+])  # fmt: skip
+def test_batches_that_are_refused_leave_the_estimator_as_it_was(options, more, message):
+    ours = StreamingPCA(2).fit(FILLED[:, :20])
+    before = ours.components_
+    with pytest.raises(ValueError, match=message):
+        ours.set_params(**options).fit(**{"X": batches(), **more})
+    np.testing.assert_array_equal(ours.set_params(n_components=2).components_, before)
+    assert ours.n_features_in_ == 20
+
+
+def frames():
+    """A module each that makes data frames, and how: some may not be installed."""
+    return {
+        "pandas": lambda module, x, names: module.DataFrame(x, columns=names),
+        "polars": lambda module, x, names: module.DataFrame(x, schema=names),
+        "dask.dataframe": lambda module, x, names: module.from_pandas(
+            pytest.importorskip("pandas").DataFrame(x, columns=names), npartitions=7
+        ),
+    }
+
+
+@pytest.mark.parametrize("library", frames())
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_data_frames_of_every_library(library, dtype):
+    module = pytest.importorskip(library)
+    names, x = [f"pixel {number}" for number in range(40)], FILLED.astype(dtype)
+    frame = frames()[library](module, x, names)
+    ours, theirs = StreamingPCA(4).fit(frame), StreamingPCA(4).fit(x)
+    same(ours, theirs, rtol=1e-6 if dtype == "f4" else 1e-10)
+    assert list(ours.feature_names_in_) == names
+    scores = ours.transform(frame)
+    assert (ours.components_.dtype, scores.dtype) == (dtype, dtype)
+    np.testing.assert_allclose(np.asarray(scores), theirs.transform(x), atol=1e-5)
+    batches = given(StreamingPCA(4), frame, frame)
+    assert batches.n_samples_seen_ == 600
+    for call in (ours.transform, batches.partial_fit):
+        with pytest.raises(ValueError, match="feature names should match"):
+            call(frame[names[::-1]])
+
+
+def test_a_lazy_frame_is_read_partition_by_partition():
+    frames, pandas = pytest.importorskip("dask.dataframe"), pytest.importorskip("pandas")
+    made, lengths = [], [100, 0, 150, 50]
+
+    def part(number):
+        made.append(number)
+        start = sum(lengths[:number])
+        rows = pandas.DataFrame(FILLED[start : start + lengths[number]]).add_prefix("c")
+        return rows.astype({"c0": "f4"})
+
+    frame = frames.from_map(part, range(4), meta=part(1))
+    collection = open_collection(frame)
+    assert (collection.shape, collection.chunks, collection.dtype) == ((300, 40), (150, 40), np.float64)
+    expected = FILLED.copy()
+    expected[:, 0] = expected[:, 0].astype("f4")
+    made.clear()
+    for rows in (slice(0, 60), slice(60, 120), slice(120, 290), slice(290, 300)):
+        np.testing.assert_array_equal(collection.read(rows), expected[rows])
+    assert made == [0, 2, 3], "each is computed once"
+    np.testing.assert_array_equal(collection.read(slice(90, 260), slice(3, 5)), expected[90:260, 3:5])
+    again = pickle.loads(pickle.dumps(open_collection(frames.from_pandas(part(2), npartitions=2))))  # noqa: S301
+    np.testing.assert_array_equal(again.read(slice(40, 90)), expected[140:190])
+    lengths[3] = 49
+    with pytest.raises(ChangedError, match="partition 3 of dask DataFrame has 49 rows, and had 50"):
+        collection.read(slice(0, 300))
+    texts = frames.from_pandas(pandas.DataFrame({"a": [1, 2], "b": ["x", "y"]}), npartitions=1)
+    with pytest.raises(SourceError, match=r"column 'b' of dask DataFrame has dtype .*: frame.astype"):
+        streampca.fit(texts)

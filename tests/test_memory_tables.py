@@ -40,3 +40,24 @@ def test_a_sparse_matrix_of_458_mib_in_all(form, memory):
     print(form, *(round(found[name] / MIB, 1) for name in ("fit", "peak")))
     assert found["fit"] <= parse_bytes(memory)
     assert found["peak"] <= parse_bytes(memory) + found["scores"]
+
+
+LAZY = """
+import pandas, dask.dataframe
+def part(number):
+    drawn = np.random.default_rng(number).standard_normal((25_000, 30))
+    return pandas.DataFrame(drawn * np.arange(1, 31), columns=[f"c{column}" for column in range(30)])
+x = dask.dataframe.from_map(part, range(40), meta=part(0)[:0])
+meter = PeakMeter()
+pca = StreamingPCA(5, memory=memory).fit(x)
+print(json.dumps({"peak": meter.peak(), "samples": pca.n_samples_, "first": pca.explained_variance_[0]}))
+"""
+
+
+def test_a_lazy_data_frame_of_229_mib():
+    pytest.importorskip("dask.dataframe")
+    found = measured(IMPORTED + LAZY, "64MiB")
+    print(round(found["peak"] / MIB, 1))
+    assert found["samples"] == 1_000_000
+    assert found["first"] == pytest.approx(900, rel=0.02)
+    assert found["peak"] <= 64 * MIB

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
@@ -31,8 +31,11 @@ from ..planning.request import Request
 from ..preprocessing import Preparation
 from ..readers import Collection, open_collection
 from ..readers.collection import unmasked
+from ..readers.dask import rows_of_frame
+from ..readers.detect import is_lazy_frame
 from ..readers.weights import weights_of
 from ..units import parse_bytes
+from .inputs import is_batches, is_table, stacked
 
 Array = npt.NDArray[Any]
 
@@ -145,10 +148,14 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, p), images (n, *sample_shape), path, glob, paths or Collection
+            Or a generator of batches of these, each of which is read once; components are then those of
+            `partial_fit`.
         y : ignored
         sample_weight : array-like of shape (n,), optional
             How often each sample counts: weight 2 is the sample given twice.
         """
+        if is_batches(X):
+            return self._unless_refused(self._fit_batches, X, sample_weight)
         raw, request = narrowed(self._opened(X, least=2), self.preparation), self._request()
         if request.n_components == raw.n_samples > 1:  # centred samples span one less, and the last one is added
             request = replace(request, n_components=raw.n_samples - 1)
@@ -212,14 +219,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """
         if sample_weight is None and self._waits(X):
             return self
-        before = self.__dict__.copy()
-        try:
-            self._add(X, sample_weight)
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
-        return self
+        return self._unless_refused(self._add, X, sample_weight)
 
     @classmethod
     def from_model(cls, model: PCAModel, **params: Any) -> Self:
@@ -310,6 +310,38 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.n_samples_seen_ = begun.n_samples
         return True
 
+    def _unless_refused(self, learn: Callable[[Any, Any], None], X: Any, sample_weight: Any) -> Self:
+        """Learn from samples; where that fails, be as before."""
+        before = self.__dict__.copy()
+        try:
+            learn(X, sample_weight)
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        return self
+
+    def _fit_batches(self, batches: Iterator[Any], sample_weight: Any) -> None:
+        """Fit batches that come one after another."""
+        if sample_weight is not None or self.checkpoint is not None:
+            raise RequestError(
+                "batches are there once, and sample_weight and checkpoint are of samples that can be read again; leave "
+                "them out, or give each batch with its weights to partial_fit, and pickle the estimator between them."
+            )
+        if self.method not in ("auto", "covariance"):
+            raise RequestError(f"method={self.method!r} reads samples again; fit batches by 'auto' or 'covariance'.")
+        for name in ("_batches", "_whole", "n_features_in_", "feature_names_in_"):
+            self.__dict__.pop(name, None)
+        for batch in batches:
+            if not self._waits(batch):
+                self._add(batch, None)
+        begun, _ = self._state
+        if begun is None:
+            raise RequestError("the batches are over before the first; give at least one.")
+        if lacking := begun.lacking(self._request(begun.request.seed)):
+            raise RequestError(f"{lacking}; give more batches, or ask for fewer components.")
+        self._take(self.model_, self.n_features_in_, begun.n_samples)
+
     def _add(self, X: Any, sample_weight: Any) -> None:
         """Add a batch of any kind."""
         begun, model = self._state
@@ -388,16 +420,27 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
         NaN is left to the model, which knows what its mask leaves out and names the sample.
         """
+        X = stacked(X)
         images = isinstance(X, np.ndarray) and self.model_.raw_shape != (self.n_features_in_,)
-        if not _is_table(X) or images:
+        if is_lazy_frame(X):
+            self._check_names(X, reset=False)
+            return rows_of_frame(X)
+        if not is_table(X) or images:
             return X if hasattr(X, "dtype") else open_collection(X, like=self.model_)
         return validate_data(self, unmasked(X), reset=False, dtype=None, accept_sparse=True, ensure_all_finite=False)
 
     def _opened(self, X: Any, *, least: int, reset: bool = True) -> Collection:
-        if not _is_table(X):
+        X = stacked(X)
+        if is_lazy_frame(X):
+            self._check_names(X, reset=reset)
+        if not is_table(X):
             return open_collection(X)
         checks: dict[str, Any] = {"ensure_min_samples": least, "ensure_all_finite": False, "accept_sparse": True}
         return open_collection(validate_data(self, unmasked(X), reset=reset, dtype="numeric", **checks))
+
+    def _check_names(self, frame: Any, *, reset: bool) -> None:
+        """Note the names of a lazy frame's columns, or hold them against those of the first, as of tables."""
+        validate_data(self, frame._meta, reset=reset, skip_check_array=True)
 
     def __sklearn_tags__(self) -> Any:
         """Return what scikit-learn may expect: sparse samples are taken, float32 stays float32."""
@@ -501,12 +544,3 @@ def _adds_batches(method: Any) -> bool:
             "'covariance'."
         )
     return True
-
-
-def _is_table(X: Any) -> bool:
-    """Return whether scikit-learn takes `X`: a two-dimensional array, sparse or not, or data frame, or a list."""
-    if isinstance(X, (str, os.PathLike, Collection)) or getattr(X, "ndim", 2) > 2:
-        return False
-    if isinstance(X, (list, tuple)) and X and all(isinstance(item, (str, os.PathLike)) for item in X):
-        return False  # image files
-    return isinstance(X, (np.ndarray, list, tuple)) or issparse(X) or hasattr(X, "iloc") or not hasattr(X, "dtype")

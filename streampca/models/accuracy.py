@@ -65,13 +65,10 @@ class Trust:
 
 def trust_of(model: PCAModel) -> Trust:
     """Say how far the numbers of a model can be trusted."""
-    values, bounds = model.explained_variance, model.error_bound
+    values, residual = model.explained_variance, _residuals(model)
     if not len(values):
         return Trust((), (), (), None, 0)
-    some = values > 0  # relative to none a residual has no bound, see `with_n_components`
-    known = bool(np.all(np.isfinite(bounds[some])))
-    residual = np.zeros(len(values)) if known else np.full(len(values), np.nan)
-    np.multiply(values, bounds, out=residual, where=some & known)
+    known = bool(np.all(np.isfinite(residual)))
     together = clusters(values, residual, _at_most_next(model, residual)) if known else []
     mixed = unseparated(values, _copies(model), _next(model))
     outside = largest_outside(model)
@@ -149,9 +146,19 @@ def _at_most_next(model: PCAModel, residual: Float64) -> float | None:
     return float(model.explained_variance[-1] - residual[-1] - gap)
 
 
+def _residuals(model: PCAModel) -> Float64:
+    """Bound on |C v - lambda v| of each pair, shape (k,); NaN of all where that of one is not known.
+
+    Components of variance 0 complete the others (`with_n_components`): relative to theirs a residual has no bound.
+    """
+    values, bounds = model.explained_variance, model.error_bound
+    found: Float64 = np.multiply(values, bounds, out=np.zeros(len(values)), where=values > 0)
+    return found if np.all(np.isfinite(found)) else np.full(len(values), np.nan)
+
+
 def largest_outside(model: PCAModel) -> float:
     """Return the largest variance that the components may have left outside: no more than all that is left."""
-    residual = model.explained_variance * model.error_bound
+    residual = _residuals(model)
     after, left = _next(model), model.total_variance - model.explained_variance.sum() + residual.sum()
     if after is not None:
         return max(0.0, after)

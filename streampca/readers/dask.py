@@ -3,24 +3,27 @@
 And the other way round: collections as arrays that are computed when they are asked for.
 
 Whoever wrote the graph says where it is computed: slices go through the array's own conversion to numpy, and so to the
-scheduler that is set there.
+scheduler that is set there. Of data frames one partition is computed at a time, and the last one is kept.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from .. import machine
-from ..errors import RequestError
+from ..errors import ChangedError, RequestError, SourceError
 from ..units import MIB
-from .collection import Array, Collection, State, digest
-from .stored.array import ObjectArray
+from .collection import Array, Collection, State, check_dtype, digest, refuse_key
+from .stored.array import ArrayCollection, ObjectArray, StoredArray
 from .stored.array_boxes import Box, largest_piece, pieces_of
+from .stored.layout import SampleAxes
 
 if TYPE_CHECKING:  # dask.array takes half of the time of importing this package (with xarray, which it imports): on use
     import dask.array as da
@@ -145,3 +148,95 @@ def is_lazy(source: Any) -> bool:
     """Return whether an object is computed when it is converted to numpy."""
     graph = getattr(source, "__dask_graph__", None)
     return callable(graph) and graph() is not None and bool(getattr(source, "chunks", None))
+
+
+def open_frame(source: Any, *, key: str | None = None, **axes: Unpack[SampleAxes]) -> Collection:
+    """Open a dask DataFrame; samples are its rows. All partitions are computed once, to count these."""
+    name = "dask DataFrame"
+    refuse_key(key, f"a {name}")
+    return ArrayCollection(LazyFrame(source, name), source=name, **axes)
+
+
+def rows_of_frame(frame: Any) -> Any:
+    """Return a dask DataFrame as a dask array of as many rows, which are counted as `open_frame` counts them."""
+    return frame.to_dask_array(lengths=True)
+
+
+class LazyFrame(StoredArray):
+    """The numbers of a data frame, in the dtype that holds those of all columns."""
+
+    encoded = True
+
+    def __init__(self, frame: Any, source: str) -> None:
+        self._frame, self._source = frame, source
+        self.dtype = _dtype_of(frame, source)
+        with _one_thread():
+            counts = [len(frame.partitions[number]) for number in range(frame.npartitions)]
+        self._edges = np.cumsum([0, *counts])
+        self.shape = (int(self._edges[-1]), len(frame.columns))
+        self.chunk_shape = (max(counts, default=1) or 1, self.shape[1])
+        # A partition, what it is computed from, and its values where columns are of several dtypes.
+        self.decode_bytes = 3 * self.chunk_shape[0] * self.shape[1] * self.dtype.itemsize
+        self._last: tuple[int, Array] | None = None
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_last", "_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _last=None, _lock=threading.Lock())
+
+    def read_into(self, box: Box, out: Array) -> None:
+        """Copy rows of one partition after another."""
+        rows, columns = box
+        first = int(np.searchsorted(self._edges, rows.start, side="right")) - 1
+        for number in range(first, int(np.searchsorted(self._edges, rows.stop))):
+            start, stop = (int(edge) for edge in self._edges[number : number + 2])
+            here = slice(max(rows.start, start), min(rows.stop, stop))
+            if here.stop > here.start:
+                values = self._partition(number)
+                out[here.start - rows.start : here.stop - rows.start] = values[
+                    here.start - start : here.stop - start, columns
+                ]
+
+    def _partition(self, number: int) -> Array:
+        """Return the values of a partition, which is computed unless it was read last."""
+        with self._lock:
+            if self._last is None or self._last[0] != number:
+                self._last = None  # before the next is there
+                with _one_thread():
+                    frame = self._frame.partitions[number].compute()
+                values = np.asarray(frame.to_numpy(dtype=self.dtype))
+                count = int(self._edges[number + 1] - self._edges[number])
+                if values.shape != (count, self.shape[1]):
+                    raise ChangedError(
+                        f"partition {number} of {self._source} has {len(values)} rows, and had {count} when they were "
+                        "counted; give a frame whose partitions are the same each time they are computed."
+                    )
+                self._last = number, values
+            return self._last[1]
+
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return the name of the graph's result, which dask derives from what it is made of."""
+        return [State(0, self._source, digest(str(getattr(self._frame, "_name", ""))))]
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute in this thread, unless a scheduler was chosen: each of dask's threads keeps memory of what it freed."""
+    import dask
+
+    with nullcontext() if dask.base.get_scheduler() else dask.config.set(scheduler="synchronous"):
+        yield
+
+
+def _dtype_of(frame: Any, source: str) -> np.dtype[Any]:
+    """Return the dtype that holds the numbers of all columns."""
+    dtypes = dict(frame.dtypes)
+    for name, dtype in dtypes.items():
+        if not isinstance(dtype, np.dtype) or dtype.kind not in "biuf":
+            raise SourceError(
+                f"column {name!r} of {source} has dtype {dtype}, which numpy has no real numbers of; leave it out, or "
+                f"convert it: frame.astype({{{name!r}: 'float64'}})."
+            )
+    return check_dtype(np.result_type(*dtypes.values()), source)

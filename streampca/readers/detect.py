@@ -32,6 +32,11 @@ def is_sparse(source: Any) -> bool:
     return all(hasattr(source, name) for name in ("shape", "dtype", "nnz", "tocsr"))
 
 
+def is_lazy_frame(source: Any) -> bool:
+    """Return whether an object is a data frame in partitions that are computed when they are read, as dask's."""
+    return all(hasattr(source, name) for name in ("to_dask_array", "partitions", "columns", "_meta"))
+
+
 def is_container(source: Any) -> bool:
     """Return whether an object holds arrays by name."""
     return all(hasattr(source, name) for name in ("keys", "__getitem__", "__iter__")) and not hasattr(source, "shape")

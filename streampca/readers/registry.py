@@ -49,6 +49,7 @@ class Format:
 
 READERS: list[Format] = [
     Format("sparse", detect.is_sparse, ".sparse", "open_sparse"),
+    Format("lazy frame", detect.is_lazy_frame, ".dask", "open_frame"),
     Format("array", detect.is_array, ".array_objects", "open_array"),
     Format("container", detect.is_container, ".array_objects", "open_container"),
     Format("npy", detect.is_npy, ".npy", "open_npy"),

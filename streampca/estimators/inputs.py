@@ -1,0 +1,34 @@
+"""What is given to an estimator: tables that scikit-learn checks, images, batches, and what `open_collection` opens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, TypeGuard
+
+import numpy as np
+from scipy.sparse import issparse
+
+from ..readers import Collection
+from ..readers.detect import is_lazy_frame
+
+
+def is_batches(X: Any) -> TypeGuard[Iterator[Any]]:
+    """Return whether samples come in batches, each of which is there once: a generator, or another iterator."""
+    return isinstance(X, Iterator) and not hasattr(X, "shape")
+
+
+def is_table(X: Any) -> bool:
+    """Return whether scikit-learn takes `X`: a two-dimensional array, sparse or not, or data frame, or a list."""
+    if isinstance(X, (str, os.PathLike, Collection)) or getattr(X, "ndim", 2) > 2 or is_lazy_frame(X):
+        return False
+    if isinstance(X, (list, tuple)) and X and all(isinstance(item, (str, os.PathLike)) for item in X):
+        return False  # image files
+    return isinstance(X, (np.ndarray, list, tuple)) or issparse(X) or hasattr(X, "iloc") or not hasattr(X, "dtype")
+
+
+def stacked(X: Any) -> Any:
+    """Return a list of images of one shape as an array of them, and anything else as it is."""
+    if not isinstance(X, (list, tuple)) or not X or isinstance(X[0], (str, os.PathLike)) or np.ndim(X[0]) < 2:
+        return X
+    return np.stack(X) if len({np.shape(image) for image in X}) == 1 else X
