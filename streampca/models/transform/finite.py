@@ -51,7 +51,8 @@ def applied(
             result = (function.at(start) if isinstance(function, OfNumbered) else function)(rows)
         except SampleError as error:
             raise error.of(named, start) from None
-        finite = rows.dtype.kind != "f" or np.isfinite(np.sum(result, dtype=np.float64))
+        seen = result if result.size else rows  # without components there are no scores
+        finite = rows.dtype.kind != "f" or np.isfinite(np.sum(seen, dtype=np.float64))
     if not finite:
         refuse_bad(named, rows, start)
     return result
