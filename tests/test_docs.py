@@ -7,6 +7,7 @@ before what the commands above it print.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -25,6 +26,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from shell import DATA, succeeded
+from sklearn.decomposition import PCA, IncrementalPCA
 
 import streampca
 from streampca import errors, events, plot
@@ -136,6 +138,13 @@ def test_links_lead_somewhere(page):
     """Links between pages, as people follow them in the repository; built pages are checked by Sphinx."""
     for target in re.findall(r"\]\((?!https?:|#|<)([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
         assert target.startswith("auto_gallery/") or (page.parent / target).exists(), target
+
+
+def test_the_page_for_users_of_scikit_learn_maps_every_parameter_and_attribute():
+    page, x = (DOCS / "coming_from.md").read_text(encoding="utf-8"), np.random.default_rng(0).random((30, 4))
+    for other in (PCA, IncrementalPCA):
+        names = {*inspect.signature(other).parameters, *vars(other(2).fit(x))}
+        assert not {name for name in names if not name.startswith("_") and f"`{name}`" not in page}, other
 
 
 def test_the_reference_has_every_public_name():
