@@ -22,7 +22,7 @@ QUICK = ["-k", "not sparse or incremental or 42-1-covariance_eigh-csr_array-2"]
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("chosen", "expected"),
-    [(QUICK, (208, 52)), pytest.param([], (437, 60), marks=pytest.mark.campaign)],
+    [(QUICK, (208, 20)), pytest.param([], (437, 28), marks=pytest.mark.campaign)],
     ids=["quick", "all"],
 )
 @pytest.mark.skipif(
