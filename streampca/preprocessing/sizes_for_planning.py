@@ -39,5 +39,5 @@ def problem_of(collection: Collection) -> Problem:
         scratch_bytes=own[1],
         held_bytes=own[2],
         learning_bytes=own[3],
-        machine=this_machine(collection.held_bytes),
+        machine=this_machine(collection.converted_bytes),
     )

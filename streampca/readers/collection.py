@@ -239,7 +239,7 @@ class Collection(abc.ABC):
         return 0
 
     @property
-    def held_bytes(self) -> int:
+    def converted_bytes(self) -> int:
         """Bytes of memory held from the first `read` on, beside the source and what a read takes."""
         return 0
 

@@ -43,7 +43,7 @@ class SparseArray(StoredArray):
         self.decode_bytes = each * (min(_SLICED, int(matrix.nnz)) + row)
         if self._csr is None:  # SciPy takes indices of 32 bits, where it can
             index = 4 if max(self.shape, default=0) < 2**31 and matrix.nnz < 2**31 else 8
-            self.held_bytes = int(matrix.nnz) * (self.dtype.itemsize + index) + index * (self.shape[0] + 1)
+            self.converted_bytes = int(matrix.nnz) * (self.dtype.itemsize + index) + index * (self.shape[0] + 1)
 
     def __getstate__(self) -> dict[str, Any]:
         left = {"_lock", "_csr"} if self._csr is not self._matrix else {"_lock"}

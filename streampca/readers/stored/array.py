@@ -60,7 +60,7 @@ class StoredArray(abc.ABC):
         Box that one access decodes.
     decode_bytes : int
         Most bytes `read_into` holds beside its target.
-    held_bytes : int
+    converted_bytes : int
         Bytes held from the first read on.
     encoded : bool
         Whether `read_into` decodes, rather than copies bytes.
@@ -76,7 +76,7 @@ class StoredArray(abc.ABC):
     dtype: np.dtype[Any]
     chunk_shape: tuple[int, ...]
     decode_bytes: int = 0
-    held_bytes: int = 0
+    converted_bytes: int = 0
     encoded: bool = False
     attributes: Mapping[str, Any] = MappingProxyType({})
     dims: tuple[str, ...] | None = None
@@ -277,9 +277,9 @@ class ArrayCollection(Collection):
         return self.array.decode_bytes
 
     @property
-    def held_bytes(self) -> int:
+    def converted_bytes(self) -> int:
         """Bytes of an object's values in another form, which it is read from."""
-        return self.array.held_bytes
+        return self.array.converted_bytes
 
     @property
     def encoded(self) -> bool:

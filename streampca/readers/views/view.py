@@ -29,9 +29,9 @@ class View(Collection):
         return self.base.decode_bytes
 
     @property
-    def held_bytes(self) -> int:
+    def converted_bytes(self) -> int:
         """Return that of the base."""
-        return self.base.held_bytes
+        return self.base.converted_bytes
 
     @property
     def encoded(self) -> bool:
