@@ -26,6 +26,7 @@ from streampca.fitting.learning import learned_for
 from streampca.fitting.plan import plan_collection, prepared
 from streampca.models.transform import write
 from streampca.models.transform.resume import digest_of
+from streampca.planning.incremental import scatter_plan, sketch_plan
 from streampca.planning.request import Request
 from streampca.plot.report.survey import survey
 from streampca.preprocessing.copy import copy_collection
@@ -538,6 +539,10 @@ def test_plans_count_what_is_learned(sst):
     days = (np.datetime64("2000-01-01") + np.arange(366)).astype(str)
     with pytest.raises(BudgetError, match="taking the means of 366 groups of samples off 2000 features needs"):
         learned_for(open_collection(np.zeros((366, 2000)), labels=days), Preparation(anomaly="dayofyear"), memory=MIB)
+    # Samples that are added later need the means, too.
+    batch = replace(plan.problem, n_samples=100, learning_bytes=0)
+    for more in (scatter_plan(batch, plan.request), sketch_plan(batch, plan.request)):
+        assert all(dict(phase.items)[held] == plan.problem.held_bytes for phase in more.memory_estimate.phases)
     # Without reading: of a file, the dates say how many groups there are.
     seen = streampca.plan(sst / "sst.nc", n_components=2, preparation=Preparation(anomaly="month", standardize=True))
     assert 8 * 12 * LAND.size < seen.problem.held_bytes < 8 * 20 * LAND.size

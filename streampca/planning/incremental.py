@@ -128,7 +128,7 @@ def scatter_plan(problem: Problem, request: Request) -> Plan:
     matrix = f"{format_shape((p, p))} float64"
     beside = {f"statistic of the last model, {matrix}": 8 * p * p, **_waiting(problem, request)}
     held = {f"scatter matrix of earlier batches, {matrix}": 8 * p * p, **beside}
-    within = replace(request, memory=max(1, budget - sum(held.values())))
+    within = replace(request, memory=max(1, budget - sum(held.values()) - problem.held_bytes))
     # Of few samples each thread has a block, by a row more than its share: none is left over.
     share = (problem.n_samples // thread_count(problem.machine.cores) + 1) * problem.sample_bytes
     plan = covariance_plan(problem, within, thread_block=min(THREAD_BLOCK, share))
@@ -137,7 +137,7 @@ def scatter_plan(problem: Problem, request: Request) -> Plan:
         plan,
         request=request,
         why=f"the {format_shape((p, p))} scatter matrix of samples in batches fits the budget; exact",
-        memory_estimate=MemoryEstimate(tuple(phases)),
+        memory_estimate=MemoryEstimate(tuple(phases)).beside(problem),
     )
 
 
@@ -196,7 +196,7 @@ def sketch_plan(problem: Problem, request: Request, rows: int | None = None) -> 
         spans=(Span(0, n),),
         passes=1,
         bytes_read=read.bytes,
-        memory_estimate=MemoryEstimate(phases),
+        memory_estimate=MemoryEstimate(phases).beside(problem),
         block_features=p,
         work=read.work(problem) + products(8.0 * rows * n * p, "double") + Work(centring=float(n) * p),
     )
