@@ -16,6 +16,7 @@ from typing import Any, Unpack
 
 from ..errors import ChangedError, DataError, ModelError, RequestError, SourceError, Stopped
 from ..events import Finished, Listener, Planned, Stored, Warned, check_listener, logged, one_at_a_time
+from ..execution.checkpoint import FOLDER
 from ..machine import hand_back
 from ..models.pca import PCAModel, load_model
 from ..models.store import check_model_output
@@ -140,7 +141,7 @@ def follow_source(
     """Follow what a function opens; see `follow`."""
     check_model_output(path, overwrite=True)
     began, listener = time.perf_counter(), one_at_a_time(listener)
-    with alone_in(path.rstrip("/") + ".streampca-checkpoint"):
+    with alone_in(path.rstrip("/") + FOLDER):
         following = _Following(opened, path, request, preparation, pace, listener)
         try:
             following.run()
@@ -307,6 +308,8 @@ class _Following:
         """Solve for the components of all samples so far, and replace the stored model."""
         if self.fit is None or self.seen is None or self._whole is None or self.count == self._stored:
             return
+        if self.fit.n_samples != self.count:  # interrupted in between; that model would be given them again
+            raise DataError("samples were added, and what was seen of the source was not noted yet; follow it again.")
         if lacking := self.fit.lacking(self.request):
             self._wait(lacking)
             return
