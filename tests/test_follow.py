@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -220,3 +222,30 @@ def test_rows_of_chunks_that_are_complete():
 def age(path, seconds):
     now = time.time() - seconds
     os.utime(path, (now, now))
+
+
+FOLLOWER = """
+import sys, streampca
+from streampca.events import Stored
+def listen(event):
+    if isinstance(event, Stored):
+        print(event.samples, flush=True)
+streampca.follow(sys.argv[1], "model.zarr", n_components=4, settle=0, interval=0, until=700, listener=listen)
+"""
+
+
+@pytest.mark.parametrize("kind", ["zarr", "folder"])
+def test_a_process_that_is_killed_goes_on_from_the_model_it_stored(kind):
+    path, write = WRITERS[kind]
+    command = [sys.executable, "-c", FOLLOWER, path]
+    for start, stop in ((0, 300), (300, 500)):
+        write(path, X[start:stop])
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as follower:
+            while int(follower.stdout.readline()) < stop:
+                pass
+            follower.kill()
+        same(streampca.load_model("model.zarr"), whole(X[:stop]))
+    write(path, X[500:])
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
+    assert done.stdout.split()[-1] == "700"
+    same(streampca.load_model("model.zarr"), whole())
