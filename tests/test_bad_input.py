@@ -87,6 +87,7 @@ def test_values_that_are_no_numbers(here, bad, dtype):
     np.save("mask.npy", mask)
     assert "mask the pixels" in line
     succeeded("fit", "holes.npy", "-k", 2, "--mask", "mask.npy", "-o", "masked.zarr", "-q")
+    succeeded("fit", "holes.npy", "-k", 2, "--missing", "drop-samples", "-o", "fewer.zarr", "-q")
     succeeded("fit", "good.npy", "-k", 2, "-o", "m.zarr", "-q")
     for suffix in ("zarr", "npy", "csv"):
         assert "sample 17 of holes.npy" in refused("transform", "m.zarr", "holes.npy", "-o", f"s.{suffix}")

@@ -88,14 +88,14 @@ FULL = {
     },
     "fit": {
         "n_components": 1e-4, "method": "covariance", "memory": "2 GiB", "precision": "double",
-        "tol": 1e-6, "max_passes": 8, "half_life": 1e3, "sample_weight": "w.npy", "scratch": "/fast",
-        "update": "m.zarr", "approximate": True, "part": "3/16", "seed": 7,
+        "tol": 1e-6, "max_passes": 8, "half_life": 1e3, "missing": "drop-samples", "sample_weight": "w.npy",
+        "scratch": "/fast", "update": "m.zarr", "approximate": True, "part": "3/16", "seed": 7,
     },
     "follow": {"enabled": True, "settle": 2.0, "interval": 60.0, "until": 500, "idle": 600.0},
     "output": {
         "directory": "runs/1e3", "model": "m", "scores": "s.npy", "images": "i.zarr", "collection": "c.zarr",
-        "transform": True, "report": True, "whiten": True, "n_components": 3, "residual": True,
-        "whole": True, "overwrite": True,
+        "transform": True, "report": True, "whiten": True, "missing": "drop-samples", "n_components": 3,
+        "residual": True, "whole": True, "overwrite": True,
     },
     "execution": {
         "kind": "dask", "address": "tcp://a:1", "cluster": "a.Cluster", "options": {"queue": "no", "n": 1},

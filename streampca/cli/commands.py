@@ -7,8 +7,8 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -188,6 +188,16 @@ def _list_skipped(skipped: Sequence[Sequence[str]]) -> None:
         click.echo(f"{'':<12}... and {len(skipped) - SHOWN} more (--json lists all)")
 
 
+def _list_dropped(dropped: Mapping[str, Any] | None) -> None:
+    """Print the first samples that were left out because values are missing."""
+    if dropped is None:
+        return
+    for name, reason in dropped["listed"][:SHOWN]:
+        click.echo(f"{'left out':<12}{name}: {reason}")
+    if dropped["samples"] > SHOWN:
+        click.echo(f"{'':<12}... and {dropped['samples'] - SHOWN} more (--json lists up to 1000)")
+
+
 @cli.command()
 @argument("collection.source", "[SOURCE]...", nargs=-1)
 @_opening
@@ -274,7 +284,7 @@ def merge(run: Run, parts: tuple[str, ...], output: str, approximate: bool, quie
 @_model
 @_source
 @_output("output.scores", "SCORES", "Scores: .zarr or .npy; .csv for other programs.")
-@options("output.whiten")
+@options("output.whiten", "output.missing")
 @_opening
 @_budget
 @_sharing
@@ -290,7 +300,7 @@ def transform(run: Run, quiet: bool, print_config: bool) -> None:
 @_model
 @_source
 @_output("output.images", "IMAGES", "Images: .zarr or .npy.")
-@options("output.n_components", "output.residual", "output.whole")
+@options("output.n_components", "output.residual", "output.whole", "output.missing")
 @option("output.whiten", help="Scores are whitened (those in .zarr say so themselves).")
 @_opening
 @_budget
@@ -333,6 +343,7 @@ def inspect(model: str, count: int, verify: bool, as_json: bool) -> None:
     source = f"{part}{about.get('source')}"
     click.echo(f"\nfitted {about.get('created')} from {source} by streampca {about.get('streampca')}")
     _list_skipped(about.get("skipped") or [])
+    _list_dropped(about.get("dropped"))
     if verified is not None:
         said = (
             "every checksum agrees" if verified.sealed else "it was written without checksums, so damage may not show"

@@ -60,7 +60,7 @@ def request_of(run: Run) -> Request:
 def request_to_update(model: PCAModel, run: Run) -> Request:
     """Return the request by which a run updates a model: what the run gives, else what the model was fitted with."""
     fit, given = run.fit, run.fit.model_fields_set
-    for name in ("method", "precision", "seed", "tol", "max_passes", "scratch"):
+    for name in ("method", "precision", "seed", "tol", "max_passes", "missing", "scratch"):
         if name in given:
             raise ConfigError(f"fit.{name}: {model.name} is updated as it was fitted; leave it out.")
     request = updating_request(model, half_life=fit.half_life, memory=fit.memory)
@@ -101,7 +101,8 @@ def plan_run(run: Run, *, shape: str | None = None, dtype: str = "uint8", worker
     else:
         raw = open_declared(shape, dtype, opening_of(run.collection), preparation)
     request = replace(request_of(run), workers=workers, output=True)  # as of a fit, whose model goes somewhere
-    collection = prepared(raw, preparation, request=request, foreseen=True)
-    weight = foreseen_weight(run.fit.sample_weight, raw, run.fit.half_life, shape)
+    collection = prepared(raw, preparation, request=request, foreseen=True, missing=request.missing)
+    weighed = raw if shape else collection.raw
+    weight = foreseen_weight(run.fit.sample_weight, weighed, run.fit.half_life, shape)
     planned = plan_collection(collection, request, total_weight=weight)
     return planned if shape is not None else calibrated(planned, collection)

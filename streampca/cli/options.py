@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from ..planning.blocks import part_of
 from ..planning.registry import METHODS
-from ..planning.request import RULES, RuleName
+from ..planning.request import RULES, MissingRule, RuleName
 from ..units import parse_seconds
 from . import option_texts
 
@@ -233,6 +233,11 @@ class FitConfig(Section):
     half_life: float | None = option(
         None, "samples after which a sample counts half as much; by default none is forgotten", "N", ge=1
     )
+    missing: MissingRule = option(
+        "error",
+        "values that are NaN or infinite: stop at the first, or leave out the pixels or the samples that hold any",
+        "RULE",
+    )
     sample_weight: str | None = option(None, "how often each sample counts: a column, as for labels", "COLUMN")
     update: str | None = option(
         None, "a model to add the samples to; of a source that it has seen and that has grown, the new ones", "MODEL"
@@ -278,6 +283,9 @@ class OutputConfig(Section):
     whiten: bool = option(False, "divide scores by the deviation along each component")
     n_components: int | None = option(
         None, "components used in reconstruction; all by default", CommandLine("K", ("-k", "--n-components")), ge=1
+    )
+    missing: MissingRule | None = option(
+        None, "values that are NaN or infinite in samples a model is applied to: as fitted by default", "RULE"
     )
     residual: bool = option(False, "write what reconstruction leaves of each image, in place of the reconstruction")
     whole: bool = option(False, "put pictures back from their patches, the mean where these overlap")

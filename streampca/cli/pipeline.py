@@ -189,12 +189,19 @@ class _Job:
     @cached_property
     def collection(self) -> Prepared:
         """The run's collection, prepared."""
-        weights = self.weights if self.preparation.learns else None
+        fit = self.run.fit
+        weights = weights_of(fit.sample_weight, self.raw, fit.half_life) if self.preparation.learns else None
         request: Request | None = request_of(self.run)
-        shared = self.run.execution.kind != "local" and self.run.fit.memory is None  # workers say what memory there is
+        shared = self.run.execution.kind != "local" and fit.memory is None  # workers say what memory there is
         if self.model is not None or not self.outputs.need_model or shared:
             request = None
-        return prepared(self.raw, self.preparation, self.listener, weights=weights, request=request)
+        how: dict[str, Any] = {"weights": weights, "request": request, "missing": fit.missing}
+        return prepared(self.raw, self.preparation, self.listener, **how)
+
+    @property
+    def samples(self) -> Collection:
+        """The raw samples that a model is applied to: of a fit, those that it learns from."""
+        return self.raw if self.run.model else self.collection.raw
 
     @cached_property
     def executor(self) -> Executor:
@@ -205,7 +212,7 @@ class _Job:
     @cached_property
     def weights(self) -> npt.NDArray[np.float64] | None:
         """Weights of the samples, if they have any."""
-        return weights_of(self.run.fit.sample_weight, self.raw, self.run.fit.half_life)
+        return weights_of(self.run.fit.sample_weight, self.collection.raw, self.run.fit.half_life)
 
     @property
     def is_in_place(self) -> bool:
@@ -265,7 +272,7 @@ def _check_feasible(job: _Job) -> None:
     if job.model is not None:
         _check_images(job, job.model)
     if outputs.report:
-        check_room(run.fit.memory, job.collection if job.model is None else job.model.prepared(job.raw))
+        check_room(run.fit.memory, job.collection if job.model is None else job.model.prepared(job.samples))
     if job.model is None and job.updated is None and (outputs.scores or outputs.images):
         _check_applying(job)
 
@@ -276,7 +283,7 @@ def _check_images(job: _Job, model: PCAModel) -> None:
     if not job.outputs.images:
         return
     collection = model.check_reconstruction(
-        job.raw, n_components=output.n_components, residual=output.residual, whole=output.whole
+        job.samples, n_components=output.n_components, residual=output.residual, whole=output.whole
     )
     if job.outputs.scores:
         check_foreseen(
@@ -311,7 +318,7 @@ def _check_applying(job: _Job) -> None:
                 f"output.n_components {output.n_components} is more than the {most} components that are fitted; "
                 "give no more."
             )
-        made, count = Prepared(job.raw, collection.preparation.unnormalized), min(k, output.n_components or k)
+        made, count = Prepared(job.samples, collection.preparation.unnormalized), min(k, output.n_components or k)
         check(made, collection.frame, count, makes_images=True, residual=output.residual, whole=output.whole)
 
 
@@ -363,9 +370,10 @@ def _apply(job: _Job, result: Result, model: PCAModel, note: Callable[[str], Non
         _check_images(job, model)
     if outputs.scores:
         model.write_scores(
-            job.raw,
+            job.samples,
             outputs.scores,
             whiten=output.whiten,
+            missing=output.missing,
             memory=run.fit.memory,
             overwrite=output.overwrite,
             checkpoint=job.checkpoint(outputs.scores),
@@ -375,12 +383,13 @@ def _apply(job: _Job, result: Result, model: PCAModel, note: Callable[[str], Non
         note(outputs.scores)
     if outputs.images:
         result.compression = model.write_reconstruction(
-            job.raw,
+            job.samples,
             outputs.images,
             n_components=output.n_components,
             residual=output.residual,
             whole=output.whole,
             whiten=output.whiten,
+            missing=output.missing,
             memory=run.fit.memory,
             overwrite=output.overwrite,
             checkpoint=job.checkpoint(outputs.images),
@@ -392,7 +401,7 @@ def _apply(job: _Job, result: Result, model: PCAModel, note: Callable[[str], Non
         result.written += write_report(
             model,
             outputs.report,
-            collection=job.raw,
+            collection=job.samples,
             pictures=outputs.pictures,
             memory=run.fit.memory,
             overwrite=True,

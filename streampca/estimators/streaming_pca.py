@@ -65,6 +65,9 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Of products; sums are always double.
     preparation : Preparation, optional
         Applied to every sample first.
+    missing : {"error", "drop-features", "drop-samples"}, default="error"
+        What becomes of NaN and infinity, in tables and in images; see `streampca.fit`. With "drop-samples", `transform`
+        gives samples that are not complete scores of NaN: a row for every sample in any case.
     checkpoint : path, optional
         Folder for checkpoints of a fit, so that the same fit resumes after it was killed.
     random_state : int, RandomState or None, default=0
@@ -124,6 +127,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         memory: int | str | None = None,
         precision: str = "auto",
         preparation: Preparation | None = None,
+        missing: str = "error",
         checkpoint: str | os.PathLike[str] | None = None,
         random_state: Any = 0,
         tol: float = 1e-4,
@@ -136,6 +140,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.memory = memory
         self.precision = precision
         self.preparation = preparation
+        self.missing = missing
         self.checkpoint = checkpoint
         self.random_state = random_state
         self.tol = tol
@@ -156,12 +161,14 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """
         if is_batches(X):
             return self._unless_refused(self._fit_batches, X, sample_weight)
-        raw, request = narrowed(self._opened(X, least=2), self.preparation), self._request()
-        if request.n_components == raw.n_samples > 1:  # centred samples span one less, and the last one is added
-            request = replace(request, n_components=raw.n_samples - 1)
-        weights = weights_of(sample_weight, raw, request.half_life)
-        collection = prepared(raw, self.preparation, logged, weights=weights, request=request)
+        asked = self._request()  # refused before anything is read
+        raw = narrowed(self._opened(X, least=2), self.preparation)
+        request, weights = _spanned(asked, raw.n_samples), weights_of(sample_weight, raw, asked.half_life)
+        how: dict[str, Any] = {"weights": weights, "request": request, "missing": self.missing}
+        collection = prepared(raw, self.preparation, logged, **how)
         n, p = collection.n_samples, collection.n_features
+        if collection.n_dropped:
+            request, weights = _spanned(asked, n), weights_of(sample_weight, collection.raw, asked.half_life)
         self._check_count(n, p)
         model = fit_collection(
             collection,
@@ -192,8 +199,9 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Raises
         ------
         RequestError
-            If the preparation takes a pass over all samples first (``mask="valid"``), if it, `precision` or `half_life`
-            has been changed since the first batch, or if all components are asked for and p x p does not fit.
+            If the preparation or `missing` takes a pass over all samples first (``mask="valid"``), if one of these,
+            `precision` or `half_life` has been changed since the first batch, or if all components are asked for and
+            p x p does not fit.
         ModelError
             If samples are of another shape or kind than before; or after a fit by a method that keeps no statistic, or
             that was pickled.
@@ -233,7 +241,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             Of the estimator; by default those that the model was fitted with.
         """
         asked = (model.provenance.get("plan") or {}).get("request") or {}
-        own = ("n_components", "precision", "tol", "max_passes", "half_life")
+        own = ("n_components", "precision", "tol", "max_passes", "half_life", "missing")
         known = {name: asked[name] for name in own if name in asked}
         prepares = None if model.preparation.is_identity else model.preparation
         given = {**known, "random_state": asked.get("seed", 0), "preparation": prepares, **params}
@@ -271,6 +279,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             tol=self.tol,
             max_passes=self.max_passes,
             half_life=self.half_life,
+            missing=self.missing,
         )
 
     @property
@@ -291,7 +300,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     def _settings(self) -> dict[str, Any]:
         """Parameters that must be the same for all batches."""
-        return {"preparation": self.preparation, "precision": self.precision, "half_life": self.half_life}
+        return {name: getattr(self, name) for name in ("preparation", "precision", "half_life", "missing")}
 
     def _changed(self) -> str | None:
         """Return the name of a setting that is not what it was for the first batch."""
@@ -443,9 +452,10 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         validate_data(self, frame._meta, reset=reset, skip_check_array=True)
 
     def __sklearn_tags__(self) -> Any:
-        """Return what scikit-learn may expect: sparse samples are taken, float32 stays float32."""
+        """Return what scikit-learn may expect: sparse samples are taken, float32 stays float32, NaN by some rules."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = tags.input_tags.three_d_array = True
+        tags.input_tags.allow_nan = self.missing != "error"
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
@@ -529,6 +539,11 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     @property
     def _n_features_out(self) -> int:
         return self.model_.n_components
+
+
+def _spanned(request: Request, n_samples: int) -> Request:
+    """Ask for one component less than there are samples: centred, they span one less, and the last one is added."""
+    return replace(request, n_components=n_samples - 1) if request.n_components == n_samples > 1 else request
 
 
 def _is_single(dtype: Any) -> bool:

@@ -108,10 +108,17 @@ def data_of(
         "units": units if isinstance(units, str) else None,
         "opened": None if collection.raw.opened is None else collection.raw.opened.to_json(),
         "skipped": [list(item) for item in collection.skipped],
+        **_dropped(collection),
         "reading": collection.raw.reading,
         "sample_weight": weights_digest(weights),
     }
     return data if part is None else {**data, "part": list(part), "n_samples": collection.n_samples}
+
+
+def _dropped(collection: Prepared) -> dict[str, Any]:
+    """Return what the provenance says of samples left out for missing values, where there are any."""
+    listed = [list(item) for item in collection.dropped]
+    return {"dropped": {"samples": collection.n_dropped, "listed": listed}} if collection.n_dropped else {}
 
 
 def model_of(collection: Prepared, found: Decomposition, provenance: dict[str, Any], components: Any) -> PCAModel:

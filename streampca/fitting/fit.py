@@ -50,6 +50,7 @@ def fit(
     max_passes: int | None = None,
     half_life: float | None = None,
     preparation: Preparation | None = None,
+    missing: str = "error",
     sample_weight: Any = None,
     seed: int = 0,
     output: str | os.PathLike[str] | None = None,
@@ -92,6 +93,12 @@ def fit(
         times its `sample_weight`. By default samples are not forgotten.
     preparation : Preparation, optional
         Applied to every sample first, and stored in the model.
+    missing : {"error", "drop-features", "drop-samples"}, default="error"
+        What becomes of values that are missing (NaN or infinite). "error": the first sample that holds one is named.
+        "drop-features": pixels missing in any sample are left out, as by ``mask="valid"``, also inside a mask that is
+        an array. "drop-samples": samples are left out in which a pixel is missing that others have; pixels missing in
+        every sample are masked. Either takes a pass over the collection before planning; ``provenance["dropped"]``
+        says what was left out. The model applies the rule to other samples, too; see `PCAModel.transform`.
     sample_weight : array, path or str, optional
         How often each sample counts, n numbers of at least 0: a sample of weight 2 counts as if it were there twice.
         Anything `open_column` takes.
@@ -153,15 +160,18 @@ def fit(
         tol=tol,
         max_passes=max_passes,
         half_life=half_life,
+        missing=missing,
     )
     check_options(fit, opening)
     place = None if output is None else Place(expanded(output), overwrite)
     if place is not None:
         check_apart([place.path], [*paths_of(source), *column_paths(opening.get("labels"), sample_weight)])
     raw = narrowed(open_collection(source, listener=listener, **opening), preparation)
-    weights = weights_of(sample_weight, raw, request.half_life)
+    weights = weights_of(sample_weight, raw, request.half_life)  # refused before anything is read
     known = request if cluster is None or request.memory is not None else None  # else workers say what memory there is
-    collection = prepared(raw, preparation, listener, weights=weights, request=known)
+    collection = prepared(raw, preparation, listener, weights=weights, request=known, missing=missing)
+    if collection.n_dropped:
+        weights = weights_of(sample_weight, collection.raw, request.half_life)
     wanted = part_of(part)
     how: dict[str, Any] = {"weights": weights, "place": place, "part": wanted, "listener": listener}
     if checkpoint is not None:

@@ -124,6 +124,11 @@ class IncrementalFit:
         RequestError, BudgetError
             See `incremental_plan`; or if the preparation takes a pass over all samples.
         """
+        if request.missing != "error":
+            raise RequestError(
+                f"missing={request.missing!r} takes a pass over all samples before a fit, and batches never come "
+                "together; leave samples out or mask pixels beforehand, or fit all samples at once."
+            )
         if preparation is not None and preparation.reads_samples:
             name = (
                 "mask='valid'" if isinstance(preparation.mask, str) else "what anomaly, detrend or standardize take off"

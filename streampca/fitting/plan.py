@@ -16,7 +16,7 @@ from ..events import Listener, silent
 from ..planning import Plan, make_plan, part_plan
 from ..planning.blocks import Part
 from ..planning.request import Request
-from ..preprocessing import Preparation, Prepared, resolved
+from ..preprocessing import Preparation, Prepared, complete_samples, resolved
 from ..preprocessing.sizes_for_planning import problem_of
 from ..readers import Collection, Opening, open_collection
 from ..readers.collection import Array, check_dtype
@@ -41,6 +41,7 @@ def plan(
     max_passes: int | None = None,
     half_life: float | None = None,
     preparation: Preparation | None = None,
+    missing: str = "error",
     sample_weight: Any = None,
     shape: Sequence[int] | str | None = None,
     dtype: Any = "uint8",
@@ -61,8 +62,8 @@ def plan(
         Of data declared by `shape`.
     workers : int, default=1
         Processes that would share the work, each within the budget.
-    n_components, method, memory, precision, tol, max_passes, half_life, preparation, sample_weight, output, scratch, \
-    **opening
+    n_components, method, memory, precision, tol, max_passes, half_life, preparation, missing, sample_weight : optional
+    output, scratch, **opening
         As for `fit`.
 
     Returns
@@ -86,11 +87,12 @@ def plan(
         tol=tol,
         max_passes=max_passes,
         half_life=half_life,
+        missing=missing,
     )
     check_options(plan, opening)
     raw = open_collection(source, **opening) if shape is None else open_declared(shape, dtype, opening, preparation)
-    collection = prepared(raw, preparation, request=request, foreseen=True)
-    weight = foreseen_weight(sample_weight, raw, request.half_life, shape)
+    collection = prepared(raw, preparation, request=request, foreseen=True, missing=missing)
+    weight = foreseen_weight(sample_weight, raw if shape else collection.raw, request.half_life, shape)
     return plan_collection(collection, request, total_weight=weight)
 
 
@@ -173,6 +175,7 @@ def prepared(
     weights: Float64 | None = None,
     request: Request | None = None,
     foreseen: bool = False,
+    missing: str = "error",
 ) -> Prepared:
     """A raw collection seen through a preparation, what that leaves to the data found, or through none.
 
@@ -190,16 +193,26 @@ def prepared(
         For which a fit is to follow: where it does not fit the budget, it is refused before anything is learned.
     foreseen : bool, default=False
         Learn nothing: the collection is for a plan only.
+    missing : str, default="error"
+        How features or samples with missing values are left out, before anything is learned.
+
+    Raises
+    ------
+    RequestError
+        If the preparation learns from samples, and `missing` leaves samples out or fills them in.
     """
-    raw = narrowed(raw, preparation)
-    if isinstance(raw, Prepared):
-        return raw
-    preparation = preparation or Preparation()
-    if not preparation.is_resolved:
+    given = narrowed(raw, preparation)
+    if isinstance(given, Prepared) and missing == "error":
+        return given
+    raw, preparation = (given.raw, given.preparation) if isinstance(given, Prepared) else (given, preparation)
+    preparation, drops = preparation or Preparation(), missing == "drop-features" and raw.dtype.kind == "f"
+    _check_missing(preparation, missing)
+    if not preparation.is_resolved or missing != "error":
         raw.states()  # those of before anything is read
-        preparation = resolved(preparation, raw, listener)
+        preparation = resolved(preparation, raw, listener, drops_features=drops)
     if preparation.is_resolved:
-        return Prepared(raw, preparation)
+        collection = Prepared(raw, preparation)
+        return complete_samples(collection, listener) if missing == "drop-samples" else collection
     how: dict[str, Any] = {"weights": weights, "memory": None if request is None else request.memory}
     if foreseen or request is not None:
         like = learned_for(raw, preparation, foreseen=True, **how)
@@ -207,6 +220,24 @@ def prepared(
             return like
         plan_collection(like, cast("Request", request), total_weight=total_of(weights))
     return learned_for(raw, preparation, listener=listener, **how)
+
+
+def _check_missing(preparation: Preparation, missing: str) -> None:
+    """Refuse steps that learn means beside a rule that changes of which samples or pixels they are."""
+    if missing == "error" or not preparation.learns:
+        return
+    steps = {"anomaly": preparation.anomaly, "detrend": preparation.detrend, "standardize": preparation.standardize}
+    step = next(f"{name}={value!r}" for name, value in steps.items() if value)
+    if preparation.learned is not None:
+        raise RequestError(
+            f"missing={missing!r} would change the samples or pixels of which {step} of this preparation was learned; "
+            "leave missing out, or give a new Preparation."
+        )
+    if missing != "drop-features":
+        raise RequestError(
+            f"missing={missing!r} does not go with {step}, which is learned of samples that have all values; leave "
+            "one of the two out, or use missing='drop-features'."
+        )
 
 
 def narrowed(raw: Collection, preparation: Preparation | None) -> Collection:

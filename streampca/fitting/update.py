@@ -153,6 +153,7 @@ def updating_request(
         precision=asked.get("precision", "auto"),
         seed=asked.get("seed", 0),
         memory=parse_bytes(memory),
+        missing=rule if (rule := asked.get("missing", "error")) != "em" else "error",
     )
 
 

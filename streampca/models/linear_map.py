@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ModelError, RequestError
+from ..errors import ModelError, RequestError, nearest
 from ..events import Listener, check_listener, silent
 from ..execution.checkpoint import EVERY, Checkpointing
+from ..planning.request import MISSING
 from ..preprocessing import Frame, Preparation, Prepared, check_raw, given_shape, shape_like
 from ..preprocessing.coordinates import raw_orders
 from ..preprocessing.learned import SampleKeys
@@ -85,7 +86,9 @@ class LinearMap(ABC):
 
     # -- arrays
 
-    def transform(self, samples: Any, *, whiten: bool = False, coordinates: str = CHECK) -> Any:
+    def transform(
+        self, samples: Any, *, whiten: bool = False, coordinates: str = CHECK, missing: str | None = None
+    ) -> Any:
         """Scores of samples along the components.
 
         Parameters
@@ -100,6 +103,10 @@ class LinearMap(ABC):
         coordinates : {"check", "ignore"}
             Whether the coordinates of samples must be those of the model, in any order, or pixels are taken by place;
             see `open_collection`. Samples or models without coordinates are taken by place.
+        missing : {"error", "drop-features", "drop-samples"}, optional
+            What becomes of samples in which a feature is NaN or infinite; by default as when the model was fitted.
+            "error": the first is named. "drop-features": what was missing when the model was fitted lies outside its
+            mask, and elsewhere it is an error. "drop-samples": they keep their place, and every score is NaN.
 
         Returns
         -------
@@ -114,12 +121,14 @@ class LinearMap(ABC):
             the model's names, or their coordinates are other than the model's; or if the model takes the means of
             groups or a trend off samples, and they are of no group that it knows, or come without dates or labels.
         DataError
-            If a feature of a sample is NaN or infinite; where the result is lazy, when it is computed.
+            If a feature of a sample is NaN or infinite, and `missing` does not say what becomes of it; where the result
+            is lazy, when it is computed.
         """
         k, units = self.n_components, None if whiten else units_of(self, self.preparation)
         scores = MapResult((COMPONENT,), "scores", component_numbers(k), units, shape=(k,))
-        function = partial(self.subspace.project, whiten=whiten)
-        return self._mapped(samples, function, scores, coordinates=coordinates)
+        subspace = self._first(None, missing)
+        function = partial(subspace.project, whiten=whiten)
+        return self._mapped(samples, function, scores, coordinates=coordinates, missing=subspace.missing)
 
     def inverse_transform(self, scores: Any, *, whiten: bool = False, coordinates: str = CHECK) -> Any:
         """Images from scores: ``mean + scores @ components``.
@@ -165,13 +174,20 @@ class LinearMap(ABC):
         dtype, named = np.float32 if scores.dtype == np.float32 else np.float64, partial(_numbered, source="the scores")
         return map_array(scores, function, shape=self.sample_shape, dtype=dtype, named=named)
 
-    def reconstruct(self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK) -> Any:
+    def reconstruct(
+        self,
+        samples: Any,
+        n_components: int | None = None,
+        *,
+        coordinates: str = CHECK,
+        missing: str | None = None,
+    ) -> Any:
         """Samples projected on the first components and back: what the model keeps of them.
 
         Parameters
         ----------
-        samples, coordinates
-            As for `transform`.
+        samples, coordinates, missing
+            As for `transform`; images of samples whose scores are NaN are NaN.
         n_components : int, optional
             How many components to use; all by default.
 
@@ -182,35 +198,61 @@ class LinearMap(ABC):
             cut or averaged as the pixels are, in the model's order; those of the samples fitted stand where it has
             none.
         """
-        return self._images(samples, n_components, coordinates)
+        return self._images(samples, self._first(n_components, missing), coordinates)
 
-    def residual(self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK) -> Any:
+    def residual(
+        self,
+        samples: Any,
+        n_components: int | None = None,
+        *,
+        coordinates: str = CHECK,
+        missing: str | None = None,
+    ) -> Any:
         """Return each prepared sample less its reconstruction.
 
         Parameters and shapes are those of `reconstruct`, in the same units: the two add up to the prepared samples
         as they are inside the mask, before any later step.
         """
-        return self._images(samples, n_components, coordinates, residual=True)
+        return self._images(samples, self._first(n_components, missing), coordinates, residual=True)
 
-    def reconstruction_error(self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK) -> Any:
+    def reconstruction_error(
+        self,
+        samples: Any,
+        n_components: int | None = None,
+        *,
+        coordinates: str = CHECK,
+        missing: str | None = None,
+    ) -> Any:
         """Squared distance of each prepared sample from its reconstruction, shape (n,), float64.
 
         In features as analysed: inside the mask, scaled and normalized.
         Over the samples fitted it averages to (n - 1)/n times the sum of the variances left out.
         """
-        function = self._first(n_components).squared_error
-        return self.number_of_each(samples, function, "reconstruction_error", coordinates=coordinates)
+        subspace = self._first(n_components, missing)
+        how: dict[str, Any] = {"coordinates": coordinates, "missing": subspace.missing}
+        return self.number_of_each(samples, subspace.squared_error, "reconstruction_error", **how)
 
-    def hotelling_t2(self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK) -> Any:
+    def hotelling_t2(
+        self,
+        samples: Any,
+        n_components: int | None = None,
+        *,
+        coordinates: str = CHECK,
+        missing: str | None = None,
+    ) -> Any:
         """Hotelling's T2 of each sample, shape (n,), float64: how far out it lies along the components.
 
         The sum of its squared scores, each over its component's variance; components whose variance is rounding are
         left out. Over the samples fitted it averages to (n - 1)/n a component. What lies beside the components is
         `reconstruction_error`'s.
         """
-        return self.number_of_each(samples, self._first(n_components).t2, "hotelling_t2", coordinates=coordinates)
+        subspace = self._first(n_components, missing)
+        how: dict[str, Any] = {"coordinates": coordinates, "missing": subspace.missing}
+        return self.number_of_each(samples, subspace.t2, "hotelling_t2", **how)
 
-    def number_of_each(self, samples: Any, function: RowMap, name: str, *, coordinates: str = CHECK) -> Any:
+    def number_of_each(
+        self, samples: Any, function: RowMap, name: str, *, coordinates: str = CHECK, missing: str = "error"
+    ) -> Any:
         """Map each sample's row of features to a number: shape (n,), float64, lazily as `transform` does.
 
         Parameters
@@ -221,8 +263,27 @@ class LinearMap(ABC):
             From prepared rows, (m, p), to m numbers.
         name : str
             Name of a DataArray of the result.
+        missing : str
+            "error" refuses samples in which values are missing; another rule leaves them to `function`.
         """
-        return self._mapped(samples, function, MapResult((), name, dtype=np.float64), coordinates=coordinates)
+        result = MapResult((), name, dtype=np.float64)
+        return self._mapped(samples, function, result, coordinates=coordinates, missing=missing)
+
+    def rule_for(self, missing: str | None) -> str:
+        """Return what becomes of samples with missing values: as asked, or as when the model was fitted.
+
+        Raises
+        ------
+        RequestError
+            If there is no such rule.
+        """
+        if missing is None:
+            missing = ((self.provenance.get("plan") or {}).get("request") or {}).get("missing", "error")
+        if missing not in MISSING:
+            raise RequestError(
+                f"missing {missing!r} is not one of {', '.join(MISSING)}.{nearest(str(missing), list(MISSING))}"
+            )
+        return "error" if missing == "drop-features" else missing
 
     def count_of(self, asked: int | None) -> int:
         """Return a number of components as asked for, all by default; refuses what there is not."""
@@ -235,14 +296,16 @@ class LinearMap(ABC):
             raise RequestError(f"n_components={asked!r} is no whole number between 1 and {most}, what {self.name} has.")
         return count
 
-    def _first(self, asked: int | None) -> Subspace:
-        return self.subspace if asked is None else self.subspace.first(self.count_of(asked))
+    def _first(self, asked: int | None, missing: str | None = None) -> Subspace:
+        subspace = replace(self.subspace, missing=self.rule_for(missing))
+        return subspace if asked is None else subspace.first(self.count_of(asked))
 
-    def _images(self, samples: Any, n_components: int | None, coordinates: str, *, residual: bool = False) -> Any:
+    def _images(self, samples: Any, subspace: Subspace, coordinates: str, *, residual: bool = False) -> Any:
         """Return images made of samples that are not normalized yet."""
-        function = OfNumbered(partial(reconstructions_of, self._first(n_components), residual=residual), self.frame)
+        function = OfNumbered(partial(reconstructions_of, subspace, residual=residual), self.frame)
         images = MapResult(self.sample_dims, coordinates=self.coordinates, shape=self.sample_shape)
-        return self._mapped(samples, function, images, self.preparation.unnormalized, coordinates=coordinates)
+        how: dict[str, Any] = {"coordinates": coordinates, "missing": subspace.missing}
+        return self._mapped(samples, function, images, self.preparation.unnormalized, **how)
 
     def _mapped(
         self,
@@ -254,6 +317,7 @@ class LinearMap(ABC):
         *,
         keys: SampleKeys | None = None,
         coordinates: str,
+        missing: str,
     ) -> Any:
         """Map prepared rows of what was given: numpy and sparse at once, the rest lazily; named where samples are.
 
@@ -265,7 +329,7 @@ class LinearMap(ABC):
             if checked:
                 given = given.ordered(self._orders_of(given.grid, given.sample_shape, "the DataArray"))
             keys = keys_of(preparation, given.facts("the DataArray"))
-            how: dict[str, Any] = {"keys": keys, "coordinates": IGNORE}
+            how: dict[str, Any] = {"keys": keys, "coordinates": IGNORE, "missing": missing}
             made = self._mapped(given.values, function, result, preparation, "the DataArray", **how)
             along = {**result.coordinates, **given.prepared_coordinates(preparation)}
             return given.named(made, replace(result, coordinates=along))
@@ -278,14 +342,14 @@ class LinearMap(ABC):
             subject = source or f"{'numpy' if isinstance(samples, np.ndarray) else 'dask'} array"
             if frame.lacks_keys:
                 raise lacking(preparation, f"the {subject}" if source is None else subject)
-            named = partial(_numbered, source=subject)
             function = function.of(keys) if isinstance(function, OfNumbered) else function
-            return map_array(samples, function, shape=result.shape, dtype=dtype, named=named, frame=frame)
+            how = {"named": partial(_numbered, source=subject), "frame": frame, "missing": missing}
+            return map_array(samples, function, shape=result.shape, dtype=dtype, **how)
         collection = self.prepared(samples, preparation, coordinates=coordinates)
         dtype = result.dtype or working_dtype(collection.dtype, self.components.dtype)
         function = function.of(collection.frame.keys) if isinstance(function, OfNumbered) else function
         mapped = map_now if is_sparse(samples) else map_collection
-        return mapped(collection, function, shape=result.shape, dtype=dtype)
+        return mapped(collection, function, shape=result.shape, dtype=dtype, missing=missing)
 
     def _orders_of(self, grid: Grid, shape: tuple[int, ...], subject: str) -> dict[int, Order]:
         """The order along each axis in which raw samples of a shape lie on the model's grid; see `raw_orders`."""
@@ -358,6 +422,7 @@ class LinearMap(ABC):
         checkpoint_every: float = EVERY,
         cluster: Any = None,
         coordinates: str = CHECK,
+        missing: str | None = None,
         listener: Listener = silent,
     ) -> None:
         """Write the scores of a collection to ``.zarr``, ``.npy`` or ``.csv`` within a memory budget.
@@ -365,7 +430,7 @@ class LinearMap(ABC):
         Rows are in the collection's order; Zarr and csv carry the samples' names where they have any. With a folder
         `checkpoint`, progress is saved there every so many seconds, and after a kill the same call resumes.
         `cluster` shares the work as in `fit`: workers write their own rows to the output, which they must reach, but a
-        csv file is written by this process alone. `coordinates` is as for `transform`.
+        csv file is written by this process alone. `coordinates` and `missing` are as for `transform`.
 
         Raises
         ------
@@ -381,7 +446,7 @@ class LinearMap(ABC):
         output = self._output(path, source)
         collection = self.prepared(source, coordinates=coordinates)
         write_projection(
-            Projection(self.subspace, self.frame, collection, whiten),
+            Projection(self._first(None, missing), self.frame, collection, whiten),
             output,
             model=self.name,
             dims=(COMPONENT,),
@@ -422,6 +487,7 @@ class LinearMap(ABC):
         checkpoint_every: float = EVERY,
         cluster: Any = None,
         coordinates: str = CHECK,
+        missing: str | None = None,
         listener: Listener = silent,
     ) -> Compression:
         """Write images reconstructed from a collection, or from its scores, to ``.zarr`` or ``.npy`` within a budget.
@@ -453,7 +519,7 @@ class LinearMap(ABC):
             together with `from_patches`, which takes and fills arrays on disk.
         """
         check_listener(listener)
-        output, subspace = self._output(path, source), self._first(n_components)
+        output, subspace = self._output(path, source), self._first(n_components, missing)
         raw = open_collection(source, coordinates=coordinates, like=self)
         collection = self.check_reconstruction(raw, n_components=n_components, residual=residual, whole=whole)
         given = self._holds_scores(raw)

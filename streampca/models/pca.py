@@ -176,7 +176,8 @@ class PCAModel(LinearMap):
         own, features = self.components, self.frame.features
         rows = own.rows if isinstance(own, StoredComponents) else features(own)
         null = null_directions(self)
-        return Subspace(features(self.mean[None])[0], rows, np.where(null, 0.0, self.explained_variance))
+        variance = np.where(null, 0.0, self.explained_variance)
+        return Subspace(features(self.mean[None])[0], rows, variance, self.rule_for(None))
 
     # -- as a density
 

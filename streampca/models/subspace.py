@@ -7,7 +7,7 @@ each with its part of the mean and of the components.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import Any, cast
@@ -67,11 +67,15 @@ class Subspace:
         Orthonormal rows, float32 or float64.
     variance : ndarray of shape (k,)
         Variances along the components, for whitening and T2; 0 of a null direction.
+    missing : {"error", "drop-samples"}
+        What becomes of rows in which values are missing (NaN or infinite): they are not looked for, and whoever uses
+        the scores finds NaN there; or their scores are NaN, and nothing is wrong.
     """
 
     mean: Float64
     components: Array | StoredRows
     variance: Float64
+    missing: str = "error"
 
     @property
     def n_features(self) -> int:
@@ -85,14 +89,13 @@ class Subspace:
 
     def held(self) -> Subspace:
         """Return the subspace with its components in memory."""
-        return Subspace(self.mean, np.asarray(self.components), self.variance)
+        return replace(self, components=np.asarray(self.components))
 
     def first(self, count: int) -> Subspace:
         """The subspace of the first `count` components."""
         own = self.components
-        return Subspace(
-            self.mean, own[:count] if isinstance(own, np.ndarray) else own.first(count), self.variance[:count]
-        )
+        first = own[:count] if isinstance(own, np.ndarray) else own.first(count)
+        return replace(self, components=first, variance=self.variance[:count])
 
     def ranges(self, most_features: int) -> list[Span]:
         """Cut the features into ranges of at most so many, or the fewest that storage keeps together."""
@@ -107,7 +110,7 @@ class Subspace:
         """
         cut, own = slice(*features), self.components
         part = own[:, cut] if isinstance(own, np.ndarray) else own.read(features)
-        return Subspace(self.mean[cut], part, self.variance)
+        return replace(self, mean=self.mean[cut], components=part)
 
     def pieces(self) -> Iterator[tuple[Span, Subspace]]:
         """Every range of features with its piece; all features at once where components are in memory."""
@@ -119,6 +122,13 @@ class Subspace:
 
     def project(self, rows: Array, *, whiten: bool = False) -> Array:
         """Scores of rows: (m, p) to (m, k). Cost 2 m p k flops; sums over pieces are float64."""
+        found = self._scores(rows)
+        if self.missing != "error" and rows.dtype.kind == "f":
+            found[~np.isfinite(rows).all(axis=1)] = np.nan
+        return self.whitened(found) if whiten else found
+
+    def _scores(self, rows: Array) -> Array:
+        """Return the scores of complete rows."""
         scores: Array | None = None
         for features, piece in self.pieces():
             part = piece.part_of_scores(rows[:, slice(*features)])
@@ -127,8 +137,7 @@ class Subspace:
             else:
                 scores = part.astype(np.float64) if scores is None else np.add(scores, part, out=scores)
             del piece  # before the next is read
-        found = cast("Array", scores).astype(working_dtype(rows.dtype, self.components.dtype), copy=False)
-        return self.whitened(found) if whiten else found
+        return cast("Array", scores).astype(working_dtype(rows.dtype, self.components.dtype), copy=False)
 
     def part_of_scores(self, rows: Array) -> Array:
         """Return the share of some features in the scores, of the piece along them: (m, features) to (m, k)."""

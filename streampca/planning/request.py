@@ -15,6 +15,8 @@ RuleName = Literal["elbow", "mp", "mle"]  # rules that count components, see `st
 RULES: tuple[RuleName, ...] = get_args(RuleName)
 ELBOW_SHOWN = 50  # variances an elbow is looked for in, always: where it lies depends on how many are shown
 PRECISIONS = ("auto", "single", "double")
+MissingRule = Literal["error", "drop-features", "drop-samples"]  # what becomes of values that are NaN or infinite
+MISSING: tuple[MissingRule, ...] = get_args(MissingRule)
 HOW = frozenset({"memory", "workers", "scratch", "output"})  # what changes how an answer is found, and not which
 STOPPING = frozenset({"tol", "max_passes"})  # when a method that approaches the answer stops; nothing to exact ones
 OPEN = 0.5  # any fraction: how many components come out is open
@@ -167,6 +169,8 @@ class Request:
         Most passes of method "randomized" over the collection, at least 1; by default as many as `tol` takes, up to 30.
     half_life : float, optional
         Samples after which a sample counts half as much, at least 1; by default all count alike.
+    missing : {"error", "drop-features", "drop-samples"}
+        What becomes of missing values; which features and samples there are is settled before planning.
 
     Raises
     ------
@@ -185,11 +189,12 @@ class Request:
     tol: float = 1e-4
     max_passes: int | None = None
     half_life: float | None = None
+    missing: str = "error"
 
     def __post_init__(self) -> None:
         if self.scratch is not None:
             object.__setattr__(self, "scratch", os.path.expanduser(os.fspath(self.scratch)))
-        for name, known in (("method", ("auto", *METHODS)), ("precision", PRECISIONS)):
+        for name, known in (("method", ("auto", *METHODS)), ("precision", PRECISIONS), ("missing", MISSING)):
             value = getattr(self, name)
             if value not in known:
                 raise RequestError(

@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import machine
 from ..errors import ModelError, RequestError, SourceError
-from ..readers.collection import Array, Chunks, Collection, State, digest, with_ends, with_nan
+from ..readers.collection import Array, Chunks, Collection, Skipped, State, digest, with_ends, with_nan
 from ..readers.views.view import View
 from ..storage.coordinate import Coordinate
 from ..units import format_shape
@@ -40,6 +40,8 @@ class Prepared(View):
         Over the prepared sample; `n_features` counts its True pixels.
     learning_bytes : int
         Most bytes of the pass that found what the preparation has learned; 0 where none was made for this collection.
+    dropped, n_dropped : tuple of Skipped, int
+        The first samples left out because values are missing, and how many there are in all; see `complete_samples`.
 
     Raises
     ------
@@ -66,6 +68,8 @@ class Prepared(View):
             )
         super().__init__(raw)
         self.raw, self.preparation = raw, preparation
+        self.dropped: tuple[Skipped, ...] = ()
+        self.n_dropped = 0
         keys = keys_of(preparation, SampleFacts.of(raw)) if preparation.learned is not None else None
         self.frame = replace(Frame.of(preparation, raw.sample_shape), keys=keys)
         self.shape = (raw.n_samples, *self.frame.sample_shape)

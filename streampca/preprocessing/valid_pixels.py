@@ -1,32 +1,45 @@
-"""Masks and scales read off a collection once: pixels that are finite in every sample, areas of pixels."""
+"""What is read off a collection once: pixels finite in every sample, samples finite in every pixel, areas of pixels."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import DataError, RequestError
-from ..events import BlockDone, Listener, PassFinished, PassStarted, silent
+from ..events import BlockDone, Listener, PassFinished, PassStarted, Warned, silent
 from ..planning.blocks import Span, block_rows, blocks_of
-from ..readers.collection import Collection
-from ..units import MIB
+from ..readers.collection import Collection, Skipped
+from ..readers.views.compose import choose
+from ..units import MIB, counted
 from .coordinates import is_latitude
 from .preparation import Preparation
 from .prepared import Prepared
 
+LISTED = 1000  # samples left out that a model lists by name; their number it says in any case
 LOOKED_AT = 64  # samples in which `missing_share` looks for what is always missing
 LOOKED_AT_BYTES = 64 * MIB  # most that it reads, chunks decoded for a sample counted whole
 
 
 def resolved(
-    preparation: Preparation, raw: Collection, listener: Listener = silent, *, memory: int = 24 * MIB
+    preparation: Preparation,
+    raw: Collection,
+    listener: Listener = silent,
+    *,
+    memory: int = 24 * MIB,
+    drops_features: bool = False,
 ) -> Preparation:
-    """Replace ``mask="valid"`` and ``scale="area"`` by the arrays they stand for in a collection."""
-    if isinstance(preparation.mask, str):
-        mask = valid_mask(Prepared(raw, preparation.of_images), listener, memory=memory)
+    """Replace ``mask="valid"`` and ``scale="area"`` by the arrays they stand for in a collection.
+
+    With `drops_features`, a mask that is an array is narrowed to the features that are finite in every sample.
+    """
+    if isinstance(preparation.mask, str) or drops_features:
+        given = None if isinstance(preparation.mask, str) else preparation.mask
+        mask = valid_mask(Prepared(raw, replace(preparation.of_images, mask=given)), listener, memory=memory)
         preparation = replace(preparation, mask=None if mask.all() else mask)
     if isinstance(preparation.scale, str):
         preparation = replace(preparation, scale=area_scale(Prepared(raw, preparation.of_images)))
@@ -42,19 +55,97 @@ def valid_mask(collection: Collection, listener: Listener = silent, *, memory: i
     """
     valid = np.ones(collection.n_features, dtype=bool)
     if collection.dtype.kind == "f":
-        began = time.perf_counter()
-        listener(PassStarted("valid pixels", 1, 1, collection.n_samples, collection.nbytes))
-        # Beside a block of rows stands what is true of them, a byte a value.
-        row = collection.row_bytes + getattr(collection, "prepared_bytes", 0) + collection.n_features
-        for block in blocks_of(Span(0, collection.n_samples), block_rows(row, collection.chunks.samples, memory)):
-            valid &= np.isfinite(collection.read(slice(*block))).all(axis=0)
-            listener(BlockDone(block.size, block.size * collection.row_bytes))
-        listener(PassFinished(time.perf_counter() - began))
+        for _, finite in _finite(collection, "valid pixels", listener, memory):
+            valid &= finite.all(axis=0)
     if not valid.any():
         raise DataError(
-            f"{collection.source} has no pixel that is finite in every sample; leave samples out, or fill values in."
+            f"{collection.source} has no pixel that is finite in every sample; leave out samples instead, with "
+            '--missing drop-samples (missing="drop-samples"), or fill values in.'
         )
-    return valid.reshape(collection.sample_shape)
+    return _over(collection, valid)
+
+
+def complete_samples(collection: Prepared, listener: Listener = silent, *, memory: int = 24 * MIB) -> Prepared:
+    """Leave out the samples in which values are missing, found in one pass.
+
+    Features that are missing in every sample (land, say) tell no sample from another, and are masked.
+
+    Returns
+    -------
+    Prepared
+        With `Prepared.dropped` and `Prepared.n_dropped`; the collection itself where nothing is missing.
+
+    Raises
+    ------
+    DataError
+        If fewer than two samples are complete.
+    """
+    if collection.dtype.kind != "f":
+        return collection
+    seen = Prepared(collection.raw, collection.preparation.unnormalized)
+    ever, missing = np.zeros(seen.n_features, dtype=bool), np.zeros(seen.n_samples, dtype=np.int64)
+    for block, finite in _finite(seen, "complete samples", listener, memory):
+        ever |= finite.any(axis=0)
+        missing[slice(*block)] = seen.n_features - np.count_nonzero(finite, axis=1)
+    missing -= np.count_nonzero(~ever)
+    complete = missing == 0
+    if np.count_nonzero(complete) < 2 <= seen.n_samples:
+        raise DataError(
+            f"{seen.source} has {counted(int(np.count_nonzero(complete)), 'sample')} without missing values, of "
+            f'{seen.n_samples}; leave out pixels instead, with --missing drop-features (missing="drop-features"), or '
+            "fill values in."
+        )
+    preparation, raw = collection.preparation, collection.raw
+    if not ever.all():
+        preparation = replace(preparation, mask=_over(seen, ever))
+    if complete.all():
+        return Prepared(raw, preparation) if preparation is not collection.preparation else collection
+    chosen = choose(raw, np.flatnonzero(complete))
+    chosen.kept = complete if raw.kept is None else _among(raw.kept, complete)  # of columns of weights
+    found, places = Prepared(chosen, preparation), np.flatnonzero(~complete)
+    found.n_dropped, p = len(places), int(np.count_nonzero(ever))
+    found.dropped = tuple(
+        Skipped(raw.where(at), f"holds NaN or infinity in {missing[at]} of its {p} features")
+        for at in places[:LISTED].tolist()
+    )
+    listener(
+        Warned(
+            f"{counted(len(places), 'sample')} of the {seen.n_samples} of {seen.source} "
+            f"{'is' if len(places) == 1 else 'are'} left out: values are missing. The model lists them."
+        )
+    )
+    return found
+
+
+def _finite(
+    collection: Collection, label: str, listener: Listener, memory: int
+) -> Iterator[tuple[Span, npt.NDArray[np.bool_]]]:
+    """Read a collection once; yield blocks of samples, and which of their values are finite."""
+    began = time.perf_counter()
+    listener(PassStarted(label, 1, 1, collection.n_samples, collection.nbytes))
+    # Beside a block of rows stands what is true of them, a byte a value.
+    row = collection.row_bytes + getattr(collection, "prepared_bytes", 0) + collection.n_features
+    for block in blocks_of(Span(0, collection.n_samples), block_rows(row, collection.chunks.samples, memory)):
+        yield block, np.isfinite(collection.read(slice(*block)))
+        listener(BlockDone(block.size, block.size * collection.row_bytes))
+    listener(PassFinished(time.perf_counter() - began))
+
+
+def _over(collection: Collection, features: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return a choice of features as a mask of whole samples, False outside the collection's own mask."""
+    mask = getattr(collection, "mask", None)
+    if mask is None:
+        return features.reshape(collection.sample_shape)
+    whole: npt.NDArray[np.bool_] = np.zeros(collection.sample_shape, dtype=bool)
+    whole[mask] = features
+    return whole
+
+
+def _among(kept: npt.NDArray[Any], some: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return which of all samples are kept, given some of those that were."""
+    found: npt.NDArray[np.bool_] = kept.copy()
+    found[kept] = some
+    return found
 
 
 def area_scale(collection: Collection) -> npt.NDArray[np.float64]:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...models.accuracy import component_rows, sentences
-from ...units import format_bytes
+from ...units import counted, format_bytes
 
 if TYPE_CHECKING:
     from ...models.pca import PCAModel
@@ -52,6 +52,9 @@ def print_fit(console: Console, model: PCAModel | None, plan: Plan | None, writt
         skipped = len(model.provenance.get("skipped") or ())
         if skipped:
             _say(console, f"skipped {skipped} bad {'file' if skipped == 1 else 'files'}; the model lists them")
+        dropped = model.provenance.get("dropped")
+        if dropped:
+            _say(console, f"left out {counted(dropped['samples'], 'sample')} with missing values; the model lists them")
     if plan is not None and peak is not None:
         _say(console, f"peak {format_bytes(peak)} of {format_bytes(plan.memory)} allowed")
     for path in written:

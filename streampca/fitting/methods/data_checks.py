@@ -34,7 +34,10 @@ def _remedy(error: NotFiniteError, collection: Collection) -> str:
             f"{100 * share:.2g} % of its features are missing in all samples looked at; leave them out with --mask "
             'valid (mask="valid").'
         )
-    return "Leave the sample out, fill the values in, or mask the pixels."
+    return (
+        'Leave the sample out with --missing drop-samples (missing="drop-samples"), mask the pixels with --missing '
+        'drop-features (missing="drop-features"), or fill the values in.'
+    )
 
 
 def check_products(products: npt.NDArray[np.float64], source: str, plan: Plan) -> None:

@@ -261,12 +261,17 @@ class ByFeatures:
             arrays["scores"] = work.subspace.unwhitened(scores) if work.whiten else scores
             return
         total = arrays.pop("total")
-        for index in np.flatnonzero(~np.isfinite(total).all(axis=1)):
+        bad = np.flatnonzero(~np.isfinite(total).all(axis=1))
+        if work.subspace.missing != "error":
+            total[bad] = np.nan
+            bad = bad[:0]
+        for index in bad:
             at = run.start + int(index)
             refuse_bad(work.collection.named, work.collection.read(slice(at, at + 1)), at)
         if "squares" in arrays:  # of what lies beside the components; where that is nothing, rounding
             squares = arrays.pop("squares")
-            sums.totals[1] += float(np.maximum(squares - np.square(total).sum(axis=1), 0).sum())
+            beside = np.maximum(squares - np.square(total).sum(axis=1), 0)
+            sums.totals[1] += float(np.nansum(beside))
         scores = total.astype(work.working)
         if work.makes_images:
             arrays["scores"] = scores

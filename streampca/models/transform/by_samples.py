@@ -106,7 +106,7 @@ class BySamples:
         elif work.makes_images:
             how: Any = {"residual": work.residual, "errors": errors}
             function = OfNumbered(partial(reconstructions_of, work.subspace, **how), work.frame)
-        result = applied(function, fetched, work.collection.named, block.start)
+        result = applied(function, fetched, work.collection.named, block.start, missing=work.subspace.missing)
         if accumulator.mosaic is None or work.windows is None:
             self.writer.write(block.start, result)
         else:

@@ -36,9 +36,17 @@ class OfNumbered:
 
 
 def applied(
-    function: RowMap | OfNumbered, rows: Array, named: Named, start: int = 0, *, frame: Frame | None = None
+    function: RowMap | OfNumbered,
+    rows: Array,
+    named: Named,
+    start: int = 0,
+    *,
+    frame: Frame | None = None,
+    missing: str = "error",
 ) -> Array:
     """Map rows of features, of samples from number `start` on; raw rows if there is a `frame`, which prepares them.
+
+    Samples that are not finite are refused, unless `missing` is another rule than "error", which the map follows.
 
     Raises
     ------
@@ -52,7 +60,7 @@ def applied(
         except SampleError as error:
             raise error.of(named, start) from None
         seen = result if result.size else rows  # without components there are no scores
-        finite = rows.dtype.kind != "f" or np.isfinite(np.sum(seen, dtype=np.float64))
+        finite = missing != "error" or rows.dtype.kind != "f" or np.isfinite(np.sum(seen, dtype=np.float64))
     if not finite:
         refuse_bad(named, rows, start)
     return result
@@ -69,6 +77,6 @@ def refuse_bad(named: Named, rows: Array, start: int) -> None:
     bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(bad):
         raise DataError(
-            f"{named(start + int(bad[0]))} holds NaN or infinity, which has no scores; leave the sample out or fill "
-            "the values in."
+            f"{named(start + int(bad[0]))} holds NaN or infinity, which has no scores; leave the sample out, with "
+            '--missing drop-samples (missing="drop-samples"), which gives it scores of NaN, or fill the values in.'
         )

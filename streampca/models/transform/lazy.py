@@ -32,25 +32,35 @@ def is_dask_array(value: object) -> TypeGuard[da.Array]:
 
 
 def map_collection(
-    collection: Collection, function: RowMap | OfNumbered, *, shape: tuple[int, ...], dtype: npt.DTypeLike
+    collection: Collection,
+    function: RowMap | OfNumbered,
+    *,
+    shape: tuple[int, ...],
+    dtype: npt.DTypeLike,
+    missing: str = "error",
 ) -> da.Array:
-    """Apply a map of rows, (m, p) to (m, *shape), to a collection: a lazy array, chunked by samples."""
-    return lazy_rows(collection, partial(_applied_to_block, function, collection.named), shape, dtype)
+    """Apply a map of rows, (m, p) to (m, *shape), to a collection: a lazy array, chunked by samples; see `applied`."""
+    return lazy_rows(collection, partial(_applied_to_block, function, collection.named, missing), shape, dtype)
 
 
-def _applied_to_block(function: RowMap | OfNumbered, named: Named, rows: Array, start: int) -> Array:
-    return applied(function, rows, named, start)
+def _applied_to_block(function: RowMap | OfNumbered, named: Named, missing: str, rows: Array, start: int) -> Array:
+    return applied(function, rows, named, start, missing=missing)
 
 
 def map_now(
-    collection: Collection, function: RowMap | OfNumbered, *, shape: tuple[int, ...], dtype: npt.DTypeLike
+    collection: Collection,
+    function: RowMap | OfNumbered,
+    *,
+    shape: tuple[int, ...],
+    dtype: npt.DTypeLike,
+    missing: str = "error",
 ) -> Array:
     """Apply a map of rows to a collection at once, a small block after another: an array in memory."""
     found = np.empty((collection.n_samples, *shape), dtype)
     rows = max(1, NOW_BLOCK_BYTES // max(1, collection.n_features * collection.dtype.itemsize))
     for start in range(0, collection.n_samples, rows):
         some = slice(start, min(start + rows, collection.n_samples))
-        found[some] = applied(function, collection.read(some), collection.named, start)
+        found[some] = applied(function, collection.read(some), collection.named, start, missing=missing)
     return found
 
 
@@ -71,6 +81,7 @@ def map_array(
     dtype: npt.DTypeLike,
     named: Named,
     frame: Frame | None = None,
+    missing: str = "error",
 ) -> Any:
     """Apply a map of rows, (m, p) to (m, *shape), to an array of samples: at once to numpy's, lazily to dask's.
 
@@ -86,14 +97,16 @@ def map_array(
         Gives the name of a sample that is refused, by its number.
     frame : Frame, optional
         Prepares raw rows first.
+    missing : str
+        See `applied`.
     """
     if isinstance(samples, np.ndarray):
         rows = unmasked(samples).reshape(len(samples), math.prod(samples.shape[1:]))
-        return applied(function, rows, named, frame=frame)
+        return applied(function, rows, named, frame=frame, missing=missing)
     samples, dtype = samples.rechunk(dict.fromkeys(range(1, samples.ndim), -1)), np.dtype(dtype)
     rows = samples if samples.ndim == 2 else samples.reshape(samples.shape[0], -1).rechunk({1: -1})
     return rows.map_blocks(
-        partial(_applied_to_chunk, function=function, named=named, frame=frame),
+        partial(_applied_to_chunk, function=function, named=named, frame=frame, missing=missing),
         dtype=dtype,
         chunks=(rows.chunks[0], *((length,) for length in shape)),
         drop_axis=1 if not shape else None,
@@ -103,7 +116,14 @@ def map_array(
 
 
 def _applied_to_chunk(
-    rows: Array, *, function: RowMap | OfNumbered, named: Named, frame: Frame | None, block_info: Any = None
+    rows: Array,
+    *,
+    function: RowMap | OfNumbered,
+    named: Named,
+    frame: Frame | None,
+    missing: str,
+    block_info: Any = None,
 ) -> Array:
     """Apply a map to a chunk of rows, of which dask says where in the whole array it lies."""
-    return applied(function, unmasked(rows), named, block_info[0]["array-location"][0][0], frame=frame)
+    start = block_info[0]["array-location"][0][0]
+    return applied(function, unmasked(rows), named, start, frame=frame, missing=missing)

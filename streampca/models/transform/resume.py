@@ -43,6 +43,7 @@ def identity_of(work: Projection, table: OutputArray, path: str, budget: int | N
         "n_components": len(work.subspace.components),
         "whiten": work.whiten,
         "residual": work.residual,
+        "missing": work.subspace.missing,
         "shape": table.shape,
         "dtype": table.dtype.str,
         "memory": budget,

@@ -37,7 +37,8 @@ def reconstructions_of(
     normal, numbers = frame.normalized(rows)
     made = subspace.reconstruct(subspace.project(normal))
     if errors is not None:
-        errors.append(float(squared_lengths(normal, made).sum()))
+        lengths = squared_lengths(normal, made)
+        errors.append(float(lengths.sum() if subspace.missing == "error" else lengths[np.isfinite(lengths)].sum()))
     del normal
     made = frame.denormalized(made, numbers)
     made = np.subtract(rows, made, out=made, casting="unsafe") if residual else made

@@ -254,7 +254,7 @@ def _measured(
     function = partial(_values, model.subspace, first=first)
 
     def look(block: Span, read: list[Array]) -> None:
-        values = applied(function, read[0], collection.named, block.start)
+        values = applied(function, read[0], collection.named, block.start, missing=model.subspace.missing)
         rows = range(-(-block.start // places.step), -(-block.stop // places.step))
         held[rows.start : rows.stop] = values[rows.start * places.step - block.start :: places.step]
         own = np.column_stack([values[:, first:], np.arange(*block)])

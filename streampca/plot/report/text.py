@@ -79,7 +79,9 @@ def _samples(model: PCAModel) -> str:
     if model.total_weight is not None:
         text += f", weighing {model.total_weight:g} together"
     skipped = len(about.get("skipped") or ())
-    return text + (f"; {counted(skipped, 'bad file')} left out" if skipped else "")
+    dropped = (about.get("dropped") or {}).get("samples", 0)
+    text += f"; {counted(skipped, 'bad file')} left out" if skipped else ""
+    return text + (f"; {counted(dropped, 'sample')} with missing values left out" if dropped else "")
 
 
 def _features(model: PCAModel) -> str:
