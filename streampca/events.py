@@ -67,12 +67,15 @@ class Drawing:
 class Converging:
     """After `passes` passes the largest residual of a wanted component is `residual` of its variance, `tol` the aim.
 
-    Infinite while fewer components are found than are wanted.
+    Infinite while fewer components are found than are wanted. Where it is not a residual that is to become small,
+    `measure` says what is; `beside` is what else is known, in words.
     """
 
     passes: int
     residual: float
     tol: float
+    measure: str = "largest residual"
+    beside: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +155,8 @@ def describe(event: Event) -> str:
             return f"pass finished after {format_seconds(seconds)}"
         case Solving(what) | Drawing(what):
             return f"{type(event).__name__.lower()}: {what}"
-        case Converging(passes, residual, tol):
-            reached = f"largest residual {residual:.1e}, to reach {tol:.1e}"
+        case Converging(passes, residual, tol, measure, beside):
+            reached = f"{measure} {residual:.1e}, to reach {tol:.1e}{beside and '; '}{beside}"
             return f"after {_passes(passes)}: {reached if residual < math.inf else 'not all components are found yet'}"
         case Finished(what, seconds):
             return f"{what} finished after {format_seconds(seconds)}"

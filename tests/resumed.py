@@ -51,6 +51,8 @@ KINDS = {
     "weighted, in threads": ({"n_components": 3}, _ROWS | {"threads": 2}),
     "off": ({"n_components": 2}, _ROWS | {"width": 12, "columns": 48}),
     "sketch": ({"max_passes": 2}, _ROWS),
+    "em": ({"missing": "em", "method": "em"}, _ROWS),
+    "em, weighted, in ranges": ({"missing": "em", "method": "auto"}, _ROWS | {"threads": 2, "product_features": 60}),
     "samples": ({}, _SAMPLES),
     "samples, begins again": ({"n_components": 6}, _SAMPLES | {"width": 14, "columns": 28}),
     "samples, weighted, scratch": ({"n_components": 3}, _SAMPLES | _SCRATCH),
@@ -66,11 +68,14 @@ def write_collections(folder):
     for rows in sample_runs(500, sample_rows(500, 12), 1):
         unseen[slice(*rows)] = False
     off[unseen] += 1e5  # the start has seen only the darker: its mean is far off
-    for name, x, shape in (("tall", tall, TALL), ("wide", wide, WIDE), ("off", off, TALL)):
+    gaps = np.where(np.random.default_rng(0).random(tall.shape) < 0.2, np.float32(np.nan), tall)
+    for name, x, shape in (("tall", tall, TALL), ("wide", wide, WIDE), ("off", off, TALL), ("gaps", gaps, TALL)):
         np.save(folder / f"{name}.npy", x.reshape(shape))
 
 
 def source_of(folder, kind):
+    if kind.startswith("em"):
+        return folder / "gaps.npy"
     name = (
         "off" if kind == "off" else "tall" if "threads" in KINDS[kind][1] and "spans" not in KINDS[kind][1] else "wide"
     )

@@ -16,6 +16,7 @@ from streampca.accumulators import (
     GramBlock,
     GroupMoments,
     NotFiniteError,
+    ObservedRegression,
     Scatter,
     ScatterBlock,
     sample_directions,
@@ -78,6 +79,12 @@ def group_moments(x):
     return partial(GroupMoments, x.shape[1], np.arange(len(x)) % 5, 5, times=np.arange(len(x)) ** 1.5)
 
 
+def regression(x, **more):
+    """Three latent variables, and a mean that is one off."""
+    mean = x.mean(axis=0, dtype=np.float64) if len(x) else np.zeros(x.shape[1])
+    return partial(ObservedRegression, block(size=len(mean)), np.array([9.0, 4, 1]), 2.0, np.rint(mean) + 1, **more)
+
+
 # How to make an empty accumulator for a matrix (n, p), by its kind and what is special about it.
 NEW = {
     "scatter": lambda x, **more: partial(Scatter, x.shape[1], **more),
@@ -98,8 +105,11 @@ NEW = {
     "frequent_directions": lambda x: partial(FrequentDirections, x.shape[1], rows=3),
     "group_moments": lambda x: partial(GroupMoments, x.shape[1]),
     "group_moments, in groups": group_moments,
+    "observed_regression": partial(regression, held_out=0),
+    "observed_regression, double": partial(regression, held_out=0, precision="double"),
+    "observed_regression, some features": partial(regression, held_out=0, features=Span(2, 6), product_rows=5),
 }
-ALONG_SAMPLES = [kind for kind in NEW if kind.startswith(("scatter", "frequent", "group"))]
+ALONG_SAMPLES = [kind for kind in NEW if kind.startswith(("scatter", "frequent", "group", "observed"))]
 ANYWHERE = [kind for kind in ALONG_SAMPLES if kind != "group_moments, in groups"]  # whose samples have no places
 every_kind = pytest.mark.parametrize("kind", NEW)
 
@@ -177,6 +187,10 @@ def results(accumulator):
             mean = found.means * size / (1 + np.linalg.norm(found.means))
             late = 1 + float(np.linalg.norm(found.mean_times))
             return [found.weights * size, mean, found.squares, found.products / late**2], size
+        case ObservedRegression() as found:
+            size = float(np.linalg.norm(found.score_moments)) + found.squares
+            sums = [found.moments, found.products, found.squares, found.score_moments, found.held]
+            return [*sums, found.empty * size, found.observed * size], size
         case Gram() as found:
             about = found.centred()
             size = about.trace
@@ -214,6 +228,48 @@ def test_every_kind_has_a_row():
 def test_laws(kind, cut):
     parts = along(kind, cut)
     AccumulatorLaws(new_for(kind, parts), same_statistic).check(parts)
+
+
+@FEW
+@given(cut=cut_values(["f4", "f8"]), seed=st.integers(0, 100))
+def test_laws_where_values_are_missing_and_some_held_out(cut, seed):
+    rng = np.random.default_rng(seed)
+    for part in cut:
+        part[rng.random(part.shape) < 0.3] = np.nan
+        part[rng.random(len(part)) < 0.1] = np.inf
+    new = partial(ObservedRegression, block(), np.array([9.0, 4, 1]), 2.0, np.full(SHORT, 3.0))
+    AccumulatorLaws(partial(new, held_out=0.2), same_statistic).check(cut)
+
+
+def test_regressions_are_those_of_each_row_by_itself():
+    """By the formulas, a row at a time; values held out have no part but in their own prediction."""
+    x = values(40, "f8", 3.0, seed=5)
+    x[np.random.default_rng(0).random(x.shape) < 0.3] = np.nan
+    x[11] = np.nan
+    vectors, variances, noise = block(), np.array([9.0, 4, 1]), 2.0
+    found = ObservedRegression(vectors, variances, noise, np.full(SHORT, 3.0), precision="double", held_out=0.2)
+    found.update(x, at=100)
+    left_out = np.zeros(x.shape, bool)
+    left_out[found._held_out(np.isfinite(x), 100 + np.arange(40))] = True
+    moments, products, held = np.zeros((SHORT, 4, 4)), np.zeros((SHORT, 4)), np.zeros(3)
+    for row, out in zip(x - 3, left_out, strict=True):
+        seen = np.isfinite(row) & ~out
+        own = vectors[seen]
+        spread = np.linalg.inv(own.T @ own + np.diag(noise / variances))
+        z = np.append(spread @ own.T @ row[seen], 1)
+        second = np.outer(z, z)
+        second[:3, :3] += noise * spread
+        moments[seen] += second
+        products[seen] += row[seen, None] * z
+        if seen.any():
+            held += out.sum(), np.sum((row[out] - vectors[out] @ z[:3]) ** 2), np.sum(row[out] ** 2)
+    upper = np.triu_indices(3)
+    np.testing.assert_allclose(found.moments[:, :6], moments[:, upper[0], upper[1]], rtol=1e-10)
+    np.testing.assert_allclose(found.moments[:, 6:], moments[:, 3], rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(found.products, products, rtol=1e-10, atol=1e-9)
+    np.testing.assert_allclose(found.held, held, rtol=1e-10)
+    assert left_out.sum() > 20
+    assert (found.n_samples, found.empty, found.observed) == (39, 1, np.isfinite(x).sum())
 
 
 class ForgetsTheMean(Scatter):
@@ -523,7 +579,7 @@ def test_what_is_not_finite_is_named(kind, value, at):
     x[at, 2:4] = value
     if kind in ALONG_SAMPLES and value != 1e30:
         x[at + 1 :, 6] = np.nan  # later offenders are not blamed
-    if value == 1e30 and new().precision == "double":
+    if (value == 1e30 and new().precision == "double") or (value != 1e30 and kind.startswith("observed")):
         return
     with pytest.raises(NotFiniteError) as caught:
         new().update(along(kind, [x])[0], at=1000 if kind in ALONG_SAMPLES else 0)
@@ -590,7 +646,7 @@ def test_a_weight_is_so_many_copies(kind, cut, data):
     same_statistic(weighted, expected)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ALONG_SAMPLES if not kind.startswith("scatter_block")])
+@pytest.mark.parametrize("kind", [kind for kind in ALONG_SAMPLES if not kind.startswith(("scatter_block", "observed"))])
 @pytest.mark.parametrize("dtype", ["u1", "f8"])
 def test_a_discount_multiplies_the_weights_of_all_samples_so_far(kind, dtype):
     x = values(40, dtype, offset=130.0)
@@ -637,6 +693,8 @@ def test_unit_weights_change_no_bit_and_a_sample_of_weight_nought_may_hold_anyth
     weighted.update(x, weights=np.zeros(30))
     assert_same_state(clean.state(), weighted.state())
     x[20] = np.inf
+    if kind.startswith("observed"):
+        return
     with pytest.raises(NotFiniteError) as error:
         new().update(x, at=100, weights=weights)
     assert error.value.sample == 120

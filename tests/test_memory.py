@@ -127,6 +127,8 @@ CASES = {
     "pictures": ("png", "u1", 800, (48, 40), {"n_components": 20, "memory": "128MiB"}),
     "products": ("npy", "u1", 3000, (96, 96), {"n_components": 20, "memory": "160MiB", "method": "randomized"}),
     "products, double": ("zarr", "f8", 1000, (80, 80), {"n_components": 10, "memory": "96MiB", "method": "randomized"}),
+    "em": ("npy", "f4", 3000, (96, 96), {"n_components": 5, "memory": "64MiB", "missing": "em"}),
+    "em, in ranges": ("zarr", "f4", 1500, (128, 128), {"n_components": 20, "memory": "104MiB", "missing": "em"}),
     "sweep": ("npy", "f4", 400, (256, 256), DUAL),
     "sweep, all": ("npy", "f4", 600, (200, 200), DUAL | {"n_components": None, "memory": "350MiB"}),
     "sweep, singles": ("singles", "u1", 400, (256, 256), DUAL),
@@ -141,7 +143,7 @@ CASES = {
 }
 # Of each method, side and schedule one, and a case of every kind of storage; the others run in a campaign.
 IN_THE_SUITE = [
-    "npy, uint8, dense", "npy, Lanczos", "zarr sharded", "pictures", "products", "sweep", "scratch", "stored",
+    "npy, uint8, dense", "npy, Lanczos", "zarr sharded", "pictures", "products", "em", "sweep", "scratch", "stored",
     "along samples", "along samples, scratch", "along samples, stored",
 ]  # fmt: skip
 

@@ -7,12 +7,13 @@ import json
 import dask.array as da
 import numpy as np
 import pytest
-from shell import refused, succeeded
+from scipy.linalg import subspace_angles
+from shell import DATA, refused, succeeded
 
 import streampca
 from streampca import Preparation, StreamingPCA
-from streampca.errors import DataError, RequestError
-from streampca.events import PassStarted
+from streampca.errors import BudgetError, DataError, RequestError
+from streampca.events import Converging, PassStarted, Warned
 
 N, SHAPE = 90, (6, 5)
 LAND = (0, 2)  # missing in every sample
@@ -182,7 +183,7 @@ def read_scores(path):
     return zarr.open_group(path)["scores"][:]
 
 
-def test_run_file(here):
+def test_run_file(here, undrawn):
     np.save("x.npy", field())
     with open("run.yaml", "w") as file:
         json.dump(
@@ -262,7 +263,7 @@ def test_means_are_learned_of_what_is_left_of_features():
         streampca.fit(x, preparation=ours.preparation, missing="drop-features", **RIGID)
 
 
-@pytest.mark.parametrize("rule", ["drop-samples"])
+@pytest.mark.parametrize("rule", ["drop-samples", "em"])
 @pytest.mark.parametrize("steps", [{"anomaly": "label"}, {"detrend": True}, {"standardize": True}])
 def test_means_are_learned_of_all_samples_or_refused(rule, steps):
     preparation = Preparation(**steps)
@@ -273,3 +274,327 @@ def test_means_are_learned_of_all_samples_or_refused(rule, steps):
         streampca.plan(field(), preparation=preparation, missing=rule, n_components=2)
     with pytest.raises(RequestError, match=message):
         StreamingPCA(2, preparation=preparation, missing=rule).fit(field())
+
+
+# -- probabilistic PCA by EM
+
+
+def gaps(shape, share, seed=0, *, side=1):
+    """Which values are missing: so large a share of each image, in squares."""
+    rng, missing = np.random.default_rng(seed), np.zeros(shape, bool)
+    for image in missing:
+        while image.mean() < share:
+            row, column = (rng.integers(0, length - side + 1) for length in shape[1:])
+            image[row : row + side, column : column + side] = True
+    return missing
+
+
+def angle(components, others):
+    """Largest angle between two subspaces, degrees."""
+    rows = [np.asarray(each, np.float64).reshape(len(each), -1).T for each in (components, others)]
+    return float(np.degrees(subspace_angles(*rows)).max())
+
+
+def mixed(n=400, shape=(8, 9), dtype="f8", offset=0.0, noise=0.1, seed=0):
+    """Images of four patterns of different strength, and noise."""
+    rng = np.random.default_rng(seed)
+    patterns = np.linalg.qr(rng.normal(size=(np.prod(shape), 4)))[0].T
+    x = rng.normal(size=(n, 4)) * [8, 5, 3, 2] @ patterns + noise * rng.normal(size=(n, np.prod(shape))) + offset
+    return x.reshape(n, *shape).astype(dtype)
+
+
+def further(x, model, steps):
+    """Variances and components of probabilistic PCA of rows with gaps by steps of plain EM from a model, and the noise.
+
+    As Tipping and Bishop give them, a row at a time.
+    """
+    n, k, seen = len(x), model.n_components, np.isfinite(x)
+    noise, mean = model.provenance["missing"]["noise_variance"] * (n - 1) / n, model.mean.ravel()
+    loads = model.components.reshape(k, -1).T * np.sqrt(model.explained_variance * (n - 1) / n - noise)
+    for _ in range(steps):
+        sides, grams = np.zeros((x.shape[1], k + 1)), np.zeros((x.shape[1], k + 1, k + 1))
+        for row, there in zip(x - mean, seen, strict=True):
+            own = loads[there]
+            spread = np.linalg.inv(own.T @ own + noise * np.eye(k))
+            z = np.append(spread @ own.T @ row[there], 1)
+            second = np.outer(z, z)
+            second[:k, :k] += noise * spread
+            sides[there] += row[there, None] * z
+            grams[there] += second
+        solved = np.linalg.solve(grams, sides[..., None])[..., 0]
+        noise = (np.nansum((x - mean) ** 2) - np.sum(solved * sides)) / seen.sum()
+        loads, mean = solved[:, :k], mean + solved[:, k]
+    vectors, sizes, _ = np.linalg.svd(loads, full_matrices=False)
+    return np.square(sizes) + noise, vectors.T, noise
+
+
+@pytest.fixture
+def whole(monkeypatch):
+    """Hold no value out, and take no latent variables beside those asked for."""
+    from streampca.accumulators import observed_regression
+    from streampca.fitting.methods import em
+    from streampca.planning import em as planning
+
+    regression = observed_regression.ObservedRegression
+    monkeypatch.setattr(em, "ObservedRegression", lambda *args, **how: regression(*args, **how, held_out=0))
+    em.ObservedRegression.from_state = regression.from_state
+    monkeypatch.setattr(planning, "EXTRA", 0)
+
+
+def test_em_finds_the_most_likely_model(whole):
+    x = mixed(150, (4, 5), noise=0.7)
+    x[gaps(x.shape, 0.25)] = np.nan
+    ours = streampca.fit(x, n_components=3, missing="em", tol=1e-14, max_passes=400, memory="64MiB")
+    values, vectors, noise = further(x.reshape(150, -1), ours, 5)  # which stay where they are, but for the root of tol
+    np.testing.assert_allclose(ours.explained_variance, values * 150 / 149, rtol=1e-7)
+    assert angle(ours.components, vectors) < 1e-4
+    np.testing.assert_allclose(ours.provenance["missing"]["noise_variance"], noise * 150 / 149, rtol=1e-7)
+
+
+@pytest.mark.parametrize("precision", ["single", "double"])
+@pytest.mark.parametrize(("dtype", "offset", "scale"), [("f4", 0.0, 1.0), ("f4", 30000.0, 1.0), ("f8", 1.0, 1e-100)])
+def test_em_is_near_the_complete_answer(precision, dtype, offset, scale):
+    if precision == "single" and scale != 1:
+        pytest.skip("squares of such values are beyond float32")
+    x = mixed(offset=offset) * scale
+    complete = streampca.fit(x, n_components=4, precision="double")
+    x = x.astype(dtype)
+    x[gaps(x.shape, 0.3, side=2)] = np.nan
+    events = []
+    ours = streampca.fit(x, n_components=4, missing="em", precision=precision, memory="64MiB", listener=events.append)
+    assert angle(ours.components, complete.components) < 1.3  # of noise of 0.1 in 2 across, 0.3 of 400 samples
+    np.testing.assert_allclose(ours.explained_variance, complete.explained_variance, rtol=0.02)
+    np.testing.assert_allclose(ours.total_variance, complete.total_variance, rtol=0.01)
+    np.testing.assert_allclose(ours.mean, complete.mean, atol=0.4 * scale)
+    found = ours.provenance["missing"]
+    np.testing.assert_allclose(found["share"], np.isnan(x).mean(), rtol=1e-12)
+    assert 0.09 < found["held_out"]["rmse"] / scale < 0.15 < 0.9 < found["held_out"]["rmse_of_mean"] / scale < 1.4
+    shown = [event for event in events if isinstance(event, Converging)]
+    assert len(shown) == ours.provenance["passes"] == shown[-1].passes
+    assert shown[-1].residual <= 1e-4 < shown[0].residual
+    assert "held out" in shown[-1].beside
+    assert np.isnan(ours.error_bound).all()
+    assert np.isnan(ours.angle_bound).all()
+    assert ours.outside is None
+
+
+def test_em_by_ranges_and_in_pieces_is_the_same(tmp_path):
+    x = mixed(300, (50, 44), dtype="f4")
+    x[gaps(x.shape, 0.2, side=5)] = np.nan
+    np.save(tmp_path / "x.npy", x)
+    asked = {"n_components": 5, "missing": "em", "precision": "double"}
+    with pytest.raises(BudgetError, match=r"method 'em' needs .* Set memory to at least \w+") as error:
+        streampca.fit(tmp_path / "x.npy", memory="8MiB", **asked)
+    least = str(error.value).split("at least ")[1].split()[0]
+    ours = [streampca.fit(tmp_path / "x.npy", memory=memory, **asked) for memory in ("256MiB", least)]
+    plans = [model.provenance["plan"] for model in ours]
+    assert [plan["product_features"] for plan in plans] == [2200, 550]
+    assert 4 * ours[0].provenance["passes"] == ours[1].provenance["passes"]
+    assert plans[1]["bill_total"] <= plans[1]["memory"]
+    np.testing.assert_allclose(ours[0].explained_variance, ours[1].explained_variance, rtol=1e-9)
+    assert angle(ours[0].components, ours[1].components) < 1e-5
+
+
+def test_em_takes_weights_for_copies():
+    x = mixed(200, (5, 6))
+    x[gaps(x.shape, 0.2)] = np.nan
+    weights = np.random.default_rng(0).integers(0, 3, 200)
+    ours = streampca.fit(x, n_components=4, missing="em", sample_weight=weights, tol=1e-9, max_passes=90)
+    copies = streampca.fit(x.repeat(weights, axis=0), n_components=4, missing="em", tol=1e-9, max_passes=90)
+    assert ours.n_samples == np.count_nonzero(weights)
+    assert ours.total_weight == weights.sum() == copies.n_samples
+    np.testing.assert_allclose(ours.explained_variance, copies.explained_variance, rtol=0.02)  # others are held out
+    assert angle(ours.components, copies.components) < 1
+
+
+def test_em_masks_what_is_never_observed_and_counts_empty_samples():
+    x = mixed(200, (5, 6), dtype="f4")
+    x[gaps(x.shape, 0.2)] = np.nan
+    x[:, 2, 3] = np.inf
+    x[[7, 90]] = np.nan
+    said = []
+    ours = streampca.fit(x, n_components=4, missing="em", listener=said.append)
+    assert (ours.n_samples, ours.n_features) == (198, 29)
+    assert not ours.mask[2, 3]
+    assert any("2 samples of numpy array have no value" in event.message for event in said if isinstance(event, Warned))
+    scores = ours.transform(x)
+    assert np.flatnonzero(np.isnan(scores).any(axis=1)).tolist() == [7, 90]
+    images = ours.reconstruct(x)
+    assert np.isnan(images[:, 2, 3]).all()
+    assert np.isfinite(np.delete(images, [7, 90], axis=0)[:, ours.mask]).all()
+
+
+@pytest.mark.parametrize(("wanted", "count"), [(0.9, 3), (0.999, 20), ("elbow", 4)])
+def test_em_counts_components(wanted, count):
+    x = mixed(200, (5, 8), noise=0.3)
+    x[gaps(x.shape, 0.1)] = np.nan
+    said = []
+    ours = streampca.fit(x, n_components=wanted, missing="em", listener=said.append)
+    assert ours.n_components == count
+    warned = [event.message for event in said if isinstance(event, Warned)]
+    assert bool(warned) == (wanted == 0.999)
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"n_components": None}, "needs all variances, and missing='em' finds the leading ones"),
+    ({"n_components": "mle"}, "needs all variances"),
+    ({"method": "covariance"}, "method 'covariance' needs every value"),
+    ({"method": "em", "missing": "error"}, "method 'em' is for missing values"),
+    ({"part": (1, 2)}, "leaves no sum that parts could be merged from"),
+    ({"preparation": Preparation(normalize="mean")}, "normalize 'mean' needs all values of a sample"),
+])  # fmt: skip
+def test_what_em_cannot_do(options, message):
+    with pytest.raises(RequestError, match=message):
+        streampca.fit(field(), **{"n_components": 3, "missing": "em", **options})
+
+
+def test_em_where_it_is_not_needed():
+    said, x = [], mixed(100, (4, 5))
+    ours = streampca.fit(x, n_components=3, missing="em", listener=said.append)
+    assert any("leave missing='em' out" in event.message for event in said if isinstance(event, Warned))
+    assert angle(ours.components, streampca.fit(x, n_components=3).components) < 0.5
+    whole = (20 * x).astype("i2")
+    ours = streampca.fit(whole, n_components=3, missing="em")
+    assert_same(ours, streampca.fit(whole, n_components=3))
+    with pytest.raises(DataError, match="no variance"):
+        streampca.fit(np.where(gaps((50, 4, 5), 0.2), np.nan, 3.0), n_components=2, missing="em")
+    with pytest.raises(DataError, match="holds no finite value"):
+        streampca.fit(np.full((50, 4, 5), np.nan), n_components=2, missing="em")
+    few = []
+    streampca.fit(field(land=False), n_components=3, missing="em", max_passes=1, listener=few.append)
+    assert any("give more passes (max_passes)" in event.message for event in few if isinstance(event, Warned))
+
+
+# -- scores of samples that lack some values
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("whiten", [False, True])
+def test_scores_are_those_of_least_squares(tmp_path, form, whiten):
+    x = field(land=False)
+    x[gaps(x.shape, 0.4, seed=3)] = np.nan
+    x[30] = np.nan
+    x[40:50] = field(1, land=False)[40:50]
+    model = streampca.fit(mixed(100, SHAPE), n_components=3, precision="double")
+    np.save(tmp_path / "x.npy", x)
+    found = np.asarray(model.transform(FORMS[form](x, tmp_path / "x.npy"), missing="em", whiten=whiten))
+    components, mean = model.components.reshape(3, -1).T, model.mean.ravel()
+    for row, scores in zip(x.reshape(N, -1), found, strict=True):
+        seen = np.isfinite(row)
+        expected = np.linalg.lstsq(components[seen], (row - mean)[seen])[0] if seen.any() else np.nan
+        np.testing.assert_allclose(
+            scores * np.sqrt(model.explained_variance) if whiten else scores, expected, rtol=1e-9, atol=1e-9
+        )
+
+
+def test_what_few_values_do_not_determine_is_left_at_the_mean():
+    model = streampca.fit(mixed(100, SHAPE), n_components=4, precision="double")
+    x = np.full((3, 30), np.nan)
+    x[0, 3] = 50.0
+    x[1, [3, 4]] = 50.0
+    components = model.components.reshape(4, -1)
+    scores = model.transform(x, missing="em")
+    along = components[:, 3] / np.linalg.norm(components[:, 3])
+    np.testing.assert_allclose(scores[0], along * (along @ scores[0]), atol=1e-9)  # one value tells one direction
+    np.testing.assert_allclose((scores @ components + model.mean.ravel())[0, 3], 50.0)
+    assert np.isnan(scores[2]).all()
+
+
+def test_what_is_filled_in_and_what_is_left(tmp_path):
+    complete = mixed(200, (6, 7))
+    x = complete.copy()
+    x[gaps(x.shape, 0.3, side=2)] = np.nan
+    model = streampca.fit(x, n_components=4, missing="em", output=tmp_path / "m.zarr")
+    for applied in (model, streampca.load_model(tmp_path / "m.zarr")):
+        filled, left = applied.reconstruct(x), applied.residual(x)
+        gone = np.isnan(x)
+        assert np.sqrt(np.mean((filled - complete)[gone] ** 2)) < 0.15
+        np.testing.assert_array_equal(np.isnan(left), gone)
+        np.testing.assert_allclose((filled + left)[~gone], x[~gone])
+        errors = applied.reconstruction_error(x)
+        np.testing.assert_allclose(errors, np.nansum(left.reshape(200, -1) ** 2, axis=1), rtol=1e-9)
+        scores = applied.transform(x)
+        t2 = np.sum(scores**2 / applied.explained_variance, axis=1)
+        np.testing.assert_allclose(applied.hotelling_t2(x), t2, rtol=1e-9)
+        with pytest.raises(DataError, match="--missing em"):
+            applied.transform(x, missing="error")
+    np.save(tmp_path / "x.npy", x)
+    model.write_scores(tmp_path / "x.npy", tmp_path / "s.npy", memory="64MiB")
+    np.testing.assert_allclose(np.load(tmp_path / "s.npy"), scores, rtol=1e-6, atol=1e-6)
+    compression = model.write_reconstruction(tmp_path / "x.npy", tmp_path / "i.npy", memory="64MiB")
+    np.testing.assert_allclose(np.load(tmp_path / "i.npy"), filled, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(compression.rmse[0] ** 2 * x.size, errors.sum(), rtol=1e-5)
+    with pytest.raises(BudgetError, match="applying 4 components"):
+        model.write_scores(tmp_path / "x.npy", tmp_path / "t.npy", memory="9MiB")
+
+
+def test_models_that_normalize_fill_nothing_in():
+    model = streampca.fit(mixed(100, SHAPE, offset=9), n_components=3, preparation=Preparation(normalize="norm"))
+    with pytest.raises(RequestError, match="normalizes each sample by all its values"):
+        model.transform(field(land=False), missing="em")
+    scores = model.transform(field(land=False) + 9, missing="drop-samples")
+    np.testing.assert_array_equal(np.isnan(scores).all(axis=1), ~WHOLE)
+
+
+@pytest.mark.parametrize("images", [True, False])
+def test_estimator_by_em(images):
+    x = mixed(200, (5, 6))
+    x[gaps(x.shape, 0.2)] = np.nan
+    x = x if images else x.reshape(200, -1)
+    ours = StreamingPCA(4, missing="em").fit(x)
+    scores = ours.transform(x)
+    assert np.isfinite(scores).all()
+    filled = ours.inverse_transform(scores)
+    assert np.nanstd(filled - x) < 0.15
+    with pytest.raises(RequestError, match="missing='em' finds the leading ones"):
+        StreamingPCA(missing="em").fit(x)
+
+
+def test_commands_by_em(here):
+    x = mixed(120, (6, 7), dtype="f4")
+    x[gaps(x.shape, 0.2)] = np.nan
+    np.save("x.npy", x)
+    assert "em: values may be missing" in succeeded("plan", "x.npy", "-k", 3, "--missing", "em")
+    said = succeeded("fit", "x.npy", "-k", 3, "--missing", "em", "-o", "m.zarr", "-q")
+    assert "not measured" in said
+    said = succeeded("inspect", "m.zarr")
+    assert "% of the values were missing: these are components of the most likely model" in said
+    assert "values held out were predicted to 0." in said
+    succeeded("transform", "m.zarr", "x.npy", "-o", "s.npy", "-q")
+    assert np.isfinite(np.load("s.npy")).all()
+    said = succeeded("reconstruct", "m.zarr", "x.npy", "-o", "i.npy", "-q")
+    assert np.isfinite(np.load("i.npy")).all()
+    with open("run.yaml", "w") as file:
+        json.dump({
+            "collection": {"source": "x.npy"}, "fit": {"n_components": 3, "missing": "em"},
+            "output": {"directory": "out", "transform": True, "report": True},
+        }, file)  # fmt: skip
+    succeeded("run", "run.yaml", "-q")
+    np.testing.assert_array_equal(read_scores("out/scores.zarr"), np.load("s.npy"))
+    with open("out/report.html", encoding="utf-8") as file:
+        assert "of the values were missing" in file.read()
+
+
+# -- real faces
+
+
+@pytest.mark.skipif(not (DATA / "frey_faces.npy").exists(), reason="frey_faces.npy is not in ../shared/data")
+@pytest.mark.parametrize(("share", "side", "within"), [(0.3, 4, 3.0), (0.1, 1, 1.2)])
+def test_faces(share, side, within):
+    """The first five components against those of complete faces; what is missing against the mean face's error."""
+    x = np.load(DATA / "frey_faces.npy").astype(np.float32)
+    complete = streampca.fit(x, n_components=5, precision="double")
+    missing = gaps(x.shape, share, side=side) if side > 1 else np.random.default_rng(0).random(x.shape) < share
+    gone = np.where(missing, np.nan, x)
+    mean = np.nanmean(gone, axis=0)
+    imputed = streampca.fit(np.where(missing, mean, x), n_components=5, precision="double")
+    by_mean = angle(imputed.components, complete.components)
+    ours = streampca.fit(gone, n_components=20, missing="em", memory="64MiB")
+    five = angle(ours.components[:5], complete.components)
+    alone = angle(streampca.fit(gone, n_components=5, missing="em", memory="64MiB").components, complete.components)
+    filled = ours.reconstruct(gone)
+    missed = np.sqrt(np.mean((filled - x)[missing] ** 2)) / np.sqrt(np.mean((mean - x)[missing] ** 2))
+    print(f"{five:.2f}, {alone:.2f} degrees, by the mean {by_mean:.2f}; {missed:.2f} of the mean's error")
+    assert max(five, alone) < within
+    assert 2 * max(five, alone) < by_mean
+    assert missed < 2 / 3

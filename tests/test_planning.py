@@ -106,9 +106,10 @@ def test_every_plan_keeps_to_its_budget_or_is_refused_with_one_that_would_do(
     method, layout, memory, wanted, output, workers, most, tol, extra
 ):
     """And with more than that."""
-    assume(wanted is not None or method != "randomized")
+    assume(wanted is not None or method not in ("randomized", "em"))
     wanted = min(wanted, layout.most_components) if isinstance(wanted, int) else wanted
     how = {"output": output, "workers": workers, "max_passes": most, "tol": tol}
+    how["missing"] = "em" if method == "em" else "error"
     request = Request(wanted, method, memory * MIB, **how)
     try:
         plan = make_plan(layout, request)
@@ -194,7 +195,17 @@ def test_more_memory_makes_the_fastest_plan_no_slower(way, layout, memory, more,
         assert plenty.seconds <= less.seconds * (1 if exactly else np.prod([*gains.values()])) * (1 + 1e-9)
 
 
-CHECKS = {"covariance": check_covariance, "dual": check_dual, "randomized": check_randomized}
+def check_em(plan, layout, request):
+    assert plan.room <= plan.width <= layout.most_components
+    assert 1 <= plan.product_rows <= plan.block_rows
+    assert 1 <= plan.product_features <= layout.n_features
+    ranges = -(-layout.n_features // plan.product_features)
+    assert plan.passes <= (request.max_passes or 4 * ranges)
+    assert ranges <= plan.passes or layout.kind != "f"
+    assert plan.bytes_read >= plan.passes * layout.n_samples * layout.row_bytes
+
+
+CHECKS = {"covariance": check_covariance, "dual": check_dual, "randomized": check_randomized, "em": check_em}
 
 REFUSED = [
     ("covariance", "digits", 50),

@@ -63,6 +63,8 @@ def test_these_fits_do_what_they_are_named_for(unbroken):
     assert passes["begins again"] > passes["randomized"] >= 3
     assert labels["begins again"] == ["products with 18 vectors"] * passes["begins again"]
     assert passes["to double"] > passes["randomized"]
+    assert passes["em, weighted, in ranges"] >= 3 * 2
+    assert passes["em"] == number(Converging, happened["em"]) >= 2
     assert passes["off"] == number(Converging, happened["off"]) + 1
     assert passes["samples, begins again"] > passes["samples"] >= 4
     assert labels["samples, weighted, scratch"][0] == "scratch copy"

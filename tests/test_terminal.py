@@ -255,7 +255,7 @@ def test_the_table_of_components_says_what_is_trusted():
     assert [line.split() for line in lines(console)[1:]] == [
         ["1", "50", "%", "50", "%", "6", "digits", "0.001°"],
         ["2", "25", "%", "75", "%", "2", "digits", "2°"],
-        ["3", "12.5", "%", "87.5", "%", "not", "measured", "unresolved"],
+        ["3", "12.5", "%", "87.5", "%", "not", "measured", "not", "measured"],
     ]
     assert components_table(model, count=2).row_count == 2
     model.variance_bound = np.array([1e-6, 2e-7, np.nan])

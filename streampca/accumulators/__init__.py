@@ -12,6 +12,7 @@ from .gram import CentredGram, Gram
 from .gram_block import GramBlock
 from .gram_probes import GramProbes, sample_directions
 from .group_moments import GroupMoments
+from .observed_regression import ObservedRegression
 from .probes import Directions
 from .protocol import Accumulator
 from .row_buffer import RowBuffer
@@ -29,6 +30,7 @@ __all__ = [
     "GramProbes",
     "GroupMoments",
     "NotFiniteError",
+    "ObservedRegression",
     "RowBuffer",
     "Scatter",
     "ScatterBlock",
@@ -38,5 +40,6 @@ __all__ = [
 
 # kind -> class: what a stored state is made into again
 ACCUMULATORS: dict[str, type[Accumulator]] = {
-    kind.kind: kind for kind in (Scatter, Gram, ScatterBlock, GramBlock, FrequentDirections, GroupMoments)
+    kind.kind: kind
+    for kind in (Scatter, Gram, ScatterBlock, GramBlock, FrequentDirections, GroupMoments, ObservedRegression)
 }

@@ -235,7 +235,8 @@ class FitConfig(Section):
     )
     missing: MissingRule = option(
         "error",
-        "values that are NaN or infinite: stop at the first, or leave out the pixels or the samples that hold any",
+        "values that are NaN or infinite: stop at the first, leave out pixels or samples that hold any, or em: fit the "
+        "others by probabilistic PCA",
         "RULE",
     )
     sample_weight: str | None = option(None, "how often each sample counts: a column, as for labels", "COLUMN")
@@ -285,7 +286,10 @@ class OutputConfig(Section):
         None, "components used in reconstruction; all by default", CommandLine("K", ("-k", "--n-components")), ge=1
     )
     missing: MissingRule | None = option(
-        None, "values that are NaN or infinite in samples a model is applied to: as fitted by default", "RULE"
+        None,
+        "values that are NaN or infinite in samples to apply a model to: an error, scores of NaN (drop-samples), or "
+        "least squares over the others (em); as fitted by default",
+        "RULE",
     )
     residual: bool = option(False, "write what reconstruction leaves of each image, in place of the reconstruction")
     whole: bool = option(False, "put pictures back from their patches, the mean where these overlap")

@@ -57,7 +57,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     whiten : bool, default=False
         Divide scores by the standard deviation along each component; those along components whose variance is no more
         than rounding become 0.
-    method : {"auto", "covariance", "dual", "randomized"}, default="auto"
+    method : {"auto", "covariance", "dual", "randomized", "em"}, default="auto"
         Algorithm; "auto" lets the plan choose.
     memory : int or str, optional
         Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
@@ -65,9 +65,10 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Of products; sums are always double.
     preparation : Preparation, optional
         Applied to every sample first.
-    missing : {"error", "drop-features", "drop-samples"}, default="error"
-        What becomes of NaN and infinity, in tables and in images; see `streampca.fit`. With "drop-samples", `transform`
-        gives samples that are not complete scores of NaN: a row for every sample in any case.
+    missing : {"error", "drop-features", "drop-samples", "em"}, default="error"
+        What becomes of NaN and infinity, in tables and in images; see `streampca.fit`. `transform` gives a row for
+        every sample in any case: with "drop-samples" scores of NaN where a sample is not complete, with "em" those of
+        least squares over what is there.
     checkpoint : path, optional
         Folder for checkpoints of a fit, so that the same fit resumes after it was killed.
     random_state : int, RandomState or None, default=0
@@ -553,7 +554,7 @@ def _is_single(dtype: Any) -> bool:
 
 def _adds_batches(method: Any) -> bool:
     """Return whether a method can go on; raise an error for `available_if` to show as the cause where it cannot."""
-    if method in ("dual", "randomized"):
+    if method in ("dual", "randomized", "em"):
         raise AttributeError(
             f"method={method!r} has nothing to which later batches could be added; partial_fit takes method 'auto' or "
             "'covariance'."

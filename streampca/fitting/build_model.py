@@ -86,6 +86,7 @@ def provenance_of(
         "plan": chosen.to_json(),
         "passes": chosen.passes if found.passes is None else found.passes,
         "exact_sums": found.exact,
+        **found.measured,
         "bound_failure_probability": FAILURE,
         "seconds": round(seconds, 3),
         "peak_bytes": peak,

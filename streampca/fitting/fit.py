@@ -72,9 +72,10 @@ def fit(
         A number of components; a fraction of the variance, between 0 and 1; None for all; or a rule: up to the elbow
         of the first 50 variances, above the Marchenko-Pastur edge (assumes white noise), or of the largest evidence
         (Minka; needs n >= p).
-    method : {"auto", "covariance", "dual", "randomized"}, default="auto"
+    method : {"auto", "covariance", "dual", "randomized", "em"}, default="auto"
         "auto" lets the plan choose: p x p, or n x n where there are more features than samples, both exact; or a few
-        passes with a block of vectors, where neither fits or few components are wanted of many.
+        passes with a block of vectors, where neither fits or few components are wanted of many. "em" is the method of
+        ``missing="em"``, and taken with that alone.
     memory : int or str, optional
         Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
     precision : {"auto", "single", "double"}, default="auto"
@@ -82,23 +83,29 @@ def fit(
         small work (n p^2 of up to 2e9).
     tol : float, default=1e-4
         Residual of a component, relative to its variance, at which method "randomized" stops, once every component
-        that is wanted is there; between 0 and 1. Exact methods take no notice of it.
+        that is wanted is there; between 0 and 1. Method "em" stops when its last step turned no more than this share of
+        the components' variance out of the subspace before. Exact methods take no notice of it.
     max_passes : int, optional
-        Most passes of method "randomized" over the collection; by default as many as `tol` takes, up to 30. 1 is a
-        sketch. Where it ends before `tol` is met a warning says which bound was reached, and `error_bound` holds, but
-        of the distance to some true variance: that of the same rank is certain for the leading components only. A
-        product with a block of vectors counts as a pass even where all samples are in memory and are read once.
+        Most passes of methods "randomized" and "em" over the collection; by default as many as `tol` takes, up to 30
+        (of "em", 50 steps). 1 is a sketch. Where "randomized" ends before `tol` is met a warning says which bound was
+        reached, and `error_bound` holds, but of the distance to some true variance: that of the same rank is certain
+        for the leading components only. A product with a block of vectors counts as a pass even where all samples are
+        in memory and are read once.
     half_life : float, optional
         Samples after which a sample counts half as much: sample i of n has the weight 2^(-(n - 1 - i) / half_life),
         times its `sample_weight`. By default samples are not forgotten.
     preparation : Preparation, optional
         Applied to every sample first, and stored in the model.
-    missing : {"error", "drop-features", "drop-samples"}, default="error"
+    missing : {"error", "drop-features", "drop-samples", "em"}, default="error"
         What becomes of values that are missing (NaN or infinite). "error": the first sample that holds one is named.
         "drop-features": pixels missing in any sample are left out, as by ``mask="valid"``, also inside a mask that is
         an array. "drop-samples": samples are left out in which a pixel is missing that others have; pixels missing in
-        every sample are masked. Either takes a pass over the collection before planning; ``provenance["dropped"]``
-        says what was left out. The model applies the rule to other samples, too; see `PCAModel.transform`.
+        every sample are masked; ``provenance["dropped"]`` says what was left out. "em": nothing is left out but pixels
+        missing in every sample; components are those of the most likely model of what is there (probabilistic PCA by
+        EM, several passes, started from means in place of what is missing). No bound on their error is known;
+        ``provenance["missing"]`` says how well values are predicted that were held out, one in 64. It needs a number
+        of components, a fraction or "elbow". All but "error" take a pass over the collection before planning. The model
+        applies the rule to other samples, too; see `PCAModel.transform`.
     sample_weight : array, path or str, optional
         How often each sample counts, n numbers of at least 0: a sample of weight 2 counts as if it were there twice.
         Anything `open_column` takes.

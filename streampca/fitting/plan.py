@@ -16,7 +16,7 @@ from ..events import Listener, silent
 from ..planning import Plan, make_plan, part_plan
 from ..planning.blocks import Part
 from ..planning.request import Request
-from ..preprocessing import Preparation, Prepared, complete_samples, resolved
+from ..preprocessing import Preparation, Prepared, complete_samples, observed_features, resolved
 from ..preprocessing.sizes_for_planning import problem_of
 from ..readers import Collection, Opening, open_collection
 from ..readers.collection import Array, check_dtype
@@ -212,7 +212,9 @@ def prepared(
         preparation = resolved(preparation, raw, listener, drops_features=drops)
     if preparation.is_resolved:
         collection = Prepared(raw, preparation)
-        return complete_samples(collection, listener) if missing == "drop-samples" else collection
+        if missing == "drop-samples":
+            return complete_samples(collection, listener)
+        return observed_features(collection, listener) if missing == "em" else collection
     how: dict[str, Any] = {"weights": weights, "memory": None if request is None else request.memory}
     if foreseen or request is not None:
         like = learned_for(raw, preparation, foreseen=True, **how)

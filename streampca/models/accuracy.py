@@ -190,17 +190,24 @@ def component_rows(model: Any, count: int) -> list[tuple[str, ...]]:
             percent(ratio),
             percent(total),
             digits_trusted(bound) or "not measured",
-            f"{max(np.degrees(angle), _DEGREES):.1g}°" if np.isfinite(angle) else "unresolved",
+            _direction(angle, bound),
         )
         for number, (ratio, total, bound, angle) in enumerate(zip(*columns, strict=True), start=1)
         if number <= count
     ]
 
 
+def _direction(angle: float, bound: float) -> str:
+    """Say a bound on the angle of a component in words, given that on its residual."""
+    if np.isfinite(angle):
+        return f"{max(np.degrees(angle), _DEGREES):.1g}°"
+    return "unresolved" if np.isfinite(bound) else "not measured"
+
+
 def sentences(model: PCAModel) -> list[str]:
     """Say in a few lines how far to trust a model; nothing is said of what is not known."""
     trust = trust_of(model)
-    said = [_of_exact_sums(model), _of_clusters(trust), _of_sampling(trust, _copies(model))]
+    said = [_of_missing(model), _of_exact_sums(model), _of_clusters(trust), _of_sampling(trust, _copies(model))]
     said += [_of_rank(model, trust), _of_outside(model, trust)]
     return [sentence for sentence in said if sentence]
 
@@ -254,6 +261,24 @@ def _of_rank(model: PCAModel, trust: Trust) -> str:
         )
     which = f"of components {trust.leading + 1} on" if trust.leading else "given"
     return f"the variances {which} are each known to lie near a true one, not for certain that of the same rank"
+
+
+def _of_missing(model: PCAModel) -> str:
+    """Say what components of collections with missing values are, and what is known of them."""
+    found = model.provenance.get("missing")
+    if not found:
+        return ""
+    text = (
+        f"{percent(found['share'])} of the values were missing: these are components of the most likely model of the "
+        "others (probabilistic PCA by EM), and no bound on their error is known"
+    )
+    held = found["held_out"]
+    if not held["values"]:
+        return text
+    return (
+        f"{text}; {held['values']} values held out were predicted to {held['rmse']:.3g} (RMS), and by the mean to "
+        f"{held['rmse_of_mean']:.3g}"
+    )
 
 
 def _of_exact_sums(model: PCAModel) -> str:

@@ -103,10 +103,12 @@ class LinearMap(ABC):
         coordinates : {"check", "ignore"}
             Whether the coordinates of samples must be those of the model, in any order, or pixels are taken by place;
             see `open_collection`. Samples or models without coordinates are taken by place.
-        missing : {"error", "drop-features", "drop-samples"}, optional
+        missing : {"error", "drop-features", "drop-samples", "em"}, optional
             What becomes of samples in which a feature is NaN or infinite; by default as when the model was fitted.
             "error": the first is named. "drop-features": what was missing when the model was fitted lies outside its
-            mask, and elsewhere it is an error. "drop-samples": they keep their place, and every score is NaN.
+            mask, and elsewhere it is an error. "drop-samples": they keep their place, and every score is NaN. "em":
+            scores are those of least squares over what is observed of a sample (NaN where nothing is), which
+            `reconstruct` fills in from; errors are over what is observed.
 
         Returns
         -------
@@ -282,6 +284,11 @@ class LinearMap(ABC):
         if missing not in MISSING:
             raise RequestError(
                 f"missing {missing!r} is not one of {', '.join(MISSING)}.{nearest(str(missing), list(MISSING))}"
+            )
+        if missing == "em" and self.preparation.normalize is not None:
+            raise RequestError(
+                f"{self.name} normalizes each sample by all its values, so missing 'em' cannot fill any in; use "
+                "'drop-samples', which gives samples that lack some scores of NaN."
             )
         return "error" if missing == "drop-features" else missing
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from ..planning.blocks import Span, blocks_of
 from ..storage.components import StoredRows
+from .least_squares import NormalEquations, groups
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -67,9 +68,10 @@ class Subspace:
         Orthonormal rows, float32 or float64.
     variance : ndarray of shape (k,)
         Variances along the components, for whitening and T2; 0 of a null direction.
-    missing : {"error", "drop-samples"}
+    missing : {"error", "drop-samples", "em"}
         What becomes of rows in which values are missing (NaN or infinite): they are not looked for, and whoever uses
-        the scores finds NaN there; or their scores are NaN, and nothing is wrong.
+        the scores finds NaN there; or their scores are NaN, and nothing is wrong; or their scores are those of least
+        squares over the features that are observed, NaN only where there is none.
     """
 
     mean: Float64
@@ -121,11 +123,25 @@ class Subspace:
                 yield features, self.piece(features)
 
     def project(self, rows: Array, *, whiten: bool = False) -> Array:
-        """Scores of rows: (m, p) to (m, k). Cost 2 m p k flops; sums over pieces are float64."""
+        """Scores of rows: (m, p) to (m, k). Sums over pieces are float64.
+
+        Cost 2 m p k flops, and of rows to which least squares apply up to p k^2 + k^3 each.
+        """
         found = self._scores(rows)
         if self.missing != "error" and rows.dtype.kind == "f":
-            found[~np.isfinite(rows).all(axis=1)] = np.nan
+            partly = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+            found[partly] = np.nan
+            if self.missing == "em":
+                for some in groups(partly, *self.components.shape[::-1]):
+                    found[some] = self._least_squares(rows[some])
         return self.whitened(found) if whiten else found
+
+    def _least_squares(self, rows: Array) -> Float64:
+        """Return the scores of rows in which values are missing."""
+        equations = NormalEquations(len(rows), len(self.components))
+        for features, piece in self.pieces():
+            equations.add(rows[:, slice(*features)], piece.mean, cast("Array", piece.components))
+        return equations.solved()
 
     def _scores(self, rows: Array) -> Array:
         """Return the scores of complete rows."""
@@ -179,7 +195,7 @@ class Subspace:
         return rows
 
     def squared_error(self, rows: Array, scores: Array | None = None) -> Array:
-        """Squared distance of each row from the subspace, shape (m,), float64.
+        """Squared distance of each row from the subspace, shape (m,), float64; over its observed features.
 
         Reads stored components twice, or once where the rows' scores are given, as `project` makes them.
         """
@@ -188,8 +204,12 @@ class Subspace:
             # What `_centred` leaves of the mean lies below the rounding of the rows themselves.
             centred = piece._centred(rows[:, slice(*features)])
             centred -= scores @ cast("Array", piece.components).astype(centred.dtype, copy=False)
+            if self.missing == "em":
+                np.copyto(centred, 0, where=~np.isfinite(rows[:, slice(*features)]))
             error += np.einsum("ij,ij->i", centred, centred, dtype=np.float64)
             del piece, centred
+        if self.missing == "em":
+            error[np.isnan(scores).any(axis=1)] = np.nan
         return error
 
     def t2(self, rows: Array, scores: Array | None = None) -> Float64:

@@ -20,6 +20,7 @@ from .registry import METHODS
 from .request import Problem, Request
 
 WORTH_APPROXIMATING = 20  # times longer that "auto" lets an exact method take than an approximate one
+FILLS_IN = "em"  # the method for missing values, and the rule that asks for it
 FEW_COLUMNS = 4  # times that the columns of a basis go into the smaller side, or an exact method costs less
 
 
@@ -67,7 +68,7 @@ def make_plan(problem: Problem, request: Request) -> Plan:
     """
     _check_components(problem, request)
     left = _left(problem, request)
-    candidates = [each for name in _methods(left) for each in _candidates(name, problem, left)]
+    candidates = [each for name in _methods(problem, left) for each in _candidates(name, problem, left)]
     plans = [each.plan for each in candidates if each.plan is not None]
     if not plans or problem.learning_bytes > problem.machine.budget(request.memory)[0]:
         raise _refusal(problem, request)
@@ -146,12 +147,15 @@ def _check_components(problem: Problem, request: Request) -> None:
 # -- which methods are tried
 
 
-def _methods(request: Request) -> tuple[str, ...]:
+def _methods(problem: Problem, request: Request) -> tuple[str, ...]:
     """Methods to try; an approximate one not where every component, or every variance, is wanted."""
     if request.method != "auto":
         return (request.method,)
+    if request.missing == FILLS_IN and problem.kind == "f":  # among whole numbers nothing is missing
+        return (FILLS_IN,)
     all_are_wanted = request.n_components in ("mle", None)
-    return tuple(name for name in METHODS if not (all_are_wanted and _method(name).APPROXIMATE))
+    names = [name for name in METHODS if name != FILLS_IN]
+    return tuple(name for name in names if not (all_are_wanted and _method(name).APPROXIMATE))
 
 
 def _candidates(name: str, problem: Problem, request: Request) -> Iterable[Candidate]:
@@ -167,7 +171,7 @@ def _least_needs(problem: Problem, request: Request) -> Iterator[tuple[str, int,
     held = problem.machine.held
     bare = replace(problem, machine=replace(problem.machine, held=0))
     left = _left(bare, request)
-    for name in _methods(request):
+    for name in _methods(problem, request):
         if request.method != "auto" or not _method(name).reason_against(problem):
             least, estimate = _method(name).least(bare, left)
             needed = max(least + problem.held_bytes, problem.learning_bytes)

@@ -34,6 +34,11 @@ def part_plan(problem: Problem, request: Request, part: Part) -> Plan:
         If p x p does not fit.
     """
     n, rows = problem.n_samples, part.span(problem.n_samples)
+    if request.missing == "em" and problem.kind == "f":
+        raise RequestError(
+            "missing='em' takes several passes over the whole collection, and leaves no sum that parts could be merged "
+            "from; leave --part (part=) out, or use missing 'drop-samples' or 'drop-features'."
+        )
     if request.method not in ("auto", "covariance"):
         raise RequestError(
             f"method {request.method!r} leaves no sum that parts of a collection could be merged from; fit parts by "

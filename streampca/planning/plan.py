@@ -104,9 +104,9 @@ class Plan:
         Memory.
     work : Work
         What there is to do.
-    schedule : {"samples", "sweep", "scratch", "lanczos"}
+    schedule : {"samples", "sweep", "scratch", "lanczos", "em"}
         How the data are walked: blocks of samples; ranges of features; ranges of features of a scratch copy; or blocks
-        of samples again, pass after pass, for products with a block of vectors.
+        of samples again, pass after pass, for products with a block of vectors, or for regressions on latent variables.
     block_features, product_features : int
         Features to a range in memory at once (p where samples are held whole), and to a tile multiplied at a time
         (0 where rows are multiplied whole).
@@ -255,12 +255,12 @@ class Plan:
     @property
     def side(self) -> str:
         """Along which side vectors lie that data are multiplied with: ``"features"``, or ``"samples"``."""
-        return "samples" if self.width and self.schedule != "lanczos" else "features"
+        return "samples" if self.width and self.schedule in ("sweep", "scratch") else "features"
 
     @property
     def _is_sampled(self) -> bool:
         """True where the method starts from a sample."""
-        return self.schedule == "lanczos"
+        return self.schedule in ("lanczos", "em")
 
     @property
     def reads_once(self) -> bool:
@@ -285,6 +285,9 @@ class Plan:
     def _schedule(self) -> str:
         """Describe the schedule in words."""
         p = self.problem.n_features
+        if self.schedule == "em":
+            each = "all features" if self.product_features >= p else f"{self.product_features} features a pass"
+            return f"regressions of {each} on {self.width} latent variables, pass after pass"
         if self.schedule == "lanczos":
             return f"{self._products()}, pass after pass; a basis of at most {self.columns}"
         where = "the collection, copied in that order" if self.schedule == "scratch" else "the collection"

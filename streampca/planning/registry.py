@@ -6,4 +6,4 @@ The function that carries the plan out has a row in `streampca.fitting.methods.M
 from __future__ import annotations
 
 # name -> module with the functions of `choose_method.Method`, imported on first use
-METHODS: dict[str, str] = {"covariance": ".covariance", "dual": ".dual", "randomized": ".randomized"}
+METHODS: dict[str, str] = {"covariance": ".covariance", "dual": ".dual", "randomized": ".randomized", "em": ".em"}

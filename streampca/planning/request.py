@@ -15,7 +15,7 @@ RuleName = Literal["elbow", "mp", "mle"]  # rules that count components, see `st
 RULES: tuple[RuleName, ...] = get_args(RuleName)
 ELBOW_SHOWN = 50  # variances an elbow is looked for in, always: where it lies depends on how many are shown
 PRECISIONS = ("auto", "single", "double")
-MissingRule = Literal["error", "drop-features", "drop-samples"]  # what becomes of values that are NaN or infinite
+MissingRule = Literal["error", "drop-features", "drop-samples", "em"]  # what becomes of values that are NaN or infinite
 MISSING: tuple[MissingRule, ...] = get_args(MissingRule)
 HOW = frozenset({"memory", "workers", "scratch", "output"})  # what changes how an answer is found, and not which
 STOPPING = frozenset({"tol", "max_passes"})  # when a method that approaches the answer stops; nothing to exact ones
@@ -146,8 +146,8 @@ class Request:
         A number of components; a fraction of the variance, between 0 and 1; a rule that counts them by the spectrum:
         up to the elbow of the first 50 variances, above the Marchenko-Pastur edge of white noise, or of the largest
         evidence (Minka); or None for all.
-    method : {"auto", "covariance", "dual", "randomized"}
-        How; "auto" lets the plan choose.
+    method : {"auto", "covariance", "dual", "randomized", "em"}
+        How; "auto" lets the plan choose, and never takes "em", unless `missing` is "em".
     memory : int, optional
         Budget in bytes; half of what the machine allows by default.
     precision : {"auto", "single", "double"}
@@ -169,8 +169,9 @@ class Request:
         Most passes of method "randomized" over the collection, at least 1; by default as many as `tol` takes, up to 30.
     half_life : float, optional
         Samples after which a sample counts half as much, at least 1; by default all count alike.
-    missing : {"error", "drop-features", "drop-samples"}
-        What becomes of missing values; which features and samples there are is settled before planning.
+    missing : {"error", "drop-features", "drop-samples", "em"}
+        What becomes of missing values. Which features and samples are left out is settled before planning; "em" takes
+        method "em", where there are fractions.
 
     Raises
     ------
@@ -202,6 +203,7 @@ class Request:
                 )
         set_ = object.__setattr__
         set_(self, "n_components", _components(self.n_components))
+        self._check_missing()
         set_(self, "seed", whole_number(self.seed, "seed", least=0, example="0, the default"))
         set_(self, "workers", whole_number(self.workers, "workers", least=1, example="2"))
         set_(self, "tol", _fraction(self.tol))
@@ -210,6 +212,20 @@ class Request:
             set_(self, "max_passes", whole_number(self.max_passes, "max_passes", least=1, example=example))
         if self.half_life is not None:
             set_(self, "half_life", _half_life(self.half_life))
+
+    def _check_missing(self) -> None:
+        """Refuse a method that does not go with the rule for missing values, and numbers of components likewise."""
+        if self.method == "em" and self.missing != "em":
+            raise RequestError("method 'em' is for missing values; give --missing em (missing='em') with it.")
+        if self.missing != "em":
+            return
+        if self.method not in ("auto", "em"):
+            raise RequestError(f"method {self.method!r} needs every value, and missing is 'em'; leave the method out.")
+        if self.n_components in (None, "mp", "mle"):
+            raise RequestError(
+                f"n_components={self.n_components!r} needs all variances, and missing='em' finds the leading ones; ask "
+                "for a number such as 10, a fraction such as 0.9, or 'elbow'."
+            )
 
     def counted_on(self, most: int) -> int | float | None:
         """Components to reserve memory for, at most `most`: a number, a fraction where k is open, None for all."""

@@ -18,6 +18,9 @@ SQUARES = 32  # squares added in float32 before the sum is added in float64; 4 %
 MOST_THREADS = 4  # multiplying pieces, each with buffers of its own; beyond, BLAS's threads share a piece
 THREADED_SAMPLES = 2048  # up to so many a tile is so small that BLAS's threads would wait a lot
 FRACTION_SHARE = 4  # a fraction of the variance may need a basis of up to p over this; then a dense solver is cheaper
+REGRESSED_FEATURES = 512  # whose regressions on latent scores are multiplied at a time
+SOLVED_FEATURES = 64  # whose normal equations are solved at a time
+REGRESSED_INVERSES = 2**20  # bytes of one of the arrays that scores of some rows at a time are made with
 
 
 def thread_count(cores: int) -> int:
@@ -108,3 +111,22 @@ def lanczos_bytes(p: int, wanted: Any) -> int:
     width = min(block_width(wanted), p)
     limit = min(4 * width, p) if isinstance(wanted, int) else max(min(4 * width, p), p // FRACTION_SHARE)
     return basis_bytes(p, limit) + step_bytes(p, width, limit)
+
+
+def upper_entries(size: int) -> int:
+    """Entries of the upper triangle of a symmetric matrix, its diagonal included."""
+    return size * (size + 1) // 2
+
+
+def regression_bytes(n_features: int, n_range: int, width: int, product_rows: int, itemsize: int) -> dict[str, int]:
+    """Bytes by name while normal equations of a range of features on latent scores absorb samples."""
+    p, rows, tile = n_features, product_rows, min(REGRESSED_FEATURES, n_features)
+    numbers = upper_entries(width + 1) + width + 1
+    return {
+        f"normal equations of {n_range} features on {width} latent variables": 8 * n_range * numbers,
+        "the vectors as multiplied": itemsize * p * width + 4 * 8 * p,
+        f"centred piece, {rows} samples, and which values are observed": rows * p * (itemsize + 3) + p + 4096,
+        "scores of a piece, and their moments": rows * (2 * 8 + itemsize) * numbers + 6 * REGRESSED_INVERSES,
+        "tile of it": tile
+        * (rows * (itemsize + 8) + (2 * itemsize + 8) * numbers + 2 * itemsize * upper_entries(width)),
+    }

@@ -184,9 +184,14 @@ def _reconstructed(
     frame, subspace, rows = model.frame, model.subspace, prepared_rows(model, images)
     normalized, numbers = frame.normalized(rows)
     scores = np.asarray(subspace.project(normalized), np.float64)
-    distance = squared_lengths(normalized, subspace.mean)
+    if subspace.missing == "error":
+        distance = squared_lengths(normalized, subspace.mean)
+        left = distance[:, None] - np.cumsum(scores**2, axis=1)[:, np.array(steps) - 1]
+    else:  # over the values that are there, of which components are not orthogonal
+        distance = squared_lengths(np.where(np.isfinite(normalized), normalized, subspace.mean), subspace.mean)
+        of = [subspace.first(step).squared_error(normalized, scores[:, :step]) for step in steps]
+        left = np.stack(of, axis=1)
     del normalized
-    left = distance[:, None] - np.cumsum(scores**2, axis=1)[:, np.array(steps) - 1]
     errors = np.sqrt(np.maximum(left, 0) / np.where(distance > 0, distance, 1)[:, None])
     versions = _versions(model, view, scores, steps, numbers)
     for number, row in enumerate(rows):
@@ -216,7 +221,10 @@ def _versions(model: PCAModel, view: SampleView, scores: Float64, steps: list[in
 
 
 def prepared_rows(model: PCAModel, images: Sequence[Array]) -> Array:
-    """Return raw samples, of several sizes if `resize` allows it, as rows of features (m, p); not normalized."""
+    """Return raw samples, of several sizes if `resize` allows it, as rows of features (m, p); not normalized.
+
+    Values that are missing are refused, unless the model has a rule for them.
+    """
     frame, rows = model.frame.unnormalized, []
     if frame.lacks_keys:
         raise RequestError(
@@ -227,7 +235,8 @@ def prepared_rows(model: PCAModel, images: Sequence[Array]) -> Array:
         shape = given_shape((1, *image.shape), model.preparation, model.raw_shape, model.name)
         rows.append(replace(frame, raw_shape=shape).rows(image.reshape(1, -1)))
     stacked = np.concatenate(rows)
-    refuse_bad("sample {} of those given".format, stacked, 0)
+    if model.rule_for(None) == "error":
+        refuse_bad("sample {} of those given".format, stacked, 0)
     return stacked
 
 

@@ -19,7 +19,7 @@ from .frame import Frame, unflatten
 from .normalize import NormalizeError
 from .preparation import Preparation
 from .prepared import Prepared, check_raw, given_shape, shape_like
-from .valid_pixels import complete_samples, missing_share, resolved, valid_mask
+from .valid_pixels import complete_samples, missing_share, observed_features, resolved, valid_mask
 
 __all__ = [
     "Frame",
@@ -31,6 +31,7 @@ __all__ = [
     "complete_samples",
     "given_shape",
     "missing_share",
+    "observed_features",
     "resolved",
     "shape_like",
     "unflatten",

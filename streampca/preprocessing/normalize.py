@@ -40,7 +40,7 @@ def normalized(rows: Array, how: str) -> tuple[Array, Float64]:
         part = rows[start : start + step].astype(np.float64)  # summed without numpy's buffer, whose cuts vary
         number = np.sqrt(np.square(part).sum(axis=1)) if how == "norm" else part.sum(axis=1) / rows.shape[1]
         size = np.abs(part).sum(axis=1) / rows.shape[1]
-        undefined = np.flatnonzero((np.abs(number) <= _NO_MEAN * size) & (how != "mean"))
+        undefined = np.flatnonzero(np.isfinite(size) & (np.abs(number) <= _NO_MEAN * size) & (how != "mean"))
         if undefined.size:
             what = {"norm": "has only zeros, so its norm is 0", "ratio": "has a mean of 0"}[how]
             raise NormalizeError(

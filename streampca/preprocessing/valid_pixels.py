@@ -60,7 +60,7 @@ def valid_mask(collection: Collection, listener: Listener = silent, *, memory: i
     if not valid.any():
         raise DataError(
             f"{collection.source} has no pixel that is finite in every sample; leave out samples instead, with "
-            '--missing drop-samples (missing="drop-samples"), or fill values in.'
+            '--missing drop-samples (missing="drop-samples"), or fit what is there, with --missing em (missing="em").'
         )
     return _over(collection, valid)
 
@@ -93,7 +93,7 @@ def complete_samples(collection: Prepared, listener: Listener = silent, *, memor
         raise DataError(
             f"{seen.source} has {counted(int(np.count_nonzero(complete)), 'sample')} without missing values, of "
             f'{seen.n_samples}; leave out pixels instead, with --missing drop-features (missing="drop-features"), or '
-            "fill values in."
+            'fit what is there, with --missing em (missing="em").'
         )
     preparation, raw = collection.preparation, collection.raw
     if not ever.all():
@@ -115,6 +115,33 @@ def complete_samples(collection: Prepared, listener: Listener = silent, *, memor
         )
     )
     return found
+
+
+def observed_features(collection: Prepared, listener: Listener = silent, *, memory: int = 24 * MIB) -> Prepared:
+    """Mask the features that are missing in every sample, found in one pass; the others are to be filled in.
+
+    Raises
+    ------
+    RequestError
+        If samples are normalized, each by numbers that it lacks where values are missing.
+    DataError
+        If there is no value at all.
+    """
+    if collection.dtype.kind != "f":
+        return collection
+    if collection.preparation.normalize is not None:
+        raise RequestError(
+            f"normalize {collection.preparation.normalize!r} needs all values of a sample, and missing is 'em'; leave "
+            "normalize out, or use missing 'drop-features' or 'drop-samples'."
+        )
+    ever = np.zeros(collection.n_features, dtype=bool)
+    for _, finite in _finite(collection, "observed pixels", listener, memory):
+        ever |= finite.any(axis=0)
+    if not ever.any():
+        raise DataError(f"{collection.source} holds no finite value; check the array that is read.")
+    if ever.all():
+        return collection
+    return Prepared(collection.raw, replace(collection.preparation, mask=_over(collection, ever)))
 
 
 def _finite(

@@ -142,7 +142,7 @@ class Progress:
             self._print(events.describe(event))
             return
         before = self._reached
-        self._reached = f", residual {event.residual:.0e}" if math.isfinite(event.residual) else ""
+        self._reached = f", {event.measure.split()[-1]} {event.residual:.0e}" if math.isfinite(event.residual) else ""
         if self._task is not None:
             description = self._bars.tasks[-1].description.removesuffix(before)
             self._bars.update(self._task, description=description + self._reached)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from .covariance import decompose, fit_covariance
 from .data_checks import check_variance
 from .dual import fit_dual
+from .em import fit_em
 from .frequent_directions import decompose_sketch, sketch_of_model
 from .job import Decomposition, Job
 from .randomized_features import fit_randomized
@@ -19,4 +20,5 @@ METHODS: dict[str, Callable[[Job], Decomposition]] = {
     "covariance": fit_covariance,
     "dual": fit_dual,
     "randomized": fit_randomized,
+    "em": fit_em,
 }

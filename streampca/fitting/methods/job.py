@@ -138,6 +138,8 @@ class Decomposition:
         Bound on the largest variance of what the components leave, where it is not known.
     variance_bound : ndarray of shape (k,) or None
         Bound on the error of each variance, relative to it, where it is known to be less than `error_bound`.
+    measured : mapping
+        What else was measured, as plain data for the model's provenance.
     kind : str
         Kind of model to make, a key of ``streampca.models.registry.MODEL_KINDS``.
     own_fields : mapping
@@ -158,6 +160,7 @@ class Decomposition:
     passes: int | None = None
     outside: float | None = None
     variance_bound: Float64 | None = None
+    measured: Mapping[str, Any] = field(default_factory=dict)
     kind: str = "pca"
     own_fields: Mapping[str, Any] = field(default_factory=dict)
 

@@ -78,5 +78,6 @@ def refuse_bad(named: Named, rows: Array, start: int) -> None:
     if len(bad):
         raise DataError(
             f"{named(start + int(bad[0]))} holds NaN or infinity, which has no scores; leave the sample out, with "
-            '--missing drop-samples (missing="drop-samples"), which gives it scores of NaN, or fill the values in.'
+            '--missing drop-samples (missing="drop-samples"), which gives it scores of NaN, or use what is there, with '
+            '--missing em (missing="em").'
         )

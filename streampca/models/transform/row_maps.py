@@ -37,6 +37,8 @@ def reconstructions_of(
     normal, numbers = frame.normalized(rows)
     made = subspace.reconstruct(subspace.project(normal))
     if errors is not None:
+        if subspace.missing == "em":
+            normal = np.where(np.isfinite(normal), normal, made)
         lengths = squared_lengths(normal, made)
         errors.append(float(lengths.sum() if subspace.missing == "error" else lengths[np.isfinite(lengths)].sum()))
     del normal

@@ -26,6 +26,7 @@ from ...storage.coordinate import Coordinate
 from ...storage.locks import alone_in
 from ...storage.writers import OutputArray, Writer
 from ...units import parse_bytes
+from ..least_squares import least_squares_bytes
 from .by_features import ByFeatures, tiling_of
 from .by_samples import BySamples, Written
 from .patches import patches_of, table_of
@@ -167,6 +168,8 @@ def _planned(work: Projection, path: str, memory: int | None, workers: int) -> A
     try:
         return _in_blocks(work, memory, threads=threads, ahead=1, workers=workers)
     except BudgetError:  # all components do not fit beside a sample
+        if work.subspace.missing == "em":  # least squares take all of them
+            raise
         found = work.plan(memory)
     if workers == 1:
         return found
@@ -181,6 +184,10 @@ def _in_blocks(work: Projection, memory: int | None, **how: int) -> Application:
     shape = work.frame.sample_shape if work.makes_images else (len(components),)
     if work.windows is not None:
         problem = replace(problem, scratch_bytes=problem.scratch_bytes + work.windows.open_bytes)
+    if work.subspace.missing == "em" and problem.kind == "f":
+        p, k = work.subspace.n_features, len(components)
+        scratch = problem.scratch_bytes + least_squares_bytes(p, k)
+        problem = replace(problem, scratch_bytes=scratch, prepared_bytes=problem.prepared_bytes + p)
     return plan_application(
         problem=problem,
         n_components=len(components),

@@ -1,0 +1,293 @@
+"""Regressions of every feature on latent scores, over the samples in which it is observed: one step of EM.
+
+Rows are y = m + V z + noise, with z normal of diagonal covariance L and noise of variance s2 in every feature
+(probabilistic PCA; Tipping & Bishop, 1999). Of a row of which the features O are observed, with M = V_O^T V_O +
+s2 L^-1, the scores have mean M^-1 V_O^T (y_O - m_O) and covariance s2 M^-1 (Ilin & Raiko, JMLR 11, 2010). Summed over
+the rows in which a feature is observed, their second moments and products with its values are the normal equations of
+its row of V and its mean. V is orthonormal, so M is near the identity whatever the spectrum, and float32 holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ..planning.blocks import Span, blocks_of
+from ..planning.sizes import REGRESSED_FEATURES, upper_entries
+from .centering import centre_samples, split
+from .finite import NotFiniteError, is_finite, not_finite
+from .protocol import Accumulator
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+HELD_OUT = 1 / 64  # share of the observed values that are predicted and not learned from
+SHIFTS = 4093  # places at which a row's choice of them begins, a prime
+SPREAD = 2654435761  # takes rows one after another to places far apart (Knuth, TAOCP 3, 6.4)
+INVERTED = 2**17  # entries of M that are inverted at a time
+_STREAM = 5  # apart from what else is drawn with the same seed
+
+
+class ObservedRegression(Accumulator):
+    """Accumulates the normal equations of a range of features on the scores of partly observed rows.
+
+    Parameters
+    ----------
+    vectors : ndarray of shape (p, l)
+        V, orthonormal columns.
+    variances : ndarray of shape (l,)
+        L, above 0.
+    noise : float
+        s2, above 0.
+    centre : ndarray of shape (p,)
+        m.
+    features : Span, optional
+        Range of features whose equations are added up; all by default. Scores are of all features in any case.
+    precision : {"single", "double"}
+        Of the products; sums are float64 always.
+    product_rows : int
+        Most rows multiplied at a time.
+    held_out : float
+        Share of the observed values that are left out of everything but predicted.
+    seed : int
+        Of the choice of these.
+
+    Attributes
+    ----------
+    n_samples, weight : int, float
+        Rows with any value, but for those of weight 0, and the sum of their weights.
+    empty, observed : float
+        Weight of the rows without a value, and of all observed values, those held out included.
+    moments : ndarray of shape (f, (l + 1)(l + 2) / 2)
+        Of f features: sums of the upper triangle of E[z z^T], of E[z], and of the weights, where they are observed.
+    products : ndarray of shape (f, l + 1)
+        Sums of the centred values times E[z], and of the values.
+    squares : float
+        Sum of the squares of the centred values of these features.
+    score_moments : ndarray of shape ((l + 1)(l + 2) / 2,)
+        As `moments`, of all rows with any value.
+    held : ndarray of shape (3,)
+        Of the values held out: their number, and the sums of squared errors, of predictions and of the mean m.
+
+    Notes
+    -----
+    Cost: about 2 n p (l + 1)(l + 2) flops where all features are in the range, and n l^3.
+    """
+
+    kind = "observed_regression"
+    axis: Literal["samples", "features"] = "samples"
+
+    def __init__(
+        self,
+        vectors: Array,
+        variances: Float64,
+        noise: float,
+        centre: Float64,
+        *,
+        features: Span | None = None,
+        precision: str = "single",
+        product_rows: int = 256,
+        held_out: float = HELD_OUT,
+        seed: int = 0,
+    ) -> None:
+        p, width = vectors.shape
+        self.n_features, self.precision, self.product_rows = p, precision, product_rows
+        self.features = Span(0, p) if features is None else Span(*features)
+        self._dtype = np.dtype(np.float64 if precision == "double" else np.float32)
+        self.vectors = vectors.astype(self._dtype, order="C")
+        self.variances, self.noise = np.array(variances, np.float64), float(noise)
+        self._parts = split(centre, self._dtype)
+        self.centre = self._parts[0].astype(np.float64) + self._parts[1]
+        self.held_out, self.seed = float(held_out), int(seed)
+        count = upper_entries(width + 1)
+        self.n_samples, self.weight, self.empty, self.observed, self.squares = 0, 0.0, 0.0, 0.0, 0.0
+        self.moments: Float64 = np.zeros((self.features.size, count))
+        self.products: Float64 = np.zeros((self.features.size, width + 1))
+        self.score_moments: Float64 = np.zeros(count)
+        self.held: Float64 = np.zeros(3)
+        self._upper = np.triu_indices(width)
+        self._pattern: npt.NDArray[np.bool_] | None = None
+        self._work: Array | None = None
+
+    @property
+    def width(self) -> int:
+        """Number of latent variables, l."""
+        return len(self.variances)
+
+    def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
+        """Absorb rows, shape (rows, p); values that are NaN or infinite are not observed.
+
+        Raises
+        ------
+        NotFiniteError
+            If the products of a row's values overflow. The accumulator is then of no more use.
+        """
+        places, own = at + np.arange(len(block)), np.ones(len(block))
+        if weights is not None:
+            own = weights.astype(np.float64)
+            if not weights.all():
+                kept = np.flatnonzero(weights)
+                block, places, own = block[kept], places[kept], own[kept]
+        for start in range(0, len(block), self.product_rows):
+            rows = slice(start, start + self.product_rows)
+            self._absorb_piece(block[rows], own[rows], places[rows])
+
+    def _absorb_piece(self, piece: Array, weights: Float64, places: npt.NDArray[np.intp]) -> None:
+        """Absorb rows that are multiplied at once, of some positions in the collection."""
+        observed = np.isfinite(piece)
+        self.observed += float(weights @ np.count_nonzero(observed, axis=1))
+        centred = self._centred(piece, observed)
+        held = self._held_out(observed, places)
+        truth = centred[held]
+        observed[held], centred[held] = False, 0
+        there = observed.any(axis=1)
+        self.empty += float(weights[~there].sum())
+        weights = np.where(there, weights, 0.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores, factors = self._scores(observed, centred, weights)
+            self._regress(observed, centred, factors, weights)
+            if not is_finite(factors) or not is_finite(self.products) or not np.isfinite(self.squares):
+                error = not_finite(np.where(np.isfinite(piece), piece, 0), 0, self.precision)
+                raise NotFiniteError(int(places[error.sample]), error.problem)
+        self.n_samples += int(np.count_nonzero(there))
+        self.weight += float(weights.sum())
+        self.score_moments += factors.sum(axis=0, dtype=np.float64)
+        guesses = np.einsum("ij,ij->i", scores[held[0]], self.vectors[held[1]])
+        self.held += len(truth), float(np.sum(np.square(truth - guesses))), float(np.sum(np.square(truth, dtype=float)))
+
+    def _centred(self, piece: Array, observed: npt.NDArray[np.bool_]) -> Array:
+        """Rows less the mean, 0 where they are not observed, in working memory."""
+        if self._work is None or len(self._work) < len(piece):
+            self._work = np.empty((len(piece), self.n_features), self._dtype)
+        centred = self._work[: len(piece)]
+        centre_samples(piece, self._parts, centred)
+        np.copyto(centred, 0, where=~observed)
+        return centred
+
+    def _held_out(self, observed: npt.NDArray[np.bool_], places: npt.NDArray[np.intp]) -> tuple[Array, Array]:
+        """Rows and features of the observed values that are held out, the same for a row however rows are cut."""
+        if not self.held_out:
+            return np.empty(0, np.intp), np.empty(0, np.intp)
+        p = self.n_features
+        if self._pattern is None:
+            rng = np.random.default_rng([_STREAM, self.seed])
+            self._pattern = rng.random(p + SHIFTS, dtype=np.float32) < self.held_out
+        rows, features = [], []
+        for row, seen in enumerate(observed):
+            start = int(places[row]) * SPREAD % SHIFTS
+            some = np.flatnonzero(self._pattern[start : start + p] & seen)
+            rows.append(np.full(len(some), row))
+            features.append(some)
+        return np.concatenate(rows), np.concatenate(features)
+
+    def _scores(self, observed: npt.NDArray[np.bool_], centred: Array, weights: Float64) -> tuple[Array, Array]:
+        """Return mean scores, (m, l), and what the regressions sum: weighted E[z z^T], E[z] and 1, (m, q)."""
+        rows, width, (left, right) = len(centred), self.width, self._upper
+        grams, sides = np.zeros((rows, len(left))), np.zeros((rows, width))
+        for tile in self._tiles(Span(0, self.n_features)):
+            own = self.vectors[tile]
+            grams += observed[:, tile].astype(self._dtype) @ _products(own)
+            sides += centred[:, tile] @ own
+        scores = np.empty((rows, width), np.float64)
+        factors = np.empty((rows, upper_entries(width + 1)), self._dtype)
+        step = max(1, INVERTED // width**2)
+        for start in range(0, rows, step):
+            some = slice(start, start + step)
+            matrix = np.empty((len(grams[some]), width, width))
+            matrix[:, left, right] = matrix[:, right, left] = grams[some]
+            matrix[:, np.arange(width), np.arange(width)] += self.noise / self.variances
+            spread = np.linalg.inv(matrix)
+            mean = scores[some] = np.einsum("nij,nj->ni", spread, sides[some])
+            second = self.noise * spread[:, left, right] + mean[:, left] * mean[:, right]
+            factors[some, : len(left)] = second * weights[some, None]
+            factors[some, len(left) : -1] = mean * weights[some, None]
+        factors[:, -1] = weights
+        return scores, factors
+
+    def _regress(self, observed: npt.NDArray[np.bool_], centred: Array, factors: Array, weights: Float64) -> None:
+        """Add up the normal equations of the range of features."""
+        first = self.features.start
+        for tile in self._tiles(self.features):
+            own = slice(tile.start - first, tile.stop - first)
+            self.moments[own] += observed[:, tile].T.astype(self._dtype) @ factors
+            self.products[own] += centred[:, tile].T @ factors[:, -self.width - 1 :]
+            self.squares += float(weights @ np.square(centred[:, tile], dtype=np.float64).sum(axis=1))
+
+    def _tiles(self, features: Span) -> Iterator[slice]:
+        yield from (slice(*tile) for tile in blocks_of(features, REGRESSED_FEATURES))
+
+    def absorb(self, other: Self) -> None:
+        """Add the rows of another accumulator of the same model and range of features.
+
+        Raises
+        ------
+        ValueError
+            If the two differ in any of these.
+        """
+        same = self.features == other.features and self.noise == other.noise and self.held_out == other.held_out
+        for name in ("vectors", "variances", "centre"):
+            same = same and np.array_equal(getattr(self, name), getattr(other, name))
+        if not same:
+            raise ValueError("regressions on other scores, or of other features, cannot be added")
+        for name in ("n_samples", "weight", "empty", "observed", "squares"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("moments", "products", "score_moments", "held"):
+            total = getattr(self, name)
+            total += getattr(other, name)
+
+    def release(self) -> None:
+        """Give back the working memory; it is taken again when more samples come."""
+        self._work = self._pattern = None
+
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Everything as plain arrays; without `copy` the sums themselves, to be written down and not to."""
+        large = {"moments": self.moments, "products": self.products}
+        return {
+            **{name: value.copy() if copy else value for name, value in large.items()},
+            **{name: np.array(getattr(self, name)) for name in _SMALL},
+            "double": np.array(self.precision == "double"),
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
+        """Exact inverse of `state`; without `copy` its sums are taken over."""
+        new = cls(
+            np.array(state["vectors"]),
+            np.array(state["variances"]),
+            float(state["noise"]),
+            np.array(state["centre"]),
+            features=Span(*np.asarray(state["features"]).tolist()),
+            precision="double" if state["double"] else "single",
+            product_rows=int(state["product_rows"]),
+            held_out=float(state["held_out"]),
+            seed=int(state["seed"]),
+        )
+        new.n_samples, new.empty = int(state["n_samples"]), float(state["empty"])
+        new.observed, new.weight = float(state["observed"]), float(state["weight"])
+        new.squares = float(state["squares"])
+        new.score_moments, new.held = np.array(state["score_moments"]), np.array(state["held"])
+        new.moments = np.array(state["moments"], copy=copy or None)
+        new.products = np.array(state["products"], copy=copy or None)
+        return new
+
+
+def _products(columns: Array) -> Array:
+    """Products of all pairs of columns, (f, l) to (f, l (l + 1) / 2), in the order of an upper triangle.
+
+    A row of the triangle at a time: by lists of left and right columns it takes six times as long.
+    """
+    count, width = columns.shape
+    found, at = np.empty((count, upper_entries(width)), columns.dtype), 0
+    for left in range(width):
+        np.multiply(columns[:, left : left + 1], columns[:, left:], out=found[:, at : at + width - left])
+        at += width - left
+    return found
+
+
+_SMALL = (
+    "vectors", "variances", "noise", "centre", "features", "product_rows", "held_out", "seed", "n_samples", "weight",
+    "empty", "observed", "squares", "score_moments", "held",
+)  # fmt: skip

@@ -1,0 +1,359 @@
+"""The method for missing values: probabilistic PCA by EM, started from mean imputation.
+
+A step regresses every feature on the scores of latent variables, over the samples in which it is observed, in one read
+of the collection, or one for each range of features (`streampca.accumulators.ObservedRegression`). Latent variables
+are then turned and scaled so that their loadings are orthonormal and their covariance is diagonal, as their estimated
+mean and covariance say (parameter-expanded EM; Liu, Rubin & Wu, Biometrika 85, 1998), which takes fewer steps.
+
+The answer is the most likely model of what was observed, not a solution of an eigenproblem: no residual bounds its
+error. What is measured instead is how well it predicts values that were held out.
+
+Cost: about 4 n p l^2 flops a step for l latent variables, and n l^3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+from scipy.linalg import eigh, qr
+
+from ...accumulators import ObservedRegression
+from ...accumulators.plain_state import as_arrays, as_values
+from ...eigensolvers import Solution, count_components
+from ...eigensolvers.signs import fix_signs
+from ...errors import DataError
+from ...events import Converging, PassStarted, Solving
+from ...execution.checkpoint import StageCheckpoint
+from ...machine import hand_back
+from ...planning.blocks import Span, blocks_of
+from ...planning.em import sample_rows
+from ...planning.sizes import SOLVED_FEATURES
+from ...units import counted
+from .data_checks import check_variance
+from .job import Array, Decomposition, Float64, Job, stored_dtype
+from .leading_pairs import chosen_of, wanted_of
+from .randomized_start import sample_runs
+from .samples_task import SamplesTask
+
+MOST_STEPS = 50  # where nobody says
+STAGE = "em"  # name of the checkpoint between passes
+LEAST_NOISE = {"single": 1e-9, "double": 1e-14}  # of the mean variance of a feature: below lies rounding
+RIDGE = 1e-10  # of the diagonal of normal equations, which few samples may not determine
+MEASURE = "share of the components' variance that turned"
+LEAST_STEPS = 2
+_STREAM = 6  # apart from what else is drawn with the same seed
+
+
+@dataclass(kw_only=True)
+class EMIteration:
+    """The state of the iteration: the model, and the next one as far as its features are regressed.
+
+    Attributes
+    ----------
+    vectors, variances, noise, centre : ndarray of shape (p, l), (l,), float, ndarray of shape (p,)
+        V, L, s2 and m of the model, see `ObservedRegression`.
+    next_vectors, next_centre : ndarray of shape (p, l), (p,)
+        Regressions on the scores by that model, of the first `done` features.
+    done : int
+        Features regressed so far in this step.
+    squares, explained, observed : float
+        Of these: sum of squares about the centre, what the regressions explain of it, and observed values, weighted.
+    passes, steps : int
+        Reads of the collection, and complete steps.
+    turned : float
+        Share of the components' variance that lay outside them before the last step; infinite before the first.
+    n_samples, weight : int, float
+        Samples with any value that count, and the sum of their weights.
+    total : float
+        Sum of all eigenvalues of the model's covariance, before noise below rounding is raised to that.
+    missing : float
+        Share of the values of all samples that count that is missing.
+    held : ndarray of shape (3,)
+        As of `ObservedRegression`, by the model before the last step.
+    count : int
+        Leading components whose turning counts; 0 for all latent variables.
+    """
+
+    vectors: Float64
+    variances: Float64
+    noise: float
+    centre: Float64
+    next_vectors: Float64
+    next_centre: Float64
+    done: int = 0
+    squares: float = 0.0
+    explained: float = 0.0
+    observed: float = 0.0
+    passes: int = 0
+    steps: int = 0
+    turned: float = np.inf
+    n_samples: int = 0
+    weight: float = 0.0
+    total: float = 0.0
+    missing: float = 0.0
+    held: Float64
+    count: int = 0
+
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Everything as plain arrays; without `copy` those that are worked on."""
+        found = as_arrays(vars(self))
+        return {name: array.copy() if copy else array for name, array in found.items()}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Array]) -> Self:
+        """Inverse of `state`."""
+        return cls(**as_values(state))
+
+    @property
+    def eigenvalues(self) -> Float64:
+        """Leading eigenvalues of the model's covariance, V L V^T + s2, descending."""
+        return self.variances + self.noise
+
+    @property
+    def trace(self) -> float:
+        """Sum of all eigenvalues of the model's covariance."""
+        return float(self.variances.sum()) + len(self.centre) * self.noise
+
+    @property
+    def held_out(self) -> dict[str, float | int | None]:
+        """How well values that were held out are predicted, and by the mean; None where there were none."""
+        count, missed, squares = self.held.tolist()
+        errors = (None, None) if not count else ((missed / count) ** 0.5, (squares / count) ** 0.5)
+        return {"values": int(count), "rmse": errors[0], "rmse_of_mean": errors[1]}
+
+    def is_settled(self, tol: float) -> bool:
+        """Return whether the last step was complete, and turned the components by no more than a tolerance."""
+        return self.done == 0 and self.steps >= LEAST_STEPS and self.turned <= tol
+
+    def checkpoint(self, job: Job) -> StageCheckpoint | None:
+        """Return the checkpoint of the next pass, which is saved with the iteration it belongs to."""
+        checkpoint = job.checkpoint("regression")
+        if checkpoint is not None:
+            checkpoint.number = self.passes + 1
+            checkpoint.save_first(STAGE, self.passes, self)
+        return checkpoint
+
+    def learn(self, found: ObservedRegression) -> None:
+        """Regress the features of a pass; where they were the last ones, make the next model."""
+        self.passes += 1
+        self._regress(found)
+        self.squares += found.squares
+        self.done = found.features.stop
+        if self.done == len(self.centre):
+            self._step(found)
+
+    def _regress(self, found: ObservedRegression) -> None:
+        """Solve the normal equations of a range of features."""
+        width, first = found.width, found.features.start
+        upper = np.triu_indices(width)
+        for tile in blocks_of(found.features, SOLVED_FEATURES):
+            own, into = slice(tile.start - first, tile.stop - first), slice(*tile)
+            sums, sides = found.moments[own], found.products[own]
+            matrix = np.zeros((tile.size, width + 1, width + 1))
+            matrix[:, upper[0], upper[1]] = matrix[:, upper[1], upper[0]] = sums[:, : len(upper[0])]
+            matrix[:, :-1, -1] = matrix[:, -1, :-1] = sums[:, len(upper[0]) : -1]
+            matrix[:, -1, -1] = sums[:, -1]
+            diagonal = np.einsum("nii->ni", matrix)
+            diagonal *= 1 + RIDGE
+            diagonal[diagonal == 0] = 1  # of a feature whose few values were all held out
+            solved = np.linalg.solve(matrix, sides[..., None])[..., 0]
+            self.next_vectors[into] = solved[:, :-1]
+            self.next_centre[into] = found.centre[into] + solved[:, -1]
+            self.explained += float(np.einsum("ij,ij->", solved, sides))
+            self.observed += float(sums[:, -1].sum())
+
+    def _step(self, found: ObservedRegression) -> None:
+        """Make the next model of all features' regressions, with orthonormal vectors and diagonal covariance."""
+        width, p = found.width, len(self.centre)
+        upper, weight = np.triu_indices(width), found.weight or 1.0
+        mean = found.score_moments[len(upper[0]) : -1] / weight
+        second = np.zeros((width, width))
+        second[upper] = second[upper[::-1]] = found.score_moments[: len(upper[0])] / weight
+        second -= np.outer(mean, mean)
+        self.centre = self.next_centre + self.next_vectors @ mean
+        basis, triangle = qr(self.next_vectors, mode="economic", overwrite_a=True, check_finite=False)
+        values, turn = eigh(triangle @ second @ triangle.T)
+        before, self.vectors = self.vectors, fix_signs(np.ascontiguousarray(basis @ turn[:, ::-1]))
+        noise = max(0.0, self.squares - self.explained) / (self.observed or 1.0)
+        self.total = trace = float(np.maximum(values, 0).sum()) + p * noise
+        self.noise = max(noise, LEAST_NOISE[found.precision] * trace / p) or 1.0
+        self.variances = np.maximum(values[::-1], LEAST_NOISE[found.precision] * self.noise)
+        self.next_vectors, self.next_centre = np.zeros_like(self.vectors), np.zeros(p)
+        self.turned = self._turned(before)
+        self.n_samples, self.weight, self.held = found.n_samples, found.weight, found.held
+        self.missing = 1 - found.observed / (p * (found.weight + found.empty or 1.0))
+        self.steps += 1
+        self.done, self.squares, self.explained, self.observed = 0, 0.0, 0.0, 0.0
+
+    def _turned(self, before: Float64) -> float:
+        """Share of the variance of the leading components that lies outside the same number of them before."""
+        count = self.count or len(self.variances)
+        share = 1 - np.square(before[:, :count].T @ self.vectors[:, :count]).sum(axis=0)
+        return float(max(0.0, share @ self.variances[:count] / self.variances[:count].sum()))
+
+
+def fit_em(job: Job) -> Decomposition:
+    """Carry out a plan of method 'em'.
+
+    Raises
+    ------
+    DataError
+        If squares of values overflow, or all samples are equal.
+    """
+    iteration, plan = _initial(job), job.plan
+    parts = list(blocks_of(Span(0, plan.problem.n_features), plan.product_features))
+    most = (plan.request.max_passes or MOST_STEPS * len(parts)) // len(parts) * len(parts)
+    while iteration.passes < most and not iteration.is_settled(plan.request.tol):
+        part = parts[iteration.passes % len(parts)]
+        iteration.learn(_pass(iteration, part, job))
+        hand_back()
+        if iteration.done == 0:
+            check_variance(iteration.total * iteration.weight, job.collection.source, plan)
+            job.listener(
+                Converging(iteration.passes, iteration.turned, plan.request.tol, MEASURE, _held_out_text(iteration))
+            )
+        checkpoint = job.checkpoint(STAGE)
+        if checkpoint is not None:
+            checkpoint.save_if_due(0, 0, iteration.passes, iteration)
+    _warn(iteration, job)
+    return _decomposed(iteration, job)
+
+
+def _pass(iteration: EMIteration, features: Span, job: Job) -> ObservedRegression:
+    """Read everything, and add up the normal equations of a range of features."""
+    plan = job.plan
+    model = (iteration.vectors, iteration.variances, iteration.noise, iteration.centre)
+    how: dict[str, Any] = {"precision": plan.precision, "product_rows": plan.product_rows, "seed": plan.request.seed}
+    new = partial(ObservedRegression, *model, features=features, **how)
+    task = SamplesTask.of(job, new, partial(ObservedRegression.from_state, copy=False))
+    label, number = f"regressions on {plan.width} latent variables", iteration.passes + 1
+    with job.told(PassStarted(label, number, None, plan.problem.n_samples, job.collection.nbytes)):
+        return task.fold(job, iteration.checkpoint(job))
+
+
+def _initial(job: Job) -> EMIteration:
+    """Return the iteration at its start, the components of a sample with means for what is missing, or resumed."""
+    state, plan, source = job.saved(STAGE), job.plan, job.collection.source
+    if state is not None:
+        return EMIteration.from_state(state)
+    job.listener(Solving(f"where to start, from a sample of {source}"))
+    width, p, n = plan.width, plan.problem.n_features, plan.problem.n_samples
+    rows = _sampled(job, sample_rows(n, width))
+    seen = np.isfinite(rows)
+    np.copyto(rows, 0, where=~seen)
+    counts, total = seen.sum(axis=0), rows.sum(axis=0, dtype=np.float64)
+    centre = np.where(counts > 0, total / np.maximum(counts, 1), total.sum() / max(1, int(counts.sum())))
+    rows -= centre.astype(rows.dtype)
+    np.copyto(rows, 0, where=~seen)
+    del seen
+    with np.errstate(over="ignore", invalid="ignore"):
+        gram = (rows @ rows.T).astype(np.float64) / max(1, len(rows))
+    if not np.isfinite(gram).all():
+        raise DataError(f"{source} holds values whose squares overflow; divide all samples by their largest value.")
+    values, turn = eigh(gram, check_finite=False)
+    values, turn = values[::-1][:width], turn[:, ::-1][:, :width]
+    kept = values > 1e-10 * max(values[0], np.finfo(float).tiny)
+    vectors = np.random.default_rng([_STREAM, plan.request.seed]).standard_normal((p, width)) / p**0.5
+    if kept.any():
+        vectors[:, : int(kept.sum())] = rows.T @ (turn[:, kept] / np.sqrt(len(rows) * values[kept])).astype(rows.dtype)
+    vectors = qr(vectors, mode="economic", overwrite_a=True, check_finite=False)[0]
+    trace = float(np.trace(gram)) or 1.0
+    noise = max(trace - float(values.sum()), 1e-3 * trace) / p
+    variances = np.full(width, noise)
+    variances[: len(values)] = np.maximum(values - noise, noise)
+    hand_back()
+    empty: dict[str, Any] = {"next_vectors": np.zeros((p, width)), "next_centre": np.zeros(p), "held": np.zeros(3)}
+    wanted = wanted_of(plan)
+    count = wanted if isinstance(wanted, int) else 0
+    return EMIteration(
+        vectors=vectors, variances=np.sort(variances)[::-1], noise=noise, centre=centre, count=count, **empty
+    )
+
+
+def _sampled(job: Job, count: int) -> Array:
+    """Read some samples that have a weight, spread over the collection, in the precision of products."""
+    collection = job.collection
+    dtype = np.float64 if job.plan.precision == "double" else np.float32
+    rows, filled = np.empty((count, collection.n_features), dtype), 0
+    for run in sample_runs(collection.n_samples, count, collection.chunks.samples):
+        read = collection.read(slice(*run))[: count - filled]
+        if job.weights is not None:
+            read = read[job.weights[run.start : run.start + len(read)] > 0]
+        rows[filled : filled + len(read)] = read
+        filled += len(read)
+    return rows[:filled]
+
+
+def _held_out_text(iteration: EMIteration) -> str:
+    """Say how well values that were held out are predicted."""
+    found = iteration.held_out
+    if not found["values"]:
+        return ""
+    return f"values held out predicted to {found['rmse']:.4g} (RMS), by the mean to {found['rmse_of_mean']:.4g}"
+
+
+def _warn(iteration: EMIteration, job: Job) -> None:
+    """Say what the user should know of an iteration that has ended."""
+    source, tol, empty = job.collection.source, job.plan.request.tol, _count_empty(iteration, job)
+    if empty:
+        job.warn(
+            f"{counted(empty, 'sample')} of {source} {'has' if empty == 1 else 'have'} no value, and no part in it."
+        )
+    if iteration.missing == 0:
+        job.warn(f"no value of {source} is missing; leave missing='em' out for exact components with error bounds.")
+    if not iteration.is_settled(tol):
+        reached = f"{iteration.turned:.1e}" if np.isfinite(iteration.turned) else "an unknown share"
+        job.warn(
+            f"after {iteration.passes} passes {reached} of the components' variance still turned in the last step, "
+            f"and tol asks for {tol:.1e}; give more passes (max_passes), or a larger tol."
+        )
+
+
+def _count_empty(iteration: EMIteration, job: Job) -> int:
+    """Count the samples that have a weight, and no value."""
+    counted_on = job.collection.n_samples if job.weights is None else int(np.count_nonzero(job.weights))
+    return counted_on - iteration.n_samples
+
+
+def _decomposed(iteration: EMIteration, job: Job) -> Decomposition:
+    """Return the components that were asked for, of the iteration's model."""
+    plan, weight = job.plan, iteration.weight
+    scale = weight / (weight - 1) if weight > 1 else 1.0
+    values, trace, wanted = iteration.eigenvalues, iteration.trace, wanted_of(plan, job.total_weight)
+    count = count_components(values, trace, wanted) if isinstance(wanted, int | float) else len(values)
+    if count is None:
+        job.warn(
+            f"{len(values)} components, the most that missing='em' finds for a fraction, hold "
+            f"{float(values.sum()) / trace:.2%} of the variance, and {wanted:.2%} was asked for; these were kept. Ask "
+            "for a larger number of components for the rest."
+        )
+    count = min(count or len(values), plan.room)
+    solution = Solution(values[:count], iteration.vectors[:, :count], np.full(count, np.nan))
+    chosen = chosen_of(solution, trace, plan, job.listener, full=False, total_weight=job.total_weight)
+    unknown = np.full(len(chosen.values), np.nan)
+    missing = {
+        "share": iteration.missing,
+        "latent_variables": plan.width,
+        "empty_samples": _count_empty(iteration, job),
+        "turned": iteration.turned,
+        "noise_variance": iteration.noise * scale,
+        "held_out": iteration.held_out,
+    }
+    return Decomposition(
+        mean=iteration.centre,
+        components=np.ascontiguousarray(chosen.vectors.T, dtype=stored_dtype(chosen.values, plan)),
+        explained_variance=chosen.values * scale,
+        error_bound=unknown,
+        angle_bound=unknown.copy(),
+        eigenvalues=None,
+        total_variance=trace * scale,
+        n_samples=iteration.n_samples,
+        total_weight=weight,
+        exact=False,
+        statistic=None,
+        passes=iteration.passes,
+        measured={"missing": missing},
+    )

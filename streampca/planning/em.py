@@ -1,0 +1,203 @@
+"""Plans of method 'em': probabilistic PCA of collections in which values are missing, by a few passes of EM.
+
+A pass regresses every feature on the scores of a few latent variables, over the samples in which it is observed (see
+`streampca.accumulators.observed_regression`). The normal equations of all features are the largest array: where they do
+not fit the budget, each step of the iteration takes several passes, each for a range of features.
+
+There are more latent variables than components asked for: what the components leave would otherwise have to pass for
+noise that is alike in all features, which images are far from (benchmarks/missing.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+from ..units import MIB, format_shape
+from .blocks import block_rows, spans_of
+from .budget import MOST_BLOCK, precision_of, span_count
+from .decoding import read_boxes, read_runs
+from .memory import COMPONENT_COPIES, MemoryEstimate, Phase, block_items, decoding_items, runtime, smallest_of
+from .plan import Candidate, Cost, Plan, Sizes
+from .rates import Work, products
+from .request import Problem, Request
+from .sizes import REGRESSED_FEATURES, SOLVED_FEATURES, regression_bytes, thread_count, upper_entries
+
+EXTRA = 15  # latent variables beside the components
+OPEN_VARIABLES = 55  # latent variables where the number of components depends on the data
+STEPS = 4  # of the iteration to a tol of 1e-4, with 30 % missing in blobs; 2 or 3 with 10 % at random
+MOST_RANGES = 256
+PRODUCT_ROWS = (256, 64)  # samples multiplied at a time
+BLOCKS = (MOST_BLOCK, 4 * MIB, MIB)  # bytes of a block of samples
+SAMPLE_ROWS = 6  # rows of the start sample for every latent variable ...
+SAMPLE_RUNS = 8  # ... and the runs they are read in
+
+APPROXIMATE = True
+
+
+def reason_against(problem: Problem) -> str:
+    """Return why "auto" leaves the method out; it is taken where values are missing, and only there."""
+    return ""
+
+
+def candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
+    """Yield the fastest plan that fits."""
+    memory, _ = problem.machine.budget(request.memory)
+    fitting = (sizes for sizes in _all(problem, request) if sizes.fits(memory))
+    found = min(fitting, key=lambda sizes: (sizes.parts, sizes.seconds, -sizes.threads, -sizes.ahead), default=None)
+    yield Candidate("em", found.plan() if found else None, "" if found else str(least(problem, request)[1]))
+
+
+def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
+    """Return the smallest budget that would do, and its memory estimate."""
+    return smallest_of(sizes.memory_estimate for sizes in _all(problem, request))
+
+
+def latent_variables(problem: Problem, request: Request) -> tuple[int, int]:
+    """Return the most components there is room for, and the number of latent variables."""
+    most = problem.most_components
+    wanted = request.counted_on(most)
+    if isinstance(wanted, int):
+        k = min(wanted, most)
+        return k, max(k, min(k + EXTRA, most // 2))
+    width = max(1, min(OPEN_VARIABLES, most // 2))
+    return width, width
+
+
+def sample_rows(n_samples: int, width: int) -> int:
+    """Samples that the iteration starts from."""
+    return min(n_samples, SAMPLE_ROWS * width)
+
+
+def _all(problem: Problem, request: Request) -> Iterator[Regressions]:
+    """Every cut of features and samples, in threads or not, read ahead or not."""
+    k, width = latent_variables(problem, request)
+    p, row = problem.n_features, problem.sample_bytes
+    flops = 2 * problem.n_samples * p * upper_entries(width + 1)
+    precision = precision_of(problem, request, flops)
+    several = thread_count(problem.machine.cores) if precision == "single" and request.workers == 1 else 1
+    most = min(request.max_passes or MOST_RANGES, MOST_RANGES, -(-p // min(p, REGRESSED_FEATURES)))
+    ranges = sorted({min(most, 2**power) for power in range(9)})
+    lengths = {block_rows(row, problem.chunk_samples, max(limit, row)) for limit in BLOCKS}
+    if problem.chunk_samples > max(lengths):  # else each is decoded several times a pass
+        lengths.add(problem.chunk_samples)
+    for parts, rows, most_rows in product(ranges, sorted(lengths, reverse=True), PRODUCT_ROWS):
+        rows = min(rows, problem.n_samples)
+        for threads in sorted({len(spans_of(problem.n_samples, several, rows)), 1}, reverse=True):
+            for ahead in (1, 0) if problem.fills else (0,):
+                yield Regressions(
+                    problem=problem,
+                    request=request,
+                    k=k,
+                    width=width,
+                    precision=precision,
+                    parts=parts,
+                    block_rows=rows,
+                    product_rows=min(most_rows, rows),
+                    threads=threads,
+                    ahead=ahead,
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regressions(Sizes):
+    """Sizes with which features could be regressed on latent variables; fields as in `Plan`.
+
+    ``parts`` is the number of ranges of features, a pass each.
+    """
+
+    width: int
+    precision: str
+    parts: int
+    block_rows: int
+    product_rows: int
+    threads: int
+    ahead: int
+
+    @property
+    def range_features(self) -> int:
+        """Features whose normal equations are in memory at once."""
+        return -(-self.problem.n_features // self.parts)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a number that is multiplied."""
+        return 8 if self.precision == "double" else 4
+
+    def plan(self) -> Plan:
+        """Return the plan with these sizes."""
+        problem, cost = self.problem, self.cost
+        why = f"values may be missing; probabilistic PCA with {self.width} latent variables"
+        if self.parts > 1:
+            why += f", {self.parts} passes a step, as the normal equations of all features do not fit"
+        return Plan(
+            problem=problem,
+            request=self.request,
+            method="em",
+            why=why,
+            precision=self.precision,
+            solver="dense",
+            room=self.k,
+            block_rows=self.block_rows,
+            product_rows=self.product_rows,
+            spans=spans_of(problem.n_samples, span_count(self.request.workers, self.threads), self.block_rows),
+            passes=cost.passes,
+            bytes_read=cost.bytes_read,
+            memory_estimate=self.memory_estimate,
+            schedule="em",
+            block_features=problem.n_features,
+            product_features=self.range_features,
+            threads=self.threads,
+            ahead=self.ahead,
+            width=self.width,
+            columns=self.width,
+            work=cost.work,
+        )
+
+    def phases(self) -> Iterator[Phase]:
+        """Yield the memory of each phase."""
+        problem, p, width, threads = self.problem, self.problem.n_features, self.width, self.threads
+        state = {f"latent vectors and the next, {format_shape((p, width))} float64": 2 * 8 * p * width + 4 * 8 * p}
+        rows = sample_rows(problem.n_samples, width)
+        start = {
+            f"sample of {rows} rows, centred": rows * p * (self.itemsize + 1),
+            "start vectors, made orthonormal": 2 * 8 * p * width,
+            f"Gram matrix of the sample, {format_shape((rows, rows))} float64, solved": 3 * 8 * rows * rows,
+            "rows of it as read": -(-rows // SAMPLE_RUNS) * problem.sample_bytes,
+        }
+        yield Phase.of("start", state, start, decoding_items(problem, -(-rows // SAMPLE_RUNS)), runtime())
+        each = regression_bytes(p, self.range_features, width, self.product_rows, self.itemsize)
+        if threads > 1:
+            each = {f"{name}, {threads} times": threads * count for name, count in each.items()}
+        equations = 8 * self.range_features * (upper_entries(width + 1) + width + 1)
+        shared = {"the vectors, as handed to a task": 8 * p * width}
+        if self.request.workers > 1:
+            shared["normal equations of another worker, as sent and merged"] = 2 * equations
+        blocks = block_items(problem, self.block_rows, threads, self.ahead)
+        yield Phase.of("pass", state, each, shared, blocks, runtime(threads))
+        solving = {
+            "normal equations": equations,
+            "those of a tile, being solved": 4 * 8 * min(p, SOLVED_FEATURES) * (width + 1) ** 2,
+            "vectors made orthonormal": 3 * 8 * p * width,
+        }
+        yield Phase.of("step", state, solving, runtime())
+        yield Phase.of("components", state, {f"{self.k} components": COMPONENT_COPIES * 8 * p * self.k}, runtime())
+
+    @cached_property
+    def cost(self) -> Cost:
+        """The passes' products, the inverse of a small matrix for each sample, and the features' equations solved."""
+        problem, n, p, width = self.problem, self.problem.n_samples, self.problem.n_features, self.width
+        passes = min(STEPS * self.parts, self.request.max_passes or math.inf)
+        read = read_boxes(problem, self.block_rows, p).times(int(passes))
+        read = read.plus(read_runs(problem, sample_rows(n, width), SAMPLE_RUNS))
+        scores = 2.0 * n * p * (upper_entries(width) + width)
+        equations = 2.0 * n * self.range_features * (upper_entries(width + 1) + width + 1)
+        pieces = n / self.product_rows
+        adding = pieces * (self.range_features + p) * upper_entries(width + 1)
+        work = read.work(problem) + products(passes * (scores + equations), self.precision)
+        work += Work(centring=passes * 4.0 * n * p, adding=passes * adding)
+        work += Work(solving=passes * (2.0 * n + p / self.parts) * float(width) ** 3)
+        return Cost(int(passes), read.bytes, work)
