@@ -8,7 +8,7 @@ mean and covariance say (parameter-expanded EM; Liu, Rubin & Wu, Biometrika 85, 
 The answer is the most likely model of what was observed, not a solution of an eigenproblem: no residual bounds its
 error. What is measured instead is how well it predicts values that were held out.
 
-Cost: about 4 n p l^2 flops a step for l latent variables, and n l^3.
+Cost: about 2 n p l^2 flops a step for l latent variables, and n l^3.
 """
 
 from __future__ import annotations
