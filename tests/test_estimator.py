@@ -47,6 +47,7 @@ def pair():
     StreamingPCA(n_components="mp", method="covariance", whiten=True),
     StreamingPCA(n_components=1, memory="64 MiB"),
     StreamingPCA(n_components=0),
+    StreamingPCA(missing="drop-samples"),
 ])  # fmt: skip
 def test_scikit_learn_contract(estimator, check):
     with warnings.catch_warnings():

@@ -181,7 +181,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self._take(with_n_components(model, self._count_in(model, n)), collection.raw.n_features, n)
         return self
 
-    @available_if(lambda estimator: _adds_batches(estimator.method))  # type: ignore[untyped-decorator]
+    @available_if(lambda estimator: _adds_batches(estimator.method, estimator.missing))  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Add a batch of samples to those that were learned from before, by `fit` or by this.
 
@@ -200,9 +200,9 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Raises
         ------
         RequestError
-            If the preparation or `missing` takes a pass over all samples first (``mask="valid"``), if one of these,
-            `precision` or `half_life` has been changed since the first batch, or if all components are asked for and
-            p x p does not fit.
+            If the preparation takes a pass over all samples first (``mask="valid"``), if it, `missing`, `precision` or
+            `half_life` has been changed since the first batch, or if all components are asked for and p x p does not
+            fit. (With another `missing` than "error", which takes such a pass, there is no `partial_fit`.)
         ModelError
             If samples are of another shape or kind than before; or after a fit by a method that keeps no statistic, or
             that was pickled.
@@ -552,11 +552,16 @@ def _is_single(dtype: Any) -> bool:
     return dtype is not None and np.dtype(dtype).newbyteorder("=") == np.float32
 
 
-def _adds_batches(method: Any) -> bool:
+def _adds_batches(method: Any, missing: Any) -> bool:
     """Return whether a method can go on; raise an error for `available_if` to show as the cause where it cannot."""
     if method in ("dual", "randomized", "em"):
         raise AttributeError(
             f"method={method!r} has nothing to which later batches could be added; partial_fit takes method 'auto' or "
             "'covariance'."
+        )
+    if missing != "error":
+        raise AttributeError(
+            f"missing={missing!r} takes a pass over all samples before a fit, and batches never come together; leave "
+            "samples out or mask pixels beforehand, or fit all samples at once."
         )
     return True
