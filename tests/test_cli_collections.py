@@ -285,7 +285,16 @@ def test_options_are_printed_as_a_run_file_that_does_the_same(tmp_path):
 
 def test_schema_is_json_with_every_section():
     schema = json.loads(succeeded("schema"))
-    assert set(schema["properties"]) == {"collection", "model", "prepare", "fit", "output", "execution", "checkpoint"}
+    assert set(schema["properties"]) == {
+        "collection",
+        "model",
+        "prepare",
+        "fit",
+        "follow",
+        "output",
+        "execution",
+        "checkpoint",
+    }
 
 
 def test_next_command_opens_the_collection_alike(tmp_path):
