@@ -20,6 +20,7 @@ from ..errors import ModelError
 from ..planning.blocks import Span, blocks_of
 from ..planning.budget import check_budget
 from ..planning.memory import RUNTIME_BYTES
+from ..preprocessing import SampleError
 from ..preprocessing.sizes_for_planning import this_machine
 from ..readers.coordinates import CHECK
 from ..units import MIB, parse_bytes
@@ -67,8 +68,17 @@ class GaussianDensity:
 
         Computed in float64 whatever the rows and the components are. Cost 4 m p k flops; components that are stored
         are read twice.
+
+        Raises
+        ------
+        SampleError
+            If a row holds NaN or infinity.
         """
         scores, error = _scores_and_errors(self.subspace, rows)
+        bad = np.flatnonzero(~np.isfinite(error))
+        if len(bad):
+            problem = "holds NaN or infinity, so that it has no likelihood; leave it out, or fill it in by reconstruct."
+            raise SampleError(int(bad[0]), problem)
         variance = self.subspace.variance
         null = variance == 0
         squares = np.square(scores)
