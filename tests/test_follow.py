@@ -135,13 +135,34 @@ def test_an_image_that_stays_damaged_is_named_and_those_before_are_kept():
 
 
 def test_an_interrupt_stores_what_was_added():
+    looks = []
+
     def opened():
-        if Path("images").exists():
+        looks.append(len(looks))
+        if len(looks) == 3:
             raise KeyboardInterrupt
-        write_folder("images", X[:300])
         return open_collection("images")
 
+    write_folder("images", X[:300])
     same(followed(opened, interval=1000.0), whole(X[:300]))
+
+
+def test_a_listing_that_misses_a_file_does_no_harm():
+    """Files that are added while a folder is listed may show without others before them."""
+    write_folder("images", X[:300])
+    looks = []
+
+    def opened():
+        looks.append(len(looks))
+        missing = Path("images/image00290.png")
+        hidden = missing.with_suffix(".hidden")
+        if len(looks) == 1:
+            missing.rename(hidden)
+        elif hidden.exists():
+            hidden.rename(missing)
+        return open_collection("images")
+
+    same(followed(opened, until=300), whole(X[:300]))
 
 
 def test_it_waits_for_a_source_and_ends_when_nothing_comes():

@@ -202,6 +202,7 @@ class _Following:
     _cost: float = 0.0
     _is_planned: bool = False
     _failures: int = 0
+    _listed: int = 0
 
     @property
     def count(self) -> int:
@@ -213,11 +214,13 @@ class _Following:
         self._load()
         came = stored = time.monotonic()
         while self.pace.until is None or self.count < self.pace.until:
-            if self._look():
+            listed = self._listed
+            is_added = self._look()
+            if is_added or self._listed > listed:
                 came = time.monotonic()
             elif self.pace.idle is not None and time.monotonic() - came >= self.pace.idle:
                 break
-            else:
+            if not is_added:
                 time.sleep(self.pace.look)
             if (began := time.monotonic()) - stored >= max(self.pace.interval, self._cost):
                 self.store()
@@ -258,7 +261,9 @@ class _Following:
                 "this machine, a folder or glob of images, or a series of files; of others fit what is there, and add "
                 "the rest later by --update and --samples."
             )
-        ready = min(ready, self.pace.until or ready)
+        # A folder that is listed while files are added may show later ones without some before them. All that are
+        # before the last one of the look before are there now.
+        ready, self._listed = min(ready, self._listed, self.pace.until or ready), raw.n_samples
         if ready <= self.count or ready < 2:
             return False
         for count in (ready, ready - 1):
