@@ -1,4 +1,4 @@
-"""What is given to an estimator: tables that scikit-learn checks, images, batches, and what `open_collection` opens."""
+"""Kinds of input to an estimator: tables that scikit-learn checks, images, batches, and all that can be opened."""
 
 from __future__ import annotations
 

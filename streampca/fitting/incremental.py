@@ -65,12 +65,12 @@ THREAD_ROWS = 1024  # that wait, from which on threads gain more than it takes t
 
 @dataclass(frozen=True)
 class Running:
-    """Who reads a large batch, and where its progress is saved.
+    """Executor and checkpoint of the pass over a large batch.
 
     Attributes
     ----------
     executor : Executor
-        Who folds its samples.
+        Folds its samples.
     stage : callable or None
         ``stage(name)`` opens the checkpoint of a pass; None without checkpoints.
     """

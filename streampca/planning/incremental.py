@@ -129,7 +129,7 @@ def scatter_plan(problem: Problem, request: Request) -> Plan:
     beside = {f"statistic of the last model, {matrix}": 8 * p * p, **_waiting(problem, request)}
     held = {f"scatter matrix of earlier batches, {matrix}": 8 * p * p, **beside}
     within = replace(request, memory=max(1, budget - sum(held.values()) - problem.held_bytes))
-    # Of few samples each thread has a block, by a row more than its share: none is left over.
+    # Few samples make one block a thread; the row more keeps a remainder from making a further block.
     share = (problem.n_samples // thread_count(problem.machine.cores) + 1) * problem.sample_bytes
     plan = covariance_plan(problem, within, thread_block=min(THREAD_BLOCK, share))
     phases = (_with(phase, held if phase.name == "pass" else beside) for phase in plan.memory_estimate.phases)

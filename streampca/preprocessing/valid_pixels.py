@@ -1,4 +1,4 @@
-"""What is read off a collection once: pixels finite in every sample, samples finite in every pixel, areas of pixels."""
+"""Properties of a whole collection, found once: its complete pixels, its complete samples, and areas of pixels."""
 
 from __future__ import annotations
 
