@@ -25,7 +25,7 @@ from streampca.accumulators import Gram, GramBlock, Scatter, ScatterBlock
 from streampca.cli.config import make_run
 from streampca.cli.pipeline import execute
 from streampca.errors import ClusterError, ConfigError, DataError, RequestError, Stopped
-from streampca.events import BlockDone, PassStarted, Resumed, Warned, silent
+from streampca.events import BlockDone, PassStarted, Planned, Resumed, Warned, silent
 from streampca.execution import ClusterOptions, LocalExecutor
 from streampca.execution.checkpoint import Checkpointing
 from streampca.execution.executor import executing
@@ -180,6 +180,22 @@ def test_weights_travel(client, images, method):
     here, there = streampca.fit(images, **how), streampca.fit(images, **how, cluster=client)
     np.testing.assert_allclose(there.explained_variance, here.explained_variance, rtol=1e-10)
     assert abs(np.sum(there.components * here.components, axis=1)).min() > 1 - 1e-9
+
+
+def test_an_update_is_shared_and_gives_the_bits_of_one_fit(client, folder, monkeypatch):
+    monkeypatch.setattr("streampca.fitting.incremental.WAITING_BYTES", 1)  # so that the samples are read as a batch
+    x = np.random.default_rng(1).integers(0, 255, (3000, 16), dtype=np.uint8)
+    np.save(folder / "later.npy", x[1000:])
+    before = streampca.fit(x[:1000], n_components=3, method="covariance")
+    plans = []
+
+    def listen(event):
+        plans.extend([event.plan] if isinstance(event, Planned) else [])
+
+    updated = streampca.update(before, folder / "later.npy", cluster=client, listener=listen)
+    whole = streampca.fit(x, n_components=3, method="covariance")
+    assert plans[0].workers == 2
+    np.testing.assert_array_equal(updated.components, whole.components)
 
 
 def test_state_of_a_span_goes_on_where_it_was(client, images):
