@@ -29,6 +29,7 @@ from ..execution.threads import share_blas_threads
 from .blas import times, update_among
 from .finite import NotFiniteError, not_finite
 from .protocol import Accumulator
+from .weighted_pieces import weighted_pieces
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -139,11 +140,8 @@ class FrequentDirections(Accumulator):
         NotFiniteError
             If a sample holds NaN or infinity, or squares overflow. The accumulator is then of no more use.
         """
-        kept = np.arange(len(block)) if weights is None else np.flatnonzero(weights)
-        counts = None if weights is None or (weights[kept] == 1).all() else weights
-        for start in range(0, len(kept), self.rows):
-            some = kept[start : start + self.rows]
-            piece = block[some[0] : some[-1] + 1] if len(some) == some[-1] - some[0] + 1 else block[some]
+        counts = None if weights is None or (weights[weights != 0] == 1).all() else weights
+        for some, piece in weighted_pieces(block, weights, self.rows):
             self._absorb_piece(piece, None if counts is None else counts[some], at + some)
 
     def _absorb_piece(self, piece: Array, weights: Float64 | None, places: npt.NDArray[np.intp]) -> None:

@@ -15,6 +15,7 @@ from ..planning.sizes import GROUP_PIECE
 from .finite import has_safe_squares, not_finite
 from .plain_state import as_arrays
 from .protocol import Accumulator
+from .weighted_pieces import weighted_pieces
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -98,11 +99,7 @@ class GroupMoments(Accumulator):
         NotFiniteError
             If a sample holds NaN or infinity, or squares overflow. The accumulator is then of no more use.
         """
-        kept = np.arange(len(block)) if weights is None else np.flatnonzero(weights)
-        step = max(1, GROUP_PIECE // max(1, self.n_features))
-        for start in range(0, len(kept), step):
-            some = kept[start : start + step]
-            piece = block[some[0] : some[-1] + 1] if len(some) == some[-1] - some[0] + 1 else block[some]
+        for some, piece in weighted_pieces(block, weights, max(1, GROUP_PIECE // max(1, self.n_features))):
             if not has_safe_squares(piece, "double"):
                 error = not_finite(piece, 0, "double")
                 raise type(error)(at + int(some[error.sample]), error.problem)
