@@ -53,7 +53,7 @@ KNOWS = {
     "rich": ("cli",),
     "pydantic": ("cli",),
     "yaml": ("cli",),
-    "sklearn": ("estimators", "cli/demo_data"),
+    "sklearn": ("estimators", "cli/demo_data", "preprocessing/kernels"),
     "matplotlib": ("plot", "models"),
     "jinja2": ("plot/report",),
     "h5py": ("readers",),

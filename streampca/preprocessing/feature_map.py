@@ -1,0 +1,213 @@
+"""Feature maps: functions of samples whose inner products are a kernel's values, or nearly so.
+
+A linear method on mapped rows is then a kernel method on rows: principal components of them are those of kernel PCA.
+
+References
+----------
+Williams and Seeger (2001), Using the Nyström method to speed up kernel machines.
+Rahimi and Recht (2007), Random features for large-scale kernel machines.
+De Silva and Tenenbaum (2004), Sparse multidimensional scaling using landmark points.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import DataError, RequestError
+from .kernels import Kernel
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+EPS = float(np.finfo(np.float64).eps)
+
+
+class FeatureMap(Protocol):
+    """A function of rows of p features that gives rows of q. Plain arrays; pickles."""
+
+    kernel: Kernel
+
+    @property
+    def n_features(self) -> int:
+        """Features given, q."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+
+    def __call__(self, rows: Array) -> Float64:
+        """Map rows (n, p) to (n, q), each row by itself."""
+
+
+class _Arrays:
+    """What feature maps share: the size and digest of their arrays."""
+
+    kernel: Kernel
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in self.arrays().values())
+
+    def arrays(self) -> dict[str, Array]:
+        """The arrays by name."""
+        every = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+        return {name: value for name, value in every.items() if isinstance(value, np.ndarray)}
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of the kernel and all values."""
+        found = hashlib.sha256(repr(sorted(self.kernel.to_json().items())).encode())
+        for name, array in self.arrays().items():
+            found.update(repr((name, array.shape)).encode())
+            found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        return found.hexdigest()[:16]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class KernelMap(_Arrays):
+    """Linear functions of the kernel between a sample and landmarks: weights k(x) - offset.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        Resolved.
+    landmarks : ndarray of shape (m, p)
+    weights : ndarray of shape (q, m)
+    offset : ndarray of shape (q,)
+    origin : ndarray of shape (p,)
+        Taken off samples and landmarks before they are compared, where the kernel is of differences.
+    """
+
+    kernel: Kernel
+    landmarks: Array
+    weights: Float64
+    offset: Float64
+    origin: Float64
+
+    @classmethod
+    def nystroem(
+        cls, kernel: Kernel, landmarks: Array, *, rank: int | None = None, centred: bool = False
+    ) -> tuple[Self, Float64]:
+        """Return the Nystroem map of landmarks, and the eigenvalues of their kernel matrix, descending.
+
+        With K = U diag(mu) U^T of the landmarks, a sample becomes diag(mu)^(-1/2) U^T k(x): inner products of mapped
+        landmarks are K itself, of other samples the best that functions k(., landmark) can do.
+
+        Parameters
+        ----------
+        kernel : Kernel
+            Resolved.
+        landmarks : ndarray of shape (m, p)
+        rank : int, optional
+            Largest q; all eigenvalues above rounding by default.
+        centred : bool, default=False
+            Of H K H, H = I - (1/m) 1 1^T: the landmarks' mean is the origin. With all samples for landmarks mapped
+            samples are then the scores of kernel PCA; so kernels of distances need it.
+
+        Raises
+        ------
+        RequestError
+            If the kernel is not positive: no eigenvalue is above rounding, or some are below it.
+        DataError
+            If the kernel of some landmarks is NaN or infinite.
+
+        Notes
+        -----
+        Cost: 2 m^2 p + 9 m^3 flops, 3 m x m arrays.
+        """
+        origin = np.asarray(landmarks, np.float64).mean(axis=0)
+        matrix, m = kernel.matrix(landmarks, landmarks, origin), len(landmarks)
+        if not np.isfinite(matrix).all():
+            raise DataError(f"kernel {kernel} of some samples is NaN or infinite; give a smaller gamma or degree.")
+        means = matrix.mean(axis=0)
+        if centred or kernel.centred_only:
+            matrix = matrix - means - means[:, None] + means.mean()
+        values, vectors = np.linalg.eigh(matrix)
+        values, vectors = values[::-1], vectors[:, ::-1]
+        rounding = m * EPS * float(np.abs(values).max(initial=0.0))
+        if values[-1] < -100 * rounding and kernel.name not in ("sigmoid",):
+            raise RequestError(
+                f"kernel {kernel} of the samples has the eigenvalue {values[-1]:.3g} (its largest is "
+                f"{values[0]:.3g}): it is no inner product of any features. Give another kernel."
+            )
+        kept = int(np.count_nonzero(values > rounding))
+        if not kept:
+            raise RequestError(f"kernel {kernel} of the samples has no eigenvalue above 0; give another kernel.")
+        q = kept if rank is None else min(rank, kept)
+        weights = np.ascontiguousarray((vectors[:, :q] / np.sqrt(values[:q])).T)
+        offset = weights @ means if centred or kernel.centred_only else np.zeros(q)
+        made = cls(kernel=kernel, landmarks=np.asarray(landmarks), weights=weights, offset=offset, origin=origin)
+        return made, values
+
+    @property
+    def n_features(self) -> int:
+        """Features given, q."""
+        return len(self.weights)
+
+    def __call__(self, rows: Array) -> Float64:
+        """Map rows (n, p) to (n, q): 2 n m (p + q) flops."""
+        mapped: Float64 = self.kernel.matrix(rows, self.landmarks, self.origin) @ self.weights.T
+        mapped -= self.offset
+        return mapped
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FourierMap(_Arrays):
+    """Random Fourier features: sqrt(2 / q) cos(frequencies (x - origin) + phases), of kernels of differences.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        "rbf" or "laplacian", resolved.
+    frequencies : ndarray of shape (q, p)
+    phases : ndarray of shape (q,)
+    origin : ndarray of shape (p,)
+        Near the samples: what is left of them then has all its digits.
+    """
+
+    kernel: Kernel
+    frequencies: Float64
+    phases: Float64
+    origin: Float64
+
+    @classmethod
+    def random(cls, kernel: Kernel, origin: Array, n_features: int, seed: int) -> Self:
+        """Draw frequencies of a resolved kernel: normal for "rbf", Cauchy for "laplacian".
+
+        Raises
+        ------
+        RequestError
+            If the kernel is another.
+        """
+        if kernel.name not in ("rbf", "laplacian"):
+            raise RequestError(
+                f"random features are of kernels rbf and laplacian, and the kernel is {kernel.name}; give landmarks."
+            )
+        random, p = np.random.default_rng(seed), len(origin)
+        gamma = float(kernel.gamma)  # type: ignore[arg-type]
+        if kernel.name == "rbf":
+            frequencies = np.sqrt(2 * gamma) * random.standard_normal((n_features, p))
+        else:
+            frequencies = gamma * random.standard_cauchy((n_features, p))
+        phases = random.uniform(0, 2 * np.pi, n_features)
+        return cls(kernel=kernel, frequencies=frequencies, phases=phases, origin=np.asarray(origin, np.float64))
+
+    @property
+    def n_features(self) -> int:
+        """Features given, q."""
+        return len(self.frequencies)
+
+    def __call__(self, rows: Array) -> Float64:
+        """Map rows (n, p) to (n, q): 2 n p q flops and n q cosines."""
+        mapped: Float64 = (rows - self.origin) @ self.frequencies.T
+        mapped += self.phases
+        np.cos(mapped, out=mapped)
+        mapped *= np.sqrt(2 / self.n_features)
+        return mapped

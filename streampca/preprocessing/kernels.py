@@ -1,0 +1,174 @@
+"""`Kernel`: a similarity of samples that is an inner product of some features of theirs, and its matrix between rows.
+
+Schölkopf, Smola and Müller (1998), Nonlinear component analysis as a kernel eigenvalue problem; the values of each
+kernel are those of `sklearn.metrics.pairwise`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import RequestError, nearest
+from ..units import whole_number
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+AUTO = "auto"
+# name -> its parameters
+KERNELS: dict[str, tuple[str, ...]] = {
+    "linear": (),
+    "polynomial": ("gamma", "degree", "coef0"),
+    "rbf": ("gamma",),
+    "laplacian": ("gamma",),
+    "sigmoid": ("gamma", "coef0"),
+    "cosine": (),
+    "distance": (),
+}
+ALIASES = {"poly": "polynomial", "gaussian": "rbf"}
+# Of differences of samples alone: rows are set off by a common origin first, which a large offset would otherwise take
+# all digits of, as |x|^2 - 2 x.y + |y|^2 does.
+OF_DIFFERENCES = ("rbf", "laplacian", "distance")
+# Not an inner product by itself, but of samples whose mean is taken off (conditionally positive definite).
+CENTRED_ONLY = ("distance",)
+MEDIAN_OF = 1000  # rows whose distances give the median
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel and its parameters.
+
+    Parameters
+    ----------
+    name : {"linear", "polynomial", "rbf", "laplacian", "sigmoid", "cosine", "distance"}, default="rbf"
+        With x.y the inner product: x.y; (gamma x.y + coef0)^degree; exp(-gamma |x - y|^2); exp(-gamma |x - y|_1);
+        tanh(gamma x.y + coef0); x.y / (|x| |y|); -|x - y|^2 / 2, which gives classical multidimensional scaling.
+        The name is stored with a model; of a `function` it is any other.
+    gamma : float, "auto" or None, default="auto"
+        "auto" takes 1 / (2 d^2) for "rbf", d the median distance of a sample of rows, 1 / d for "laplacian", d in the
+        sum of absolute differences, and 1 / p for the others, p the number of features; None is 1 / p for all.
+    degree : int, default=3
+    coef0 : float, default=1
+    function : callable, optional
+        A kernel of your own: of two rows (p,) and (p,), a number. It is called for every pair. It is never stored.
+
+    Raises
+    ------
+    RequestError
+        If a value is wrong by itself.
+    """
+
+    name: str = "rbf"
+    gamma: float | str | None = AUTO
+    degree: int = 3
+    coef0: float = 1.0
+    function: Callable[[Array, Array], float] | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        set_ = object.__setattr__
+        set_(self, "name", ALIASES.get(self.name, self.name))
+        if self.function is None and self.name not in KERNELS:
+            known = list(KERNELS)
+            raise RequestError(
+                f"kernel {self.name!r} is not one of {', '.join(known)}.{nearest(str(self.name), known)}"
+            )
+        if self.function is not None and self.name in KERNELS:
+            raise RequestError(f"kernel {self.name!r} is built in; give a function of your own another name.")
+        set_(self, "degree", whole_number(self.degree, "degree", least=1, example="3"))
+        gamma = self.gamma
+        if not (gamma is None or gamma == AUTO) and not (_is_number(gamma) and float(gamma) > 0):
+            raise RequestError(f"gamma {gamma!r} is not a number above 0; give one, or 'auto'.")
+        if not _is_number(self.coef0):
+            raise RequestError(f"coef0 {self.coef0!r} is not a number; give one such as 1.")
+
+    @property
+    def is_resolved(self) -> bool:
+        """True where no parameter is left to be found in the samples."""
+        return "gamma" not in KERNELS.get(self.name, ()) or _is_number(self.gamma)
+
+    @property
+    def centred_only(self) -> bool:
+        """True where the kernel is an inner product only of samples whose mean is taken off."""
+        return self.name in CENTRED_ONLY
+
+    def resolved(self, rows: Array) -> Kernel:
+        """Return the kernel with `gamma` found in rows of a sample, (m, p).
+
+        Raises
+        ------
+        RequestError
+            If more than half of the distances are 0.
+        """
+        if self.is_resolved:
+            return self
+        if self.gamma == AUTO and self.name in OF_DIFFERENCES:
+            distance = median_distance(rows, absolute=self.name == "laplacian")
+            if distance <= 0:
+                raise RequestError(
+                    f"gamma='auto' takes the median distance of {len(rows)} samples, which is 0, as most are equal; "
+                    "give gamma a number."
+                )
+            return replace(self, gamma=1 / distance if self.name == "laplacian" else 1 / (2 * distance**2))
+        return replace(self, gamma=1 / rows.shape[1])
+
+    def matrix(self, rows: Array, others: Array, origin: Array | None = None) -> Float64:
+        """Return the kernel between rows (n, p) and others (m, p), shape (n, m), float64.
+
+        Parameters
+        ----------
+        rows, others : ndarray
+            Of any real dtype; computed in float64.
+        origin : ndarray of shape (p,), optional
+            Taken off both where the kernel is of differences; the mean of `others` by default. Give the same for all
+            blocks, and each block has the same bits.
+
+        Notes
+        -----
+        Cost: 2 n m p flops, n m exponentials; float64 copies of both.
+        """
+        from sklearn.metrics.pairwise import euclidean_distances, pairwise_kernels
+
+        first, second = (np.asarray(given, np.float64) for given in (rows, others))
+        if self.name in OF_DIFFERENCES:
+            origin = second.mean(axis=0) if origin is None else origin
+            first, second = first - origin, second - origin
+        if self.name == "distance":
+            squares: Float64 = euclidean_distances(first, second, squared=True)
+            return np.multiply(squares, -0.5, out=squares)
+        given = {name: getattr(self, name) for name in KERNELS.get(self.name, ())}
+        made: Float64 = pairwise_kernels(first, second, metric=self.function or self.name, **given)
+        return made
+
+    def to_json(self) -> dict[str, Any]:
+        """Name and parameters as plain data."""
+        parameters = ("gamma", "degree", "coef0") if self.function is not None else KERNELS[self.name]
+        return {"name": self.name, **{name: getattr(self, name) for name in parameters}}
+
+    def __str__(self) -> str:
+        given = ", ".join(
+            f"{name} = {value:.4g}" if _is_number(value) else f"{name} = {value}"
+            for name, value in self.to_json().items()
+            if name != "name"
+        )
+        return f"{self.name} ({given})" if given else self.name
+
+
+def median_distance(rows: Array, *, absolute: bool = False) -> float:
+    """Return the median of the distances between rows, Euclidean, or sums of absolute differences.
+
+    Of more than 1000 rows, those of 1000 that are spread evenly over them.
+    """
+    from scipy.spatial.distance import pdist
+
+    some = rows if len(rows) <= MEDIAN_OF else rows[np.linspace(0, len(rows) - 1, MEDIAN_OF).astype(int)]
+    distances = pdist(np.asarray(some, np.float64), "cityblock" if absolute else "euclidean")
+    return float(np.median(distances)) if len(distances) else 0.0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and bool(np.isfinite(value))
