@@ -252,7 +252,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return fitted
 
     def _take(self, model: PCAModel, n_features: int, n_samples: int) -> None:
-        """Be fitted with a model."""
+        """Take a model as the one that was fitted."""
         self._pickles_statistic, self._pickled_var = False, None
         self._batches: IncrementalFit | None = None
         self._whole: PCAModel | None = model

@@ -95,7 +95,7 @@ class ByFeatures(Sizes):
     # -- the search
 
     def that_fit(self, memory: int) -> Iterator[Self]:
-        """For each tile and block, the largest ranges that fit a budget, one by one."""
+        """Yield the largest ranges of each tile and block that fit a budget, one by one."""
         for tile, limit in product(TILES, LIMITS):
             unit = self._unit(tile)
             cut = partial(self._cut, tile, limit)

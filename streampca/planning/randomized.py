@@ -480,7 +480,7 @@ def _along_samples(problem: Problem, request: Request, k: int, basis: Basis) -> 
 def _of_width(
     problem: Problem, request: Request, k: int, same_width: list[Basis], memory: int
 ) -> Iterator[AlongSamples]:
-    """For every way of reading what fits with the largest basis that anything fits with."""
+    """Yield the sizes that fit with the largest basis that anything fits with, for every way of reading."""
     for of_a_way in zip(*(_along_samples(problem, request, k, basis) for basis in same_width), strict=True):
         for sizes in of_a_way:
             # The smallest are asked first, as what fits does not tell as soon.

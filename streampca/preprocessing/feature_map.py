@@ -46,7 +46,7 @@ class FeatureMap(Protocol):
 
 
 class _Arrays:
-    """What feature maps share: the size and digest of their arrays."""
+    """Size and digest of the arrays of a feature map."""
 
     kernel: Kernel
 

@@ -253,7 +253,7 @@ def settled_entries(handle: Any, place: str, seconds: float, first: int) -> int:
     resized = max((state[1] for name in ("zarr.json", ".zarray") if (state := _stat(f"{place}/{name}"))), default=0)
 
     def written(row: int) -> Any:
-        """When the last chunk of a row was written; None where one is not there."""
+        """Return when the last chunk of a row was written; None where one is not there."""
         if row >= grid[0]:
             return None
         found = [_stat(f"{place}/{known((row, *rest))}") for rest in product(*map(range, grid[1:]))]

@@ -119,7 +119,7 @@ class EMIteration:
 
     @property
     def held_out(self) -> dict[str, float | int | None]:
-        """How well values that were held out are predicted, and by the mean; None where there were none."""
+        """Return how well held-out values are predicted, and by the mean; None where there were none."""
         count, missed, squares = self.held.tolist()
         errors = (None, None) if not count else ((missed / count) ** 0.5, (squares / count) ** 0.5)
         return {"values": int(count), "rmse": errors[0], "rmse_of_mean": errors[1]}

@@ -194,7 +194,7 @@ class LanczosIteration(abc.ABC, Generic[A]):
         return int(np.count_nonzero(solution.values > max(least, solver.rounding)))
 
     def _with_direction(self, solution: Solution, job: Job) -> Solution:
-        """Those pairs that have a direction; say what became of the others."""
+        """Return the pairs that have a direction; say what became of the others."""
         values, asked = solution.values, job.plan.request.n_components
         count = self._directions(solution, self.solver)
         if count == len(values):

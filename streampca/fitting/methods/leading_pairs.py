@@ -73,7 +73,7 @@ def chosen_of(
     full: bool = True,
     total_weight: float | None = None,
 ) -> Solution:
-    """Those of the pairs a solver found that the plan's request asks for; say where the budget holds less.
+    """Return the pairs of a solution that the plan's request asks for; say where the budget holds less.
 
     Parameters
     ----------

@@ -52,11 +52,11 @@ class ScratchCopy(Collection):
         return Chunks(1, self._width)
 
     def where(self, index: int) -> str:
-        """As the collection that was copied says."""
+        """Return what the collection that was copied says."""
         return self.copied.where(index)
 
     def sample_names(self) -> Sequence[str] | None:
-        """As the collection that was copied says."""
+        """Return what the collection that was copied says."""
         return self.copied.sample_names()
 
     def read(self, rows: slice, features: slice | None = None) -> Array:

@@ -37,7 +37,7 @@ class Chosen(View):
 
     @property
     def n_features(self) -> int:
-        """Those of the base, which need not be all of its pixels."""
+        """Features of the base, which need not be all of its pixels."""
         return self.base.n_features
 
     def as_images(self, rows: Array) -> Array:
