@@ -19,7 +19,7 @@ from streampca.readers import Opening
 FITTED = {"source", "preparation", "output", "overwrite", "checkpoint", "cluster", "listener", "opening"}
 PLANNED = {"source", "preparation", "shape", "dtype", "workers", "output", "opening"}
 # n_components=None and random_state are scikit-learn's.
-LEFT_OUT = {"n_components", "seed", "part", "scratch", "sample_weight", "update", "approximate"}
+LEFT_OUT = {"n_components", "seed", "part", "scratch", "sample_weight", "update", "approximate", "kind", "target"}
 UPDATED = {
     "n_components",
     "half_life",
@@ -33,7 +33,12 @@ FUNCTIONS = {
     "Preparation": (streampca.Preparation, PrepareConfig, set(), {"learned"}),
     "fit": (streampca.fit, FitConfig, {"update", "approximate"}, FITTED),
     "plan": (streampca.plan, FitConfig, {"part", "seed", "update", "approximate"}, PLANNED),
-    "Request": (Request, FitConfig, {"part", "sample_weight", "update", "approximate"}, {"workers", "output"}),
+    "Request": (
+        Request,
+        FitConfig,
+        {"part", "sample_weight", "target", "update", "approximate"},
+        {"workers", "output"},
+    ),
     "StreamingPCA": (streampca.StreamingPCA, FitConfig, LEFT_OUT, ESTIMATOR),
 }
 

@@ -1,6 +1,7 @@
 """Plans of method 'ppca': those of method 'covariance', under another name.
 
-Inside the package it is streampca/planning/ppca.py, with the row ``"ppca": ".ppca"`` in `planning.registry.METHODS`.
+Inside the package it is streampca/planning/ppca.py, with the rows ``"ppca": ".ppca"`` in
+`planning.registry.METHODS` and ``"ppca": ""`` in `KINDS` there: it takes no target.
 """
 
 from dataclasses import replace
@@ -8,13 +9,14 @@ from dataclasses import replace
 from streampca.planning import covariance
 from streampca.planning.plan import Candidate
 
+KINDS = ("ppca",)
 APPROXIMATE = covariance.APPROXIMATE
 least = covariance.least
 
 
 def reason_against(problem):
-    """Return why "auto" leaves the method out: it makes models of another kind."""
-    return "makes a model of kind 'ppca', and has to be asked for"
+    """Return why "auto" leaves the method out of fits of its kind; never."""
+    return ""
 
 
 def candidates(problem, request):

@@ -9,6 +9,7 @@ from streampca.planning.memory import RUNTIME_BYTES, MemoryEstimate, Phase, deco
 from streampca.planning.plan import Candidate, Plan
 from streampca.planning.rates import Work
 
+KINDS = ("pca",)
 APPROXIMATE = False  # it finds every component, exactly
 BLOCK_SHARE = 16  # of the budget for a block
 

@@ -13,6 +13,7 @@ from streampca.cli.commands import cli
 from streampca.errors import ModelError, RequestError
 from streampca.fitting.methods import METHODS as FITTED
 from streampca.models.registry import MODEL_KINDS
+from streampca.planning.registry import KINDS
 from streampca.planning.registry import METHODS as PLANNED
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (90, 6, 5), dtype=np.uint8)
@@ -22,6 +23,7 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (90, 6, 5), dtype=np.uint8)
 def rows(monkeypatch):
     """Add the rows, as editing the registries would."""
     monkeypatch.setitem(MODEL_KINDS, "ppca", ("ppca_model", "ProbabilisticPCA"))
+    monkeypatch.setitem(KINDS, "ppca", "")
     monkeypatch.setitem(PLANNED, "ppca", "ppca_planning")
     monkeypatch.setitem(FITTED, "ppca", fit_ppca)
 
@@ -29,7 +31,7 @@ def rows(monkeypatch):
 @pytest.fixture
 def model():
     """A model of four components."""
-    return streampca.fit(IMAGES, n_components=4, method="ppca")
+    return streampca.fit(IMAGES, n_components=4, kind="ppca")
 
 
 def commanded(*words):
@@ -68,9 +70,9 @@ def test_the_command_line_knows_it(tmp_path, monkeypatch):
     """Every command, without a word about it in any of them."""
     monkeypatch.chdir(tmp_path)
     np.save("images.npy", IMAGES)
-    assert "not ppca: makes a model of kind 'ppca'" in commanded("plan", "images.npy", "-k", 4)
-    assert "ppca: the 30 x 30 scatter matrix" in commanded("plan", "images.npy", "-k", 4, "--method", "ppca")
-    commanded("fit", "images.npy", "--method", "ppca", "-k", 4, "-o", "model.zarr")
+    assert "ppca" not in commanded("plan", "images.npy", "-k", 4)
+    assert "ppca: the 30 x 30 scatter matrix" in commanded("plan", "images.npy", "-k", 4, "--kind", "ppca")
+    commanded("fit", "images.npy", "--kind", "ppca", "-k", 4, "-o", "model.zarr")
     shown = json.loads(commanded("inspect", "model.zarr", "--json", "--verify"))
     assert shown["kind"] == "ppca"
     assert shown["noise"] > 0
@@ -78,7 +80,27 @@ def test_the_command_line_knows_it(tmp_path, monkeypatch):
     assert np.load("scores.npy").shape == (90, 4)
 
 
+def test_a_method_makes_its_own_kind_only():
+    """Another is refused, with what would do."""
+    with pytest.raises(
+        RequestError, match=r"method 'ppca' makes a model of kind 'ppca', and kind is 'pca'; use .*kind="
+    ):
+        streampca.fit(IMAGES, n_components=4, method="ppca")
+    with pytest.raises(RequestError, match="use method 'auto' or 'ppca', or give kind='pca'"):
+        streampca.fit(IMAGES, n_components=4, method="covariance", kind="ppca")
+
+
+def test_samples_are_not_added_to_it(model):
+    """The noise would be that of the samples before."""
+    with pytest.raises(ModelError, match="is of kind 'ppca', and only models of kind 'pca' can be updated and merged"):
+        streampca.update(model, IMAGES)
+    with pytest.raises(ModelError, match="fit all samples together"):
+        streampca.merge([model, model])
+    with pytest.raises(RequestError, match="models of kind 'ppca' are not merged from parts"):
+        streampca.fit(IMAGES, n_components=4, kind="ppca", part=(1, 2))
+
+
 def test_there_must_be_noise():
     """All components leave none."""
     with pytest.raises(RequestError, match="ask for fewer components"):
-        streampca.fit(IMAGES, n_components=None, method="ppca")
+        streampca.fit(IMAGES, n_components=None, kind="ppca")

@@ -16,12 +16,19 @@ from ..planning.blocks import part_of
 from ..planning.request import HOW, Request
 from ..preprocessing import Preparation, Prepared
 from ..readers.collection import data_difference
+from ..readers.target import Target, digest_of
 from ..readers.weights import weights_digest
 from .from_config import request_of
 from .options import Run
 
 
-def load_earlier(path: str, run: Run, collection: Prepared, weights: npt.NDArray[np.float64] | None) -> PCAModel | None:
+def load_earlier(
+    path: str,
+    run: Run,
+    collection: Prepared,
+    weights: npt.NDArray[np.float64] | None,
+    target: Target | None = None,
+) -> PCAModel | None:
     """Load the model at a path, if there is one.
 
     Raises
@@ -35,7 +42,8 @@ def load_earlier(path: str, run: Run, collection: Prepared, weights: npt.NDArray
         return None
     preparation = _with_full_scale(collection.preparation, collection.sample_shape)
     now = (collection.source, vars(request_of(run)), preparation, collection.mask, part_of(run.fit.part))
-    if difference := _difference(model, described(*now, weights_digest(weights)), collection):
+    described_now = {**described(*now, weights_digest(weights)), "target": digest_of(target)}
+    if difference := _difference(model, described_now, collection):
         raise OutputError(
             f"{path} was fitted with {difference}; choose another directory, or replace it with --overwrite "
             "(output.overwrite: true)."
@@ -51,9 +59,10 @@ def _difference(model: PCAModel, now: dict[str, Any], collection: Prepared) -> s
     preparation = _with_full_scale(model.preparation, model.sample_shape)
     of_data = (preparation, model.mask, fitted.get("part"), fitted.get("sample_weight"))
     before = described(fitted.get("source"), requested, *of_data)
+    before["target"] = (fitted.get("target") or {}).get("digest")
     before, now = ({name: each.get(name) for name in now if name not in HOW} for each in (before, now))
     if found := first_difference(before, now):
-        if found.name in ("mask", "scale", "sample_weight", "means"):  # arrays, known by their digests
+        if found.name in ("mask", "scale", "sample_weight", "target", "means"):  # arrays, known by their digests
             return f"another {found.name}"
         return f"{found.name} {found.before!r} and this run has {found.now!r}"
     changed = data_difference(fitted, collection)

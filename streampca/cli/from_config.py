@@ -18,6 +18,7 @@ from ..preprocessing import Preparation
 from ..preprocessing.mask_files import read_mask, read_scale
 from ..preprocessing.preparation import AREA
 from ..readers import Collection, Opening, open_collection
+from ..readers.target import target_of
 from ..units import parse_bytes
 from .options import CollectionConfig, FitConfig, PrepareConfig, Run
 
@@ -60,7 +61,7 @@ def request_of(run: Run) -> Request:
 def request_to_update(model: PCAModel, run: Run) -> Request:
     """Return the request by which a run updates a model: what the run gives, else what the model was fitted with."""
     fit, given = run.fit, run.fit.model_fields_set
-    for name in ("method", "precision", "seed", "tol", "max_passes", "missing", "scratch"):
+    for name in ("kind", "target", "method", "precision", "seed", "tol", "max_passes", "missing", "scratch"):
         if name in given:
             raise ConfigError(f"fit.{name}: {model.name} is updated as it was fitted; leave it out.")
     request = updating_request(model, half_life=fit.half_life, memory=fit.memory)
@@ -104,5 +105,6 @@ def plan_run(run: Run, *, shape: str | None = None, dtype: str = "uint8", worker
     collection = prepared(raw, preparation, request=request, foreseen=True, missing=request.missing)
     weighed = raw if shape else collection.raw
     weight = foreseen_weight(run.fit.sample_weight, weighed, run.fit.half_life, shape)
-    planned = plan_collection(collection, request, total_weight=weight)
+    target = target_of(run.fit.target, weighed, request.kind)
+    planned = plan_collection(collection, request, total_weight=weight, target=target)
     return planned if shape is not None else calibrated(planned, collection)

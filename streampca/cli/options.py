@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.fields import FieldInfo
 
 from ..planning.blocks import part_of
-from ..planning.registry import METHODS
+from ..planning.registry import KINDS, METHODS
 from ..planning.request import RULES, MissingRule, RuleName
 from ..units import parse_seconds
 from . import option_texts
@@ -211,6 +211,10 @@ class PrepareConfig(Section):
 class FitConfig(Section):
     """Options of the fit; see `streampca.fit`."""
 
+    kind: str = option("pca", f"kind of model: {', '.join(KINDS)}", "KIND")
+    target: str | None = option(
+        None, "what supervised kinds learn from, a label or number a sample: a column, as for labels", "COLUMN"
+    )
     n_components: Annotated[int | float | RuleName | None, BeforeValidator(_count_or_rule)] = option(
         0.95,
         "a number, a fraction of the variance, elbow, mp, mle, or null for all",

@@ -104,7 +104,7 @@ class OutputPaths:
         files = [*self.files, *filter(None, [self.report]), *drawn]
         records = [os.path.join(self.directory, name) for name in RECORDS] if self.directory else []
         prepare, collection = run.prepare, run.collection
-        columns = column_paths(collection.labels, run.fit.sample_weight, prepare.mask, prepare.scale)
+        columns = column_paths(collection.labels, run.fit.sample_weight, run.fit.target, prepare.mask, prepare.scale)
         model = [expanded(run.model)] if run.model else []
         check_apart([*files, *records], [*paths_of(collection.source), *model, *columns])
         places = [os.path.realpath(path) for path in files]

@@ -35,6 +35,7 @@ from ..preprocessing import Preparation, Prepared
 from ..preprocessing.copy import copy_collection, foresee_copy
 from ..preprocessing.sizes_for_planning import this_machine
 from ..readers import Collection
+from ..readers.target import Target, check_target, target_of
 from ..readers.weights import total_of, weights_of
 from ..storage.components import StoredComponents
 from ..storage.outputs import recover
@@ -99,6 +100,8 @@ def execute(run: Run, listener: Listener = silent, switch: Switch | None = None)
     for path in outputs.files:
         recover(path.rstrip("/"))
         clear_finished(path)
+    if run.model is None and run.fit.update is None:
+        check_target(run.fit.target, request_of(run).kind)
     job = _open(run, outputs, listener, switch)
     record = Record(outputs.directory, run, outputs.recorded)
     earlier = _earlier(job)
@@ -146,7 +149,8 @@ def _followed(run: Run, outputs: OutputPaths, listener: Listener) -> Result:
     """Keep a model up to date while its source is being written."""
     fit, path = run.fit, outputs.model
     others = {
-        "model": run.model, "fit.update": fit.update, "fit.part": fit.part, "fit.sample_weight": fit.sample_weight,
+        "model": run.model, "fit.kind": fit.kind != "pca", "fit.target": fit.target, "fit.update": fit.update,
+        "fit.part": fit.part, "fit.sample_weight": fit.sample_weight,
         "execution": run.execution.kind != "local", "output.scores": outputs.scores, "output.images": outputs.images,
         "output.report": outputs.report, "output.collection": outputs.collection,
         "output.directory": outputs.directory,
@@ -196,6 +200,8 @@ class _Job:
         if self.model is not None or not self.outputs.need_model or shared:
             request = None
         how: dict[str, Any] = {"weights": weights, "request": request, "missing": fit.missing}
+        if request is not None and self.preparation.learns:
+            how["target"] = target_of(fit.target, self.raw, fit.kind, weights)
         return prepared(self.raw, self.preparation, self.listener, **how)
 
     @property
@@ -213,6 +219,11 @@ class _Job:
     def weights(self) -> npt.NDArray[np.float64] | None:
         """Weights of the samples, if they have any."""
         return weights_of(self.run.fit.sample_weight, self.collection.raw, self.run.fit.half_life)
+
+    @cached_property
+    def target(self) -> Target | None:
+        """What a supervised kind of model is to learn from."""
+        return target_of(self.run.fit.target, self.collection.raw, self.run.fit.kind, self.weights)
 
     @property
     def is_in_place(self) -> bool:
@@ -261,7 +272,7 @@ def _earlier(job: _Job) -> PCAModel | None:
     is_made_anew = run.model or run.fit.update or run.output.overwrite
     if is_made_anew or not path or not job.outputs.directory or not os.path.lexists(path):
         return None
-    return load_earlier(path, run, job.collection, job.weights)
+    return load_earlier(path, run, job.collection, job.weights, job.target)
 
 
 def _check_feasible(job: _Job) -> None:
@@ -302,7 +313,7 @@ def _check_images(job: _Job, model: PCAModel) -> None:
 def _check_applying(job: _Job) -> None:
     """Refuse scores and images that the components to be fitted leave no memory for, before the fit reads data."""
     run, output, collection = job.run, job.run.output, job.collection
-    plan = plan_collection(collection, request_of(run), total_weight=total_of(job.weights))
+    plan = plan_collection(collection, request_of(run), total_weight=total_of(job.weights), target=job.target)
     k = _fewest(plan)
     single = plan.problem.is_narrow and plan.request.precision != "double"
     dtype = np.dtype(np.float32 if single else np.float64)
@@ -345,7 +356,8 @@ def _fitted(job: _Job) -> Result:
     how: dict[str, Any] = {"place": place, "executor": job.executor, "checkpoint": job.checkpoint(path)}
     if job.updated is None:
         part = part_of(run.fit.part)
-        model = fit_collection(job.collection, request_of(run), weights=job.weights, part=part, listener=listen, **how)
+        how |= {"weights": job.weights, "target": job.target, "part": part}
+        model = fit_collection(job.collection, request_of(run), listener=listen, **how)
     else:
         model = update_model(
             job.updated,

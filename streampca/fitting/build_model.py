@@ -21,6 +21,7 @@ from ..planning import Plan
 from ..planning.blocks import Part
 from ..preprocessing import Prepared, unflatten
 from ..readers.collection import State, encoded_states, fingerprint_of, place_of, sample_dims
+from ..readers.target import Target
 from ..readers.weights import weights_digest
 from .methods import Decomposition
 
@@ -95,7 +96,11 @@ def provenance_of(
 
 
 def data_of(
-    collection: Prepared, states: Sequence[State], weights: Float64 | None, part: Part | None
+    collection: Prepared,
+    states: Sequence[State],
+    weights: Float64 | None,
+    part: Part | None,
+    target: Target | None = None,
 ) -> dict[str, Any]:
     """Return what the provenance of a model says of the data."""
     units = collection.raw.attributes.get("units")
@@ -112,6 +117,7 @@ def data_of(
         **_dropped(collection),
         "reading": collection.raw.reading,
         "sample_weight": weights_digest(weights),
+        **({} if target is None else {"target": target.to_json()}),
     }
     return data if part is None else {**data, "part": list(part), "n_samples": collection.n_samples}
 

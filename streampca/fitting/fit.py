@@ -25,6 +25,7 @@ from ..planning.request import Request
 from ..preprocessing import Preparation, Prepared
 from ..readers import Opening, check_apart, column_paths, open_collection, paths_of
 from ..readers.collection import sample_dims
+from ..readers.target import Target, check_target, digest_of, target_of
 from ..readers.weights import total_of, weights_digest, weights_of
 from ..storage.components import ComponentWriter, UnfinishedComponents
 from ..storage.disk import expanded
@@ -42,6 +43,8 @@ Float64 = npt.NDArray[np.float64]
 def fit(
     source: Any,
     *,
+    kind: str = "pca",
+    target: Any = None,
     n_components: int | float | str | None = 0.95,
     method: str = "auto",
     memory: int | str | None = None,
@@ -68,6 +71,11 @@ def fit(
     ----------
     source : path, glob, list of paths, array or Collection
         See `open_collection`.
+    kind : {"pca"}, default="pca"
+        Kind of model: "pca" finds principal components.
+    target : array, path or str, optional
+        What supervised kinds learn from, a label or number for each sample: anything `open_column` takes. Text and
+        whole numbers are classes.
     n_components : int, float, {"elbow", "mp", "mle"} or None, default=0.95
         A number of components; a fraction of the variance, between 0 and 1; None for all; or a rule: up to the elbow
         of the first 50 variances, above the Marchenko-Pastur edge (assumes white noise), or of the largest evidence
@@ -168,19 +176,26 @@ def fit(
         max_passes=max_passes,
         half_life=half_life,
         missing=missing,
+        kind=kind,
     )
     check_options(fit, opening)
+    check_target(target, kind)
     place = None if output is None else Place(expanded(output), overwrite)
     if place is not None:
-        check_apart([place.path], [*paths_of(source), *column_paths(opening.get("labels"), sample_weight)])
+        check_apart([place.path], [*paths_of(source), *column_paths(opening.get("labels"), sample_weight, target)])
     raw = narrowed(open_collection(source, listener=listener, **opening), preparation)
     weights = weights_of(sample_weight, raw, request.half_life)  # refused before anything is read
+    learned_from = target_of(target, raw, kind, weights)
     known = request if cluster is None or request.memory is not None else None  # else workers say what memory there is
-    collection = prepared(raw, preparation, listener, weights=weights, request=known, missing=missing)
+    collection = prepared(
+        raw, preparation, listener, weights=weights, request=known, missing=missing, target=learned_from
+    )
     if collection.n_dropped:
         weights = weights_of(sample_weight, collection.raw, request.half_life)
+        learned_from = target_of(target, collection.raw, kind, weights)
     wanted = part_of(part)
     how: dict[str, Any] = {"weights": weights, "place": place, "part": wanted, "listener": listener}
+    how["target"] = learned_from
     if checkpoint is not None:
         how["checkpoint"] = Checkpointing(os.fspath(checkpoint))
     with executing(cluster, request.memory, listener=listener) as executor:
@@ -216,6 +231,7 @@ def fit_collection(
     request: Request,
     *,
     weights: Float64 | None = None,
+    target: Target | None = None,
     place: Place | None = None,
     part: Part | None = None,
     executor: Executor | None = None,
@@ -224,6 +240,7 @@ def fit_collection(
 ) -> PCAModel:
     """Plan and run a request on an opened collection, and write the model where there is a place for it; see `fit`."""
     how: dict[str, Any] = {"weights": weights, "place": place, "part": part, "listener": one_at_a_time(listener)}
+    how["target"] = target
     if checkpoint is not None:
         check_beside(checkpoint.folder, None if place is None else place.path)
     with alone_in(None if checkpoint is None else checkpoint.folder):
@@ -235,6 +252,7 @@ def _fitted(
     request: Request,
     *,
     weights: Float64 | None,
+    target: Target | None,
     place: Place | None,
     part: Part | None,
     runner: Executor,
@@ -245,11 +263,12 @@ def _fitted(
     began, states = time.perf_counter(), collection.states()
     saved = None
     if checkpoint is not None:
-        identity = identity_of(collection, request, weights_digest(weights), part, states)
+        identity = identity_of(collection, request, weights_digest(weights), part, states, digest_of(target))
         overwrite = place is not None and place.overwrite
         saved = CheckpointFolder(checkpoint, identity, overwrite=overwrite, listener=listener)
     with as_of(runner):
-        chosen = plan_collection(collection, suited(request, runner, saved), total_weight=total_of(weights), part=part)
+        known: dict[str, Any] = {"total_weight": total_of(weights), "target": target, "part": part}
+        chosen = plan_collection(collection, suited(request, runner, saved), **known)
     runner.check(partial(collection.read, slice(0, 1)), chosen.memory_estimate.total, listener)
     scratch = scratch_name(request, None if place is None else place.path)
     listener(Planned(chosen))
@@ -260,12 +279,13 @@ def _fitted(
     meter = PeakMeter()
     stage = None if saved is None else saved.stage
     how: dict[str, Any] = {"weights": weights, "listener": listener, "stage": stage, "scratch": scratch}
+    how["target"] = target
     job = Job(collection, chosen, runner, states=states, **how)
 
     def about(found: Decomposition) -> dict[str, Any]:
         seconds = time.perf_counter() - began
         return provenance_of(
-            data_of(collection, states, weights, part), chosen, found, seconds=seconds, peak=meter.peak()
+            data_of(collection, states, weights, part, target), chosen, found, seconds=seconds, peak=meter.peak()
         )
 
     with nullcontext() if saved is None else saved.running():

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import __version__
-from ..errors import RequestError
+from ..errors import ModelError, RequestError
+from ..models.pca import PCAModel
 from ..planning import Plan
 from ..planning.blocks import Part
 from ..planning.request import HOW, Request
@@ -31,11 +32,13 @@ def identity_of(
     digest_of_weights: str | None,
     part: Part | None,
     states: Sequence[State],
+    digest_of_target: str | None = None,
 ) -> dict[str, Any]:
     """Return the identity of a fit as plain data: the request, and the data by their states."""
-    requested = {name: value for name, value in vars(request).items() if name not in HOW or name == "memory"}
+    requested = {name: value for name, value in request.given.items() if name not in HOW or name == "memory"}
     return {
         **described(collection.source, requested, collection.preparation, collection.mask, part, digest_of_weights),
+        **({} if digest_of_target is None else {"target": digest_of_target}),
         "version of streampca": __version__,
         "number of samples": collection.n_samples,
         **states_by_name(states),
@@ -67,6 +70,21 @@ def described(
 def decisive_fields(plan: Plan) -> dict[str, Any]:
     """Return those fields of a plan that must be the same for a fit to be resumed."""
     return {name: value for name, value in plan.to_json().items() if name in DECISIVE}
+
+
+def check_adds(model: PCAModel, name: str) -> None:
+    """Refuse to add samples, or other models, to a model of a kind that has no statistic of its own to add to.
+
+    Raises
+    ------
+    ModelError
+        If it is of another kind than "pca".
+    """
+    if model.kind != PCAModel.kind:
+        raise ModelError(
+            f"{name} is of kind {model.kind!r}, and only models of kind {PCAModel.kind!r} can be updated and merged; "
+            "fit all samples together."
+        )
 
 
 def check_beside(folder: str, output: str | None) -> None:

@@ -36,7 +36,7 @@ from ..storage.coordinate import Coordinate
 from ..storage.disk import expanded
 from ..units import parse_bytes
 from .build_model import numbers_of, provenance_of
-from .identity import described
+from .identity import check_adds, described
 from .methods import Decomposition, check_variance, decompose, decompose_sketch, sketch_of_model
 
 PathLike = str | os.PathLike[str]
@@ -195,6 +195,7 @@ class _Piece:
         name = model.name if isinstance(source, str) else f"model {number}"
         if isinstance(source, PCAModel) and source.statistic is None and os.path.isdir(source.name):
             source = source.name  # where it was loaded from, which may have its statistic
+        check_adds(model, name)
         about = model.provenance
         kind = kind_of_statistic(source)
         if kind is None and not approximate:

@@ -20,6 +20,7 @@ from ..preprocessing import Preparation, Prepared, complete_samples, observed_fe
 from ..preprocessing.sizes_for_planning import problem_of
 from ..readers import Collection, Opening, open_collection
 from ..readers.collection import Array, check_dtype
+from ..readers.target import Target, check_target, target_of
 from ..readers.views.view import View
 from ..readers.weights import total_of, weights_of
 from ..storage.coordinate import Coordinate
@@ -33,6 +34,8 @@ Float64 = npt.NDArray[np.float64]
 def plan(
     source: Any = None,
     *,
+    kind: str = "pca",
+    target: Any = None,
     n_components: int | float | str | None = 0.95,
     method: str = "auto",
     memory: int | str | None = None,
@@ -62,8 +65,8 @@ def plan(
         Of data declared by `shape`.
     workers : int, default=1
         Processes that would share the work, each within the budget.
-    n_components, method, memory, precision, tol, max_passes, half_life, preparation, missing, sample_weight : optional
-    output, scratch, **opening
+    kind, target, n_components, method, memory, precision, tol, max_passes, half_life, preparation, missing : optional
+    sample_weight, output, scratch, **opening
         As for `fit`.
 
     Returns
@@ -88,12 +91,15 @@ def plan(
         max_passes=max_passes,
         half_life=half_life,
         missing=missing,
+        kind=kind,
     )
     check_options(plan, opening)
+    check_target(target, kind)
     raw = open_collection(source, **opening) if shape is None else open_declared(shape, dtype, opening, preparation)
     collection = prepared(raw, preparation, request=request, foreseen=True, missing=missing)
-    weight = foreseen_weight(sample_weight, raw if shape else collection.raw, request.half_life, shape)
-    return plan_collection(collection, request, total_weight=weight)
+    samples = raw if shape else collection.raw
+    weight = foreseen_weight(sample_weight, samples, request.half_life, shape)
+    return plan_collection(collection, request, total_weight=weight, target=target_of(target, samples, kind))
 
 
 def check_options(function: Callable[..., Any], opening: Mapping[str, Any]) -> None:
@@ -146,7 +152,12 @@ class _Daily(View):
 
 
 def plan_collection(
-    collection: Prepared, request: Request, *, total_weight: float | None = None, part: Part | None = None
+    collection: Prepared,
+    request: Request,
+    *,
+    total_weight: float | None = None,
+    target: Target | None = None,
+    part: Part | None = None,
 ) -> Plan:
     """Plan a request on an opened collection, or on a part of it; see `plan`."""
     if collection.n_samples < 2:
@@ -155,6 +166,8 @@ def plan_collection(
             "into windows by --patches 16x16 (patches=16), or name the axes of one by --sample-axes y,x (sample_axes)."
         )
     problem = replace(problem_of(collection), total_weight=total_weight)
+    if target is not None:
+        problem = replace(problem, target_width=target.width, target_rank=target.rank)
     return make_plan(problem, request) if part is None else part_plan(problem, request, part)
 
 
@@ -176,6 +189,7 @@ def prepared(
     request: Request | None = None,
     foreseen: bool = False,
     missing: str = "error",
+    target: Target | None = None,
 ) -> Prepared:
     """A raw collection seen through a preparation, what that leaves to the data found, or through none.
 
@@ -195,6 +209,8 @@ def prepared(
         Learn nothing: the collection is for a plan only.
     missing : str, default="error"
         How features or samples with missing values are left out, before anything is learned.
+    target : Target, optional
+        What the fit that is to follow learns from.
 
     Raises
     ------
@@ -220,7 +236,7 @@ def prepared(
         like = learned_for(raw, preparation, foreseen=True, **how)
         if foreseen:
             return like
-        plan_collection(like, cast("Request", request), total_weight=total_of(weights))
+        plan_collection(like, cast("Request", request), total_weight=total_of(weights), target=target)
     return learned_for(raw, preparation, listener=listener, **how)
 
 

@@ -37,7 +37,7 @@ from ..units import parse_bytes
 from .build_model import data_of
 from .executor import suited
 from .fit import Place
-from .identity import check_beside, decisive_fields, identity_of
+from .identity import check_adds, check_beside, decisive_fields, identity_of
 from .incremental import IncrementalFit, Running
 from .methods import sketch_of_model
 from .plan import check_options
@@ -178,6 +178,7 @@ def update_model(
 ) -> PCAModel:
     """Add an opened collection to a model, and write the outcome where there is a place for it; see `update`."""
     began, meter, listener = time.perf_counter(), PeakMeter(), one_at_a_time(listener)
+    check_adds(earlier, earlier.name)
     if approximate and earlier.statistic is None:
         earlier = replace(earlier, statistic=sketch_of_model(earlier, sketch_rows(request, earlier.n_features)))
     whole = earlier.prepared(raw)

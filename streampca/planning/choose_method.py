@@ -27,6 +27,7 @@ FEW_COLUMNS = 4  # times that the columns of a basis go into the smaller side, o
 class Method(Protocol):
     """Contents of a module that plans a method."""
 
+    KINDS: tuple[str, ...]  # kinds of model that the method makes
     APPROXIMATE: bool  # True where components approach the exact ones pass by pass, and only the leading ones are found
 
     def reason_against(self, problem: Problem) -> str:
@@ -66,6 +67,7 @@ def make_plan(problem: Problem, request: Request) -> Plan:
     BudgetError
         If nothing fits the budget; the message says which memory would do.
     """
+    _check_method(request)
     _check_components(problem, request)
     left = _left(problem, request)
     candidates = [each for name in _methods(problem, left) for each in _candidates(name, problem, left)]
@@ -116,12 +118,30 @@ def least_memory(problem: Problem, request: Request) -> int:
     return min(least for _, least, _ in _least_needs(problem, request))
 
 
+def _check_method(request: Request) -> None:
+    """Refuse a method that makes models of another kind than the one asked for."""
+    if request.method == "auto" or request.kind in _method(request.method).KINDS:
+        return
+    own, makers = _method(request.method).KINDS, _makers(request.kind)
+    raise RequestError(
+        f"method {request.method!r} makes a model of kind {' or '.join(map(repr, own))}, and kind is {request.kind!r}; "
+        f"use method 'auto' or {' or '.join(map(repr, makers))}, or give kind={own[0]!r} (--kind {own[0]})."
+    )
+
+
+def _makers(kind: str) -> tuple[str, ...]:
+    """Methods that make models of a kind."""
+    return tuple(name for name in METHODS if kind in _method(name).KINDS)
+
+
 def _check_components(problem: Problem, request: Request) -> None:
     n, p, most = problem.n_samples, problem.n_features, problem.most_components
     if isinstance(request.n_components, int) and request.n_components > most:
+        told = f" and a target of rank {problem.target_rank}" if problem.target_width else ""
+        rank = ", rank of the target" if problem.target_width else ""
         raise RequestError(
             f"n_components={request.n_components} exceeds {most}, the most that {n} "
-            f"samples of {p} features have (min(n_samples - 1, n_features)); ask for at most that."
+            f"samples of {p} features{told} have (min(n_samples - 1, n_features{rank})); ask for at most that."
         )
     approximates = request.method != "auto" and _method(request.method).APPROXIMATE
     if request.n_components is None and approximates:
@@ -154,7 +174,7 @@ def _methods(problem: Problem, request: Request) -> tuple[str, ...]:
     if request.missing == FILLS_IN and problem.kind == "f":  # among whole numbers nothing is missing
         return (FILLS_IN,)
     all_are_wanted = request.n_components in ("mle", None)
-    names = [name for name in METHODS if name != FILLS_IN]
+    names = [name for name in _makers(request.kind) if name != FILLS_IN]
     return tuple(name for name in names if not (all_are_wanted and _method(name).APPROXIMATE))
 
 

@@ -37,6 +37,7 @@ SAMPLE_ROWS = 6  # rows of the start sample for every latent variable ...
 SAMPLE_RUNS = 8  # ... and the runs they are read in
 
 APPROXIMATE = True
+KINDS = ("pca",)
 
 
 def reason_against(problem: Problem) -> str:

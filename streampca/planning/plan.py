@@ -199,7 +199,8 @@ class Plan:
         for name in ("others", "rates", "memory_estimate"):
             del data[name]
         del data["problem"]["machine"]
-        for name in ("held_bytes", "learning_bytes"):
+        data["request"] = self.request.given
+        for name in ("held_bytes", "learning_bytes", "target_width", "target_rank"):
             if not data["problem"][name]:  # as models without such steps have always stored it
                 del data["problem"][name]
         data["problem"]["sample_shape"] = list(self.problem.sample_shape)

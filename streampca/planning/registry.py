@@ -1,9 +1,17 @@
 """`METHODS`, the registry of methods: to add one, write the module that plans it in this folder and a row here.
 
-The function that carries the plan out has a row in `streampca.fitting.methods.METHODS`.
+The function that carries the plan out has a row in `streampca.fitting.methods.METHODS`. `KINDS` lists the kinds of
+model that methods make; their classes have rows in `streampca.models.registry.MODEL_KINDS`.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 # name -> module with the functions of `choose_method.Method`, imported on first use
 METHODS: dict[str, str] = {"covariance": ".covariance", "dual": ".dual", "randomized": ".randomized", "em": ".em"}
+
+TargetRule = Literal["", "features", "classes", "slices"]
+# kind of model -> what it learns from beside the samples: nothing, or a target read as label features (classes, or
+# numbers as they are), as classes, or as slices of sorted numbers
+KINDS: dict[str, TargetRule] = {"pca": ""}

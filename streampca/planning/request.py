@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
 from ..errors import RequestError, nearest
 from ..units import format_bytes, whole_number
-from .registry import METHODS
+from .registry import KINDS, METHODS
 
 RuleName = Literal["elbow", "mp", "mle"]  # rules that count components, see `streampca.eigensolvers.n_components`
 RULES: tuple[RuleName, ...] = get_args(RuleName)
@@ -19,6 +19,7 @@ MissingRule = Literal["error", "drop-features", "drop-samples", "em"]  # what be
 MISSING: tuple[MissingRule, ...] = get_args(MissingRule)
 HOW = frozenset({"memory", "workers", "scratch", "output"})  # what changes how an answer is found, and not which
 STOPPING = frozenset({"tol", "max_passes"})  # when a method that approaches the answer stops; nothing to exact ones
+LATER = ("kind",)  # options that plans are stored without at their defaults, as before there were any
 OPEN = 0.5  # any fraction: how many components come out is open
 
 
@@ -85,6 +86,9 @@ class Problem:
         Bytes of what a preparation has learned, which is in memory throughout.
     learning_bytes : int
         Most bytes of the pass that learns it, before all others; 0 where there is none.
+    target_width, target_rank : int
+        Columns of what a target is made into (one a class, a slice or a number), and of how many of them, less their
+        mean, are independent; 0 where the kind of model takes no target.
     machine : Machine
         Where the work is done; two collections that differ in nothing else are equal.
     """
@@ -105,6 +109,8 @@ class Problem:
     fills: bool = True
     held_bytes: int = 0
     learning_bytes: int = 0
+    target_width: int = 0
+    target_rank: int = 0
     machine: Machine = field(default=Machine(), compare=False)
 
     def __post_init__(self) -> None:
@@ -132,8 +138,9 @@ class Problem:
 
     @property
     def most_components(self) -> int:
-        """Components there can be: min(n - 1, p)."""
-        return min(self.n_samples - 1, self.n_features)
+        """Components there can be: min(n - 1, p), and no more than a target tells apart."""
+        most = min(self.n_samples - 1, self.n_features)
+        return min(most, self.target_rank) if self.target_width else most
 
 
 @dataclass(frozen=True)
@@ -172,6 +179,8 @@ class Request:
     missing : {"error", "drop-features", "drop-samples", "em"}
         What becomes of missing values. Which features and samples are left out is settled before planning; "em" takes
         method "em", where there are fractions.
+    kind : str, default="pca"
+        Kind of model, a key of `streampca.planning.registry.KINDS`; only methods that make it are considered.
 
     Raises
     ------
@@ -191,11 +200,13 @@ class Request:
     max_passes: int | None = None
     half_life: float | None = None
     missing: str = "error"
+    kind: str = "pca"
 
     def __post_init__(self) -> None:
         if self.scratch is not None:
             object.__setattr__(self, "scratch", os.path.expanduser(os.fspath(self.scratch)))
-        for name, known in (("method", ("auto", *METHODS)), ("precision", PRECISIONS), ("missing", MISSING)):
+        allowed = {"method": ("auto", *METHODS), "precision": PRECISIONS, "missing": MISSING, "kind": (*KINDS,)}
+        for name, known in allowed.items():
             value = getattr(self, name)
             if value not in known:
                 raise RequestError(
@@ -219,6 +230,11 @@ class Request:
             raise RequestError("method 'em' is for missing values; give --missing em (missing='em') with it.")
         if self.missing != "em":
             return
+        if self.kind != "pca":
+            raise RequestError(
+                f"missing='em' fits models of kind 'pca', and kind is {self.kind!r}; use missing 'drop-samples' or "
+                "'drop-features'."
+            )
         if self.method not in ("auto", "em"):
             raise RequestError(f"method {self.method!r} needs every value, and missing is 'em'; leave the method out.")
         if self.n_components in (None, "mp", "mle"):
@@ -232,6 +248,13 @@ class Request:
         if self.n_components == "elbow":
             return min(ELBOW_SHOWN, most)
         return OPEN if isinstance(self.n_components, str) else self.n_components
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The request as plain data, without options that came later (`LATER`) where they have their defaults."""
+        data = vars(self)
+        left_out = {each.name for each in fields(self) if each.name in LATER and data[each.name] == each.default}
+        return {name: value for name, value in data.items() if name not in left_out}
 
     @property
     def is_open(self) -> bool:

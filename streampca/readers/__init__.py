@@ -7,8 +7,9 @@ say they are meant; converting further is left to `preprocessing`. Errors name t
 
 A format of arrays describes them as a `StoredArray` (`stored`), of which samples are made there; image files, a sample
 each, are read by `image_files`. `views` holds collections made of collections: sources one after another, some samples,
-windows of images, another order of pixels. `weights.py` checks sample weights, `paths.py` keeps outputs apart from
-sources. Every collection passes `streampca.testing.CollectionContract`.
+windows of images, another order of pixels. `weights.py` checks sample weights, `target.py` reads what supervised kinds
+of model learn from, `paths.py` keeps outputs apart from sources. Every collection passes
+`streampca.testing.CollectionContract`.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from ...execution.checkpoint import StageCheckpoint
 from ...planning import Plan
 from ...readers import Collection
 from ...readers.collection import State, unchanged
+from ...readers.target import Target
 from ...storage.components import ComponentWriter, UnfinishedComponents
 
 Array = npt.NDArray[Any]
@@ -51,6 +52,8 @@ class Job:
     sink : callable or None
         ``sink(k, dtype, unfinished)`` opens where components are written as they are computed, for plans that do so;
         unfinished ones are resumed if they are there.
+    target : Target or None
+        What supervised kinds learn from.
     states : sequence of State or None
         States of the collection that every pass must find unchanged when it ends; None where nobody asks.
     """
@@ -64,6 +67,7 @@ class Job:
     scratch: str | None = None
     sink: OpenSink | None = None
     states: Sequence[State] | None = None
+    target: Target | None = None
 
     @property
     def total_weight(self) -> float | None:

@@ -26,7 +26,7 @@ _ORDERS: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-def open_column(source: Any, collection: Collection) -> Array:
+def open_column(source: Any, collection: Collection, *, wide: bool = False) -> Array:
     """Read a value for every sample of a collection.
 
     Parameters
@@ -38,10 +38,12 @@ def open_column(source: Any, collection: Collection) -> Array:
     collection : Collection
         Whose samples they belong to. A column with a value for all samples that it was chosen from will do, or, where
         its samples are windows, one for each image.
+    wide : bool, default=False
+        Whether a sample may have several numbers, in an array of two axes.
 
     Returns
     -------
-    ndarray of shape (n,)
+    ndarray of shape (n,), or (n, l)
         Numbers or text.
 
     Raises
@@ -59,7 +61,8 @@ def open_column(source: Any, collection: Collection) -> Array:
     values = _read(expanded(source)) if isinstance(source, str) else _array(source, subject)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
-    if values.ndim != 1 or values.dtype.kind not in "biufUS":
+    is_wide = wide and values.ndim == 2 and values.shape[1] > 0 and values.dtype.kind in "biuf"
+    if not (values.ndim == 1 or is_wide) or values.dtype.kind not in "biufUS":
         raise SourceError(
             f"{subject} holds {values.dtype} values of shape {values.shape}; give one number or text a sample."
         )

@@ -1,0 +1,163 @@
+"""`Target`: what supervised kinds of model learn from, classes or numbers of the samples, read from a column."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import DataError, RequestError
+from ..planning.registry import KINDS
+from . import open_column
+from .collection import Collection, digest
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A class of each sample, or some numbers.
+
+    Attributes
+    ----------
+    classes : ndarray of shape (c,) or None
+        Labels, ascending; None of numbers.
+    codes : ndarray of int, shape (n,), or None
+        Place of each sample's label in `classes`.
+    numbers : ndarray of shape (n, l) or None
+        float64.
+    """
+
+    classes: Array | None = None
+    codes: npt.NDArray[np.intp] | None = None
+    numbers: Float64 | None = None
+
+    @property
+    def width(self) -> int:
+        """Number of label features: the classes, or the numbers of a sample."""
+        if self.classes is not None:
+            return len(self.classes)
+        assert self.numbers is not None  # noqa: S101 - either classes or numbers are there
+        return int(self.numbers.shape[1])
+
+    @property
+    def rank(self) -> int:
+        """Most label features that are independent once their means are taken off."""
+        return self.width if self.classes is None else self.width - 1
+
+    @property
+    def is_classes(self) -> bool:
+        """True where samples have classes, False where they have numbers."""
+        return self.classes is not None
+
+    @cached_property
+    def digest(self) -> str:
+        """Short digest of all values."""
+        parts = [each.tobytes() for each in (self.codes, self.numbers) if each is not None]
+        return digest(*parts, None if self.classes is None else self.classes.tolist())
+
+    def features(self, rows: slice) -> Float64:
+        """Label features of some samples, (m, l): 1 in the column of a sample's class, or its numbers."""
+        if self.numbers is not None:
+            return self.numbers[rows]
+        assert self.codes is not None  # noqa: S101 - as in `width`
+        codes = self.codes[rows]
+        made = np.zeros((len(codes), self.width))
+        made[np.arange(len(codes)), codes] = 1.0
+        return made
+
+    def to_json(self) -> dict[str, Any]:
+        """What a model's provenance says of it."""
+        return {"digest": self.digest, "classes": None if self.classes is None else self.classes.tolist()}
+
+
+def digest_of(target: Target | None) -> str | None:
+    """Return a short digest of a target, None where there is none."""
+    return None if target is None else target.digest
+
+
+def check_target(target: Any, kind: str) -> None:
+    """Refuse a target beside a kind of model that takes none, and a supervised kind without one."""
+    rule = KINDS[kind]
+    if target is not None and not rule:
+        raise RequestError(
+            f"target is what supervised kinds of model learn from, and kind is {kind!r}; leave --target (target=) out."
+        )
+    if target is None and rule:
+        raise RequestError(
+            f"kind {kind!r} learns from a label or number of each sample; give --target COLUMN (target=...)."
+        )
+
+
+def target_of(column: Any, collection: Collection, kind: str, weights: Float64 | None = None) -> Target | None:
+    """Return the target of a collection as a kind of model takes it; None where it takes none.
+
+    Parameters
+    ----------
+    column
+        As `open_column` takes it, or numbers of shape (n, l). Text, whole numbers and yes or no are classes; fractions
+        are numbers, or classes for a kind that takes these, where all are whole.
+    collection : Collection
+        The samples.
+    kind : str
+        Of the model; a key of `streampca.planning.registry.KINDS`.
+    weights : ndarray of shape (n,), optional
+        How often each sample counts; the values of samples of weight 0 do not.
+
+    Raises
+    ------
+    RequestError
+        If a target is missing or not wanted, or it has another number of values than there are samples.
+    DataError
+        If all samples are of one class, or have the same numbers, or a number is NaN or infinite.
+    """
+    check_target(column, kind)
+    if column is None:
+        return None
+    values = open_column(column, collection, wide=KINDS[kind] == "features")
+    counted = np.ones(len(values), bool) if weights is None else weights > 0
+    if values.ndim == 1 and (values.dtype.kind != "f" or KINDS[kind] == "classes"):
+        return _classes(values, counted, collection, kind)
+    return _numbers(values, counted, collection)
+
+
+def _classes(values: Array, counted: npt.NDArray[np.bool_], collection: Collection, kind: str) -> Target:
+    """Return a target of classes."""
+    if values.dtype.kind == "f":
+        bad = np.flatnonzero(~np.isfinite(values) | (values != np.rint(values)))
+        if len(bad):
+            raise RequestError(
+                f"the target of {collection.named(int(bad[0]))} is {values[bad[0]]}, and kind {kind!r} learns from "
+                "classes; give text or whole numbers, or use another kind, such as 'supervised-pca'."
+            )
+        values = values.astype(np.int64)
+    classes, codes = np.unique(values, return_inverse=True)
+    present = np.bincount(codes[counted], minlength=len(classes)) > 0
+    if present.sum() < 2:
+        raise DataError(
+            f"the target of {collection.source} is {classes[present][0]} for every sample, and kind {kind!r} needs two "
+            "classes; give another target, or samples of another class too."
+        )
+    return Target(classes, codes.astype(np.intp))
+
+
+def _numbers(values: Array, counted: npt.NDArray[np.bool_], collection: Collection) -> Target:
+    """Return a target of numbers."""
+    numbers = values.astype(np.float64).reshape(len(values), -1)
+    bad = np.flatnonzero(~np.isfinite(numbers).all(axis=1))
+    if len(bad):
+        raise DataError(
+            f"the target of {collection.named(int(bad[0]))} is {numbers[bad[0]].tolist()}; give finite numbers, or "
+            "leave samples without one out (samples=, where=)."
+        )
+    seen = numbers[counted]
+    if (seen == seen[:1]).all():
+        raise DataError(
+            f"the target of {collection.source} is {numbers[0].tolist()} for every sample, from which nothing can be "
+            "learned; give another target."
+        )
+    return Target(numbers=numbers)
