@@ -133,7 +133,7 @@ def refused(*words: object, code: int = 1) -> str:
 # Forked from one that has only imported the package, which takes a second of each fresh process.
 FORKED = multiprocessing.get_context("forkserver")
 FORKED.set_forkserver_preload(
-    ["pytest", "hypothesis", "streampca.cli.commands", "streampca.plot.report", "streampca.fitting.fit"]
+    ["pytest", "hypothesis", "distributed", "streampca.cli.commands", "streampca.plot.report", "streampca.fitting.fit"]
 )
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing import forkserver
 from pathlib import Path
 
 import dask
@@ -17,7 +18,7 @@ import numpy as np
 import pytest
 import zarr
 from faulty import Counted, Killing, Noting, Slow
-from shell import succeeded, typed
+from shell import FORKED, succeeded, typed
 from threadpoolctl import threadpool_limits
 
 import streampca
@@ -66,10 +67,10 @@ def images(folder):
 
 @contextmanager
 def processes_here(folder, count):
-    """Processes of a thread each, which may import what lies beside this test."""
-    pythonpath = {"PYTHONPATH": os.pathsep.join([HERE, os.environ.get("PYTHONPATH", "")])}
+    """Processes of a thread each, forked from one that has imported the package: many are killed and come again."""
+    forkserver.ensure_running()
     with (
-        dask.config.set({"distributed.nanny.pre-spawn-environ": pythonpath}),
+        dask.config.set({"distributed.worker.multiprocessing-method": FORKED.get_start_method()}),
         distributed.LocalCluster(
             n_workers=count, threads_per_worker=1, memory_limit=1024 * MIB, dashboard_address="127.0.0.1:0",
             local_directory=str(folder / "dask"), scheduler_kwargs={"allowed_failures": 1}, silence_logs=50,
