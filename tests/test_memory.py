@@ -101,7 +101,8 @@ def write(path, n, shape, dtype, layout):
 
 
 @pytest.mark.parametrize(
-    ("layout", "dtype", "n", "memory"), [("npy", "f4", 65536, "64MiB"), ("plain", "u2", 32768, "48MiB")]
+    ("layout", "dtype", "n", "memory"),
+    [("npy", "f4", 65536, "64MiB"), pytest.param("plain", "u2", 32768, "48MiB", marks=pytest.mark.campaign)],
 )
 def test_data_larger_than_the_budget(tmp_path, monkeypatch, layout, dtype, n, memory):
     """Up to four times: fitted, transformed and reconstructed, with all threads of BLAS, which have buffers."""
@@ -141,10 +142,9 @@ CASES = {
     "along samples, scratch": ("singles", "f4", 400, (256, 256), ALONG | {"schedule": "scratch"}),
     "along samples, stored": ("npy", "f4", 400, (256, 256), ALONG | {"n_components": 200, "memory": "88MiB"}),
 }
-# Of each method, side and schedule one, and a case of every kind of storage; the others run in a campaign.
+# Of each method, side and schedule one, and files of pictures; the others run in a campaign.
 IN_THE_SUITE = [
-    "npy, uint8, dense", "npy, Lanczos", "zarr sharded", "pictures", "products", "em", "sweep", "scratch", "stored",
-    "along samples", "along samples, scratch", "along samples, stored",
+    "npy, uint8, dense", "pictures", "products", "em", "sweep", "scratch", "along samples, stored",
 ]  # fmt: skip
 
 
@@ -184,7 +184,7 @@ def test_the_memory_estimate_is_honest(source, tmp_path, name):
     check(found, options["memory"])
 
 
-@named(["npy, Lanczos", "pictures"], ["npy, wide, dense", "zarr across features"])
+@named(["npy, Lanczos"], ["pictures", "npy, wide, dense", "zarr across features"])
 def test_the_least_budget_is_kept(source, tmp_path, name):
     """What a refusal says would do, does: the peak stays within it."""
     options = {**CASES[name][-1], "memory": "1MiB"}
@@ -211,9 +211,10 @@ from streampca import Preparation
 source, folder, memory, labels = sys.argv[1:]
 collection = streampca.open_collection(source, labels=labels)
 preparation = Preparation(anomaly="label", standardize=True)
-plan = streampca.plan(collection, n_components=5, memory=memory, preparation=preparation)
+asked = {"n_components": 5, "memory": memory, "preparation": preparation, "max_passes": 4}  # noise takes 30
+plan = streampca.plan(collection, **asked)
 meter = PeakMeter()
-model = streampca.fit(collection, n_components=5, memory=memory, preparation=preparation, listener=lambda event: None)
+model = streampca.fit(collection, **asked, listener=lambda event: None)
 fit = meter.peak()
 model.write_scores(collection, f"{folder}/scores.npy", memory=memory)
 model.write_reconstruction(collection, f"{folder}/images.npy", memory=memory)
@@ -223,11 +224,12 @@ print(json.dumps({"fit": fit, "peak": meter.peak(), "estimate": plan.memory_esti
 
 
 def test_means_of_many_groups_are_counted(tmp_path):
-    """366 means of images, 29 MiB, of 73 MiB of samples."""
+    """366 means of images, 11 MiB, of 21 MiB of samples."""
     rng = np.random.default_rng(0)
-    np.save(tmp_path / "x.npy", rng.normal(size=(1900, 100, 100)).astype(np.float32) + 300)
-    np.save(tmp_path / "labels.npy", np.arange(1900) % 366)
-    found = measured(IMPORTED + LEARNED, tmp_path / "x.npy", tmp_path, "96MiB", tmp_path / "labels.npy")
-    assert found["fit"] <= found["estimate"] <= 96 * MIB
-    assert found["peak"] <= 96 * MIB
-    assert found["phases"]["pass before the fit"] > 8 * 366 * 10000
+    np.save(tmp_path / "x.npy", rng.normal(size=(1400, 63, 63)).astype(np.float32) + 300)
+    np.save(tmp_path / "labels.npy", np.arange(1400) % 366)
+    found = measured(IMPORTED + LEARNED, tmp_path / "x.npy", tmp_path, "40MiB", tmp_path / "labels.npy")
+    print({name: round(found[name] / MIB, 1) for name in ("fit", "peak", "estimate")}, found["phases"])
+    assert found["fit"] <= found["estimate"] <= 40 * MIB
+    assert found["peak"] <= 40 * MIB
+    assert found["phases"]["pass before the fit"] > 8 * 366 * 63 * 63

@@ -414,7 +414,7 @@ def test_a_read_holds_little_beside_its_block(tmp_path, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("codec", "chunks"), [("zstd", 3), ("gzip", 5)])
+@pytest.mark.parametrize(("codec", "chunks"), [("zstd", 3), pytest.param("gzip", 5, marks=pytest.mark.campaign)])
 def test_a_read_holds_one_chunk_and_its_bytes(tmp_path, codec, chunks):
     """In any of Zarr's threads, chunks of 12 MiB held 58 to 89 MiB beside the block."""
     n = 12 * MIB // 32
