@@ -31,7 +31,7 @@ class Contract(CollectionContract):
 class WholeContract:
     """All of the contract in one test of each source, which is opened once."""
 
-    cuts = 4
+    cuts = 2
 
     def test_contract(self, pair):
         suite, given = Contract(), dict(zip(("collection", "expected"), pair, strict=True))

@@ -44,8 +44,6 @@ def small():
 class TestInPieces(WholeContract):
     """Reads are cut at chunk edges even where pieces are a few bytes, and decoded by threads."""
 
-    cuts = 3
-
 
 @pytest.fixture
 def folder(tmp_path):
