@@ -17,7 +17,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from judged import of
 from resumed import ended, ends_at
@@ -204,6 +204,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@settings(max_examples=settings.default.max_examples * 3 // 5)  # each a few runs
 @given(case=st.sampled_from(CASES), ends=ends_at(BlockDone, Checkpoint))
 def test_an_output_resumes_wherever_it_was_ended(made, tmp_path_factory, case, ends):
     """And as often as it is: the same bytes and errors, what was recorded is not done again, and nothing is left."""
