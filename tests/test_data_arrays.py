@@ -305,3 +305,135 @@ def test_what_has_no_samples_is_refused(field, model):
     assert "\n" not in str(refused.value)
     with pytest.raises(RequestError, match="scores of axes component have none of samples"):
         model.inverse_transform(model.transform(field).isel(time=0))
+
+
+# -- coordinates that are called like no axis
+
+
+@pytest.fixture(scope="module")
+def curvilinear():
+    """A field on a grid whose latitudes and longitudes are two-dimensional, across longitude 0, with named columns."""
+    rng = np.random.default_rng(0)
+    y, x = np.arange(7)[:, None], np.arange(10)
+    return xr.DataArray(
+        rng.normal(size=(30, 7, 10)) + 5,
+        coords={"time": np.arange("2000-01-01", "2000-01-31", dtype="M8[D]").astype("M8[ns]"),
+                "lat": (("y", "x"), 40.0 + 5 * y + x, {"units": "degrees_north"}),
+                "lon": (("y", "x"), (350.0 + 3 * x - y) % 360, {"units": "degrees_east"}),
+                "station": ("x", [f"station {letter}" for letter in "abcdefghij"])},
+        dims=("time", "y", "x"), name="sst",
+    )  # fmt: skip
+
+
+def sources_of(field, tmp_path):
+    """The field as an object, and as files that xarray writes."""
+    field.to_netcdf(tmp_path / "x.nc")
+    field.drop_vars("station").to_netcdf(tmp_path / "classic.nc", engine="scipy")
+    texts = field.assign_coords(station=field["station"].astype(object))  # of fixed ones Zarr warns
+    texts.to_zarr(tmp_path / "x.zarr", consolidated=False)
+    return field, tmp_path / "x.nc", tmp_path / "classic.nc", tmp_path / "x.zarr"
+
+
+def test_two_dimensional_latitudes_weigh_by_area_and_stay_with_the_model(curvilinear, tmp_path):
+    factors = np.sqrt(np.cos(np.radians(curvilinear["lat"].values)))
+    rows = ((curvilinear - curvilinear.mean("time")).values * factors).reshape(30, -1)
+    _, s, vt = np.linalg.svd(rows, full_matrices=False)
+    for source in sources_of(curvilinear, tmp_path):
+        model = streampca.fit(
+            source, n_components=2, preparation=streampca.Preparation(weights="coslat"), precision="double"
+        )
+        np.testing.assert_allclose(model.singular_values, s[:2], rtol=1e-10)
+        found = np.abs(model.components.reshape(2, -1) @ vt[:2].T)
+        np.testing.assert_allclose(found, np.eye(2), atol=1e-10)
+        model.save(tmp_path / "model.zarr", overwrite=True)
+        loaded = load_model(tmp_path / "model.zarr")
+        scores = loaded.transform(curvilinear)
+        back = tmp_path / "back.zarr"
+        loaded.write_reconstruction(source, back, overwrite=True)
+        for made in (
+            loaded.to_xarray()["components"], xr.open_zarr(tmp_path / "model.zarr")["components"],
+            loaded.inverse_transform(scores), loaded.reconstruct(curvilinear), xr.open_zarr(back)["images"],
+        ):  # fmt: skip
+            for name in ("lat", "lon"):
+                np.testing.assert_array_equal(made[name], curvilinear[name])
+                assert made[name].attrs["units"] == curvilinear[name].attrs["units"]
+            if "classic" not in str(source):
+                assert [*map(str, made["station"].values)] == curvilinear["station"].values.tolist()
+
+
+def test_another_curvilinear_grid_is_refused(curvilinear, tmp_path):
+    model = streampca.fit(curvilinear, n_components=2)
+    moved = curvilinear.assign_coords(lat=curvilinear["lat"] + 0.5)
+    with pytest.raises(ModelError, match=r"lat of .* 40.5 degrees_north in place 1, 1 and that of the model 40 "):
+        model.transform(moved)
+    xr.testing.assert_allclose(
+        model.transform(moved, coordinates="ignore"), model.transform(curvilinear).assign_coords()
+    )
+    around = curvilinear.assign_coords(lon=curvilinear["lon"].astype(np.float32) - 360)
+    np.testing.assert_array_equal(model.transform(around), model.transform(curvilinear))
+    other_names = curvilinear.assign_coords(station=curvilinear["station"].str.upper())  # say nothing of places
+    np.testing.assert_array_equal(model.transform(other_names), model.transform(curvilinear))
+    curvilinear.isel(time=slice(15)).to_netcdf(tmp_path / "0.nc")
+    moved.isel(time=slice(15, None)).to_netcdf(tmp_path / "1.nc")
+    with pytest.raises(streampca.errors.SourceError, match=r"lat of .*1\.nc is 40.5 .*same grid"):
+        streampca.open_collection(tmp_path / "*.nc")
+
+
+def test_curvilinear_coordinates_are_cut_binned_and_turned_as_pixels_are(curvilinear):
+    steps = streampca.Preparation(crop=((1, 7), (0, 8)), bin=2)
+    model = streampca.fit(curvilinear, n_components=2, preparation=steps)
+    cut = curvilinear.isel(y=slice(1, 7), x=slice(0, 8))
+    lat = cut["lat"].drop_vars("station").coarsen(y=2, x=2).mean()
+    np.testing.assert_allclose(model.to_xarray()["lat"], lat)
+    first = model.to_xarray()["lon"].values % 360
+    np.testing.assert_allclose(first[0], [350, 356, 2, 8])  # no mean of 359 and 2 is 180
+    with_axes = curvilinear.assign_coords(y=np.arange(7), x=np.arange(10))
+    model = streampca.fit(with_axes, n_components=2)
+    turned = with_axes.isel(y=slice(None, None, -1))
+    xr.testing.assert_equal(model.reconstruct(turned), model.reconstruct(with_axes))
+
+
+def test_a_multi_index_of_features_and_one_of_samples_come_back(curvilinear, tmp_path):
+    plain = curvilinear.drop_vars(["lat", "lon"]).rename(x="column").assign_coords(y=np.arange(7) / 2)
+    plain = plain.drop_vars("station").assign_coords(column=list("abcdefghij"))
+    stacked = plain.stack(feature=("y", "column"))
+    streampca.fit(stacked, n_components=2, precision="double").save(tmp_path / "model.zarr")
+    model, by_image = load_model(tmp_path / "model.zarr"), streampca.fit(plain, n_components=2, precision="double")
+    assert model.to_xarray()["components"].indexes["feature"].equals(stacked.indexes["feature"])
+    unstacked = model.to_xarray()["components"].unstack("feature")
+    np.testing.assert_allclose(unstacked.transpose("component", "y", "column"), by_image.components, atol=1e-10)
+    scores = model.transform(stacked)
+    assert "feature" not in scores.dims
+    for made in (model.reconstruct(stacked), model.inverse_transform(scores)):
+        np.testing.assert_allclose(made.unstack("feature").transpose(*plain.dims), by_image.reconstruct(plain))
+    other = plain.isel(column=slice(None, None, -1)).stack(feature=("y", "column"))
+    with pytest.raises(ModelError, match=r"column of the DataArray is 'j' in place 1 and that of .* 'a'"):
+        model.transform(other)
+
+    runs = plain.expand_dims(run=["first", "second"]).stack(sample=("time", "run"))
+    collection = streampca.open_collection(runs, sample_axes=("y", "column"))
+    scores = streampca.fit(collection, n_components=2).transform(runs)
+    assert scores.indexes["sample"].equals(runs.indexes["sample"])
+    assert dict(scores.unstack("sample").sizes) == {"component": 2, "time": 30, "run": 2}
+    by_image.write_scores(collection, tmp_path / "scores.zarr")
+    stored = xr.open_zarr(tmp_path / "scores.zarr").compute().set_index(sample=["time", "run"])["scores"]
+    np.testing.assert_allclose(stored, by_image.transform(runs), atol=1e-5)
+    assert stored.indexes["sample"].get_level_values("time").equals(runs.indexes["sample"].get_level_values("time"))
+
+
+def test_months_of_a_multi_index_come_back_as_dates(tmp_path):
+    months = np.arange("2000-01", "2001-01", dtype="M8[M]").astype("M8[ns]")
+    values = np.random.default_rng(0).normal(size=(20, 12, 3))
+    years = xr.DataArray(values, coords={"month": months, "site": list("abc")}, dims=("year", "month", "site"))
+    stacked = years.stack(feature=("month", "site"))
+    streampca.fit(stacked, n_components=2).save(tmp_path / "model.zarr")
+    found = load_model(tmp_path / "model.zarr").to_xarray()["mean"].unstack("feature")
+    np.testing.assert_array_equal(found["month"], months)
+
+
+def test_coordinates_called_like_an_array_of_the_model_are_left_out(curvilinear, tmp_path):
+    taken = curvilinear.assign_coords(mask=(("y", "x"), np.ones((7, 10))), scale=("y", np.arange(7)))
+    model = streampca.fit(taken, n_components=2)
+    assert [*model.coordinates] == ["lat", "lon", "station"]
+    model.save(tmp_path / "model.zarr")
+    assert [*load_model(tmp_path / "model.zarr").coordinates] == ["lat", "lon", "station"]

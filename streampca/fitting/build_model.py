@@ -17,6 +17,7 @@ from ..eigensolvers import FAILURE
 from ..models.compression import original_bytes
 from ..models.pca import PCAModel
 from ..models.registry import model_class
+from ..models.store import kept_coordinates
 from ..planning import Plan
 from ..planning.blocks import Part
 from ..preprocessing import Prepared, unflatten
@@ -134,7 +135,7 @@ def model_of(collection: Prepared, found: Decomposition, provenance: dict[str, A
     return model_class(found.kind)(
         **numbers_of(found, collection.sample_shape, collection.mask, components),
         sample_dims=dims,
-        coordinates={name: values for name, values in collection.coordinates.items() if name in dims},
+        coordinates=kept_coordinates(collection.coordinates, dims),
         raw_shape=collection.raw.sample_shape,
         raw_kind=collection.raw.dtype.kind,
         mask=collection.mask,

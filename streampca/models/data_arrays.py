@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,16 @@ from ..errors import ModelError, RequestError
 from ..preprocessing import Preparation
 from ..preprocessing.coordinates import prepared_coordinates
 from ..preprocessing.sample_keys import SampleFacts
-from ..readers.coordinates import Grid, Order, is_straight, order_of
+from ..readers.coordinates import (
+    LEVEL,
+    Grid,
+    Order,
+    is_straight,
+    named_coordinates,
+    order_of,
+    over_axes,
+    time_of,
+)
 from ..storage.components import StoredComponents
 from ..storage.coordinate import Coordinate
 from .store import model_arrays
@@ -32,6 +41,9 @@ if TYPE_CHECKING:
     from .pca import PCAModel
 
 COMPONENT = "component"
+
+Array = npt.NDArray[Any]
+Named = TypeVar("Named", "DataArray", "Dataset")
 
 
 def is_data_array(samples: Any) -> bool:
@@ -170,13 +182,16 @@ class NamedSamples:
 
     @property
     def coordinates(self) -> dict[str, Coordinate]:
-        """Along the axes of one sample, by the model's names of these."""
-        own, coords = self.array.dims[len(self.outer) :], self.array.coords
-        return {
-            dim: Coordinate(coords[name].values, coords[name].attrs)
-            for dim, name in zip(self.inner, own, strict=False)
-            if name in coords
-        }
+        """Along the axes of one sample, by the model's names of these; then those called otherwise."""
+        own = [str(name) for name in self.array.dims[len(self.outer) :]]
+        known, called = named_coordinates(self.array), dict(zip(own, self.inner, strict=False))
+        found = {}
+        for name in (*(dim for dim in own if dim in known), *(name for name in known if name not in own)):
+            each = over_axes(known[name], name, own)
+            if each is not None and set(each.along(name)) <= called.keys():
+                axes = tuple(called[dim] for dim in each.along(name))
+                found[called.get(name, name)] = each._replace(axes=axes)
+        return found
 
     @property
     def grid(self) -> Grid:
@@ -189,11 +204,13 @@ class NamedSamples:
         return SampleFacts(subject, f"sample {{}} of {subject}".format, self._sample_coordinates, axis)
 
     def _sample_coordinates(self) -> dict[str, Coordinate]:
-        lengths, found = dict(zip(self.outer, self.outer_shape, strict=True)), {}
-        for name, own in self.array.coords.items():
-            if own.dims and set(own.dims) <= set(self.outer):
-                along = own.expand_dims({dim: lengths[dim] for dim in self.outer if dim not in own.dims})
-                found[str(name)] = Coordinate(along.transpose(*self.outer).values.reshape(-1), dict(own.attrs))
+        found = {}
+        for name, each in named_coordinates(self.array).items():
+            own = over_axes(each, name, self.outer)
+            if own is not None:
+                sides = zip(self.outer, self.outer_shape, strict=True)
+                values = own.values.reshape([length if dim in own.along(name) else 1 for dim, length in sides])
+                found[name] = Coordinate(np.broadcast_to(values, self.outer_shape).reshape(-1), each.attributes)
         return found
 
     @property
@@ -243,17 +260,50 @@ class NamedSamples:
                 f"an axis of the samples is called like one of the result ({', '.join(result.dims)}); rename it."
             )
         lengths = dict(zip(whole, shape, strict=True))
-        coords: dict[Any, Any] = {
-            key: own
-            for key, own in self.array.coords.items()
-            if all(lengths.get(str(dim)) == length for dim, length in own.sizes.items()) and key not in result.dims
-        }
-        for dim, each in result.coordinates.items():
-            if dim in result.dims:
-                coords[dim] = (dim, each.values, dict(each.attributes))
+        brought = {name: each for name, each in result.coordinates.items() if set(each.along(name)) <= set(result.dims)}
+        left_out = [
+            name
+            for name, own in self.array.coords.items()
+            if name in (*result.dims, *brought) or any(lengths.get(str(dim)) != n for dim, n in own.sizes.items())
+        ]
+        own = self.array.coords.to_dataset().drop_vars(left_out)  # an index of several levels goes with them
         about: Mapping[Any, Any] = {"units": result.units} if result.units else {}
         about = self.array.attrs if result.name is None else about
-        return DataArray(values.reshape(shape), coords, whole, name=result.name or self.array.name, attrs=about)
+        made = DataArray(values.reshape(shape), own.coords, whole, name=result.name or self.array.name, attrs=about)
+        return with_coordinates(made, brought)
+
+
+def with_coordinates(made: Named, coordinates: Mapping[str, Coordinate]) -> Named:
+    """Give an array or Dataset of xarray's coordinates; marked levels become a MultiIndex again."""
+    found: dict[str, tuple[tuple[str, ...], Array, dict[str, Any]]] = {}
+    for name, each in coordinates.items():
+        about = {key: value for key, value in each.attributes.items() if key != LEVEL}
+        is_level = LEVEL in each.attributes
+        values = decoded_times(each.values, about) if is_level else each.values
+        found[name] = (each.along(name), values, {} if is_level else about)
+    return made.assign_coords(found).set_index(_indexes_of(coordinates))
+
+
+def _indexes_of(coordinates: Mapping[str, Coordinate]) -> dict[Any, list[Hashable]]:
+    """Names of the levels, in order, of each MultiIndex of which all are there, by its axis."""
+    levels: dict[str, dict[int, str]] = {}
+    for name, each in coordinates.items():
+        if LEVEL in each.attributes:
+            levels.setdefault(each.along(name)[0], {})[int(each.attributes[LEVEL])] = name
+    return {
+        dim: [name for _, name in sorted(own.items())]
+        for dim, own in levels.items()
+        if sorted(own) == [*range(1, len(own) + 1)]
+    }
+
+
+def decoded_times(values: Array, attributes: Mapping[str, Any]) -> Array:
+    """Return numbers with units of time as the times that they stand for; all else as it is."""
+    from xarray import Variable, conventions
+
+    if time_of(Coordinate(values, attributes)) is None:
+        return values
+    return np.asarray(conventions.decode_cf_variable("level", Variable(("level",), values, dict(attributes))).values)
 
 
 def dataset_of(model: PCAModel) -> Dataset:
@@ -267,13 +317,14 @@ def dataset_of(model: PCAModel) -> Dataset:
             dict(entry.attributes or {}),
         )
         for name, entry in model_arrays(model).items()
+        if name not in model.coordinates
     }
     about = {key: model.provenance[key] for key in ("source", "created", "streampca") if key in model.provenance}
     made = Dataset(own, attrs={"title": "principal components", **about})
     for name, attributes in _attributes(model).items():
         if name in made:
             made[name].attrs.update(attributes)
-    return made
+    return with_coordinates(made, model.coordinates)
 
 
 def _attributes(model: Any) -> dict[str, dict[str, str]]:

@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..preprocessing import unflatten
-from ..preprocessing.coordinates import is_latitude
 from ..readers.collection import COLOURS
-from ..readers.coordinates import LONGITUDES
+from ..readers.coordinates import LONGITUDES, is_latitude
 from ..readers.stored.layout import is_colour
 from ..storage.components import StoredComponents
 from ..storage.coordinate import Coordinate

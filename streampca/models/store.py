@@ -60,6 +60,7 @@ CHUNK_BYTES = 4 * MIB  # of one chunk: small enough to read a component alone, l
 HELD_SHARE = 4  # components of at most this share of the budget are read into memory; they are worked on in copies
 PIECE_SHARE = 16  # of the budget for what is read of others at a time
 SHARD_BYTES = 16 * MIB  # of one file, so that large arrays do not become a million of them
+BESIDE = "coordinates"  # attribute of the root: names of coordinates that are called like no axis, as xarray reads it
 STATE = "state"  # sub-group of the mergeable statistic
 PER_COMPONENT = ("explained_variance", "explained_variance_ratio", "singular_values", "error_bound", "angle_bound")
 SAMPLE = ("sample",)  # in place of the names of the sample's axes
@@ -241,7 +242,8 @@ class ModelWriter:
                 _write_array(group, name, Stored(dims, values))
         number = FORMAT if model.preparation.learned is None else NEWEST
         about = {"format": number, "kind": model.kind, "complete": True, **model_attributes(model)}
-        self._root.attrs.put({ATTRIBUTE: about})
+        others = " ".join(name for name in model.coordinates if name not in model.sample_dims)
+        self._root.attrs.put({ATTRIBUTE: about} | ({BESIDE: others} if others else {}))
         consolidate(self._partial)
         seal(self._partial)
         if self._keeps and self._sink is not None:
@@ -352,7 +354,26 @@ def model_arrays(model: PCAModel) -> dict[str, Stored]:
         if values is not None:
             arrays[name] = Stored(dims if axes == SAMPLE else axes, np.asarray(values))
     arrays |= _learned_arrays(model)
-    return arrays | {name: Stored((name,), each.values, each.attributes) for name, each in model.coordinates.items()}
+    along = model.coordinates.items()
+    return arrays | {name: Stored(each.along(name), each.values, each.attributes) for name, each in along}
+
+
+def kept_coordinates(known: Mapping[str, Coordinate], dims: tuple[str, ...]) -> dict[str, Coordinate]:
+    """Return the coordinates that a model of samples with axes `dims` keeps: along these, called like no array of it.
+
+    They are numbers or, along one axis, texts.
+    """
+    taken = {COMPONENTS, "component", "group_mean", "group_weight", "trend", "deviation", STATE, *GROUPS, *AXES}
+    return {
+        name: each
+        for name, each in known.items()
+        if set(each.along(name)) <= set(dims) and (name in dims or (name not in taken and _is_plain_name(name)))
+    }
+
+
+def _is_plain_name(name: str) -> bool:
+    """Return whether a list of names, with spaces between them, can have a name; as can a folder of a store."""
+    return bool(name) and not name.startswith((".", "_")) and not any(each.isspace() or each in "/\\" for each in name)
 
 
 def _learned_arrays(model: PCAModel) -> dict[str, Stored]:
@@ -452,7 +473,8 @@ def read_fields(opened: OpenModel, own_arrays: Iterable[str], memory: int) -> di
             name: Coordinate(_texts_or_numbers(arrays[name]), dict(opened.array(name).attrs))
             for name in dims
             if name in arrays
-        },
+        }
+        | _coordinates_beside(opened, dims),
         "sample_dims": dims,
         **raw,
         "mask": mask,
@@ -469,6 +491,21 @@ def _own_array(opened: OpenModel, name: str) -> Any:
     if values is None:
         raise opened.damaged(name, "there is no such array")
     return values if values.ndim else values[()]
+
+
+def _coordinates_beside(opened: OpenModel, dims: tuple[str, ...]) -> dict[str, Coordinate]:
+    """Read the coordinates that are called like no axis."""
+    found, lengths = {}, dict(zip(dims, opened.array("mean").shape, strict=False))
+    for name in str(opened.group.attrs.get(BESIDE, "")).split():
+        array = opened.array(name)
+        if array is None:
+            raise opened.damaged(name, "there is no such array")
+        axes = tuple(map(str, array.metadata.dimension_names or ()))
+        if tuple(array.shape) != tuple(lengths.get(axis) for axis in axes):
+            raise opened.damaged(name, f"it has shape {tuple(array.shape)}, and axes {', '.join(axes) or 'of no name'}")
+        with naming_damage(opened.path, name):
+            found[name] = Coordinate(_texts_or_numbers(np.asarray(array[...])), dict(array.attrs), axes)
+    return found
 
 
 def _texts_or_numbers(values: Array) -> Array:

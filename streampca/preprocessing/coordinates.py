@@ -8,25 +8,27 @@ import numpy as np
 
 from ..errors import ModelError
 from ..readers.collection import Array
-from ..readers.coordinates import CommonGrid, Grid, Order, is_straight, order_of
+from ..readers.coordinates import CommonGrid, Grid, Order, in_orders, is_longitude, is_straight, order_of, over_axes
 from ..storage.coordinate import Coordinate
 from .preparation import Preparation
 from .resize import resampled
-
-LATITUDES = ("lat", "latitude")
-DEGREES_NORTH = ("degrees_north", "degree_north", "degrees_N", "degree_N", "degreesN", "degreeN")  # CF 1.11, 4.1
 
 
 def prepared_coordinates(
     preparation: Preparation, known: Mapping[str, Coordinate], axes: Sequence[str], raw_shape: tuple[int, ...]
 ) -> Mapping[str, Coordinate]:
-    """Coordinates of prepared samples, by axis name; text and dates are left out where pixels are merged."""
-    made = {}
-    for axis, name in enumerate(axes[: len(preparation.of_images.shape_of(raw_shape))]):
-        if name in known:
-            values = _prepared(preparation, axis, np.asarray(known[name].values), raw_shape)
-            if values is not None:
-                made[name] = Coordinate(values, known[name].attributes)
+    """Coordinates of prepared samples, by name; text and dates are left out where pixels are merged."""
+    dims, made = axes[: len(preparation.of_images.shape_of(raw_shape))], {}
+    for name in (*(dim for dim in dims if dim in known), *(name for name in known if name not in axes)):
+        each = over_axes(known[name], name, dims)
+        if each is None:
+            continue
+        values: Array | None = np.asarray(each.values)
+        around = np.ndim(each.values) > 1 and is_longitude(name, each)
+        for at, axis in enumerate(each.along(name)):
+            values = _prepared(preparation, dims.index(axis), values, raw_shape, at, around=around)
+        if values is not None:
+            made[name] = each._replace(values=values)
     return made
 
 
@@ -49,13 +51,14 @@ def raw_orders(
     for axis in changed:
         name, their = dims[axis], fitted.coordinates.get(fitted.dims[axis])
         if name in known and their is not None:
-            back = known[name]._replace(values=np.asarray(known[name].values)[::-1])
+            order = np.arange(raw_shape[axis])[::-1]
+            back = in_orders(known, dims, {axis: order})
             straight, turned = (
-                prepared_coordinates(preparation, {name: each}, dims, raw_shape).get(name)
-                for each in (known[name], back)
+                prepared_coordinates(preparation, {name: each[name]}, dims, raw_shape).get(name)
+                for each in (known, back)
             )
             if _agrees(turned, their, name) and not _agrees(straight, their, name):
-                known[name], orders[axis] = back, np.arange(raw_shape[axis])[::-1]
+                known, orders[axis] = back, order
     common = CommonGrid(ModelError, fixed=changed)
     common.add(fitted, model)
     return orders | common.add(Grid(dims, prepared_coordinates(preparation, known, dims, raw_shape)), subject)
@@ -72,22 +75,25 @@ def _changes(preparation: Preparation, axis: int, raw_shape: tuple[int, ...]) ->
     return merged or (axis < len(ranges) and ranges[axis] != (0, raw_shape[axis]))
 
 
-def _prepared(preparation: Preparation, axis: int, values: Array, raw_shape: tuple[int, ...]) -> Array | None:
+def _prepared(
+    preparation: Preparation, axis: int, values: Array | None, raw_shape: tuple[int, ...], at: int, *, around: bool
+) -> Array | None:
+    """Cut and merge values along a sample's axis, their own axis `at`; `around` a circle where 360 follows on 0."""
+    if values is None:
+        return None
     ranges = preparation.ranges(raw_shape)
+    values = np.moveaxis(values, at, 0)
     if axis < len(ranges):
         values = values[slice(*ranges[axis])]
     if axis > 1 or (preparation.resize is None and preparation.bin == 1):
-        return values
+        return np.moveaxis(values, 0, at)
     if values.dtype.kind not in "iuf":
         return None
     values = values.astype(np.float64)
+    if around and np.isfinite(values).all():
+        values = np.unwrap(values, period=360, axis=0)
     if preparation.resize is not None:
         values = resampled(values, preparation.resize[axis])
     whole = len(values) // preparation.bin * preparation.bin
-    return values[:whole].reshape(-1, preparation.bin).mean(axis=1)  # type: ignore[no-any-return]
-
-
-def is_latitude(name: str, coordinate: Coordinate) -> bool:
-    """Return whether a coordinate is a latitude in degrees, by its name or by what is said of it."""
-    about = coordinate.attributes
-    return name.lower() in LATITUDES or about.get("standard_name") == "latitude" or about.get("units") in DEGREES_NORTH
+    values = values[:whole].reshape(-1, preparation.bin, *values.shape[1:]).mean(axis=1)
+    return np.moveaxis(values, 0, at)

@@ -41,11 +41,11 @@ def binned(samples: Array, side: int) -> Array:
 
 
 def resampled(values: Array, length: int) -> Array:
-    """Values at the centres of `length` cells that cover as much as the cells of `values` do, read linearly."""
+    """Values at the centres of `length` cells of axis 0 that cover as much as those of `values`, read linearly."""
     if len(values) == 1:
-        return np.repeat(values, length)
+        return np.repeat(values, length, axis=0)
     centres = (np.arange(length) + 0.5) * len(values) / length - 0.5
     before = np.clip(np.floor(centres).astype(int), 0, len(values) - 2)  # the ends go on as they were
-    share = centres - before
+    share = (centres - before).reshape(-1, *(1,) * (values.ndim - 1))
     between: Array = values[before] * (1 - share) + values[before + 1] * share
     return between

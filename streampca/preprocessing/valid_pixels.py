@@ -14,9 +14,9 @@ from ..errors import DataError, RequestError
 from ..events import BlockDone, Listener, PassFinished, PassStarted, Warned, silent
 from ..planning.blocks import Span, block_rows, blocks_of
 from ..readers.collection import Collection, Skipped
+from ..readers.coordinates import is_latitude
 from ..readers.views.compose import choose
 from ..units import MIB, counted
-from .coordinates import is_latitude
 from .preparation import Preparation
 from .prepared import Prepared
 
@@ -177,15 +177,15 @@ def _among(kept: npt.NDArray[Any], some: npt.NDArray[np.bool_]) -> npt.NDArray[n
 
 def area_scale(collection: Collection) -> npt.NDArray[np.float64]:
     r"""Return sqrt(cos(latitude)), the root of the area of each pixel but for a factor, shape (\*sample_shape)."""
-    known = collection.coordinates
-    for axis, name in enumerate(collection.axes or ()):
-        if name in known and is_latitude(name, known[name]):
-            height = np.sqrt(np.clip(np.cos(np.deg2rad(known[name].values.astype(np.float64))), 0, None))
-            shape = [-1 if other == axis else 1 for other in range(len(collection.sample_shape))]
-            return np.broadcast_to(height.reshape(shape), collection.sample_shape)
+    axes, shape = collection.axes or (), collection.sample_shape
+    for name, known in collection.coordinates.items():  # those of axes first
+        if is_latitude(name, known):
+            height = np.sqrt(np.clip(np.cos(np.deg2rad(known.values.astype(np.float64))), 0, None))
+            along = known.along(name)
+            lengths = [length if axis in along else 1 for axis, length in zip(axes, shape, strict=True)]
+            return np.broadcast_to(height.reshape(lengths), shape)
     raise RequestError(
-        f'scale "area" needs latitudes, and samples of {collection.source} have none along an axis; give the factors '
-        "as an array."
+        f'scale "area" needs latitudes, and samples of {collection.source} have none; give the factors as an array.'
     )
 
 

@@ -29,11 +29,15 @@ MOST_TEXTS = 2**18
 CHECK, IGNORE = "check", "ignore"
 OVERRIDE = "take pixels by their places with --ignore-coordinates (coordinates='ignore')"
 
+LATITUDES = ("lat", "latitude")
+DEGREES_NORTH = ("degrees_north", "degree_north", "degrees_N", "degree_N", "degreesN", "degreeN")  # CF 1.11, 4.1
 LONGITUDES = ("lon", "longitude")
 DEGREES_EAST = ("degrees_east", "degree_east", "degrees_E", "degree_E", "degreesE", "degreeE")  # CF 1.11, section 4.2
 _DEGREES = (None, "", "degrees", "degree")
 # Values count as equal within what writing them as float32 changes, and never beyond this share of a typical step.
 _STEP_SHARE = 1 / 8
+
+LEVEL = "multi_index_level"  # attribute of the levels of a `pandas.MultiIndex`: their number, from 1
 
 _SECONDS = {
     Fraction(604800): ("weeks", "week"),
@@ -57,7 +61,7 @@ _SINCE = re.compile(
 
 
 class Grid(NamedTuple):
-    """Names of a sample's axes in order, and the coordinates along them by name."""
+    """Names of a sample's axes in order, and the coordinates along one or several of them by name."""
 
     dims: tuple[str, ...]
     coordinates: Mapping[str, Coordinate]
@@ -68,6 +72,47 @@ def is_checked(coordinates: str) -> bool:
     if coordinates not in (CHECK, IGNORE):
         raise RequestError(f"coordinates {coordinates!r} is not known; give {CHECK!r} or {IGNORE!r}.")
     return coordinates == CHECK
+
+
+def named_coordinates(array: Any) -> dict[str, Coordinate]:
+    """Return the coordinates of an `xarray.DataArray` as they are; of a MultiIndex its levels, marked as such."""
+    found: dict[str, Coordinate] = {}
+    levels: dict[str, int] = {}
+    for dim in array.dims:
+        index = array.indexes.get(dim)
+        if getattr(index, "nlevels", 1) > 1:
+            levels |= {str(name): number for number, name in enumerate(index.names, 1)} | {str(dim): 0}
+    for name, each in array.coords.items():
+        if each.dims and each.size <= MOST_VALUES and levels.get(str(name)) != 0:
+            mark = {LEVEL: levels[str(name)]} if str(name) in levels else {}
+            found[str(name)] = Coordinate(each.values, {**each.attrs, **mark}, tuple(map(str, each.dims)))
+    return found
+
+
+def over_axes(coordinate: Coordinate, name: str, dims: Sequence[str]) -> Coordinate | None:
+    """Return a coordinate with its axes in the order of `dims`; None if it lies along others, too."""
+    along = coordinate.along(name)
+    if not set(along) <= set(dims):
+        return None
+    if len(along) == 1:
+        return coordinate
+    ordered = tuple(dim for dim in dims if dim in along)
+    values = np.asarray(coordinate.values).transpose([along.index(dim) for dim in ordered])
+    return coordinate._replace(values=values, axes=ordered)
+
+
+def in_orders(
+    coordinates: Mapping[str, Coordinate], dims: Sequence[str], orders: Mapping[int, Order]
+) -> dict[str, Coordinate]:
+    """Return coordinates with the entries along some axes, by their numbers in `dims`, in other orders."""
+    found = dict(coordinates)
+    for axis, order in orders.items():
+        for name, each in found.items():
+            along = each.along(name)
+            if dims[axis] in along:
+                values = np.take(np.asarray(each.values), order, axis=along.index(dims[axis]))
+                found[name] = each._replace(values=values)
+    return found
 
 
 # -- comparing
@@ -97,12 +142,14 @@ class CommonGrid:
         self._first = ""
         self._known: dict[int, tuple[Coordinate, str]] = {}
         self._apart: set[int] = set()
+        self._others: dict[str, tuple[Coordinate, str]] | None = None
 
     @property
     def coordinates(self) -> dict[str, Coordinate]:
-        """Coordinates that all sources have, by the first one's names of the axes."""
+        """Coordinates that all sources have, by the first one's names of the axes; then those called otherwise."""
         dims = self._dims or ()
-        return {dims[axis]: known for axis, (known, _) in self._known.items() if axis not in self._apart}
+        along = {dims[axis]: known for axis, (known, _) in self._known.items() if axis not in self._apart}
+        return along | {name: known for name, (known, _) in (self._others or {}).items()}
 
     def add(self, grid: Grid, source: str) -> dict[int, Order]:
         """Compare another source with those before it; see `orders_between`."""
@@ -134,10 +181,35 @@ class CommonGrid:
                 raise self._error(f"{name} of {source} is {apart_at}; give samples {same}, or {OVERRIDE}.")
             else:
                 orders[axis] = order
+        others = self._agreeing(in_orders(grid.coordinates, grid.dims, orders), grid.dims, source)
+        self._others = others
         self._dims, self._first = dims, self._first or source  # nothing is kept of a source that is refused
         self._known |= found
         self._apart |= apart
         return orders
+
+    def _agreeing(
+        self, given: Mapping[str, Coordinate], dims: Sequence[str], source: str
+    ) -> dict[str, tuple[Coordinate, str]]:
+        """Return the coordinates not called as an axis that agree with those of all sources before.
+
+        Latitudes, longitudes and levels of a MultiIndex say where pixels are: those that differ are refused.
+        """
+        if self._others is None:
+            return {name: (each, source) for name, each in given.items() if name not in dims}
+        agreeing = {}
+        for name, (wanted, other) in self._others.items():
+            each = given.get(name)
+            compared = None if each is None else _comparable_places(each, wanted, name)
+            if compared is not None and np.all(_agree(*compared)):
+                agreeing[name] = wanted, other
+            elif each is not None and self._checked and _is_place(name, wanted):
+                apart_at = _first_difference(each, wanted, name, other)
+                raise self._error(
+                    f"{name} of {source} is {apart_at}; give samples on the same grid, in the same order, or "
+                    f"{OVERRIDE}."
+                )
+        return agreeing
 
 
 def order_of(given: Coordinate, wanted: Coordinate, name: str = "") -> Order | None:
@@ -173,15 +245,18 @@ def is_straight(order: Order | None) -> bool:
 
 
 def _first_difference(given: Coordinate, wanted: Coordinate, name: str, other: str) -> str:
-    compared, count = _comparable(given, wanted, name), (len(given.values), len(wanted.values))
-    if count[0] != count[1]:
+    shapes = np.shape(given.values), np.shape(wanted.values)
+    if shapes[0] != shapes[1]:
+        count = [" x ".join(map(str, shape)) for shape in shapes]
         return f"{count[0]} values and that of {other} {count[1]}"
+    compared = _comparable(given, wanted, name) if len(shapes[0]) == 1 else _comparable_places(given, wanted, name)
     place = 0 if compared is None else int(np.argmin(_agree(*compared)))
-    return f"{_said(given, place)} in place {place + 1} and that of {other} {_said(wanted, place)}"
+    numbers = ", ".join(str(number + 1) for number in np.unravel_index(place, shapes[0]))
+    return f"{_said(given, place)} in place {numbers} and that of {other} {_said(wanted, place)}"
 
 
 def _said(coordinate: Coordinate, place: int) -> str:
-    value, units = np.asarray(coordinate.values)[place], coordinate.attributes.get("units")
+    value, units = np.asarray(coordinate.values).reshape(-1)[place], coordinate.attributes.get("units")
     if isinstance(value, str):
         return repr(str(value))
     if isinstance(value, np.floating):
@@ -189,7 +264,17 @@ def _said(coordinate: Coordinate, place: int) -> str:
     return f"{value} {units}" if units else f"{value}"
 
 
-def _comparable(given: Coordinate, wanted: Coordinate, name: str) -> tuple[Array, Array, float, float] | None:
+def _comparable_places(given: Coordinate, wanted: Coordinate, name: str) -> tuple[Array, Array, float, float] | None:
+    """Values of both, flattened, see `_comparable`; of a grid that is not regular there is no typical step."""
+    if np.shape(given.values) != np.shape(wanted.values):
+        return None
+    one, other = (each._replace(values=np.ravel(each.values)) for each in (given, wanted))
+    return _comparable(one, other, name, regular=False)
+
+
+def _comparable(
+    given: Coordinate, wanted: Coordinate, name: str, *, regular: bool = True
+) -> tuple[Array, Array, float, float] | None:
     """Values of both as texts, or as float64 with the difference that is rounding and the period, 0 without one."""
     one, other = plain(given.values, given.attributes), plain(wanted.values, wanted.attributes)
     if one is None or other is None or len(one.values) != len(other.values):
@@ -206,8 +291,8 @@ def _comparable(given: Coordinate, wanted: Coordinate, name: str) -> tuple[Array
     rounding = max(_rounding(each.values) * scale for each, scale in zip((one, other), scales, strict=True))
     values = [each.values.astype(np.float64) * scale for each, scale in zip((one, other), scales, strict=True)]
     values[0] = values[0] + offset
-    period = 360.0 if all(_is_longitude(name, each) for each in (one, other)) else 0.0
-    step = _typical_step(values[1])
+    period = 360.0 if all(is_longitude(name, each) for each in (one, other)) else 0.0
+    step = _typical_step(values[1]) if regular else 0.0
     return values[0], values[1], min(rounding, _STEP_SHARE * step) if step else rounding, period
 
 
@@ -242,7 +327,19 @@ def _typical_step(values: Float64) -> float:
     return float(np.median(steps)) if len(steps) else 0.0
 
 
-def _is_longitude(name: str, coordinate: Coordinate) -> bool:
+def _is_place(name: str, coordinate: Coordinate) -> bool:
+    """Return whether a coordinate says where pixels are: on the earth, or in a MultiIndex."""
+    return LEVEL in coordinate.attributes or is_latitude(name, coordinate) or is_longitude(name, coordinate)
+
+
+def is_latitude(name: str, coordinate: Coordinate) -> bool:
+    """Return whether a coordinate is a latitude in degrees, by its name or by what is said of it."""
+    about = coordinate.attributes
+    return name.lower() in LATITUDES or about.get("standard_name") == "latitude" or about.get("units") in DEGREES_NORTH
+
+
+def is_longitude(name: str, coordinate: Coordinate) -> bool:
+    """Return whether a coordinate is a longitude in degrees, by its name or by what is said of it."""
     about = coordinate.attributes
     named = name.lower() in LONGITUDES or about.get("standard_name") == "longitude"
     return about.get("units") in DEGREES_EAST or (named and about.get("units") in _DEGREES)
@@ -251,17 +348,17 @@ def _is_longitude(name: str, coordinate: Coordinate) -> bool:
 # -- plain values
 
 
-def plain(values: Any, attributes: Mapping[str, Any], axis: str = "") -> Coordinate | None:
+def plain(values: Any, attributes: Mapping[str, Any], axes: tuple[str, ...] = ()) -> Coordinate | None:
     """Return a coordinate of numbers or text: times become numbers with CF units; None for other objects."""
     values = np.asarray(values)
     if values.dtype.kind in "biuf":
-        return Coordinate(values, attributes, axis)
+        return Coordinate(values, attributes, axes)
     if values.dtype.kind == "U":
-        return Coordinate(values, attributes, axis)
+        return Coordinate(values, attributes, axes)
     if values.dtype.kind == "S":
-        return Coordinate(np.char.decode(values, "utf-8", "replace"), attributes, axis)
+        return Coordinate(np.char.decode(values, "utf-8", "replace"), attributes, axes)
     if values.dtype.kind in "OT":
-        return _of_objects(values, attributes, axis)
+        return _of_objects(values, attributes, axes)
     if values.dtype.kind not in "mM" or np.isnat(values).any():
         return None
     unit, step = np.datetime_data(values.dtype)
@@ -269,19 +366,19 @@ def plain(values: Any, attributes: Mapping[str, Any], axis: str = "") -> Coordin
         return None
     units = _NUMPY_UNITS[unit] if values.dtype.kind == "m" else f"{_NUMPY_UNITS[unit]} since 1970-01-01"
     calendar = {} if values.dtype.kind == "m" else {"calendar": "proleptic_gregorian"}
-    return Coordinate(values.astype(np.int64), {**attributes, "units": units, **calendar}, axis)
+    return Coordinate(values.astype(np.int64), {**attributes, "units": units, **calendar}, axes)
 
 
-def _of_objects(values: Array, attributes: Mapping[str, Any], axis: str) -> Coordinate | None:
+def _of_objects(values: Array, attributes: Mapping[str, Any], axes: tuple[str, ...]) -> Coordinate | None:
     items = values.reshape(-1).tolist()
     if items and all(isinstance(item, str) for item in items):
-        return Coordinate(np.array(items, np.str_).reshape(values.shape), attributes, axis)
+        return Coordinate(np.array(items, np.str_).reshape(values.shape), attributes, axes)
     cftime = sys.modules.get("cftime")  # whoever holds its dates has imported it
     if cftime is None or not items or not all(isinstance(item, cftime.datetime) for item in items):
         return None
     about = {"units": "microseconds since 1970-01-01", "calendar": items[0].calendar}
     numbers = np.asarray(cftime.date2num(values, about["units"], calendar=about["calendar"]))
-    return Coordinate(numbers, {**attributes, **about}, axis)
+    return Coordinate(numbers, {**attributes, **about}, axes)
 
 
 # -- times, and one after another

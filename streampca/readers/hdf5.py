@@ -129,12 +129,12 @@ class Hdf5Array(Reopening, StoredArray):
 
         with reading(label):
             found = scale_of(dataset, dims.index(name)) if name in dims else dataset.parent.get(name)
-            if not isinstance(found, h5py.Dataset) or len(found.shape or ()) != 1 or _is_bare(found):
+            if not isinstance(found, h5py.Dataset) or not found.shape or _is_bare(found):
                 return
             text = h5py.check_string_dtype(dtype_of(found, label)) is not None
-            axis = name if name in dims else (axis_names(found) or ("",))[0]
-            if text or found.dtype.kind in "iuf":
-                yield cf.Variable(axis, found.shape[0], text, attributes_of(found), label, values)
+            axes = (name,) if name in dims else axis_names(found) or ("",) * found.ndim
+            if found.ndim == 1 if text else found.dtype.kind in "iuf":
+                yield cf.Variable(axes, found.shape, text, attributes_of(found), label, values)
 
     def read_into(self, box: Box, out: Array) -> None:
         """Read the box by position, or its whole chunks in threads and the rest by HDF5, or all by HDF5."""

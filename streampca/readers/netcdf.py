@@ -94,11 +94,13 @@ class ClassicVariable(FlatArray):
 
     def _variables(self, name: str) -> Iterator[cf.Variable]:
         found = self._beside.get(name)
-        if found is not None and len(found.dims) == (2 if found.dtype.kind == "S" else 1):  # characters have an axis
-            label, text = f"{self._path}, variable {name!r}", found.dtype.kind == "S"
-            yield cf.Variable(
-                found.dims[0], found.shape[0], text, found.attributes, label, partial(self._values, found, label)
-            )
+        if found is None or not found.dims:
+            return
+        label, text = f"{self._path}, variable {name!r}", found.dtype.kind == "S"
+        axes = len(found.dims) - text  # characters have an axis
+        if axes == 1 or not text:
+            read = partial(self._values, found, label)
+            yield cf.Variable(found.dims[:axes], found.shape[:axes], text, found.attributes, label, read)
 
     def _values(self, variable: HeaderVariable, label: str) -> Array:
         # A second axis, as records are only apart along a first one.
@@ -107,7 +109,7 @@ class ClassicVariable(FlatArray):
         file = PlainFile(self._path, variable.begin, label)
         values = FlatArray(file, shape, variable.dtype, stride=stride).read_all()
         if variable.dtype.kind != "S":
-            return values.reshape(-1)
+            return values.reshape(variable.shape)
         return np.array([line.tobytes().rstrip(b"\0 ").decode("utf-8", "replace") for line in values], np.str_)
 
 

@@ -69,14 +69,16 @@ def choose(group: zarr.Group, key: str | None, source: str) -> ArrayPath:
 
 
 def variables_called(name: str, root: zarr.Group, folders: Iterable[str]) -> Iterator[cf.Variable]:
-    """Yield the arrays of one axis, numbers or text, that have a name in one of some groups."""
+    """Yield the arrays of numbers, or of texts along one axis, that have a name in one of some groups."""
     for folder in folders:
         label = f"coordinate {_joined(folder, name)!r}"
         array = member(root, _joined(folder, name), label)
-        if isinstance(array, zarr.Array) and len(array.shape) == 1 and array.dtype.kind in "iufTUO":
-            [axis], text = dims_of(array) or ("",), array.dtype.kind in "TUO"
+        if not isinstance(array, zarr.Array) or not array.shape or array.dtype.kind not in "iufTUO":
+            continue
+        axes, text = dims_of(array) or ("",) * len(array.shape), array.dtype.kind in "TUO"
+        if len(axes) == 1 or not text:
             read = partial(_decoded, array, slice(None), label)
-            yield cf.Variable(axis, array.shape[0], text, dict(array.attrs), label, read)
+            yield cf.Variable(axes, array.shape, text, dict(array.attrs), label, read)
 
 
 class _CountedText:
@@ -174,7 +176,7 @@ def text_array(root: zarr.Group, path: str, length: int, axis: str) -> TextArray
 
 
 def _decoded(array: Any, key: slice, subject: str) -> Any:
-    """Read part of an array of one axis that stands beside another."""
+    """Read part of a small array that stands beside another."""
     check_codecs(array, subject)
     try:
         if array.dtype.kind in "TUO":

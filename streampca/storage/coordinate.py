@@ -1,4 +1,4 @@
-"""`Coordinate`: values along one axis of a collection or an output."""
+"""`Coordinate`: values along one or several axes of a collection or an output."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ Array = npt.NDArray[Any]
 
 
 class Coordinate(NamedTuple):
-    """Values along one axis, one an entry, and what the source says of them (``units`` and the like).
+    """Values along one or several axes, one an entry, and what the source says of them (``units`` and the like).
 
-    `axis` names the axis where the coordinate is not called after it.
+    `axes` names its axes, in their order, where it is not called after its only one.
     """
 
     values: Array
     attributes: Mapping[str, Any] = {}
-    axis: str = ""
+    axes: tuple[str, ...] = ()
+
+    def along(self, name: str) -> tuple[str, ...]:
+        """Return the names of the axes of a coordinate that has a name."""
+        return self.axes or (name,)

@@ -57,7 +57,7 @@ class OutputArray:
     attributes : mapping
         Plain data stored with the array, in formats that hold them.
     coordinates : mapping of str to Coordinate
-        One-dimensional coordinates by dimension, in formats that hold them; others are left out.
+        Coordinates along one or several dimensions, in formats that hold them; others are left out.
     sample_coordinates : mapping of str to Coordinate
         Others along the samples, n values each, by name, likewise; names already taken are left out.
     cut : Cut or None
@@ -80,10 +80,14 @@ class OutputArray:
 
     def __post_init__(self) -> None:
         taken = {self.name, *self.dims[1:]} | ({SAMPLE} if self.names is not None else set())
-        others = {name: values for name, values in self.sample_coordinates.items() if name not in taken}
-        object.__setattr__(self, "sample_coordinates", others)
-        within = {name: values for name, values in self.coordinates.items() if name in self.dims}
+        within = {
+            name: each
+            for name, each in self.coordinates.items()
+            if set(each.along(name)) <= set(self.dims) and (name in self.dims or name not in taken)
+        }
         object.__setattr__(self, "coordinates", within)
+        others = {name: each for name, each in self.sample_coordinates.items() if name not in {*taken, *within}}
+        object.__setattr__(self, "sample_coordinates", others)
 
 
 @dataclass
@@ -275,7 +279,7 @@ class ZarrWriter:
         """Return attributes for the axis of samples, and for coordinates called like no dimension (CF, section 5)."""
         table = self._table
         named = [SAMPLE] if table.names is not None else []
-        names = [name for name in (*named, *table.sample_coordinates) if name not in table.dims]
+        names = [name for name in (*named, *table.coordinates, *table.sample_coordinates) if name not in table.dims]
         about = {SAMPLE_AXIS: table.dims[0]} if table.counts and table.dims[0] != SAMPLE else {}
         return about | ({"coordinates": " ".join(names)} if names else {})
 
@@ -301,20 +305,22 @@ class ZarrWriter:
         table = self._table
         if self._is_shared:  # and a process that shared it may have died
             remove_debris(self._path)
-        for dim, coordinate in table.coordinates.items():
-            self._write_along(dim, dim, np.asarray(coordinate.values), coordinate.attributes)
-        for name, coordinate in table.sample_coordinates.items():
-            self._write_along(table.dims[0], name, np.asarray(coordinate.values), coordinate.attributes)
+        for name, each in table.coordinates.items():
+            self._write_along(each.along(name), name, np.asarray(each.values), each.attributes)
+        for name, each in table.sample_coordinates.items():
+            self._write_along(table.dims[:1], name, np.asarray(each.values), each.attributes)
         if table.names is not None:
-            self._write_along(table.dims[0], SAMPLE, table.names, {})
+            self._write_along(table.dims[:1], SAMPLE, table.names, {})
         self._group.attrs.put({ATTRIBUTE: {"kind": table.name, "complete": True}})
         consolidate(self._path)
         if self._unsynced is not None:
             self._unsynced.add(files_but(self._path, self._table.name))
             self._unsynced.sync()
 
-    def _write_along(self, dim: str, name: str, values: Sequence[str] | Array, attributes: Mapping[str, Any]) -> None:
-        """Write one-dimensional values along a dimension; text a part at a time."""
+    def _write_along(
+        self, dims: tuple[str, ...], name: str, values: Sequence[str] | Array, attributes: Mapping[str, Any]
+    ) -> None:
+        """Write values along dimensions; text, which is along one, a part at a time."""
         how: dict[str, Any] = {"dtype": "string", "chunks": (min(len(values), NAMES_AT_A_TIME),)}
         is_text = not isinstance(values, np.ndarray) or values.dtype.kind in "OSUT"
         if isinstance(values, np.ndarray) and not is_text:
@@ -322,7 +328,8 @@ class ZarrWriter:
                 attributes = {**attributes, "units": "nanoseconds since 1970-01-01", "calendar": "proleptic_gregorian"}
                 values = values.astype("M8[ns]").astype(np.int64)
             how = {"dtype": values.dtype}
-        array = self._group.create_array(name, shape=(len(values),), dimension_names=(dim,), overwrite=True, **how)
+        shape = values.shape if isinstance(values, np.ndarray) else (len(values),)
+        array = self._group.create_array(name, shape=shape, dimension_names=dims, overwrite=True, **how)
         array.attrs.put(dict(attributes))
         for start in range(0, len(values), NAMES_AT_A_TIME) if is_text else ():
             part = values[start : start + NAMES_AT_A_TIME]

@@ -31,7 +31,7 @@ from ..collection import (
     with_ends,
     with_nan,
 )  # fmt: skip
-from ..coordinates import MOST_VALUES, plain
+from ..coordinates import LEVEL, MOST_VALUES, named_coordinates, over_axes, plain
 from .array_boxes import Box, boxes_of, covering_box, lengths
 from .files import FileStates
 from .layout import Layout, SampleAxes, layout_of
@@ -84,7 +84,7 @@ class StoredArray(abc.ABC):
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
-        """Coordinates along its axes, by the axis's name, one value an entry; read when asked for."""
+        """Coordinates along one or several of its axes, by name, one value an entry; read when asked for."""
         return {}
 
     def names(self, axis: str) -> Sequence[str] | None:
@@ -151,12 +151,10 @@ class ObjectArray(StoredArray):
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
-        """Coordinates that an `xarray.DataArray` has along one of its axes; none for other objects."""
-        coords: Any = getattr(self.array, "coords", None)
-        if not hasattr(coords, "items") or not hasattr(self.array, "dims"):
+        """Coordinates that an `xarray.DataArray` has along its axes; none for other objects."""
+        if not hasattr(getattr(self.array, "coords", None), "items") or not hasattr(self.array, "indexes"):
             return {}
-        along = {str(name): each for name, each in coords.items() if len(each.dims) == 1 and each.size <= MOST_VALUES}
-        found = {name: plain(each.values, dict(each.attrs), str(each.dims[0])) for name, each in along.items()}
+        found = {name: plain(*each) for name, each in named_coordinates(self.array).items()}
         return {name: coordinate for name, coordinate in found.items() if coordinate is not None}
 
     def read(self, box: Box) -> Array:
@@ -237,11 +235,19 @@ class ArrayCollection(Collection):
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
         """Coordinates of the array along the axes of a sample, cut as the layout takes them."""
-        known, found = self.array.coordinates, {}
-        for axis in self.layout.inner if self.dims else ():
-            along = known.get(self.dims[axis])
-            if along is not None:
-                found[self.dims[axis]] = along._replace(values=along.values[self.layout.taken(axis)])
+        if not self.dims:
+            return {}
+        inner = [self.dims[axis] for axis in self.layout.inner]
+        found = self._along(inner)
+        return {name: found[name] for name in (*inner, *found) if name in found}
+
+    def _along(self, dims: Sequence[str]) -> dict[str, Coordinate]:
+        """Coordinates of the array along some of its axes and no others, cut as the layout takes them."""
+        taken, found = {dim: self.layout.taken(self.dims.index(dim)) for dim in dims}, {}
+        for name, coordinate in self.array.coordinates.items():
+            each = over_axes(coordinate, name, dims)
+            if each is not None:
+                found[name] = each._replace(values=each.values[tuple(taken[dim] for dim in each.along(name))])
         return found
 
     @property
@@ -254,13 +260,14 @@ class ArrayCollection(Collection):
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
         """Return the coordinates along the axes flattened into samples, n values each, repeated over the others."""
         shape, found = self.layout.outer_shape, {}
-        places = {self.dims[axis]: place for place, axis in enumerate(self.layout.outer)} if self.dims else {}
-        for name, coordinate in self.array.coordinates.items() if self.n_samples <= MOST_VALUES else ():
-            place = places.get(coordinate.axis or name)
-            if place is not None:
-                along = coordinate.values[self.layout.taken(self.layout.outer[place])]
-                along = along.reshape([-1 if at == place else 1 for at in range(len(shape))])
-                found[name] = Coordinate(np.broadcast_to(along, shape).reshape(-1), coordinate.attributes)
+        if not self.dims or self.n_samples > MOST_VALUES:
+            return {}
+        outer = [self.dims[axis] for axis in self.layout.outer]
+        for name, each in self._along(outer).items():
+            lengths_of = zip(outer, shape, strict=True)
+            values = each.values.reshape([length if dim in each.along(name) else 1 for dim, length in lengths_of])
+            about = {key: value for key, value in each.attributes.items() if key != LEVEL or len(outer) == 1}
+            found[name] = Coordinate(np.broadcast_to(values, shape).reshape(-1), about)
         return found
 
     def sample_names(self) -> Sequence[str] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -179,10 +180,10 @@ def decoded(values: Array, attributes: Mapping[str, Any], label: str) -> Coordin
 
 
 class Variable(NamedTuple):
-    """An array of one axis beside another one: the axis, its length, whether it holds texts, and how it is read."""
+    """A small array beside another one: its axes and their lengths, whether it holds texts, and how it is read."""
 
-    axis: str
-    length: int
+    axes: tuple[str, ...]
+    shape: tuple[int, ...]
     is_text: bool
     attributes: Mapping[str, Any]
     label: str
@@ -197,23 +198,24 @@ def coordinates_of(
 ) -> dict[str, Coordinate]:
     """Return the coordinates along the axes of an array, of those `variables` that have a name.
 
-    They are the first that fits of those called as an axis, and of those along one that the array's attribute
-    ``coordinates`` names (CF conventions, section 5).
+    They are the first that fits of those called as an axis, and of those along one or several that the array's
+    attribute ``coordinates`` names (CF conventions, section 5).
     """
     found: dict[str, Coordinate] = {}
+    lengths_of = dict(zip(dims, shape, strict=False))
     for name in (*dims, *str(attributes.get("coordinates", "")).split()):
         for each in variables(name) if name not in found else ():
-            along = each.axis == name if name in dims else each.axis in dims
-            if not along or each.length > (MOST_TEXTS if each.is_text else MOST_VALUES):
+            along = each.axes == (name,) if name in dims else len(set(each.axes)) == len(each.axes)
+            if not along or math.prod(each.shape) > (MOST_TEXTS if each.is_text else MOST_VALUES):
                 continue
-            if each.length == shape[dims.index(each.axis)]:
-                found[name] = decoded(each.read(), each.attributes, each.label)._replace(axis=each.axis)
+            if each.shape == tuple(lengths_of.get(axis) for axis in each.axes):
+                found[name] = decoded(each.read(), each.attributes, each.label)._replace(axes=each.axes)
                 break
     return found
 
 
 def auxiliary(attributes: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """Names of variables that only describe others: bounds of their cells, coordinates in two dimensions."""
+    """Names of variables that only describe others: bounds of their cells, coordinates in several dimensions."""
     found = set()
     for path, own in attributes.items():
         folder = path.rpartition("/")[0]

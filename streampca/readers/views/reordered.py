@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ...planning.blocks import Span, blocks_of
 from ...storage.coordinate import Coordinate
 from ..collection import Array, Collection, State, digest
+from ..coordinates import in_orders
 from ..stored.array_boxes import covering_box
 from .blocks import piece_bytes, piece_rows
 from .view import View
@@ -31,11 +32,8 @@ class Reordered(View):
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
         """Coordinates of the base, in the new order."""
-        places = {(self.base.axes or ())[axis]: order for axis, order in self.orders.items() if self.base.axes}
-        return {
-            name: each._replace(values=np.asarray(each.values)[places[name]]) if name in places else each
-            for name, each in self.base.coordinates.items()
-        }
+        axes = self.base.axes
+        return self.base.coordinates if axes is None else in_orders(self.base.coordinates, axes, self.orders)
 
     def read(self, rows: slice, features: slice | None = None) -> Array:
         """Read pieces of the base and put each in order; see `Collection.read`."""
