@@ -582,6 +582,15 @@ def reordered(folder):
     return Reordered(open_collection(npy()(folder, x)), orders), x[:, ::-1][..., [2, 0, 1]]
 
 
+def variables(folder):
+    """Two variables of a file, of which one is a float and in chunks."""
+    first, second = values("i2", (23, 4, 5)), values("f4", (23, 4, 5))
+    with h5py.File(folder / "x.h5", "w") as file:
+        file["u"] = first
+        file.create_dataset("v", data=second, chunks=(5, 3, 2), compression="gzip")
+    return open_collection(folder / "x.h5", key="u,v"), np.stack([first, second], axis=-1).astype("f4")
+
+
 PAGE, PHOTO, VOLUME = values("f4", (23, 18)), values("u1", (13, 11, 3)), values("f8", (6, 7, 8))
 BANDS, PAGES, HALVES = values("u2", (3, 9, 8)), values("u2", (5, 9, 7)), values("u1", (4, 6, 6))
 LABELLED = values("u1", (30, 2, 3))
@@ -620,6 +629,7 @@ VIEWS = {
         "npy", np.save, HALVES, [2], windows(HALVES, (3, 3), (3, 3))[1::2], patches=3, samples=(1, None, 2)
     ),
     "reordered": reordered,
+    "variables": variables,
 }
 
 SOURCES = MEMORY | FLAT | ZARR | HDF5 | FITS | IMAGES | STACKS | VIEWS
@@ -627,5 +637,5 @@ SOURCES = MEMORY | FLAT | ZARR | HDF5 | FITS | IMAGES | STACKS | VIEWS
 # Read in pieces of a few bytes, and by threads, wherever they are cut or decoded.
 IN_PIECES = [
     "dask", "sparse, CSR", "zarr, cut everywhere", "hdf5, chunked", "hdf5, cut everywhere", "netcdf 3, short records",
-    "fits, Rice", "png", "tiff, lzw", "joined npy", "chosen in chunks", "patches of a stack", "reordered",
+    "fits, Rice", "png", "tiff, lzw", "joined npy", "chosen in chunks", "patches of a stack", "reordered", "variables",
 ]  # fmt: skip

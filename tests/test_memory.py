@@ -6,6 +6,7 @@ import json
 import re
 from functools import cache
 
+import h5py
 import numpy as np
 import pytest
 import zarr
@@ -237,3 +238,31 @@ def test_means_of_many_groups_are_counted(tmp_path):
     assert found["fit"] <= found["estimate"] <= 40 * MIB
     assert found["peak"] <= 40 * MIB
     assert found["phases"]["pass before the fit"] > 8 * 366 * 63 * 63
+
+
+VARIABLES = """
+source, folder, memory = sys.argv[1:]
+collection = streampca.open_collection(source, key="u,v")
+plan = streampca.plan(collection, n_components=5, memory=memory)
+meter = PeakMeter()
+model = streampca.fit(collection, n_components=5, memory=memory, listener=lambda event: None)
+fit = meter.peak()
+model.write_scores(source, f"{folder}/scores.npy", memory=memory)
+model.write_reconstruction(source, f"{folder}/images.npy", memory=memory)
+print(json.dumps({"fit": fit, "peak": meter.peak(), "estimate": plan.memory_estimate.total}))
+"""
+
+
+def test_several_variables_of_a_file_are_read_in_blocks(tmp_path):
+    """One in chunks that are packed and one that is not, 132 MiB together."""
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("u", (30000, 24, 24), "f4")
+        file.create_dataset("v", (30000, 24, 24), "f4", chunks=(1000, 12, 24), compression="gzip", compression_opts=1)
+        for start, block in blocks_of_images(30000, (24, 24), "f4"):
+            for name in file:
+                file[name][start : start + len(block)] = np.round(block)
+    found = measured(IMPORTED + VARIABLES, tmp_path / "x.h5", tmp_path, "64MiB")
+    print({name: round(value / MIB, 1) for name, value in found.items()})
+    assert found["fit"] <= found["estimate"] <= 64 * MIB
+    assert found["peak"] <= 64 * MIB
+    assert np.load(tmp_path / "images.npy", mmap_mode="r").shape == (30000, 24, 24, 2)

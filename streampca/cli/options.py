@@ -125,7 +125,9 @@ class CollectionConfig(Section):
         "path, glob, URL, @list.txt, table.csv:column, or list of paths",
         CommandLine(read=option_texts.one_or_list),
     )
-    key: str | None = option(None, "which array, where the source holds several", "NAME")
+    key: str | None = option(
+        None, "which array, where the source holds several; several variables of one field as NAME,NAME", "NAME"
+    )
     sample_axes: list[int | str] | None = option(
         None,
         "axes of one image, such as 1,2 or y,x; all but the first by default",

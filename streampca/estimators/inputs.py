@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from ..readers import Collection
-from ..readers.detect import is_lazy_frame
+from ..readers.detect import is_dataset, is_lazy_frame
 
 
 def is_batches(X: Any) -> TypeGuard[Iterator[Any]]:
@@ -20,7 +20,7 @@ def is_batches(X: Any) -> TypeGuard[Iterator[Any]]:
 
 def is_table(X: Any) -> bool:
     """Return whether scikit-learn takes `X`: a two-dimensional array, sparse or not, or data frame, or a list."""
-    if isinstance(X, (str, os.PathLike, Collection)) or getattr(X, "ndim", 2) > 2 or is_lazy_frame(X):
+    if isinstance(X, (str, os.PathLike, Collection)) or getattr(X, "ndim", 2) > 2 or is_lazy_frame(X) or is_dataset(X):
         return False
     if isinstance(X, (list, tuple)) and X and all(isinstance(item, (str, os.PathLike)) for item in X):
         return False  # image files

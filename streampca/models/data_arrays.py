@@ -30,6 +30,7 @@ from ..readers.coordinates import (
     over_axes,
     time_of,
 )
+from ..readers.views.variables import VARIABLE
 from ..storage.components import StoredComponents
 from ..storage.coordinate import Coordinate
 from .store import model_arrays
@@ -238,8 +239,7 @@ class NamedSamples:
         A file that xarray has not read is cut into chunks of the bytes that dask is set to (``array.chunk-size``).
         """
         array = self.array
-        # No public attribute says whether xarray has read a file yet; `data` would read all of it.
-        if array.chunks is None and not isinstance(getattr(array.variable, "_data", None), np.ndarray):
+        if not _is_read(array):
             array = array.chunk(dict.fromkeys(array.dims[len(self.outer) :], -1) | dict.fromkeys(self.outer, "auto"))
         return array.data.reshape(math.prod(self.outer_shape), *array.shape[len(self.outer) :])
 
@@ -271,6 +271,47 @@ class NamedSamples:
         about = self.array.attrs if result.name is None else about
         made = DataArray(values.reshape(shape), own.coords, whole, name=result.name or self.array.name, attrs=about)
         return with_coordinates(made, brought)
+
+
+def one_array(dataset: Dataset, names: Sequence[str], dims: Sequence[str], model: str) -> DataArray:
+    """Put variables of a Dataset side by side, along an axis ``variable``; lazily where one is not in memory.
+
+    Raises
+    ------
+    ModelError
+        If one is not there, or has other axes than the first.
+    """
+    missing = next((name for name in names if name not in dataset.data_vars), None)
+    if missing is not None:
+        raise ModelError(
+            f"the Dataset has no variable {missing!r}, on which {model} was fitted ({', '.join(names)}); its variables "
+            f"are {', '.join(map(str, dataset.data_vars))}."
+        )
+    own = dataset[[*names]]
+    for name in names:
+        axes, first = (", ".join(map(str, own[each].dims)) for each in (name, names[0]))
+        if set(own[name].dims) != set(own[names[0]].dims):
+            raise ModelError(
+                f"variable {name!r} of the Dataset has axes {axes}, and {names[0]!r} has {first}; give variables of "
+                "the same axes."
+            )
+    if any(not _is_read(own[name]) for name in names):
+        own = own.chunk({dim: -1 if dim in dims else "auto" for dim in own.sizes})
+    return own.to_dataarray(VARIABLE)
+
+
+def by_variable(made: DataArray, given: Dataset) -> Dataset:
+    """Return images of several variables as a Dataset of these, with what the samples say of each."""
+    found = made.to_dataset(VARIABLE)
+    for name in found.data_vars:
+        found[name].attrs = dict(given[name].attrs)
+    return found.assign_attrs(given.attrs)
+
+
+def _is_read(array: DataArray) -> bool:
+    """Return whether an array is in memory, or lazy already, and not in a file that xarray has not read."""
+    # No public attribute says whether xarray has read a file yet; `data` would read all of it.
+    return array.chunks is not None or isinstance(getattr(array.variable, "_data", None), np.ndarray)
 
 
 def with_coordinates(made: Named, coordinates: Mapping[str, Coordinate]) -> Named:

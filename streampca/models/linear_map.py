@@ -24,13 +24,23 @@ from ..preprocessing.learned import SampleKeys
 from ..preprocessing.sample_keys import SampleFacts, keys_of, lacking
 from ..readers import Collection, check_apart, check_reading, fitted_on, open_collection, paths_of
 from ..readers.coordinates import CHECK, IGNORE, Grid, Order, is_checked, orders_between
-from ..readers.detect import is_sparse
+from ..readers.detect import is_dataset, is_sparse
 from ..readers.views.reordered import Reordered
+from ..readers.views.variables import VARIABLE, variables_fitted
 from ..storage.components import StoredComponents
 from ..storage.coordinate import Coordinate
 from ..storage.disk import expanded
 from .compression import Compression, written_compression
-from .data_arrays import COMPONENT, MapResult, NamedSamples, component_numbers, is_data_array, units_of
+from .data_arrays import (
+    COMPONENT,
+    MapResult,
+    NamedSamples,
+    by_variable,
+    component_numbers,
+    is_data_array,
+    one_array,
+    units_of,
+)
 from .subspace import Subspace, working_dtype
 from .transform import (
     OfNumbered,
@@ -331,12 +341,18 @@ class LinearMap(ABC):
         Arrays have `keys` where groups or dates of their samples are known.
         """
         preparation, checked = preparation or self.preparation, is_checked(coordinates)
+        how: dict[str, Any]
+        if is_dataset(samples) and (names := variables_fitted(self.sample_dims, self.coordinates)) is not None:
+            given_as = one_array(samples, names, self.sample_dims, self.name)
+            how = {"keys": keys, "coordinates": coordinates, "missing": missing}
+            made = self._mapped(given_as, function, result, preparation, source, **how)
+            return by_variable(made, samples) if VARIABLE in result.dims else made
         if is_data_array(samples):
             given = NamedSamples.samples(samples, self.sample_dims, self.raw_shape)
             if checked:
                 given = given.ordered(self._orders_of(given.grid, given.sample_shape, "the DataArray"))
             keys = keys_of(preparation, given.facts("the DataArray"))
-            how: dict[str, Any] = {"keys": keys, "coordinates": IGNORE, "missing": missing}
+            how = {"keys": keys, "coordinates": IGNORE, "missing": missing}
             made = self._mapped(given.values, function, result, preparation, "the DataArray", **how)
             along = {**result.coordinates, **given.prepared_coordinates(preparation)}
             return given.named(made, replace(result, coordinates=along))

@@ -24,12 +24,14 @@ from ..events import Listener, check_listener, silent
 from ..storage.disk import expanded
 from .collection import Chunks, Collection, file_state
 from .coordinates import CHECK, is_checked
+from .detect import is_dataset
 from .opening_record import Opened, given_of, record_of
 from .paths import check_apart, column_paths, files_beside, fitted_on, named, paths_of
 from .registry import READERS, Format, readers
 from .tags import TagRules, check_reading, fitted_reading
 from .views.columns import open_column
 from .views.compose import composed
+from .views.variables import Variables, variables_fitted, variables_in, variables_of
 
 __all__ = [
     "READERS",
@@ -55,7 +57,7 @@ _ON_BAD_FILE = ("error", "skip")
 class Opening(TypedDict, total=False):
     """The options of `open_collection`, for functions that pass them on and have a listener of their own."""
 
-    key: str | None
+    key: str | Sequence[str] | None
     sample_axes: Sequence[int | str] | None
     select: Mapping[int | str, int | slice] | None
     patches: int | Sequence[int] | Mapping[str, Any] | None
@@ -71,7 +73,7 @@ class Opening(TypedDict, total=False):
 def open_collection(
     source: Any,
     *,
-    key: str | None = None,
+    key: str | Sequence[str] | None = None,
     sample_axes: Sequence[int | str] | None = None,
     select: Mapping[int | str, int | slice] | None = None,
     patches: int | Sequence[int] | Mapping[str, Any] | None = None,
@@ -95,8 +97,10 @@ def open_collection(
         that file's folder) or ``table.csv:column`` (paths from the table's folder), one after another; the same of
         image files, one sample a file; or an object with shape, dtype and slicing (numpy, dask, zarr, h5py, xarray), or
         a sparse matrix. A collection is taken as it is.
-    key : str, optional
-        Which array, where the source holds several.
+    key : str or sequence of str, optional
+        Which array, where the source holds several. Several names, or one text of them such as ``"u,v"``: variables of
+        one field, of the same samples, side by side along a last axis ``variable``. Of an `xarray.Dataset` all
+        variables that can hold images are by default.
     sample_axes : sequence of int or str, optional
         The axes that make one image, wherever they lie; by default y, x and colour where the axes have such names,
         else all but the first. The others are flattened into samples in order.
@@ -125,7 +129,8 @@ def open_collection(
     listing : path, optional
         Where to keep the table of a folder's files, for the next time.
     like : PCAModel, optional
-        Follow the tags of image files as when this model was fitted, see its ``provenance["reading"]``.
+        Follow the tags of image files as when this model was fitted, see its ``provenance["reading"]``; and read the
+        variables of one field that it was fitted on, where `key` names none.
     listener : callable, optional
         Told of the files' being checked, where that is asked for.
 
@@ -145,7 +150,7 @@ def open_collection(
     if on_bad_file not in _ON_BAD_FILE:
         raise RequestError(f"on_bad_file {on_bad_file!r} is not known; give 'error' or 'skip'.")
     given: Opening = {
-        "key": key,
+        "key": key if key is None or isinstance(key, str) else ",".join(key),
         "sample_axes": sample_axes,
         "select": select,
         "patches": patches,
@@ -166,7 +171,10 @@ def open_collection(
         "opened": _opened,
         "reading": _reading(like, keep_orientation=keep_orientation),
     }
-    collection = _opened(source, options)
+    fitted = (
+        None if like is None or options["key"] is not None else variables_fitted(like.sample_dims, like.coordinates)
+    )
+    collection = _opened(source, options) if fitted is None else _opened_as_fitted(source, options, fitted)
     if not checked and collection.compares_coordinates:
         collection = copy.copy(collection)  # it may be the caller's own
         collection.compares_coordinates = False
@@ -191,6 +199,21 @@ def _reading(like: Any, *, keep_orientation: bool) -> TagRules:
     return reading._replace(orientation=False) if keep_orientation else reading
 
 
+def _opened_as_fitted(source: Any, options: Mapping[str, Any], fitted: Sequence[str]) -> Collection:
+    """Open the variables of one field that a model was fitted on, where a source holds them."""
+    if isinstance(source, Collection):
+        return source
+    try:
+        return _opened(source, {**options, "key": ",".join(fitted)})
+    except RequestError as error:
+        if is_dataset(source):
+            raise
+        try:  # scores, or an array that has the variables along an axis
+            return _opened(source, options)
+        except SourceError:
+            raise error from None
+
+
 def _opened(source: Any, options: Mapping[str, Any]) -> Collection:
     """Open a source by the first row that knows it, with those of the options that it takes."""
     if isinstance(source, Collection):
@@ -199,6 +222,13 @@ def _opened(source: Any, options: Mapping[str, Any]) -> Collection:
     before = file_state(source) if isinstance(source, str) and os.path.isfile(source) else None
     for row in readers():
         if row.matches(source):
+            names = variables_in(options["key"])
+            if options["key"] is None and is_dataset(source):
+                names = variables_of(source)
+            if len(names) > 1 and row.name != "joined":  # of files that are joined, each has the variables
+                parts = [_opened(source, {**options, "key": name}) for name in names]
+                whole = "xarray Dataset" if is_dataset(source) else None
+                return Variables(parts, names, source=whole, checked=is_checked(options["coordinates"]))
             taken = ("key", "sample_axes", "select", *row.options)
             found = row.open(source, **{name: options[name] for name in taken})
             if before is not None and file_state(source) != before:

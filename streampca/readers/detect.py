@@ -42,6 +42,11 @@ def is_container(source: Any) -> bool:
     return all(hasattr(source, name) for name in ("keys", "__getitem__", "__iter__")) and not hasattr(source, "shape")
 
 
+def is_dataset(source: Any) -> bool:
+    """Return whether an object is an `xarray.Dataset`."""
+    return all(hasattr(source, name) for name in ("data_vars", "coords", "to_dataarray"))
+
+
 def is_npy(source: Any) -> bool:
     """Return whether a source is a `.npy` file."""
     return starts(source, b"\x93NUMPY") or _called(source, ".npy")

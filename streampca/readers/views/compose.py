@@ -16,6 +16,7 @@ from ..windows import size_and_step
 from .chosen import Chosen, Places, compact, places_of
 from .columns import matching, open_column
 from .patches import Patches
+from .variables import Variables
 
 
 def composed(
@@ -64,6 +65,8 @@ def choose(collection: Collection, places: Places) -> Collection:
 
 def _images(collection: Collection, sample_axes: Sequence[Axis] | None, patches: Any) -> Collection:
     """Let all axes of an array make one image, where windows have as many sides and the caller named no axes."""
+    if isinstance(collection, Variables):
+        return collection.of_parts(lambda part: _images(part, sample_axes, patches))
     if not isinstance(collection, ArrayCollection) or sample_axes is not None:
         return collection
     sides = len(size_and_step(patches)[0])
@@ -71,6 +74,7 @@ def _images(collection: Collection, sample_axes: Sequence[Axis] | None, patches:
 
 
 def _refuse_single_image(collection: Collection, sample_axes: Sequence[Axis] | None) -> None:
+    collection = collection.base if isinstance(collection, Variables) else collection
     if not isinstance(collection, ArrayCollection) or collection.layout.outer:
         return
     if sample_axes is not None:

@@ -1,0 +1,223 @@
+"""`Variables`: arrays of the same samples as one field, side by side along a last axis called ``variable``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import SourceError
+from ...planning.blocks import Span, blocks_of
+from ...storage.coordinate import Coordinate
+from ...units import format_shape
+from ..collection import Array, Chunks, Collection, State, digest, file_and_key, sample_dims
+from ..coordinates import CommonGrid, Grid
+from ..stored import cf
+from ..stored.array import ArrayCollection
+from .blocks import piece_bytes, piece_rows
+from .reordered import Reordered
+from .view import View
+
+VARIABLE = "variable"
+
+
+def variables_in(key: str | None) -> list[str]:
+    """Return the names that a key lists, as in ``"u,v"``."""
+    return [] if key is None else [name.strip() for name in key.split(",") if name.strip()]
+
+
+def variables_of(dataset: Any) -> list[str]:
+    """Return the names of the variables of an `xarray.Dataset` that can hold images."""
+    describing = cf.auxiliary({str(name): {**each.attrs, **each.encoding} for name, each in dataset.variables.items()})
+    return [
+        str(name)
+        for name, each in dataset.data_vars.items()
+        if each.ndim >= 2 and each.dtype.kind in "biuf" and name not in describing
+    ]
+
+
+def variables_fitted(dims: Sequence[str], coordinates: Mapping[str, Coordinate]) -> list[str] | None:
+    """Return the variables that a model of samples with these axes was fitted on; None where it was on an array."""
+    names = coordinates.get(VARIABLE)
+    if names is None or tuple(dims[-1:]) != (VARIABLE,) or names.values.dtype.kind != "U":
+        return None
+    return [str(name) for name in names.values]
+
+
+class Variables(View):
+    """Several collections of the same samples on one grid; a pixel's values of all of them lie side by side.
+
+    Parameters
+    ----------
+    parts : sequence of Collection
+        One a variable, at least one.
+    names : sequence of str
+        What the variables are called.
+    source : str, optional
+        What they are all from; by default, what the first is from.
+    checked : bool, default=True
+        Whether coordinates are compared, see `open_collection`; those in another order are put in that of the first.
+
+    Raises
+    ------
+    SourceError
+        If two differ in their number of samples, the shape or axes of a sample, or their coordinates.
+    """
+
+    def __init__(
+        self, parts: Sequence[Collection], names: Sequence[str], *, source: str | None = None, checked: bool = True
+    ) -> None:
+        first = parts[0]
+        super().__init__(first)
+        axes, samples = CommonGrid(SourceError, checked=checked), CommonGrid(SourceError, checked=checked, fixed=(0,))
+        self.names, self.parts = tuple(names), []
+        for name, part in zip(names, parts, strict=True):
+            _check_alike(name, part, names[0], first)
+            axis, along = part.sample_axis or "", part.sample_coordinates()
+            samples.add(Grid((axis,), {axis: along[axis]} if axis in along else {}), part.source)
+            orders = axes.add(Grid(part.axes or (), part.coordinates), part.source)
+            self.parts.append(Reordered(part, orders) if orders else part)
+        if VARIABLE in (first.axes or ()):
+            raise SourceError(
+                f"{first.source} has an axis {VARIABLE!r} already, and so cannot be put beside others; rename it."
+            )
+        self._coordinates = {**axes.coordinates, VARIABLE: Coordinate(np.array(names, np.str_))}
+        self.source = f"{source or file_and_key(first.source)[0]}, variables {','.join(names)!r}"
+        self.shape = (*first.shape, len(parts))
+        self.axes = (*sample_dims(first), VARIABLE)
+        self.dtype = np.result_type(*(part.dtype for part in parts))
+
+    @property
+    def chunks(self) -> Chunks:
+        """The largest of the parts', of as many features of each."""
+        samples, features = (max(sizes) for sizes in zip(*(part.chunks for part in self.parts), strict=True))
+        return Chunks(samples, features * len(self.parts))
+
+    @property
+    def decode_bytes(self) -> int:
+        """Bytes that the parts hold, and a piece of one."""
+        return sum(part.decode_bytes for part in self.parts) + max(map(piece_bytes, self.parts))
+
+    @property
+    def converted_bytes(self) -> int:
+        """Bytes of all parts."""
+        return sum(part.converted_bytes for part in self.parts)
+
+    @property
+    def encoded(self) -> bool:
+        """True where reading any part decodes."""
+        return any(part.encoded for part in self.parts)
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """Attributes that all parts have alike."""
+        others = [part.attributes for part in self.parts[1:]]
+        return {
+            name: value
+            for name, value in self.base.attributes.items()
+            if all(name in other and np.array_equal(other[name], value) for other in others)
+        }
+
+    @property
+    def coordinates(self) -> Mapping[str, Coordinate]:
+        """Coordinates that all parts share, and the names of the variables."""
+        return self._coordinates
+
+    def sample_coordinates(self) -> Mapping[str, Coordinate]:
+        """Return those of the first part that all others have, too."""
+        shared = [part.sample_coordinates().keys() for part in self.parts[1:]]
+        own = self.base.sample_coordinates().items()
+        return {name: each for name, each in own if all(name in names for names in shared)}
+
+    def of_parts(self, change: Callable[[Collection], Collection]) -> Variables:
+        """Return the same variables of parts that are changed, each by itself."""
+        return Variables(
+            [change(part) for part in self.parts],
+            self.names,
+            source=file_and_key(self.source)[0],
+            checked=self.compares_coordinates,
+        )
+
+    def where(self, index: int) -> str:
+        """Name the sample by its number."""
+        return Collection.where(self, index)
+
+    def named(self, index: int) -> str:
+        """Name the sample by its number."""
+        return Collection.named(self, index)
+
+    def read(self, rows: slice, features: slice | None = None) -> Array:
+        """Read part by part; see `Collection.read`."""
+        width = self.n_features if features is None else features.stop - features.start
+        out = np.empty((rows.stop - rows.start, width), self.dtype)
+        self.read_into(rows, features, out)
+        return out
+
+    @property
+    def fills(self) -> bool:
+        """Pieces of the parts are put straight into what is given."""
+        return True
+
+    def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
+        """Read the pixels of each part that hold some of the features, a piece of samples at a time."""
+        some, step = features or slice(0, self.n_features), len(self.parts)
+        for number, part in enumerate(self.parts):
+            pixels = slice(*(-((number - end) // step) for end in (some.start, some.stop)))
+            if pixels.stop <= pixels.start:
+                continue
+            target = out[:, pixels.start * step + number - some.start :: step]
+            for span in blocks_of(Span(rows.start, rows.stop), piece_rows(part, pixels)):
+                target[span.start - rows.start : span.stop - rows.start] = part.read(slice(*span), pixels)
+
+    def states(self, *, now: bool = False) -> list[State]:
+        """Return the states of all parts."""
+        return self._together([part.states(now=now) for part in self.parts])
+
+    def states_of_first(self, n: int, *, now: bool = False) -> list[State] | None:
+        """Return the states of the first samples of all parts."""
+        found = [part.states_of_first(n, now=now) for part in self.parts]
+        known = [states for states in found if states is not None]
+        return self._together(known) if len(known) == len(found) else None
+
+    def settled(self, seconds: float, first: int = 0) -> int | None:
+        """Return how many of the first samples are complete in all parts."""
+        found = [part.settled(seconds, first) for part in self.parts]
+        known = [count for count in found if count is not None]
+        return min(known) if len(known) == len(found) else None
+
+    def _together(self, found: Sequence[Sequence[State]]) -> list[State]:
+        """Return one state a group where all parts have the same groups, else the groups of all of them."""
+        firsts = [[state.first for state in states] for states in found]
+        if any(other != firsts[0] for other in firsts):
+            return sorted((state for states in found for state in states), key=lambda state: state.first)
+        return [
+            group[0]._replace(state=digest(self.names, [state.state for state in group]))
+            for group in zip(*found, strict=True)
+        ]
+
+
+def _check_alike(name: str, part: Collection, first_name: str, first: Collection) -> None:
+    """Refuse a variable whose samples are of another number or kind than those of the first."""
+    ways: tuple[tuple[str, Callable[[Collection], Any]], ...] = (
+        ("samples", lambda each: each.n_samples),
+        ("samples along", lambda each: ", ".join(_outer(each))),
+        ("samples of", lambda each: format_shape(each.sample_shape)),
+        ("samples with axes", lambda each: ", ".join(each.axes or ())),
+    )
+    for what, say in ways:
+        if say(part) != say(first):
+            one, other = (
+                f"{say(each)} {what}" if what == "samples" else f"{what} {say(each)}" for each in (part, first)
+            )
+            raise SourceError(
+                f"variable {name!r} of {file_and_key(part.source)[0]} has {one}, and {first_name!r} has {other}; "
+                "variables of one field have the same samples and axes: give those that do, or bring them to one grid."
+            )
+
+
+def _outer(part: Collection) -> list[str]:
+    """Names of the axes of an array that are flattened into samples."""
+    if not isinstance(part, ArrayCollection) or not part.dims:
+        return []
+    return [part.dims[axis] for axis in part.layout.outer]
