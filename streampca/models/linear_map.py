@@ -469,7 +469,7 @@ class LinearMap(ABC):
         output = self._output(path, source)
         collection = self.prepared(source, coordinates=coordinates)
         write_projection(
-            Projection(self._first(None, missing), self.frame, collection, whiten),
+            Projection(self._first(None, missing), self.frame, collection, whiten, grid_bytes=self._grid_bytes),
             output,
             model=self.name,
             dims=(COMPONENT,),
@@ -481,6 +481,12 @@ class LinearMap(ABC):
             cluster=cluster,
             listener=listener,
         )
+
+    @property
+    def _grid_bytes(self) -> int:
+        """Bytes of the model's coordinates along several axes, and as many of the samples they are compared with."""
+        arrays = [np.asarray(each.values) for each in self.coordinates.values()]
+        return 2 * sum(array.nbytes for array in arrays if array.ndim > 1)
 
     def _output(self, path: str | os.PathLike[str], source: Any) -> str:
         """The path of an output, which is neither the source nor this model nor what it was fitted on."""
@@ -550,7 +556,7 @@ class LinearMap(ABC):
         windows = patches_of(collection, self.frame).windows if whole else None
         frame = self._frame_of(collection)
         squares = write_projection(
-            Projection(subspace, frame, collection, whitened, given, True, residual, windows),
+            Projection(subspace, frame, collection, whitened, given, True, residual, windows, self._grid_bytes),
             output,
             model=self.name,
             dims=self.sample_dims,
@@ -601,9 +607,10 @@ class LinearMap(ABC):
 
 
 def _is_opened(samples: Any) -> bool:
-    """Return whether samples are a collection, or paths of one."""
+    """Return whether samples are a collection, a Dataset, or paths of one."""
     paths = samples if isinstance(samples, (list, tuple)) and len(samples) else [samples]
-    return isinstance(samples, Collection) or all(isinstance(path, (str, os.PathLike)) for path in paths)
+    is_open = isinstance(samples, Collection) or is_dataset(samples)
+    return is_open or all(isinstance(path, (str, os.PathLike)) for path in paths)
 
 
 def _numbered(index: int, source: str) -> str:

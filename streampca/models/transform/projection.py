@@ -42,6 +42,8 @@ class Projection:
         Whether, of images, what they leave of the samples.
     windows : Windows or None
         Where the images, which are windows, lie in the pictures that are put together of them; None: in none.
+    grid_bytes : int
+        Bytes of coordinates along several axes, those of the model and of the samples.
     """
 
     subspace: Subspace
@@ -52,6 +54,7 @@ class Projection:
     makes_images: bool = False
     residual: bool = False
     windows: Windows | None = None
+    grid_bytes: int = 0
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -120,9 +123,9 @@ class Projection:
         )
 
     def _held_bytes(self) -> int:
-        """The model's mean, scale and mask, over pixels and again over features; components where in memory."""
+        """The model's mean, scale, mask and grid, over pixels and again over features; components where in memory."""
         pixels, p = prod(self.frame.sample_shape), self.subspace.n_features
         masked = self.frame.mask is not None
         scaled = 0 if self.frame.preparation.scale is None else 8 * (2 * pixels + p)
         held = self.subspace.components.nbytes if isinstance(self.subspace.components, np.ndarray) else 0
-        return 8 * pixels + (8 * p + 2 * pixels if masked else 0) + scaled + (1 + masked) * held
+        return 8 * pixels + (8 * p + 2 * pixels if masked else 0) + scaled + (1 + masked) * held + self.grid_bytes
