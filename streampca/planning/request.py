@@ -180,7 +180,7 @@ class Request:
         What becomes of missing values. Which features and samples are left out is settled before planning; "em" takes
         method "em", where there are fractions.
     kind : str, default="pca"
-        Kind of model, a key of `streampca.planning.registry.KINDS`; only methods that make it are considered.
+        Kind of model, a key of ``streampca.planning.registry.KINDS``; only methods that make it are considered.
 
     Raises
     ------
