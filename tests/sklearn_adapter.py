@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from scipy.sparse import issparse
-
 from streampca import StreamingPCA
 
 METHODS = {
@@ -29,7 +27,4 @@ class IncrementalPCA(StreamingPCA):
         self.copy, self.batch_size = copy, batch_size
 
     def partial_fit(self, X, y=None, check_input=True):
-        if issparse(X):  # which StreamingPCA takes
-            raise TypeError("IncrementalPCA.partial_fit does not support sparse input. Either convert data to dense "
-                            "or use IncrementalPCA.fit to do so in batches.")  # fmt: skip
         return super().partial_fit(X, y)

@@ -40,7 +40,8 @@ def pytest_collection_modifyitems(items):
         for entry in LISTED["failures"]:
             found = [pattern for pattern in entry["tests"] if fnmatchcase(name, pattern)]
             if found:
-                item.add_marker(pytest.mark.xfail(reason=entry["reason"], strict=True))
+                kinds = pytest.fail.Exception if entry.get("did_not_raise") else None
+                item.add_marker(pytest.mark.xfail(reason=entry["reason"], raises=kinds, strict=True))
                 unused.difference_update(found)
                 listed += 1
                 break

@@ -24,7 +24,7 @@ QUICK = ["-k", " and not ".join(["(not sparse or incremental or 42-1-covariance_
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("chosen", "expected"),
-    [(QUICK, (200, 15)), pytest.param([], (437, 28), marks=pytest.mark.campaign)],
+    [(QUICK, (200, 21)), pytest.param([], (437, 34), marks=pytest.mark.campaign)],
     ids=["quick", "all"],
 )
 @pytest.mark.skipif(
