@@ -18,7 +18,7 @@ from ...machine import hand_back
 from ...planning import Plan
 from .data_checks import check_variance
 from .gram_pairs import RANKS
-from .job import Array, Float64, Job
+from .job import Array, Float64, Job, stored_dtype
 from .leading_pairs import chosen_of, scale_of, wanted_of
 
 MOST_PASSES = 30  # where nobody says; spectra that need more are as good as flat
@@ -152,6 +152,17 @@ class LanczosIteration(abc.ABC, Generic[A]):
     def is_settled(self, chosen: Solution) -> bool:
         """Return whether the iteration ended because it converged."""
         return self.solver.solution is not None and not np.any(chosen.residuals > self.solver.tol * chosen.values)
+
+    def dtype_of(self, values: Float64, plan: Plan) -> np.dtype[Any]:
+        """Return the dtype to store components in: double where float32 would not keep residuals below the tolerance.
+
+        So it is where products had to become double, and where these are double and rounding of components to float32
+        would leave residuals above it.
+        """
+        rounded = np.finfo(np.float32).eps * values[0] > self.solver.tol * values[-1]
+        if self.precision == "double" and (rounded or plan.precision != "double"):
+            return np.dtype(np.float64)
+        return stored_dtype(values, plan)
 
     def beyond(self, values: Float64, directions: Float64) -> tuple[float, Float64]:
         """Bounds on what so many leading pairs leave of the operator, and on how wrong the products were they are of.

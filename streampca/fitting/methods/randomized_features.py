@@ -25,7 +25,7 @@ from ...machine import hand_back
 from ...planning import Plan
 from ...planning.sizes import PROBES_OF_PASS
 from .data_checks import check_products, warn_of_wrong_products
-from .job import Decomposition, Float64, Job, stored_dtype
+from .job import Decomposition, Float64, Job
 from .lanczos_iteration import MOST_PASSES, STAGE, LanczosIteration, beginning
 from .randomized_samples import fit_along_samples
 from .randomized_start import started
@@ -138,9 +138,7 @@ def _pass(iteration: AlongFeatures, job: Job) -> ScatterBlock:
 def _decomposed(iteration: AlongFeatures, solution: Solution, plan: Plan, listener: Listener) -> Decomposition:
     divisor, p = (iteration.weight - 1) * iteration.scale, len(iteration.centre)
     values = solution.values
-    components = np.ascontiguousarray(
-        solution.vectors.T, dtype=np.float64 if iteration.precision == "double" else stored_dtype(values, plan)
-    )
+    components = np.ascontiguousarray(solution.vectors.T, dtype=iteration.dtype_of(values, plan))
     if iteration.products is None or iteration.offset is None:
         raise AssertionError("no pass has found the mean")
     probes: dict[str, Any] = {

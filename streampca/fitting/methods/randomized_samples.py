@@ -34,7 +34,7 @@ from .data_checks import check_products
 from .dual import Reads, decomposed, with_components
 from .features_task import FeaturesTask
 from .gram_pairs import RANKS, STORED_RANKS, Pairs
-from .job import Decomposition, Float64, Job, stored_dtype
+from .job import Decomposition, Float64, Job
 from .lanczos_iteration import MOST_PASSES, STAGE, LanczosIteration, beginning
 
 _STREAM = 3  # apart from the start blocks of solvers, and from those along features
@@ -170,7 +170,7 @@ def _pairs(iteration: AlongSamples, chosen: Solution, job: Job) -> Pairs:
         mixed=np.eye(len(values)) if polishes else np.diag(sizes**-0.5),
         vectors=chosen.vectors,
         sizes=sizes,
-        dtype=stored_dtype(values, plan) if rough else np.dtype(np.float64),
+        dtype=iteration.dtype_of(values, plan),
         polishes=polishes,
         lost=False,
         bounds=value_bounds(values, certificate.residual, outside, wrong) / scale,
