@@ -96,6 +96,14 @@ def test_fit_by_evidence_is_scikit_learns():
     assert streampca.fit(x, n_components="mle").n_components == PCA("mle").fit(x).n_components_ == 3
 
 
+def test_evidence_is_not_of_constant_features():
+    """Where scikit-learn's takes them for the noise, and finds every other direction beside it."""
+    x = spiked(500, 40, np.array([5.0, 4.0, 3.0]))
+    with_constants = np.pad(x, ((0, 0), (0, 5)), constant_values=7.0)
+    assert streampca.fit(with_constants, n_components="mle").n_components == 3
+    assert PCA("mle", svd_solver="full").fit(with_constants).n_components_ == 40
+
+
 def test_evidence_needs_more_samples_than_features():
     with pytest.raises(RequestError, match=r"'mle' needs at least as many samples as features, .*use 'elbow'"):
         streampca.fit(np.random.default_rng(0).standard_normal((20, 30)), n_components="mle")
