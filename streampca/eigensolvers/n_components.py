@@ -184,7 +184,7 @@ def most_likely(spectrum: Float64, n_samples: float) -> int:
 
     Variances of no more than rounding are left out, as in Minka's own program: directions without any, such as constant
     pixels, are no noise to judge the rest by. scikit-learn takes them for it; the evidence is then unbounded where
-    everything else is kept, and five constant features added to data of 3 components make 20 of them.
+    everything else is kept: with a constant feature it finds every other component.
     """
     values = np.asarray(spectrum, np.float64) / (n_samples - 1)
     values = values[values > NEGLIGIBLE * values[0]]

@@ -55,6 +55,23 @@ class NormalEquations:
             product = some @ some.T
             self._matrices[row] += product if fewer else whole - product
 
+    def shrunk(self, variance: Float64, noise: float) -> tuple[Float64, Float64]:
+        """Return the most likely scores under a Gaussian with noise, (m, k), and what they add to its density, (m,).
+
+        Scores z minimise |y_O - m_O - V_O^T z|^2 / s2 + z^T D^-1 z, with the variances D along the components that are
+        not noise. The second is that last term, and the logarithm of the determinant of I + V_O^T D V_O / s2.
+        """
+        scores, added = np.zeros(self._sides.shape), np.zeros(len(self._sides))
+        deviations = np.sqrt(variance)
+        for row, (matrix, side) in enumerate(zip(self._matrices, self._sides, strict=True)):
+            scaled = deviations[:, None] * matrix * deviations / noise
+            scaled.ravel()[:: len(scaled) + 1] += 1
+            factor = cholesky(scaled, check_finite=False)
+            found = cho_solve((factor, False), deviations * side / noise, check_finite=False)
+            scores[row] = deviations * found
+            added[row] = found @ found + 2 * np.log(np.diag(factor)).sum()
+        return scores, added
+
     def solved(self) -> Float64:
         """Return the scores, (m, k); NaN of rows without a value."""
         scores = np.full(self._sides.shape, np.nan)

@@ -208,7 +208,8 @@ class PCAModel(LinearMap):
         ndarray, dask array or DataArray of shape (n,)
             At once or lazily as by `transform`; natural logarithms. Where the noise is 0, of a density over the
             subspace alone, as of ``scipy.stats.multivariate_normal`` with ``allow_singular=True``: it is minus infinity
-            for samples that do not lie in it.
+            for samples that do not lie in it. After a fit with ``missing="em"``, of samples in which values are missing
+            that of the values there are, the marginal density, which is less negative the fewer they are; 0 of none.
 
         Raises
         ------
@@ -219,8 +220,8 @@ class PCAModel(LinearMap):
 
         Notes
         -----
-        Computed in float64 whatever the samples are, in 4 n p k flops; components on disk are read twice for each
-        chunk of samples.
+        Computed in float64 whatever the samples are, in 4 n p k flops, and up to p k^2 + k^3 for a sample in which
+        values are missing; components on disk are read twice for each chunk of samples.
         """
         density = density_of(self, self.count_of(n_components))
         return self.number_of_each(samples, density.log_density, "log_likelihood", coordinates=coordinates)

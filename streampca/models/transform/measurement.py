@@ -25,6 +25,7 @@ from ...preprocessing.sizes_for_planning import problem_of, this_machine
 from ...readers import Collection
 from ...readers.collection import unchanged
 from ...units import parse_bytes
+from ..least_squares import least_squares_bytes
 from ..subspace import Subspace, working_dtype
 from .projection import Projection
 
@@ -130,6 +131,8 @@ def rows_beside(subspace: Subspace, frame: Frame, collections: Sequence[Collecti
     budget, source = this_machine().budget(parse_bytes(memory))
     problem, (k, p) = _together(collections), subspace.components.shape
     dtype = subspace.components.dtype
+    if subspace.missing == "em" and any(each.dtype.kind == "f" for each in collections):
+        problem = replace(problem, scratch_bytes=problem.scratch_bytes + least_squares_bytes(p, k))
     try:
         like = {"problem": problem, "n_components": k, "n_features": p, "component_itemsize": dtype.itemsize}
         plan = plan_application(**like, out_bytes=3 * 8 * k, memory=budget, ahead=1)  # scores
