@@ -15,6 +15,8 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from .. import machine
+from ..execution.threads import share_blas_threads
 from ..planning.blocks import Span, blocks_of
 from ..planning.sizes import REGRESSED_FEATURES, upper_entries
 from .centering import centre_samples, split
@@ -194,16 +196,17 @@ class ObservedRegression(Accumulator):
         scores = np.empty((rows, width), np.float64)
         factors = np.empty((rows, upper_entries(width + 1)), self._dtype)
         step = max(1, INVERTED // width**2)
-        for start in range(0, rows, step):
-            some = slice(start, start + step)
-            matrix = np.empty((len(grams[some]), width, width))
-            matrix[:, left, right] = matrix[:, right, left] = grams[some]
-            matrix[:, np.arange(width), np.arange(width)] += self.noise / self.variances
-            spread = np.linalg.inv(matrix)
-            mean = scores[some] = np.einsum("nij,nj->ni", spread, sides[some])
-            second = self.noise * spread[:, left, right] + mean[:, left] * mean[:, right]
-            factors[some, : len(left)] = second * weights[some, None]
-            factors[some, len(left) : -1] = mean * weights[some, None]
+        with share_blas_threads(machine.cores()):  # of small matrices threads take longer
+            for start in range(0, rows, step):
+                some = slice(start, start + step)
+                matrix = np.empty((len(grams[some]), width, width))
+                matrix[:, left, right] = matrix[:, right, left] = grams[some]
+                matrix[:, np.arange(width), np.arange(width)] += self.noise / self.variances
+                spread = np.linalg.inv(matrix)
+                mean = scores[some] = np.einsum("nij,nj->ni", spread, sides[some])
+                second = self.noise * spread[:, left, right] + mean[:, left] * mean[:, right]
+                factors[some, : len(left)] = second * weights[some, None]
+                factors[some, len(left) : -1] = mean * weights[some, None]
         factors[:, -1] = weights
         return scores, factors
 
