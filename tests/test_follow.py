@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -18,11 +20,14 @@ from shell import refused, typed
 from test_update import X, made, same, whole, write_folder, write_series, write_zarr
 
 import streampca
+from streampca.accumulators.scatter import Scatter
 from streampca.errors import ChangedError, DataError, RequestError, SourceError
 from streampca.events import Stored, Warned, silent
+from streampca.fitting import follow, incremental
 from streampca.fitting.follow import Pace, follow_source
 from streampca.planning.request import Request
 from streampca.readers import open_collection
+from streampca.readers.image_files import listing
 from streampca.readers.zarr import settled_entries
 from streampca.units import parse_seconds
 
@@ -145,6 +150,87 @@ def test_an_interrupt_stores_what_was_added():
 
     write_folder("images", X[:300])
     same(followed(opened, interval=1000.0), whole(X[:300]))
+
+
+@pytest.mark.parametrize("name", ["absorb", "_note"])
+def test_an_interrupt_while_a_batch_is_added_loses_nothing(name, monkeypatch):
+    """Signals wait for what must not be broken off; what was added then is in the stored model."""
+    monkeypatch.setattr(incremental, "WAITING_BYTES", 1)
+    calls, owner = [], Scatter if name == "absorb" else incremental.IncrementalFit
+    plain = getattr(owner, name)
+
+    def interrupted(self, *args):
+        calls.append(name)
+        if len(calls) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return plain(self, *args)
+
+    monkeypatch.setattr(owner, name, interrupted)
+    write_folder("images", X[:200])
+
+    def opened():
+        if calls:
+            write_folder("images", X[200:300])
+        return open_collection("images")
+
+    same(followed(opened, interval=1000.0), whole(X[:300]))
+    assert len(calls) == 2
+
+
+class Clock:
+    """Time that passes while somebody sleeps; what happens at a time is done then."""
+
+    def __init__(self, at):
+        self.now, self.at = 1e9, sorted(at.items())
+        self.written = {}
+
+    def time(self):
+        return self.now
+
+    monotonic = perf_counter = time
+
+    def time_ns(self):
+        return int(self.now * 1e9)
+
+    def sleep(self, seconds):
+        until = self.now + seconds
+        while self.at and 1e9 + self.at[0][0] <= until:
+            after, (write, count) = self.at.pop(0)
+            self.now = 1e9 + after
+            write()
+            self.written |= dict.fromkeys(range(len(self.written), count), self.now)
+        self.now = until
+
+
+@pytest.mark.parametrize("step", [0.4, 3.0, 8.0])
+def test_an_image_is_in_the_stored_model_in_time(step, monkeypatch):
+    """After the interval, the time to settle and two looks at most; solving takes no time by this clock."""
+
+    def write(first, stop):
+        for number in range(first, stop):
+            path = f"images/image{number:05d}.png"
+            Image.fromarray(X[number]).save(path)
+            os.utime(path, (clock.now, clock.now))
+
+    count = 5 + max(6, int(30 / step))
+    later = {(at - 4) * step: (partial(write, at, at + 1), at + 1) for at in range(5, count)}
+    clock = Clock({0.0: (partial(write, 0, 5), 5), **later})
+    for module in (follow, listing):
+        monkeypatch.setattr(module, "time", clock)
+    made("images")
+    clock.sleep(0)
+    late, in_time = [], 10 + 5 + 2 * Pace(5.0).look
+
+    def listen(event):
+        late.extend(at for at in range(stored[-1], len(clock.written)) if clock.now - clock.written[at] > in_time)
+        if isinstance(event, Stored):
+            stored.append(event.samples)
+
+    stored = [0]
+    followed(lambda: open_collection("images"), listen, settle=5.0, interval=10.0, until=count)
+    assert stored[-1] == count
+    assert len(stored) > 2
+    assert not late
 
 
 def test_a_listing_that_misses_a_file_does_no_harm():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -53,6 +54,26 @@ class Switch:
         again, self.asked = self.asked is not None, signal.Signals(number).name
         if again or not self._passing:
             raise KeyboardInterrupt
+
+
+@contextmanager
+def signals_wait() -> Iterator[None]:
+    """Let the signals that stop a run wait until a short block is done, which must not be broken off halfway."""
+    came: list[tuple[int, FrameType | None]] = []
+    numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
+    before = {number: signal.getsignal(number) for number in numbers}
+    ours = {number: handler for number, handler in before.items() if callable(handler)}
+    if threading.current_thread() is not threading.main_thread():  # which alone is given signals
+        ours = {}
+    try:
+        for number in ours:
+            signal.signal(number, lambda *signalled: came.append(signalled))
+        yield
+    finally:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
+    for number, frame in came[:1]:
+        ours[signal.Signals(number)](number, frame)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from ..machine import hand_back
 from ..models.pca import PCAModel, load_model
 from ..models.store import check_model_output
 from ..planning.request import Request
-from ..preprocessing import Preparation, Prepared
+from ..preprocessing import Preparation
 from ..readers import Collection, Opening, check_apart, open_collection, paths_of
 from ..readers.collection import file_and_key
 from ..readers.views.beginning import Beginning
@@ -29,6 +29,7 @@ from ..readers.views.chosen import Chosen
 from ..storage.disk import expanded
 from ..storage.locks import alone_in
 from ..units import parse_bytes, parse_seconds
+from .build_model import data_of
 from .incremental import IncrementalFit, Running
 from .plan import check_options
 from .update import Seen, provenance_of_sources, seen_by, updating_request
@@ -73,7 +74,7 @@ def follow(
         Seconds, or a text such as ``"10s"``: what a sample is read from must not have changed for so long, unless later
         samples are there already.
     interval : float or str, default=30.0
-        Seconds between two replacements of the model, at least.
+        Seconds from the beginning of one replacement of the model to that of the next; at least twice what one takes.
     until : int, optional
         Number of samples at which to end.
     idle : float or str, optional
@@ -103,6 +104,11 @@ def follow(
         stored first.
     BudgetError, OutputError
         As `fit`.
+
+    Notes
+    -----
+    A sample is in the stored model at most `interval` and `settle` after it was written, and the time that two looks at
+    the source take (each a fifth of `settle`, 1 s at most, apart) and that solving for the components takes.
     """
     check_listener(listener)
     check_options(follow, opening)
@@ -197,9 +203,9 @@ class _Following:
     seen: Seen | None = None
     model: PCAModel | None = None
     waits_for: str = ""
-    _whole: Prepared | None = None
+    _adding: tuple[Seen, dict[str, Any]] | None = None
+    _data: dict[str, Any] | None = None
     _stored: int = 0
-    _cost: float = 0.0
     _is_planned: bool = False
     _failures: int = 0
     _listed: int = 0
@@ -212,7 +218,8 @@ class _Following:
     def run(self) -> None:
         """Look at the source until there are enough samples, or nothing comes any more."""
         self._load()
-        came = stored = time.monotonic()
+        came = time.monotonic()
+        due = came + self.pace.interval
         while self.pace.until is None or self.count < self.pace.until:
             listed = self._listed
             is_added = self._look()
@@ -221,11 +228,11 @@ class _Following:
             elif self.pace.idle is not None and time.monotonic() - came >= self.pace.idle:
                 break
             if not is_added:
-                time.sleep(self.pace.look)
-            if (began := time.monotonic()) - stored >= max(self.pace.interval, self._cost):
+                time.sleep(max(0.0, min(self.pace.look, due - time.monotonic())) or self.pace.look)
+            if (began := time.monotonic()) >= due:
                 self.store()
-                stored = time.monotonic()
-                self._cost = stored - began  # at most half of the time is spent on solving and writing
+                # At most half of the time is spent on solving and writing.
+                due = began + max(self.pace.interval, 2 * (time.monotonic() - began))
         self.store()
 
     def _load(self) -> None:
@@ -299,27 +306,30 @@ class _Following:
         now = Seen.of(whole)
         if self.seen is not None:
             self.seen.check(whole, self.path)
+        self._adding = now, data_of(whole, whole.states(), None, None)
         self.fit.add(new, None, self.listener)
-        self._whole, self.seen = whole, now
+        self._note()
+
+    def _note(self) -> None:
+        """Note what was added last as seen."""
+        if self._adding is not None:
+            (self.seen, self._data), self._adding = self._adding, None
 
     def end(self) -> None:
-        """Store what was added when following was interrupted, unless that broke off adding a batch."""
-        try:
-            self.store()
-        except DataError:
-            self.listener(Warned(f"a batch was being added: {self.path} is of the {self._stored} samples before."))
+        """Store what was added when following was interrupted: a batch is added as a whole, or not at all."""
+        if self._adding is not None and self.fit is not None and self.fit.n_samples == self._adding[0].n_samples:
+            self._note()
+        self.store()
 
     def store(self) -> None:
         """Solve for the components of all samples so far, and replace the stored model."""
-        if self.fit is None or self.seen is None or self._whole is None or self.count == self._stored:
+        if self.fit is None or self.seen is None or self._data is None or self.count == self._stored:
             return
-        if self.fit.n_samples != self.count:  # interrupted in between; that model would be given them again
-            raise DataError("samples were added, and what was seen of the source was not noted yet; follow it again.")
         if lacking := self.fit.lacking(self.request):
             self._wait(lacking)
             return
         model = self.fit.model(self.request, self.listener)
-        self.model = replace(model, provenance=provenance_of_sources([self.seen], self._whole, model.provenance))
+        self.model = replace(model, provenance=provenance_of_sources([self.seen], self._data, model.provenance))
         hand_back()
         self.model.save(self.path, overwrite=True, keep_state=True)
         self._stored = self.count

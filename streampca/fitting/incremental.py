@@ -26,6 +26,7 @@ from ..events import Listener, Warned
 from ..execution import Executor, LocalExecutor
 from ..execution.checkpoint import StageCheckpoint
 from ..execution.executor import as_of
+from ..execution.signals import signals_wait
 from ..execution.threads import share_blas_threads
 from ..models.compression import original_bytes
 from ..models.pca import PCAModel
@@ -240,8 +241,9 @@ class IncrementalFit:
             return False
         if self._waiting.count + len(rows) > self._waiting.most:
             self._add_waiting()
-        self._waiting.add(rows, weights)
-        self._count(len(rows), weights, rows.dtype)
+        with self._change():
+            self._waiting.add(rows, weights)
+            self._count(len(rows), weights, rows.dtype)
         return True
 
     def plan_for(self, collection: Prepared, weights: Float64 | None, running: Running) -> Plan:
@@ -339,11 +341,12 @@ class IncrementalFit:
 
     @contextmanager
     def _change(self) -> Iterator[None]:
-        """Change the statistic inside: where that is broken off, as by Ctrl-C, nobody knows what the sums hold."""
+        """Change the statistic inside, while Ctrl-C waits: where that fails, nobody knows what the sums hold."""
         self._check_whole()
-        self._changing = True
-        yield
-        self._changing = False
+        with signals_wait():
+            self._changing = True
+            yield
+            self._changing = False
 
     def _check_whole(self) -> None:
         """Refuse to go on with a statistic whose change was broken off."""

@@ -212,7 +212,7 @@ def update_model(
             listener(Warned(f"{whole.source} has no samples that {earlier.name} has not seen; none are added."))
         model = fit.model(request, listener)
         seen = [*(each for each in known if each is not before), now]
-        about = provenance_of_sources(seen, whole, model.provenance)
+        about = provenance_of_sources(seen, data_of(whole, whole.states(), None, None), model.provenance)
         model = replace(model, provenance={**about, "peak_bytes": meter.peak()})
         if place is not None:
             hand_back()  # what the pass freed
@@ -309,10 +309,10 @@ def seen_by(model: PCAModel) -> list[Seen]:
     return [Seen(about["place"], options, about["plan"]["problem"]["n_samples"], about["states"])]
 
 
-def provenance_of_sources(seen: Sequence[Seen], last: Prepared, fitted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the provenance of a model of what was seen, the last of it as it is now: of one source as of one fit."""
+def provenance_of_sources(seen: Sequence[Seen], last: Mapping[str, Any], fitted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the provenance of a model of what was seen, `last` that of the last of it: of one source as of one fit."""
     entries = {SEEN: [vars(each) for each in seen]}
     if len(seen) > 1:
         return {**fitted, **entries}
     weights = fitted.get("sample_weight")
-    return {**fitted, **data_of(last, last.states(), None, None), **entries, "sample_weight": weights}
+    return {**fitted, **last, **entries, "sample_weight": weights}
