@@ -303,6 +303,136 @@ def test_what_is_no_duration(text):
         parse_seconds(text)
 
 
+# -- HDF5 in SWMR mode
+
+SWMR_WRITER = """
+import sys, h5py, numpy as np
+def made(path, **options):
+    global file, data
+    file = h5py.File(path, "w", libver="latest")
+    data = file.create_dataset("x", shape=(0, 8, 8), maxshape=(None, 8, 8), dtype="u1", **options)
+    file.swmr_mode = True
+def again(path):
+    global file, data
+    file = h5py.File(path, "r+", libver="latest")
+    file.swmr_mode, data = True, file["x"]
+def write(start, stop):
+    if len(data) < stop:
+        data.resize(stop, axis=0)
+    data[start:stop] = np.load("all.npy")[start:stop]
+    file.flush()
+for line in sys.stdin:
+    exec(line)
+    print("done", flush=True)
+"""
+
+
+@pytest.fixture
+def writer(tmp_path):
+    """Return what runs lines in another process, which h5py lets have the file at the same time."""
+    np.save("all.npy", X)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", SWMR_WRITER], text=True, cwd=tmp_path, **pipes) as process:
+
+        def run(line):
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "done\n"
+
+        yield run
+        process.stdin.close()
+
+
+def lines_before_looks(writer, *lines):
+    left = iter(lines)
+
+    def opened():
+        for line in next(left, ()):
+            writer(line)
+        return open_collection("x.h5")
+
+    return opened
+
+
+def extended(start, stop):
+    return f"data.resize({stop}, axis=0); file.flush()", f"write({start}, {stop})"
+
+
+@pytest.mark.parametrize("options", ["chunks=(50, 8, 8)", "chunks=(150, 8, 8), compression='gzip', shuffle=True"])
+def test_hdf5_is_followed_while_it_is_written(options, writer):
+    """In bursts that end inside chunks, over a kill, and while its writer closes it and opens it again."""
+    start = f"made('x.h5', {options})", "write(0, 130)"
+    opened = lines_before_looks(writer, start, extended(130, 260), (), extended(260, 300))
+    same(followed(opened, until=300), whole(X[:300]))
+    again = "write(300, 310)", "file.close()", "again('x.h5')", "write(310, 400)"
+    opened = lines_before_looks(writer, ("write(300, 310)",), again, ("file.close()",))
+    same(followed(opened, until=400), whole(X[:400]))
+    opened = lines_before_looks(writer, ("again('x.h5')", *extended(400, 700)), ("file.close()",))
+    model = followed(opened, until=700)
+    same(model, whole())
+    assert model.provenance["source"] == "x.h5, dataset 'x'"
+    assert followed(lambda: open_collection("x.h5"), idle=0.0).n_samples == 700
+    same(streampca.fit("x.h5", n_components=4, method="covariance"), whole())
+
+
+def test_images_of_hdf5_that_are_not_written_yet_are_waited_for(writer, monkeypatch):
+    """By a clock: chunks that are not stored, values that are still the fill value, and half an image."""
+    half = "data[60, :4] = np.load('all.npy')[60, :4]; file.flush()"
+    clock = Clock(
+        {
+            0.0: (lambda: [writer("made('x.h5', chunks=(50, 8, 8))"), writer("write(0, 40)")], 40),
+            20.0: (lambda: writer("data.resize(200, axis=0); file.flush()"), 40),
+            40.0: (lambda: writer("write(40, 60)"), 60),
+            60.0: (lambda: writer(half), 60),
+            64.0: (lambda: writer("write(60, 61)"), 61),
+            80.0: (lambda: writer("file.close()"), 200),
+        }
+    )
+    monkeypatch.setattr(follow, "time", clock)
+    clock.sleep(0)
+    stored = {}
+
+    def listen(event):
+        if isinstance(event, Stored):
+            stored[event.samples] = clock.now - 1e9
+            if event.samples == 61:
+                same(streampca.load_model("model.zarr"), whole(X[:61]))
+
+    model = followed(lambda: open_collection("x.h5"), listen, settle=5.0, interval=0.0, until=200)
+    assert list(stored) == [40, 60, 61, 200]
+    assert 5 <= stored[40] <= 7
+    assert 45 <= stored[60] <= 47
+    assert 65 <= stored[61] <= 67
+    assert 85 <= stored[200] <= 87  # closed: what was never written is the fill value for good
+    same(model, whole(np.concatenate([X[:61], np.zeros((139, 8, 8), "u1")])))
+
+
+@pytest.mark.parametrize("options", ["chunks=(50, 8, 8)", "chunks=(50, 8, 8), compression='gzip'"])
+def test_a_changed_image_of_hdf5_is_refused_by_name(options, writer):
+    lines = (f"made('x.h5', {options})", "write(0, 300)"), (), ("data[7] = 5", "write(300, 400)")
+    with pytest.raises(ChangedError, match=r"^x\.h5, dataset 'x' \(rows 0 to 49\) has changed since model\.zarr"):
+        followed(lines_before_looks(writer, *lines), until=400)
+    same(streampca.load_model("model.zarr"), whole(X[:300]))
+
+
+def test_hdf5_that_is_not_in_swmr_mode(writer):
+    writer("made('x.h5', chunks=(50, 8, 8))")
+    writer("write(0, 300)")
+    with pytest.raises(SourceError, match=r"^x\.h5, dataset 'x' is being written, in SWMR mode: .* --follow\)\.$"):
+        streampca.fit("x.h5", n_components=4)
+    with pytest.raises(SourceError, match=r"is being written, in SWMR mode"):
+        open_collection(["x.h5", "x.h5"])
+    writer("file.close()")
+    writer("file = h5py.File('x.h5', 'r+', libver='latest')")
+    with pytest.raises(SourceError, match=r"no model was stored: x\.h5 is open for writing, and not in SWMR mode \(.*"):
+        followed(lambda: open_collection("x.h5"), idle=0.0)
+    writer("file.close()")
+    with h5py.File("whole.h5", "w", libver="latest") as file:
+        file["x"] = X
+    with pytest.raises(RequestError, match=r"whole\.h5, dataset 'x' cannot be followed: .*file\.swmr_mode = True"):
+        followed(lambda: open_collection("whole.h5"), idle=0.0)
+
+
 def test_rows_of_chunks_that_are_complete():
     """Rows 0 and 1 are full, row 2 holds 4 of 10, row 3 is missing; times are set, not waited for."""
     array = zarr.create_array(store="x.zarr", shape=(24, 8, 8), chunks=(10, 8, 4), dtype="u1", fill_value=0)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from functools import partial
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import zarr
@@ -120,7 +122,20 @@ def test_a_model_without_a_statistic_is_updated_only_when_asked():
 
 # -- sources that grow
 
+
+def write_hdf5(path, x):
+    gc.collect()  # HDF5 does not let one process write to what it has open for reading
+    with h5py.File(path, "a", libver="latest") as file:
+        chunked = {"maxshape": (None, 8, 8), "chunks": (50, 8, 8)}
+        data = file["x"] if "x" in file else file.create_dataset("x", (0, 8, 8), "u1", **chunked)
+        n = len(data)
+        data.resize(n + len(x), axis=0)
+        data[n:] = x
+
+
 GROWING = {
+    "hdf5": ("x.h5", write_hdf5, 500),
+    "hdf5, a chunk not full": ("x.h5", write_hdf5, 497),
     "zarr": ("x.zarr", write_zarr, 500),
     "zarr, a chunk not full": ("x.zarr", write_zarr, 497),
     "folder": ("images", write_folder, 500),
@@ -138,7 +153,7 @@ def test_a_source_that_grew_gives_its_new_samples_only(kind):
     updated = streampca.update("model.zarr", path, "model.zarr", listener=read.append)
     assert sum(event.samples for event in read if isinstance(event, BlockDone)) in (0, len(X) - n)
     same(updated, whole())
-    assert updated.provenance["source"] == path
+    assert updated.provenance["source"].partition(", ")[0] == path
     assert updated.provenance["opened"]["source"] == path  # as of one fit: its report reads all samples
     assert "has no samples that model.zarr has not seen" in typed("fit", path, "--update", "model.zarr").err
     same(streampca.load_model("model.zarr"), whole())
@@ -154,11 +169,15 @@ def test_an_old_sample_that_changed_is_refused_by_name(kind):
         Image.fromarray(X[0] // 2).save("images/image00007.png")
     elif kind == "series":
         np.save("series/00000.npy", X[: n // 2] // 2)
+    elif kind.startswith("hdf5"):
+        with h5py.File(path, "r+") as file:
+            file["x"][7] = X[0]
     else:
         zarr.open_array(path)[7] = X[0]
     line = refused("fit", path, "--update", "model.zarr", "-q")
-    changed = {"folder": "image00007.png", "series": "00000.npy"}.get(kind, "c/0/0/0")
-    assert re.search(rf"{changed} has changed since model.zarr has seen it; fit all samples anew\.$", line)
+    names = {"folder": "image00007.png", "series": "00000.npy", "zarr": "c/0/0/0", "hdf5": "(rows 0 to 49)"}
+    changed = names[kind.partition(",")[0]]
+    assert re.search(rf"{re.escape(changed)} has changed since model.zarr has seen it; fit all samples anew\.$", line)
     same(streampca.load_model("model.zarr"), whole(X[:n]))
 
 

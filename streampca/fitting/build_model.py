@@ -21,7 +21,7 @@ from ..models.store import kept_coordinates
 from ..planning import Plan
 from ..planning.blocks import Part
 from ..preprocessing import Prepared, unflatten
-from ..readers.collection import State, encoded_states, fingerprint_of, place_of, sample_dims
+from ..readers.collection import State, encoded_states, fingerprint_of, growth_states, place_of, sample_dims
 from ..readers.target import Target
 from ..readers.weights import weights_digest
 from .methods import Decomposition
@@ -120,6 +120,8 @@ def data_of(
         "sample_weight": weights_digest(weights),
         **({} if target is None else {"target": target.to_json()}),
     }
+    if (parts := encoded_states(growth_states(collection, states))) != data["states"]:
+        data["states_of_parts"] = parts
     return data if part is None else {**data, "part": list(part), "n_samples": collection.n_samples}
 
 

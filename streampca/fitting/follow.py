@@ -7,11 +7,12 @@ for and replaced at intervals. A source is compared with what was seen of it bef
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
 from ..errors import ChangedError, DataError, ModelError, RequestError, SourceError, Stopped
@@ -64,15 +65,15 @@ def follow(
     Parameters
     ----------
     source : path, glob or list of paths
-        A Zarr array on this machine, a folder or glob of images, or a series of files, to whose end samples are added.
-        It may not be there yet.
+        A Zarr array on this machine, an HDF5 file that its writer keeps in SWMR mode, a folder or glob of images, or a
+        series of files, to whose end samples are added. It may not be there yet.
     output : path
         Folder of the model. It is replaced in one step, so that it can be loaded at any time.
     n_components : int, float or str, default=0.95
         As for `fit`.
     settle : float or str, default=5.0
         Seconds, or a text such as ``"10s"``: what a sample is read from must not have changed for so long, unless later
-        samples are there already.
+        samples are there already. A sample of an HDF5 file must have been seen so long ago.
     interval : float or str, default=30.0
         Seconds from the beginning of one replacement of the model to that of the next; at least twice what one takes.
     until : int, optional
@@ -96,7 +97,7 @@ def follow(
     ChangedError
         If a sample that was added has changed since.
     RequestError
-        If the source is of a kind that cannot be followed, as HDF5, whose files are rewritten as they grow.
+        If the source is of a kind that cannot be followed, as an HDF5 file that is rewritten when it grows.
     ModelError
         If the model at `output` was fitted on other data.
     SourceError, DataError
@@ -109,6 +110,10 @@ def follow(
     -----
     A sample is in the stored model at most `interval` and `settle` after it was written, and the time that two looks at
     the source take (each a fifth of `settle`, 1 s at most, apart) and that solving for the components takes.
+
+    An HDF5 file is never locked, so that its writer can open and close it at any time. In SWMR mode the writer makes a
+    dataset longer before values are there: samples whose chunks are not stored, and last ones that hold nothing but the
+    fill value, are waited for until the file is closed. The writer must flush what it wrote within `settle`.
     """
     check_listener(listener)
     check_options(follow, opening)
@@ -208,7 +213,7 @@ class _Following:
     _stored: int = 0
     _is_planned: bool = False
     _failures: int = 0
-    _listed: int = 0
+    _looks: list[tuple[float, int]] = field(default_factory=lambda: [(-math.inf, 0)])
 
     @property
     def count(self) -> int:
@@ -221,9 +226,9 @@ class _Following:
         came = time.monotonic()
         due = came + self.pace.interval
         while self.pace.until is None or self.count < self.pace.until:
-            listed = self._listed
+            begun = self._looks[-1][1]
             is_added = self._look()
-            if is_added or self._listed > listed:
+            if is_added or self._looks[-1][1] > begun:
                 came = time.monotonic()
             elif self.pace.idle is not None and time.monotonic() - came >= self.pace.idle:
                 break
@@ -253,24 +258,28 @@ class _Following:
         try:
             with _unlogged():
                 raw = self.opened()
-            ready = raw.settled(self.pace.settle, self.count)
+            before, listed = self._looks_before(), self._looks[-1][1]
+            begun = raw.begun(self.count)
+            self._looks.append((time.monotonic(), begun))
+            ready = raw.settled(self.pace.settle, self.count, before)
         except (SourceError, OSError) as error:  # it is not there yet, or its first file is not complete
             self._wait(str(error))
             return False
         if self.seen is not None and not self.seen.is_of(raw):
             raise ModelError(f"{self.path} is of another source than {raw.source}; choose another output.")
-        if ready is None and raw.opened is not None and raw.opened.source != file_and_key(raw.source)[0]:
+        if self._is_first_of_several(raw, ready):
             self._wait(f"{raw.source} is the only file yet")  # of a glob or folder, and a series has several
             return False
         if ready is None:
             raise RequestError(
                 f"{raw.source} cannot be followed: nobody can tell which of its samples are complete. Follow Zarr on "
-                "this machine, a folder or glob of images, or a series of files; of others fit what is there, and add "
-                "the rest later by --update and --samples."
+                "this machine, a folder or glob of images, a series of files, or HDF5 in SWMR mode, which its writer "
+                "sets (h5py.File(..., libver='latest'), a dataset with chunks and maxshape=(None, ...), then "
+                "file.swmr_mode = True); of others fit what is there, and add the rest later by --update and --samples."
             )
         # A folder that is listed while files are added may show later ones without some before them. All that are
         # before the last one of the look before are there now.
-        ready, self._listed = min(ready, self._listed, self.pace.until or ready), raw.n_samples
+        ready = min(ready, listed, self.pace.until or ready)
         if ready <= self.count or ready < 2:
             return False
         for count in (ready, ready - 1):
@@ -288,6 +297,21 @@ class _Following:
                 self._failures, self.waits_for = 0, ""
                 return True
         return False
+
+    def _looks_before(self) -> int:
+        """Return how many samples had begun to be written as long ago as they need to settle."""
+        old = time.monotonic() - self.pace.settle
+        while len(self._looks) > 1 and self._looks[1][0] <= old:
+            del self._looks[0]
+        return self._looks[0][1] if self._looks[0][0] <= old else 0
+
+    def _is_first_of_several(self, raw: Collection, ready: int | None) -> bool:
+        """Return whether a source is a single file, and more of them are to come."""
+        if raw.opened is None:
+            return False
+        path, given = file_and_key(raw.source)[0], raw.opened.source
+        is_file = os.path.isfile(path) and not (isinstance(given, str) and os.path.isfile(expanded(given)))
+        return given != path and (ready is None or is_file)
 
     def _wait(self, why: str) -> None:
         if why != self.waits_for:

@@ -28,7 +28,7 @@ from ..planning.incremental import sketch_rows
 from ..planning.request import Request
 from ..preprocessing import Prepared
 from ..readers import Collection, Opening, check_apart, column_paths, open_collection, paths_of
-from ..readers.collection import encoded_states, first_change, place_of
+from ..readers.collection import encoded_states, first_change, growth_states, place_of
 from ..readers.views.chosen import Chosen
 from ..readers.weights import weights_digest, weights_of_batch
 from ..storage.disk import expanded
@@ -72,7 +72,7 @@ def update(
         A model that keeps its statistic, as those of method "covariance" and of `partial_fit` do.
     source : path, glob, list of paths, array or Collection
         Further samples; or a source that the model has seen and that has grown at its end since, of which only the new
-        ones are read: a Zarr array, a folder or glob of images, a series of files.
+        ones are read: a Zarr array, a folder or glob of images, a series of files, a chunked HDF5 dataset.
     output : path, optional
         Folder to write the model to, which may be that of `model`: it is replaced in one step when all is done.
     n_components : int, float or str, optional
@@ -263,7 +263,7 @@ class Seen:
         """Return a source as it is now."""
         opened = collection.raw.opened
         options = None if opened is None else {**opened.to_json(), "source": None}
-        return cls(place_of(collection.raw), options, collection.n_samples, encoded_states(collection.states()))
+        return cls(place_of(collection.raw), options, collection.n_samples, encoded_states(growth_states(collection)))
 
     def is_of(self, raw: Collection) -> bool:
         """Return whether a collection is this source, perhaps after samples were added to it."""
@@ -285,7 +285,7 @@ class Seen:
             raise ChangedError(
                 f"{whole.source} has {n} samples now, and {model} has seen {first}; fit all of them anew."
             )
-        states = whole.states() if n == first else whole.states_of_first(first)
+        states = growth_states(whole) if n == first else whole.states_of_first(first)
         if states is None:
             raise RequestError(
                 f"nobody can tell if the {first} samples of {whole.source} that {model} has seen are unchanged; give "
@@ -306,7 +306,8 @@ def seen_by(model: PCAModel) -> list[Seen]:
     if about.get("place") is None or about.get("states") is None:
         return []
     options = None if about.get("opened") is None else {**about["opened"], "source": None}
-    return [Seen(about["place"], options, about["plan"]["problem"]["n_samples"], about["states"])]
+    states = about.get("states_of_parts", about["states"])
+    return [Seen(about["place"], options, about["plan"]["problem"]["n_samples"], states)]
 
 
 def provenance_of_sources(seen: Sequence[Seen], last: Mapping[str, Any], fitted: Mapping[str, Any]) -> dict[str, Any]:

@@ -231,7 +231,7 @@ def _opened(source: Any, options: Mapping[str, Any]) -> Collection:
                 return Variables(parts, names, source=whole, checked=is_checked(options["coordinates"]))
             taken = ("key", "sample_axes", "select", *row.options)
             found = row.open(source, **{name: options[name] for name in taken})
-            if before is not None and file_state(source) != before:
+            if before is not None and not found.grows and file_state(source) != before:
                 raise ChangedError(f"{source} was changed while it was opened; open it when it is written to its end.")
             if found.source != (shown := without_secrets(found.source)):  # models and outputs keep it
                 found.source = shown

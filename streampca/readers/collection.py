@@ -98,6 +98,8 @@ class Collection(abc.ABC):
         Whether `coordinates` are compared with a model's before it is applied.
     beside : tuple of str
         Files it was opened from that `source` does not name: of an array, a list, or labels.
+    grows : bool
+        Whether a writer may add samples while it is open: it has states of its first samples only.
     """
 
     source: str
@@ -113,6 +115,7 @@ class Collection(abc.ABC):
     opened: Any = None
     compares_coordinates: bool = True
     beside: tuple[str, ...] = ()
+    grows: bool = False
 
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.sample_shape))
@@ -365,7 +368,11 @@ class Collection(abc.ABC):
         """
         return [State(0, self.source, "")]
 
-    def settled(self, seconds: float, first: int = 0) -> int | None:
+    def begun(self, first: int = 0) -> int:
+        """Return how many of the first samples have at least begun to be written, of which so many are known to be."""
+        return self.n_samples
+
+    def settled(self, seconds: float, first: int = 0, before: int = 0) -> int | None:
         """Return how many of the first samples are complete, while others are being written behind them.
 
         Parameters
@@ -374,6 +381,8 @@ class Collection(abc.ABC):
             A sample is complete where what it is read from has not changed for so long, or further samples follow.
         first : int
             Samples known to be complete, which are not looked at again.
+        before : int
+            Samples that had begun to be written so long ago, as a look then has shown (`begun`).
 
         Returns
         -------
@@ -452,12 +461,20 @@ def first_change(before: str | Sequence[State], states: Sequence[State]) -> str 
     return (known[at] if at < len(known) else states[min(at, len(states) - 1)]).what
 
 
+def growth_states(collection: Collection, states: Sequence[State] | None = None) -> Sequence[State]:
+    """Return the states by which a source is compared with itself after it has grown; of a file, those of its parts."""
+    states = collection.states() if states is None else states
+    parts = collection.states_of_first(collection.n_samples) if len(states) == 1 else None
+    return parts or states
+
+
 def data_difference(provenance: Mapping[str, Any], collection: Collection) -> str | None:
     """Say what tells a collection from the data of a fit with this provenance; None where they are the same."""
     known, states = provenance.get("states"), collection.states()
     if known is None:
         return f"the model is of an earlier version, which noted too little to tell if {collection.source} has changed"
-    if fingerprint_of(collection, states) == provenance.get("fingerprint"):
+    either = states, growth_states(collection, states)  # of a model that followed a file, the latter
+    if any(provenance.get("fingerprint") == fingerprint_of(collection, each) for each in either):
         return None
     changed = first_change(known, states) or collection.source
     return f"{changed} has changed since the fit, or was opened with other options (key, select, samples ...) then"

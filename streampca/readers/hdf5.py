@@ -36,6 +36,7 @@ from .hdf5_content import (
     select_dataset,
     sources_of,
 )
+from .hdf5_growth import growing_states, mode_of, written_entries
 from .stored import cf
 from .stored.array import ArrayCollection, StoredArray
 from .stored.array_boxes import Box, largest_piece, lengths, pieces_of
@@ -62,6 +63,8 @@ def open_hdf5(source: str, *, key: str | None = None, **axes: Unpack[SampleAxes]
     """Open a dataset of an HDF5 or NetCDF-4 file: the one at path `key`, or the only one that can hold images."""
     with opened(source) as file:
         dataset = select_dataset(file, key, source)
+        if file.swmr_mode:
+            dataset.refresh()
         label = f"{source}, dataset {dataset.name.strip('/')!r}"
         array = Hdf5Array(dataset, label)
         attributes = attributes_of(dataset)
@@ -92,6 +95,8 @@ class Hdf5Array(Reopening, StoredArray):
         # A file that is open for writing may be written to by HDF5 at any time; some files are in memory only.
         fixed = fixed and os.path.isfile(self._path)
         self._files = FileStates([*{self._path: "", **dict(sources_of(dataset))}]) if fixed else None
+        self.grows = not held and bool(dataset.file.swmr_mode)
+        self._first: dict[int, list[State]] = {}
         self._measure(dataset, elsewhere)
         self._forget()
         self._dataset = dataset if held else None
@@ -207,9 +212,44 @@ class Hdf5Array(Reopening, StoredArray):
 
     def states(self, *, now: bool = False) -> list[State]:
         """Return the states of the file and of the sources of a virtual dataset; of values, if the caller writes."""
+        if self.grows:
+            raise SourceError(
+                f"{self._label} is being written, in SWMR mode: read it when its writer has closed it, or let a model "
+                "follow it (streampca.follow, fit --follow)."
+            )
         if self._files is not None:
             return self._files.states(now=now)
         return sampled_states(self._open(), self._label, chunk_rows=self.chunk_shape[0])
+
+    def states_of_first(self, length: int, *, now: bool = False) -> list[State] | None:
+        """Return states of the chunks that the first entries lie in; None for datasets that cannot grow."""
+        if not self._can_grow:
+            return None
+        if now or length not in self._first:
+            dataset = self._open()
+            with reading(self._label):
+                dataset.refresh()
+                found = growing_states(dataset, length, self._label)
+            if now:
+                return found
+            self._first[length] = found
+        return self._first[length]
+
+    def begun(self, first: int = 0) -> int:
+        """Count entries whose chunks are stored, while the file is open for writing; all of them once it is closed."""
+        if not (self.grows and self._can_grow):
+            return self.shape[0]
+        with reading(self._label):
+            return min(written_entries(self._open(), first), self.shape[0])
+
+    def settled(self, seconds: float, first: int = 0, before: int = 0) -> int | None:
+        """Return the entries that had begun to be written so long ago: nothing else tells the time in such a file."""
+        return min(before, self.shape[0]) if self._can_grow else None
+
+    @property
+    def _can_grow(self) -> bool:
+        """Whether the dataset is one that can be written in SWMR mode."""
+        return self._files is not None and mode_of(self._path).can_grow and bool(self._open().chunks)
 
     def _forget(self) -> None:
         self._dataset, self._file, self._process, self._lock = None, None, os.getpid(), threading.Lock()

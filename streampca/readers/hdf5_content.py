@@ -20,6 +20,7 @@ import numpy as np
 
 from ..errors import SourceError, StreampcaError, first_line
 from . import remote
+from .hdf5_growth import mode_of, ways_to_open
 from .stored import cf
 from .stored.array import MOST_COUNTED, check_written
 from .stored.select_array import select_array
@@ -50,15 +51,24 @@ class DatasetInfo(NamedTuple):
 
 
 def opened_file(path: str) -> Any:
-    """Open a file for reading."""
+    """Open a file for reading; one that its writer keeps in SWMR mode as that asks for."""
     remote.refuse(path, "an HDF5 file")
-    try:
-        return h5py.File(path, "r")
-    except OSError as error:
+    mode, errors = mode_of(path), []
+    for way in ways_to_open(mode):
+        try:
+            return h5py.File(path, "r", **way)
+        except OSError as error:
+            errors.append(error)
+    reason = first_line(errors[0])
+    if mode.is_written and not mode.is_swmr:
         raise SourceError(
-            f"{path} cannot be opened as HDF5 ({first_line(error)}); it is cut short, damaged, or open for writing "
-            "elsewhere, copy it again."
-        ) from error
+            f"{path} is open for writing, and not in SWMR mode ({reason}); read it when it is closed, or let its "
+            "writer set that mode (file.swmr_mode = True), and follow it."
+        ) from errors[0]
+    raise SourceError(
+        f"{path} cannot be opened as HDF5 ({reason}); it is cut short, damaged, or open for writing elsewhere, copy it "
+        "again."
+    ) from errors[0]
 
 
 @contextmanager

@@ -202,7 +202,7 @@ class ImageFiles(StoredArray):
         """Return states of runs of the first files."""
         return self.listing.first(length).groups(now=now)
 
-    def settled(self, seconds: float, first: int = 0) -> int | None:
+    def settled(self, seconds: float, first: int = 0, before: int = 0) -> int | None:
         """Count the files, but for the last one while it is young."""
         return self.listing.settled(seconds)
 

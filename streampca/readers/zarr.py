@@ -181,7 +181,7 @@ class ZarrArray(StoredArray):
         found, metadata = chunk_states(handle, self._place, self._label, of=length, length=length), self._metadata
         return [state._replace(state=digest(state.state, _described(handle) if now else metadata)) for state in found]
 
-    def settled(self, seconds: float, first: int = 0) -> int | None:
+    def settled(self, seconds: float, first: int = 0, before: int = 0) -> int | None:
         """Count entries of whole rows of chunks that were written; see `settled_entries`."""
         return None if remote.is_url(self._place) else settled_entries(self._open(), self._place, seconds, first)
 

@@ -70,6 +70,8 @@ class StoredArray(abc.ABC):
         Names of all axes, where the format has them.
     files : FileStates
         Files that any value may be read from.
+    grows : bool
+        See `Collection`.
     """
 
     shape: tuple[int, ...]
@@ -81,6 +83,7 @@ class StoredArray(abc.ABC):
     attributes: Mapping[str, Any] = MappingProxyType({})
     dims: tuple[str, ...] | None = None
     files: FileStates
+    grows: bool = False
 
     @property
     def coordinates(self) -> Mapping[str, Coordinate]:
@@ -118,7 +121,11 @@ class StoredArray(abc.ABC):
         """Return the states of the first entries along axis 0 alone, see `Collection.states_of_first`."""
         return None
 
-    def settled(self, seconds: float, first: int = 0) -> int | None:
+    def begun(self, first: int = 0) -> int:
+        """Return how many of the first entries along axis 0 have begun to be written, see `Collection.begun`."""
+        return self.shape[0]
+
+    def settled(self, seconds: float, first: int = 0, before: int = 0) -> int | None:
         """Return how many of the first entries along axis 0 are complete, see `Collection.settled`."""
         return None
 
@@ -204,7 +211,7 @@ class ArrayCollection(Collection):
         self.array: StoredArray = array if isinstance(array, StoredArray) else ObjectArray(array, source)
         self.dtype = check_dtype(np.dtype(self.array.dtype), source)
         shape = check_shape(self.array.shape, source)
-        self.dims = tuple(dims or self.array.dims or ())
+        self.dims, self.grows = tuple(dims or self.array.dims or ()), self.array.grows
         counting = str(self.attributes.get("sample_axis", "sample"))  # as outputs of ours say
         self._lay_out(layout_of(shape, source=source, dims=self.dims or None, counting=counting, **axes))
 
@@ -354,9 +361,13 @@ class ArrayCollection(Collection):
         """True where samples are entries of the first axis, all of them."""
         return self.layout.outer == (0,) and self.layout.index[0] == slice(0, self.n_samples)
 
-    def settled(self, seconds: float, first: int = 0) -> int | None:
+    def begun(self, first: int = 0) -> int:
+        """Return how many of the first entries of the array behind have begun to be written."""
+        return self.array.begun(first) if self._counts_entries else self.n_samples
+
+    def settled(self, seconds: float, first: int = 0, before: int = 0) -> int | None:
         """Return how many of the first entries of the array behind are complete."""
-        return self.array.settled(seconds, first) if self._counts_entries else None
+        return self.array.settled(seconds, first, before) if self._counts_entries else None
 
     def states_of_first(self, n: int, *, now: bool = False) -> list[State] | None:
         """Return those of the first entries of the array behind."""

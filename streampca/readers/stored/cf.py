@@ -98,7 +98,7 @@ class Unpacked(StoredArray):
         self._stored, self._packing = stored, packing
         self.shape, self.dtype, self.chunk_shape = stored.shape, packing.dtype, stored.chunk_shape
         self.attributes = {name: value for name, value in stored.attributes.items() if name not in PACKING}
-        self.dims, self.encoded = stored.dims, stored.encoded
+        self.dims, self.encoded, self.grows = stored.dims, stored.encoded, stored.grows
         # A piece as stored, and which of it is missing.
         piece = largest_piece(self.shape, self.chunk_shape, self._most)
         self.decode_bytes = stored.decode_bytes + piece * (stored.dtype.itemsize + 1)
@@ -127,9 +127,13 @@ class Unpacked(StoredArray):
         """Return those of the stored array, with the packing."""
         return self._with_packing(self._stored.states(now=now))
 
-    def settled(self, seconds: float, first: int = 0) -> int | None:
+    def begun(self, first: int = 0) -> int:
         """Return that of the stored array."""
-        return self._stored.settled(seconds, first)
+        return self._stored.begun(first)
+
+    def settled(self, seconds: float, first: int = 0, before: int = 0) -> int | None:
+        """Return that of the stored array."""
+        return self._stored.settled(seconds, first, before)
 
     def states_of_first(self, length: int, *, now: bool = False) -> list[State] | None:
         """Return those of the stored array, with the packing."""

@@ -28,7 +28,7 @@ def sampled_states(array: Any, source: str, *, chunk_rows: int = 0) -> list[Stat
     Which ones depends on the shape alone.
     """
     n = int(array.shape[0])
-    rows = _chosen(n, max(16, n // chunk_rows // _CHUNKS) if chunk_rows else _ROWS)
+    rows = spread_rows(n, max(16, n // chunk_rows // _CHUNKS) if chunk_rows else _ROWS)
     part = _part_of(tuple(array.shape[1:]), max(1, _BYTES // len(rows) // np.dtype(array.dtype).itemsize))
     size = group_size(n)
     while len(rows) < n and size * len(rows) < 2 * n:  # at least one row to each group
@@ -37,7 +37,7 @@ def sampled_states(array: Any, source: str, *, chunk_rows: int = 0) -> list[Stat
     for start in range(0, n, size):
         some = rows[np.searchsorted(rows, start) : np.searchsorted(rows, start + size)]
         if len(some):
-            found.append(State(start, _named(start, min(start + size, n), source), _digest(array, some, part)))
+            found.append(State(start, named_rows(start, min(start + size, n), source), _digest(array, some, part)))
     return found
 
 
@@ -64,7 +64,7 @@ def object_states(array: Any, source: str) -> list[State]:
         ) from error
 
 
-def _chosen(n: int, most: int) -> Array:
+def spread_rows(n: int, most: int) -> Array:
     """Return a pseudo-random row of each of at most so many equal runs, so that nothing periodic lies between them."""
     edges = np.linspace(0, n, min(n, most) + 1).astype(np.uint64)
     mixed = np.arange(1, len(edges), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
@@ -93,5 +93,6 @@ def _digest(array: Any, rows: Array, part: tuple[slice, ...]) -> str:
     return hashlib.sha256(plain.reshape(-1).view(np.uint8).data).hexdigest()[:16]
 
 
-def _named(start: int, stop: int, source: str) -> str:
+def named_rows(start: int, stop: int, source: str) -> str:
+    """Name rows for messages."""
     return f"{source} (row {start})" if stop - start == 1 else f"{source} (rows {start} to {stop - 1})"

@@ -312,7 +312,7 @@ class Joined(Reopening, Collection):
         files, states = (self.files, self._states) if not now else self._now()
         return self._grouped_states(files, states, group_size(len(self.files)))
 
-    def settled(self, seconds: float, first: int = 0) -> int | None:
+    def settled(self, seconds: float, first: int = 0, before: int = 0) -> int | None:
         """Count the samples of all parts, but for the last one while it is young; None where parts are folders."""
         return None if self._several.any() else int(self._ends[self.files.settled(seconds)])
 

@@ -1,0 +1,129 @@
+"""HDF5 datasets that grow: which of their entries are written, and states of those that were there before.
+
+A writer that keeps a file in SWMR mode (single writer, multiple readers) lets others read it meanwhile:
+https://support.hdfgroup.org/documentation/hdf5/latest/_s_w_m_r___u_g.html. Flags in the first bytes of a file
+tell the mode: https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from array import array
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..units import MIB
+from .collection import Array, State, digest, group_size
+from .stored.value_digests import named_rows, spread_rows
+
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_PLACES = (0, 512, 1024, 2048, 4096, 8192)  # a file may begin with a block of the user's
+_WRITING, _SWMR = 1, 4  # flags
+_LEAST_VERSION = 3  # of the file format; files of earlier ones are without flags
+# Bytes of chunks, as stored, that are digested: 10 ms, as of arrays in memory; and chunks of them at least.
+_BYTES, _CHUNKS = 16 * MIB, 16
+_ROWS = 16  # that are digested of a last chunk that they do not fill
+
+
+class Mode(NamedTuple):
+    """How a file may grow: whether it can be followed, and whether it is open for writing, in SWMR mode or else."""
+
+    can_grow: bool = False
+    is_written: bool = False
+    is_swmr: bool = False
+
+
+def mode_of(path: str) -> Mode:
+    """Read how a file may grow from its first bytes: HDF5 would lock it, and its writer could not open it then."""
+    try:
+        with open(path, "rb") as file:
+            for place in _PLACES:
+                file.seek(place)
+                head = file.read(12)
+                if head.startswith(_SIGNATURE) and len(head) == 12:
+                    flags = head[11] if head[8] >= _LEAST_VERSION else 0
+                    return Mode(head[8] >= _LEAST_VERSION, bool(flags & _WRITING), bool(flags & _SWMR))
+    except OSError:  # which HDF5 words
+        pass
+    return Mode()
+
+
+def ways_to_open(mode: Mode) -> list[dict[str, Any]]:
+    """Return options of `h5py.File` to try in order.
+
+    A file that can grow is not locked, so that its writer can open it at any time. All handles of one process must have
+    been opened in the same way: others are tried for those that are open already.
+    """
+    growing, still = {"swmr": True, "locking": False}, {"locking": False}
+    if not mode.can_grow:
+        return [{}]
+    return [growing, {"swmr": True}] if mode.is_swmr else [still, {}, growing]
+
+
+def stored_chunks(dataset: Any) -> Array:
+    """Return the chunks that are stored: corner, place in the file, bytes and filters left out, by corner.
+
+    One pass over the index, 2 to 15 us a chunk, where asking for each takes time that grows with their number.
+    """
+    found, axes = array("q"), len(dataset.shape)
+
+    def add(chunk: Any) -> None:
+        found.extend((*chunk.chunk_offset, chunk.byte_offset, chunk.size, chunk.filter_mask))
+
+    dataset.id.chunk_iter(add)
+    chunks = np.array(found, np.int64).reshape(-1, axes + 3)
+    return chunks[np.lexsort(chunks[:, axes - 1 :: -1].T)] if len(chunks) else chunks
+
+
+def written_entries(dataset: Any, first: int) -> int:
+    """Return how many entries along axis 0 have at least begun to be written, of which so many are known to be.
+
+    Those before the first row of chunks of which one is not stored, but for the last ones that read as the fill value.
+    """
+    shape, sides = dataset.shape, dataset.chunks
+    count, whole = -(-shape[0] // sides[0]), math.prod(map(_rounded_up, shape[1:], sides[1:]))
+    per_row = np.bincount(stored_chunks(dataset)[:, 0] // sides[0], minlength=count)[:count]
+    lacking = np.flatnonzero(per_row[first // sides[0] :] < whole)
+    end = min(shape[0], (first // sides[0] + int(lacking[0])) * sides[0]) if len(lacking) else shape[0]
+    while end > first and _is_fill(dataset[end - 1], dataset.fillvalue):
+        end -= 1
+    return max(first, int(end))
+
+
+def growing_states(dataset: Any, length: int, label: str) -> list[State]:
+    """Return states of runs of chunks along axis 0 that the first entries lie in.
+
+    The place and size of every chunk, and the bytes of some; of a last chunk that they do not fill, which is written
+    anew when there are more, values of some of them.
+    """
+    side, chunks = dataset.chunks[0], stored_chunks(dataset)
+    full, axes = length // side, len(dataset.shape)
+    chunks = chunks[: np.searchsorted(chunks[:, 0], full * side)]
+    mean = max(1, int(chunks[:, axes + 1].mean())) if len(chunks) else 1
+    read = set(spread_rows(len(chunks), max(_CHUNKS, _BYTES // mean)).tolist()) if len(chunks) else set()
+    found, size = [], group_size(-(-length // side))
+    for start in range(0, full, size):
+        stop = min(start + size, full)
+        begin, end = np.searchsorted(chunks[:, 0], (start * side, stop * side)).tolist()
+        values = hashlib.sha256(chunks[begin:end].tobytes())
+        for at in range(begin, end):
+            if at in read:
+                values.update(dataset.id.read_direct_chunk(tuple(chunks[at, :axes].tolist()))[1])
+        found.append(State(start * side, named_rows(start * side, stop * side, label), values.hexdigest()))
+    if length > full * side:
+        some = spread_rows(length - full * side, _ROWS) + full * side
+        digests = [hashlib.sha256(dataset[int(row)].tobytes()).hexdigest() for row in some]
+        found.append(State(full * side, named_rows(full * side, length, label), digest(digests)))
+    return found
+
+
+def _rounded_up(length: int, side: int) -> int:
+    return -(-length // side)
+
+
+def _is_fill(values: Array, fill: Any) -> bool:
+    """Return whether all values are the fill value, which may be NaN."""
+    same = np.isnan(values) if np.isnan(fill) else values == fill
+    return bool(np.all(same))
