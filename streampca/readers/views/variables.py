@@ -180,9 +180,13 @@ class Variables(View):
         known = [states for states in found if states is not None]
         return self._together(known) if len(known) == len(found) else None
 
-    def settled(self, seconds: float, first: int = 0) -> int | None:
+    def begun(self, first: int = 0) -> int:
+        """Return how many of the first samples have begun to be written in all parts."""
+        return min(part.begun(first) for part in self.parts)
+
+    def settled(self, seconds: float, first: int = 0, before: int = 0) -> int | None:
         """Return how many of the first samples are complete in all parts."""
-        found = [part.settled(seconds, first) for part in self.parts]
+        found = [part.settled(seconds, first, before) for part in self.parts]
         known = [count for count in found if count is not None]
         return min(known) if len(known) == len(found) else None
 
