@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from streampca.accumulators import (
     ACCUMULATORS,
+    ClassScatter,
+    CrossScatter,
     FrequentDirections,
     Gram,
     GramBlock,
@@ -79,6 +81,17 @@ def group_moments(x):
     return partial(GroupMoments, x.shape[1], np.arange(len(x)) % 5, 5, times=np.arange(len(x)) ** 1.5)
 
 
+def class_scatter(x, **more):
+    """Classes in turn, of which one may stay empty."""
+    return partial(ClassScatter, x.shape[1], 4, np.arange(len(x)) % 3, **more)
+
+
+def cross_scatter(x):
+    """Targets far from 0, of which two follow the samples."""
+    targets = np.column_stack([x[:, :2].astype(np.float64), np.arange(len(x)) % 3]) + 1e3
+    return partial(CrossScatter, x.shape[1], 3, targets)
+
+
 def regression(x, **more):
     """Three latent variables, and a mean that is one off."""
     mean = x.mean(axis=0, dtype=np.float64) if len(x) else np.zeros(x.shape[1])
@@ -105,13 +118,20 @@ NEW = {
     "frequent_directions": lambda x: partial(FrequentDirections, x.shape[1], rows=3),
     "group_moments": lambda x: partial(GroupMoments, x.shape[1]),
     "group_moments, in groups": group_moments,
+    "class_scatter": class_scatter,
+    "class_scatter, double": partial(class_scatter, precision="double"),
+    "class_scatter, short products": partial(class_scatter, product_rows=5),
+    "cross_scatter": cross_scatter,
+    "cross_scatter, classes": lambda x: partial(CrossScatter, x.shape[1], 3, np.arange(len(x)) % 3),
     "observed_regression": partial(regression, held_out=0),
     "observed_regression, double": partial(regression, held_out=0, precision="double"),
     "observed_regression, some features": partial(regression, held_out=0, features=Span(2, 6), product_rows=5),
 }
-ALONG_SAMPLES = [kind for kind in NEW if kind.startswith(("scatter", "frequent", "group", "observed"))]
-ANYWHERE = [kind for kind in ALONG_SAMPLES if kind != "group_moments, in groups"]  # whose samples have no places
-UNDISCOUNTED = ("scatter_block", "group", "observed")  # of single fits, which know all weights beforehand
+_SAMPLES = ("scatter", "frequent", "group", "class", "cross", "observed")
+ALONG_SAMPLES = [kind for kind in NEW if kind.startswith(_SAMPLES)]
+# Those whose samples have no places.
+ANYWHERE = [kind for kind in ALONG_SAMPLES if kind != "group_moments, in groups" and kind[:5] not in ("class", "cross")]
+UNDISCOUNTED = ("scatter_block", "group", "cross", "observed")  # of single fits, which know all weights beforehand
 every_kind = pytest.mark.parametrize("kind", NEW)
 
 
@@ -163,6 +183,9 @@ def assert_near(one, other, rtol=1e-6):
 def results(accumulator):
     """All that an accumulator is for, and what rounding of all of that is in proportion to."""
     match copied(accumulator):
+        case ClassScatter() as found:
+            size = found.trace + 1e-14 * float(np.sum(found.mean**2) * found.weight)
+            return [symmetric(found.matrix()), found.between * size**0.5, found.class_weights * size], size
         case Scatter() as found:
             size = found.trace + 1e-14 * float(np.sum(found.mean**2))
             return [
@@ -188,6 +211,11 @@ def results(accumulator):
             mean = found.means * size / (1 + np.linalg.norm(found.means))
             late = 1 + float(np.linalg.norm(found.mean_times))
             return [found.weights * size, mean, found.squares, found.products / late**2], size
+        case CrossScatter() as found:
+            # Samples may all be of one class: then there is only what the rounding of the means leaves.
+            about = 1e-3 * found.weight * float(np.linalg.norm(found.mean)) * (1 + np.linalg.norm(found.other_mean))
+            size = float(np.linalg.norm(found.products)) + about
+            return [found.products, found.mean * 1e-5 * size, found.other_mean * 1e-5 * size], size
         case ObservedRegression() as found:
             size = float(np.linalg.norm(found.score_moments)) + found.squares
             sums = [found.moments, found.products, found.squares, found.score_moments, found.held]
@@ -720,6 +748,45 @@ def test_moments_of_groups_are_numpys(dtype):
     np.testing.assert_allclose(found.weights, np.bincount(groups, weights), rtol=1e-13)
     np.testing.assert_allclose(found.squares, squares, rtol=1e-12, atol=1e-9)
     np.testing.assert_allclose(found.products, products, rtol=1e-10, atol=1e-8 * np.abs(products).max())
+
+
+@pytest.mark.parametrize("precision", ["single", "double"])
+@pytest.mark.parametrize("dtype", ["u1", "f4", "f8"])
+def test_means_of_classes_are_numpys(dtype, precision):
+    """Of samples far from 0, by weights, merged from parts about other centres."""
+    rng = np.random.default_rng(4)
+    codes, weights = rng.integers(0, 4, 300), rng.integers(0, 3, 300).astype(float)
+    x = values(300, dtype, 100.0) + (8 * codes[:, None]).astype(dtype)
+    new = partial(ClassScatter, SHORT, 5, codes, precision=precision, product_rows=50)
+    parts = [new(), new()]
+    for start in range(0, 300, 70):
+        some = slice(start, min(start + 70, 300))
+        parts[start > 140].update(x[some], at=start, weights=weights[some])
+    found, wide = parts[0].merge(parts[1]), x.astype(np.float64)
+    expected = np.array([np.average(wide[codes == c], axis=0, weights=weights[codes == c]) for c in range(4)])
+    np.testing.assert_allclose(found.class_means[:4], expected, rtol=1e-6 if precision == "single" else 1e-13)
+    assert np.isnan(found.class_means[4]).all()
+    counts = np.bincount(codes, weights)
+    between = (expected - np.average(wide, axis=0, weights=weights)) * np.sqrt(counts)[:, None]
+    scale = np.abs(between).max()
+    np.testing.assert_allclose(found.between[:4], between, atol=scale * (1e-5 if precision == "single" else 1e-12))
+    assert (found.between[4] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f4", "f8"])
+def test_products_of_pairs_are_numpys(dtype):
+    """About means far from 0, by weights; of targets known beforehand, or given with each block."""
+    rng = np.random.default_rng(3)
+    x, weights = values(300, dtype, 3e4), rng.integers(0, 4, 300).astype(float)
+    y = np.column_stack([x[:, 0], rng.normal(size=300)]) + 1e4
+    found, given_with = CrossScatter(SHORT, 2, y), CrossScatter(SHORT, 2)
+    for start in range(0, 300, 70):
+        some = slice(start, min(start + 70, 300))
+        found.update(x[some], at=start, weights=weights[some])
+        given_with.update(x[some], y[some], weights=weights[some])
+    expected = centred(x, weights).T @ centred(y, weights)
+    np.testing.assert_allclose(found.products, expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
+    np.testing.assert_array_equal(found.products, given_with.products)
 
 
 @pytest.mark.parametrize("precision", ["single", "double"])

@@ -22,7 +22,7 @@ from shell import FORKED, succeeded, typed
 from threadpoolctl import threadpool_limits
 
 import streampca
-from streampca.accumulators import Gram, GramBlock, Scatter, ScatterBlock
+from streampca.accumulators import ClassScatter, CrossScatter, Gram, GramBlock, Scatter, ScatterBlock
 from streampca.cli.config import make_run
 from streampca.cli.pipeline import execute
 from streampca.errors import ClusterError, ConfigError, DataError, RequestError, Stopped
@@ -132,6 +132,15 @@ def task_of(name, collection):
         new = partial(ScatterBlock, vectors, np.full(P, 7.0), **along)
         task = SamplesTask(new, partial(ScatterBlock.from_state, copy=False), collection, ROWS)
         return task, spans_of(N, SPANS, ROWS), ScatterBlock.absorb
+    if name == "cross_scatter":
+        new = partial(CrossScatter, P, 3, np.arange(N) % 3)
+        task = SamplesTask(new, partial(CrossScatter.from_state, copy=False), collection, ROWS)
+        return task, spans_of(N, SPANS, ROWS), CrossScatter.absorb
+    if name == "class_scatter":
+        codes = np.arange(N) % 3
+        restored = partial(ClassScatter.from_state, copy=False)
+        task = SamplesTask(partial(ClassScatter, P, 3, codes, **along), restored, collection, ROWS)
+        return task, spans_of(N, SPANS, ROWS), ClassScatter.absorb
     ranges = FeatureRanges(open_collection(collection.read(slice(0, 48)).copy()), 16, 4)
     if name == "sweep":
         kind, new = Gram, partial(Gram, 48, product_features=16)
@@ -159,7 +168,7 @@ def wait_until(true, seconds=20):
 # -- the same answer
 
 
-@pytest.mark.parametrize("name", ["scatter", "scatter_block", "sweep", "gram_block"])
+@pytest.mark.parametrize("name", ["scatter", "scatter_block", "cross_scatter", "class_scatter", "sweep", "gram_block"])
 def test_every_executor_gives_the_same_bits(client, images, name):
     task, spans, merge = task_of(name, open_collection(images))
     assert len(spans) == SPANS

@@ -6,6 +6,8 @@ inputs are never written to) are run for every accumulator by `streampca.testing
 what is accumulated and when; nothing here knows storage, executors or the budget.
 """
 
+from .class_scatter import ClassScatter
+from .cross_scatter import CrossScatter
 from .finite import NotFiniteError, not_finite
 from .frequent_directions import FrequentDirections
 from .gram import CentredGram, Gram
@@ -23,6 +25,8 @@ __all__ = [
     "ACCUMULATORS",
     "Accumulator",
     "CentredGram",
+    "ClassScatter",
+    "CrossScatter",
     "Directions",
     "FrequentDirections",
     "Gram",
@@ -41,5 +45,15 @@ __all__ = [
 # kind -> class: what a stored state is made into again
 ACCUMULATORS: dict[str, type[Accumulator]] = {
     kind.kind: kind
-    for kind in (Scatter, Gram, ScatterBlock, GramBlock, FrequentDirections, GroupMoments, ObservedRegression)
+    for kind in (
+        Scatter,
+        Gram,
+        ScatterBlock,
+        GramBlock,
+        FrequentDirections,
+        GroupMoments,
+        ClassScatter,
+        CrossScatter,
+        ObservedRegression,
+    )
 }

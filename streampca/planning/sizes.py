@@ -18,6 +18,7 @@ SQUARES = 32  # squares added in float32 before the sum is added in float64; 4 %
 MOST_THREADS = 4  # multiplying pieces, each with buffers of its own; beyond, BLAS's threads share a piece
 THREADED_SAMPLES = 2048  # up to so many a tile is so small that BLAS's threads would wait a lot
 FRACTION_SHARE = 4  # a fraction of the variance may need a basis of up to p over this; then a dense solver is cheaper
+PAIRED_ROWS = 512  # of a piece of pairs whose product is larger than it
 REGRESSED_FEATURES = 512  # whose regressions on latent scores are multiplied at a time
 SOLVED_FEATURES = 64  # whose normal equations are solved at a time
 REGRESSED_INVERSES = 2**20  # bytes of one of the arrays that scores of some rows at a time are made with
@@ -58,6 +59,18 @@ def scatter_block_bytes(n_features: int, width: int, product_rows: int) -> dict[
         "product of a piece, and the vectors as multiplied": 16 * p * width,
         f"centred piece, {product_rows} samples": 8 * product_rows * (p + width),
         "mean, sums and probes": (3 + 5 * PROBES_OF_PASS + product_rows // SQUARES) * 8 * p,
+    }
+
+
+def cross_scatter_bytes(n_features: int, n_targets: int, block_rows: int) -> dict[str, int]:
+    """Bytes by name while products of samples with label features are added up."""
+    p, width = n_features, n_targets
+    rows = min(block_rows, max(1, GROUP_PIECE // max(1, p), min(width, PAIRED_ROWS)))
+    return {
+        f"products with {width} label features, {p} x {width} float64": 8 * p * width,
+        "product of a piece, and the shift of the means": 2 * 8 * p * width,
+        f"centred piece, {rows} samples, and means": 2 * 8 * rows * p + 8 * 8 * p,
+        "label features of a block and a piece": 8 * width * (block_rows + 3 * rows),
     }
 
 
