@@ -28,6 +28,9 @@ _HOME = {
     "promax": ".models.rotation",
     "varimax": ".models.rotation",
     "StreamingPCA": ".estimators.streaming_pca",
+    "SupervisedPCA": ".estimators.supervised",
+    "FisherDiscriminant": ".estimators.supervised",
+    "SlicedInverseRegression": ".estimators.supervised",
     "from_patches": ".readers.windows",
     "write_report": ".plot.report",
     "StreampcaError": ".errors",
@@ -39,6 +42,9 @@ __all__ = [*_HOME]
 if TYPE_CHECKING:
     from .errors import StreampcaError as StreampcaError
     from .estimators.streaming_pca import StreamingPCA as StreamingPCA
+    from .estimators.supervised import FisherDiscriminant as FisherDiscriminant
+    from .estimators.supervised import SlicedInverseRegression as SlicedInverseRegression
+    from .estimators.supervised import SupervisedPCA as SupervisedPCA
     from .fitting.fit import fit as fit
     from .fitting.follow import follow as follow
     from .fitting.merge import merge as merge

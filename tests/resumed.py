@@ -22,6 +22,7 @@ from streampca.fitting.plan import prepared
 from streampca.planning import component_chunks, sample_rows
 from streampca.planning.blocks import spans_of
 from streampca.planning.request import Request
+from streampca.readers.target import Target
 
 TALL, WIDE = (500, 12, 12), (90, 20, 30)  # shapes of the two collections
 ROWS, RANGE = 128, 150  # samples to a block of the first, features to a range of the second
@@ -53,6 +54,8 @@ KINDS = {
     "sketch": ({"max_passes": 2}, _ROWS),
     "em": ({"missing": "em", "method": "em"}, _ROWS),
     "em, weighted, in ranges": ({"missing": "em", "method": "auto"}, _ROWS | {"threads": 2, "product_features": 60}),
+    "supervised": ({"kind": "supervised-pca", "method": "auto", "n_components": 3}, _ROWS),
+    "discriminant": ({"kind": "discriminant", "method": "auto", "n_components": 3}, _ROWS),
     "samples": ({}, _SAMPLES),
     "samples, begins again": ({"n_components": 6}, _SAMPLES | {"width": 14, "columns": 28}),
     "samples, weighted, scratch": ({"n_components": 3}, _SAMPLES | _SCRATCH),
@@ -107,7 +110,8 @@ def run(path, kind, output, folder=None, *, listener=lambda event: None, switch=
         weights = np.random.default_rng(1).integers(0, 3, n).astype(np.float64) if "weighted" in kind else None
         place = fitting.Place(str(output), overwrite=overwrite)
         how = None if folder is None else Checkpointing(str(folder), 0, switch or Switch())
-        about = {"weights": weights, "checkpoint": how, "place": place, "listener": listener}
+        target = Target(np.arange(4), np.arange(n) % 4) if kind in ("supervised", "discriminant") else None
+        about = {"weights": weights, "target": target, "checkpoint": how, "place": place, "listener": listener}
         return fitting.fit_collection(collection, request, **about)
 
 

@@ -19,7 +19,19 @@ from streampca.readers import Opening
 FITTED = {"source", "preparation", "output", "overwrite", "checkpoint", "cluster", "listener", "opening"}
 PLANNED = {"source", "preparation", "shape", "dtype", "workers", "output", "opening"}
 # n_components=None and random_state are scikit-learn's.
-LEFT_OUT = {"n_components", "seed", "part", "scratch", "sample_weight", "update", "approximate", "kind", "target"}
+LEFT_OUT = {
+    "n_components",
+    "seed",
+    "part",
+    "scratch",
+    "sample_weight",
+    "update",
+    "approximate",
+    "kind",
+    "target",
+    "shrinkage",
+    "n_slices",
+}
 UPDATED = {
     "n_components",
     "half_life",

@@ -2,19 +2,45 @@
 
 from __future__ import annotations
 
+import json
+import pickle
+import warnings
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from sklearn.datasets import load_digits
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import streampca
+from streampca import FisherDiscriminant, Preparation, SlicedInverseRegression, SupervisedPCA
 from streampca.cli.commands import cli
-from streampca.errors import RequestError
+from streampca.errors import BudgetError, DataError, ModelError, RequestError, StreampcaError
 from streampca.models.registry import MODEL_KINDS
 from streampca.planning.choose_method import _makers
 from streampca.planning.registry import KINDS
 
 ROWS = np.random.default_rng(0).normal(size=(60, 5))
 LABELS = np.arange(60) % 3
+DIGITS, TARGETS = load_digits(return_X_y=True)
+VARYING = DIGITS[:, np.max([DIGITS[label == TARGETS].std(axis=0) for label in range(10)], axis=0) > 0]
+
+
+def commanded(*words):
+    """Run a command; return what it printed."""
+    done = CliRunner().invoke(cli, [str(word) for word in words], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def same_up_to_sign(one, other, atol):
+    """Rows of two matrices."""
+    signs = np.sign(np.sum(one * other, axis=1))
+    np.testing.assert_allclose(one * signs[:, None], other, atol=atol)
+
+
+# -- kinds and targets
 
 
 def test_every_kind_has_a_class_and_a_method():
@@ -44,3 +70,357 @@ def test_principal_components_are_stored_as_before():
     model = streampca.fit(ROWS, n_components=2)
     assert "kind" not in model.provenance["plan"]["request"]
     assert not {"target", "target_width"} & {*model.provenance, *model.provenance["plan"]["problem"]}
+
+
+@pytest.mark.parametrize(("target", "error", "message"), [
+    (None, RequestError, r"kind 'supervised-pca' learns from a label or number of each sample; give --target"),
+    (LABELS * 0 + 7, DataError, "the target of numpy array is 7 for every sample, and kind .* needs two classes"),
+    (np.full(60, 0.5), DataError, r"is \[0.5\] for every sample, from which nothing can be learned"),
+    (LABELS[:7], RequestError, "the column given has 7 values and numpy array has 60 samples"),
+    (np.where(LABELS, np.nan, 0.5), DataError, r"the target of sample 1 of numpy array is \[nan\]"),
+    (np.zeros((2, 60, 3)), StreampcaError, "give one number or text a sample"),
+])  # fmt: skip
+def test_targets_that_say_nothing_are_refused(target, error, message):
+    with pytest.raises(error, match=message):
+        streampca.fit(ROWS, kind="supervised-pca", target=target)
+    with pytest.raises(error, match=message):
+        streampca.plan(ROWS, kind="supervised-pca", target=target)
+
+
+@pytest.mark.parametrize(("options", "error", "message"), [
+    ({"n_components": 3}, RequestError, "n_components=3 exceeds 2, the most .* a target of rank 2"),
+    ({"n_components": "mp"}, RequestError, "ordered by another measure; ask for a number, a fraction"),
+    ({"method": "dual"}, RequestError, "use method 'auto' or 'cross-scatter', or give kind='pca'"),
+    ({"missing": "em"}, RequestError, "missing='em' fits models of kind 'pca'"),
+    ({"part": "1/2"}, RequestError, "are not merged from parts of a collection"),
+    ({"memory": "4 MiB"}, BudgetError, "method 'cross-scatter' needs .* Set memory to at least"),
+])  # fmt: skip
+def test_options_that_do_not_go_with_a_target_are_refused(options, error, message):
+    with pytest.raises(error, match=message):
+        streampca.fit(ROWS, kind="supervised-pca", target=LABELS, **options)
+
+
+# -- supervised principal components
+
+
+def dense(x, b, weights=None):
+    """Eigenvalues and vectors of X^T H B H X, descending, with H for weighted samples."""
+    weights = np.ones(len(x)) if weights is None else weights
+    about = (x - np.average(x, axis=0, weights=weights)) * weights[:, None]
+    values, vectors = np.linalg.eigh(about.T @ b @ about)
+    return values[::-1], vectors[:, ::-1].T
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("target", ["classes", "text", "numbers", "given"])
+def test_supervised_axes_are_those_of_the_dense_matrix(target, weighted):
+    rng = np.random.default_rng(2)
+    weights = rng.integers(0, 3, len(DIGITS)).astype(float) if weighted else None
+    given = {
+        "classes": TARGETS,
+        "text": np.array([f"digit {label}" for label in TARGETS]),
+        "numbers": np.sin(TARGETS) + 0.25,
+        "given": rng.normal(size=(len(DIGITS), 3)),
+    }[target]
+    features = (TARGETS[:, None] == np.arange(10)).astype(float) if target in ("classes", "text") else given
+    features = features.reshape(len(DIGITS), -1)
+    model = streampca.fit(DIGITS, kind="supervised-pca", target=given, n_components=None, sample_weight=weights)
+    values, vectors = dense(DIGITS, features @ features.T, weights)
+    k = model.n_components
+    assert k == {"classes": 9, "text": 9, "numbers": 1, "given": 3}[target]
+    total = len(DIGITS) if weights is None else weights.sum()
+    np.testing.assert_allclose(model.dependence * (total - 1) ** 2, values[:k], rtol=1e-9)
+    assert model.total_dependence == pytest.approx(values[:k].sum() / (total - 1) ** 2)
+    same_up_to_sign(model.components, vectors[:k], atol=1e-9)
+    scores = model.transform(DIGITS)
+    copies = np.ones(len(DIGITS)) if weights is None else weights
+    np.testing.assert_allclose(copies @ scores**2 / (total - 1), model.explained_variance, rtol=1e-9)
+    np.testing.assert_allclose(model.total_variance, copies @ np.sum((DIGITS - model.mean) ** 2, axis=1) / (total - 1))
+
+
+def test_the_criterion_is_that_of_hilbert_and_schmidt():
+    """With a linear kernel of samples: tr(K H B H) / (n - 1)^2."""
+    x, n = ROWS + 2 * LABELS[:, None], len(ROWS)
+    model = streampca.fit(x, kind="supervised-pca", target=LABELS, n_components=None)
+    centring = np.eye(n) - 1 / n
+    kernel = (LABELS[:, None] == LABELS).astype(float)
+    hsic = np.trace(x @ x.T @ centring @ kernel @ centring) / (n - 1) ** 2
+    assert model.total_dependence == pytest.approx(hsic, rel=1e-12)
+    assert model.dependence_ratio.sum() == pytest.approx(1)
+    half = streampca.fit(x, kind="supervised-pca", target=LABELS, n_components=0.5)
+    assert half.n_components == 1
+    assert half.dependence[0] == model.dependence[0]
+
+
+def test_samples_that_all_differ_give_principal_components():
+    """With the identity for the kernel of the target."""
+    ours = streampca.fit(DIGITS, kind="supervised-pca", target=np.eye(len(DIGITS)), n_components=10)
+    theirs = streampca.fit(DIGITS, n_components=10)
+    np.testing.assert_allclose(ours.components, theirs.components, atol=1e-8)
+    np.testing.assert_allclose(ours.explained_variance, theirs.explained_variance, rtol=1e-8)
+
+
+def test_samples_left_out_take_their_target_with_them():
+    x = DIGITS.copy()
+    x[3, 9] = np.nan
+    kept = np.arange(len(x)) != 3
+    how = {"kind": "supervised-pca", "n_components": 2}
+    ours = streampca.fit(x, target=TARGETS, missing="drop-samples", **how)
+    theirs = streampca.fit(x[kept], target=TARGETS[kept], **how)
+    np.testing.assert_array_equal(ours.components, theirs.components)
+    estimator = SupervisedPCA(2, missing="drop-samples").fit(x, TARGETS)
+    np.testing.assert_array_equal(estimator.components_, theirs.components)
+    with pytest.raises(DataError, match="sample 3 of numpy array holds NaN"):
+        streampca.fit(x, target=TARGETS, **how)
+
+
+def test_images_are_prepared_before_they_are_multiplied():
+    images, preparation = DIGITS.reshape(-1, 8, 8), Preparation(bin=2, standardize=True)
+    mask = np.ones((4, 4), bool)
+    model = streampca.fit(images, kind="supervised-pca", target=TARGETS, n_components=2, preparation=preparation)
+    binned = images.reshape(-1, 4, 2, 4, 2).mean(axis=(2, 4))
+    deviation = binned.std(axis=0)
+    prepared = (binned / np.where(deviation, deviation, 1))[:, mask]
+    labels = (TARGETS[:, None] == TARGETS).astype(float)
+    same_up_to_sign(model.components.reshape(2, -1), dense(prepared, labels)[1][:2], atol=1e-9)
+
+
+def test_a_supervised_model_is_stored_shown_and_applied(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", DIGITS.reshape(-1, 8, 8).astype("u1"))
+    table = "name,digit\n" + "".join(f"{row},d{label}\n" for row, label in enumerate(TARGETS))
+    (tmp_path / "t.csv").write_text(table)
+    words = ("x.npy", "--kind", "supervised-pca", "--target", "t.csv:digit", "-k", 2)
+    assert "cross-scatter: products of samples with label features, 64 x 10" in commanded("plan", *words)
+    assert "10 classes, by descending share in the dependence" in commanded("fit", *words, "-o", "m.zarr") + commanded(
+        "inspect", "m.zarr"
+    )
+    shown = json.loads(commanded("inspect", "m.zarr", "--json", "--verify"))
+    assert shown["kind"] == "supervised-pca"
+    assert len(shown["dependence"]) == 2
+    model = streampca.load_model("m.zarr")
+    assert type(model).__name__ == "SupervisedPCAModel"
+    assert model.classes.tolist() == [f"d{label}" for label in range(10)]
+    commanded("transform", "m.zarr", "x.npy", "-o", "s.npy", "--whiten")
+    scores = np.load("s.npy")
+    np.testing.assert_allclose(scores.std(axis=0, ddof=1), 1, rtol=1e-5)
+    images = model.reconstruct(DIGITS.reshape(-1, 8, 8))
+    assert np.mean((images - DIGITS.reshape(-1, 8, 8)) ** 2) < np.mean((DIGITS - DIGITS.mean(axis=0)) ** 2)
+    with pytest.raises(RequestError, match=r"likelihoods are of principal components, and m\.zarr is of kind"):
+        model.score_samples(DIGITS.reshape(-1, 8, 8))
+    with pytest.raises(RequestError, match="rotations and draws are of principal components"):
+        streampca.varimax(model)
+    with pytest.raises(RequestError, match="kind 'supervised-pca'; fit one of kind 'pca' for them"):
+        streampca.bootstrap(model, scores)
+    with pytest.raises(ModelError, match="only models of kind 'pca' can be updated and merged"):
+        streampca.merge([model, model], approximate=True)
+
+
+def test_a_run_file_asks_for_it_and_knows_it_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", DIGITS)
+    np.save("y.npy", TARGETS)
+    text = "collection: {source: x.npy}\nfit: {kind: supervised-pca, target: y.npy, n_components: 2}\n"
+    (tmp_path / "run.yaml").write_text(text + "output: {directory: run, transform: true}\n")
+    commanded("run", "run.yaml", "-q")
+    (tmp_path / "run" / "scores.zarr").rename(tmp_path / "scores.zarr")
+    commanded("run", "run.yaml", "-q")  # uses the model again
+    assert (tmp_path / "run" / "scores.zarr").exists()
+    np.save("y.npy", TARGETS % 5)
+    (tmp_path / "run" / "scores.zarr").rename(tmp_path / "later.zarr")
+    done = CliRunner().invoke(cli, ["run", "run.yaml", "-q"])
+    assert "fitted with another target; choose another directory" in str(done.exception)
+
+
+# Some checks take features that follow from others, which discriminants without shrinkage refuse.
+@parametrize_with_checks([
+    SupervisedPCA(), SupervisedPCA(1, whiten=True), FisherDiscriminant(shrinkage=0.1),
+    FisherDiscriminant(1, shrinkage=0.5, whiten=True),
+])  # fmt: skip
+def test_scikit_learn_contract(estimator, check):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", category=FutureWarning)  # scikit-learn's own, of its next versions
+        check(estimator)
+
+
+def test_the_estimator_is_the_model():
+    fitted = SupervisedPCA(3).fit(DIGITS, TARGETS)
+    model = streampca.fit(DIGITS, kind="supervised-pca", target=TARGETS, n_components=3)
+    np.testing.assert_array_equal(fitted.components_, model.components)
+    np.testing.assert_array_equal(fitted.dependence_ratio_, model.dependence_ratio)
+    np.testing.assert_array_equal(fitted.classes_, np.arange(10))
+    again = pickle.loads(pickle.dumps(fitted))  # noqa: S301 - our own
+    np.testing.assert_array_equal(again.transform(DIGITS), model.transform(DIGITS))
+    np.testing.assert_allclose(fitted.inverse_transform(fitted.transform(DIGITS)), model.reconstruct(DIGITS))
+    assert fitted.get_feature_names_out().tolist() == [f"supervisedpca{number}" for number in range(3)]
+    with pytest.raises(RequestError, match="SupervisedPCA requires y to be passed"):
+        SupervisedPCA().fit(DIGITS)
+
+
+# -- Fisher's discriminants
+
+
+@pytest.mark.parametrize("shrinkage", [None, 0.1, 0.5])
+def test_discriminants_are_scikit_learns(shrinkage):
+    """Axes, lengths and scores, up to sign; these are about the mean, and scikit-learn's by this solver are not."""
+    theirs = LinearDiscriminantAnalysis(solver="eigen", shrinkage=shrinkage).fit(VARYING, TARGETS)
+    ours = FisherDiscriminant(shrinkage=shrinkage).fit(VARYING, TARGETS)
+    unit = theirs.scalings_[:, :9] / np.linalg.norm(theirs.scalings_[:, :9], axis=0)
+    same_up_to_sign(ours.components_, unit.T, atol=1e-6)
+    same_up_to_sign(ours.scalings_.T, theirs.scalings_[:, :9].T, atol=1e-6)
+    scores = theirs.transform(VARYING)[:, :9]
+    same_up_to_sign(ours.transform(VARYING).T, (scores - scores.mean(axis=0)).T, atol=1e-6)
+    if shrinkage is None:
+        np.testing.assert_allclose(ours.separation_ratio_, theirs.explained_variance_ratio_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f4", "f8"])
+def test_discriminants_of_any_cut_and_dtype(dtype, monkeypatch):
+    """In single precision products, a few samples at a time, and of weighted samples."""
+    weights = np.random.default_rng(0).integers(0, 3, len(VARYING))
+    how = {"kind": "discriminant", "n_components": 4}
+    wanted = streampca.fit(np.repeat(VARYING, weights, axis=0), target=np.repeat(TARGETS, weights), **how)
+    x = VARYING.astype(dtype)
+    found = streampca.fit(x, target=TARGETS, sample_weight=weights, precision="single", memory="12 MiB", **how)
+    # Pixels that hardly vary within classes magnify what float32 loses: axes are compared by their scores.
+    scores = np.hstack([found.transform(VARYING), wanted.transform(VARYING)])
+    along = np.abs(np.corrcoef(scores.T)[:4, 4:])
+    np.testing.assert_allclose(along.diagonal(), 1, atol=1e-10)
+    for name in ("separation", "total_separation", "total_variance"):
+        np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), rtol=1e-6)
+    for name in ("scaling", "score_variance", "explained_variance"):  # of axes, to first order in their error
+        np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), rtol=1e-4)
+
+
+def test_oblique_axes_rebuild_samples_by_projection(tmp_path):
+    model = streampca.fit(VARYING, kind="discriminant", target=TARGETS, n_components=None)
+    assert np.abs(model.components @ model.components.T - np.eye(9)).max() > 0.1
+    model.save(tmp_path / "m.zarr")
+    model, centred = streampca.load_model(tmp_path / "m.zarr"), VARYING - VARYING.mean(axis=0)
+    scores = model.transform(VARYING)
+    np.testing.assert_allclose(scores, centred @ model.components.T, atol=1e-9)
+    np.testing.assert_allclose(scores.var(axis=0, ddof=1), model.score_variance)
+    np.testing.assert_allclose(model.transform(VARYING, whiten=True).var(axis=0, ddof=1), 1)
+    for k in (3, 9):
+        own = model.components[:k]
+        projected = centred @ np.linalg.pinv(own) @ own
+        np.testing.assert_allclose(model.reconstruct(VARYING, k), VARYING.mean(axis=0) + projected, atol=1e-9)
+        np.testing.assert_allclose(model.inverse_transform(scores[:, :k]), model.reconstruct(VARYING, k), atol=1e-9)
+        errors = np.sum((centred - projected) ** 2, axis=1)
+        np.testing.assert_allclose(model.reconstruction_error(VARYING, k), errors, rtol=1e-9)
+        held = model.explained_variance[:k].sum() / model.total_variance
+        assert held == pytest.approx(1 - errors.sum() / np.sum(centred**2))
+    np.testing.assert_allclose(model.compression().rmse, model.compression(VARYING).rmse, rtol=1e-9)
+    holes = VARYING.copy()
+    holes[:, 5] = np.nan
+    np.testing.assert_allclose(model.transform(VARYING, missing="em"), scores, atol=1e-9)
+    assert np.isfinite(model.transform(holes[:5], missing="em")).all()
+
+
+def test_oblique_axes_larger_than_memory_are_applied_by_pieces(tmp_path):
+    rng = np.random.default_rng(1)
+    x, target = rng.normal(size=(400, 300)), np.arange(400) % 3
+    x[:, :2] += target[:, None]
+    streampca.fit(x, kind="discriminant", target=target, n_components=None, output=tmp_path / "m.zarr")
+    held, stored = streampca.load_model(tmp_path / "m.zarr"), streampca.load_model(tmp_path / "m.zarr", memory="1B")
+    np.save(tmp_path / "x.npy", x)
+    assert not isinstance(stored.components, np.ndarray)
+    np.testing.assert_allclose(stored.transform(x), held.transform(x), atol=1e-12)
+    stored.write_reconstruction(tmp_path / "x.npy", tmp_path / "r.npy")
+    np.testing.assert_allclose(np.load(tmp_path / "r.npy"), held.reconstruct(x), atol=1e-9)
+
+
+@pytest.mark.parametrize(("x", "target", "options", "message"), [
+    (DIGITS, TARGETS, {}, r"feature 0 of numpy array is constant within classes, .* give --shrinkage 0.01"),
+    (np.hstack([VARYING, VARYING[:, :1]]), TARGETS, {}, r"feature 61 of .* or follows from others before it"),
+    (VARYING, TARGETS + 0.5, {}, "the target of sample 0 of numpy array is 0.5, and kind 'discriminant' learns from"),
+    (VARYING, TARGETS, {"shrinkage": 1.5}, r"shrinkage 1.5 is not a number from 0 to 1"),
+    (VARYING, TARGETS, {"n_slices": 4}, "n_slices is an option of kind 'sliced-inverse-regression', and kind is"),
+    (VARYING, TARGETS, {"n_components": 10}, "n_components=10 exceeds 9"),
+    (np.tile(VARYING, (2, 1)), np.repeat([0, 1], len(VARYING)), {}, "the means of all classes of .* are equal"),
+])  # fmt: skip
+def test_what_has_no_discriminants_is_refused(x, target, options, message):
+    with pytest.raises(StreampcaError, match=message):
+        streampca.fit(x, kind="discriminant", target=target, **options)
+
+
+def test_features_that_follow_from_others_are_no_matter_with_shrinkage():
+    """The remedies that the refusal names."""
+    twice = np.hstack([VARYING, VARYING[:, :1]])
+    assert FisherDiscriminant(shrinkage=0.01).fit(DIGITS, TARGETS).n_components_ == 9
+    assert FisherDiscriminant(shrinkage=0.01).fit(twice, TARGETS).n_components_ == 9
+    mask = np.isin(np.arange(64), np.flatnonzero(DIGITS.std(axis=0)))
+    masked = FisherDiscriminant(preparation=Preparation(mask=mask)).fit(DIGITS, TARGETS)
+    same_up_to_sign(masked.components_, FisherDiscriminant().fit(DIGITS[:, mask], TARGETS).components_, atol=1e-9)
+
+
+# -- sliced inverse regression
+
+
+def cubed(n=5000, p=20, noise=1.0):
+    """Samples, a unit direction, and a noisy cube of the projections on it."""
+    rng = np.random.default_rng(0)
+    direction = rng.normal(size=p)
+    direction /= np.linalg.norm(direction)
+    x = rng.normal(size=(n, p)) + 3
+    return x, direction, ((x - 3) @ direction) ** 3 + noise * rng.normal(size=n)
+
+
+def test_the_direction_of_a_noisy_cube_is_found():
+    x, direction, numbers = cubed()
+    model = streampca.fit(x, kind="sliced-inverse-regression", target=numbers, n_components=1)
+    assert np.degrees(np.arccos(abs(model.components[0] @ direction))) < 5
+    assert 0.5 < model.separation[0] < 1
+    assert "between slices of the target lies so much of the variance along them: " in model.about_axes
+
+
+def test_directions_are_those_of_the_dense_problem():
+    x, _, numbers = cubed(600, 8)
+    found = SlicedInverseRegression(n_slices=5).fit(x, numbers)
+    slices = np.array_split(np.argsort(numbers), 5)
+    means = np.array([x[some].mean(axis=0) - x.mean(axis=0) for some in slices])
+    between = sum(len(some) * np.outer(mean, mean) for some, mean in zip(slices, means, strict=True))
+    whole = (x - x.mean(axis=0)).T @ (x - x.mean(axis=0))
+    values, vectors = np.linalg.eig(np.linalg.solve(whole, between))
+    order = np.argsort(-values.real)[:4]
+    np.testing.assert_allclose(found.separation_, values.real[order], rtol=1e-9)
+    vectors = vectors.real[:, order]
+    same_up_to_sign(found.components_, (vectors / np.linalg.norm(vectors, axis=0)).T, atol=1e-8)
+    np.testing.assert_allclose(found.transform(x).var(axis=0), 1)
+
+
+def test_equal_numbers_are_of_one_slice():
+    x, _, numbers = cubed(600, 8)
+    few = np.rint(numbers).clip(-1, 1)
+    ours = SlicedInverseRegression().fit(x, few)
+    assert ours.n_components_ == 2
+    np.testing.assert_allclose(ours.components_, SlicedInverseRegression().fit(x, few.astype(int)).components_)
+    mostly = np.where(np.arange(600) < 590, 0.0, 1.5)  # all slices but the last begin at 0
+    assert SlicedInverseRegression().fit(x, mostly).n_components_ == 1
+    with pytest.raises(RequestError, match="holds text such as 'a', and slices are of sorted numbers"):
+        SlicedInverseRegression().fit(x, np.repeat(["a", "b"], 300))
+
+
+@parametrize_with_checks([SlicedInverseRegression()])
+def test_scikit_learn_contract_of_sliced_inverse_regression(estimator, check):
+    if check.func.__name__.startswith("check_sample_weight"):
+        pytest.skip("these checks take features that follow from others, of which directions are not determined")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", category=FutureWarning)  # scikit-learn's own, of its next versions
+        check(estimator)
+
+
+def test_the_command_line_finds_discriminants_and_directions(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", DIGITS.reshape(-1, 8, 8).astype("u1"))
+    np.save("y.npy", TARGETS)
+    found = commanded("fit", "x.npy", "--kind", "discriminant", "--target", "y.npy", "--shrinkage", 0.1, "-o", "m.zarr")
+    assert "DiscriminantModel" in found
+    assert "Fisher's discriminants of 10 classes, whose means vary along them" in commanded("inspect", "m.zarr")
+    words = ("--kind", "sliced-inverse-regression", "--target", "y.npy", "--n-slices", 3, "--crop", "2:6,2:6")
+    commanded("fit", "x.npy", *words, "-k", "1", "-o", "s.zarr")
+    commanded("transform", "s.zarr", "x.npy", "-o", "scores.npy", "--whiten")
+    scores = np.load("scores.npy")[:, 0]
+    assert scores.var(ddof=1) == pytest.approx(1, rel=1e-5)
+    labelled = [scores[some].mean() for some in (TARGETS < 3, TARGETS > 6)]  # the outer slices
+    assert abs(np.diff(labelled)[0]) > 0.5

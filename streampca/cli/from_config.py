@@ -105,6 +105,6 @@ def plan_run(run: Run, *, shape: str | None = None, dtype: str = "uint8", worker
     collection = prepared(raw, preparation, request=request, foreseen=True, missing=request.missing)
     weighed = raw if shape else collection.raw
     weight = foreseen_weight(run.fit.sample_weight, weighed, run.fit.half_life, shape)
-    target = target_of(run.fit.target, weighed, request.kind)
+    target = target_of(run.fit.target, weighed, request.kind, n_slices=request.n_slices)
     planned = plan_collection(collection, request, total_weight=weight, target=target)
     return planned if shape is not None else calibrated(planned, collection)

@@ -217,6 +217,8 @@ class FitConfig(Section):
     target: str | None = option(
         None, "what supervised kinds learn from, a label or number a sample: a column, as for labels", "COLUMN"
     )
+    shrinkage: float | None = option(None, "of kind discriminant: towards a multiple of the identity", "SHARE", ge=0)
+    n_slices: int = option(10, "of kind sliced-inverse-regression: parts of the sorted target", "N", ge=2)
     n_components: Annotated[int | float | RuleName | None, BeforeValidator(_count_or_rule)] = option(
         0.95,
         "a number, a fraction of the variance, elbow, mp, mle, or null for all",

@@ -201,7 +201,7 @@ class _Job:
             request = None
         how: dict[str, Any] = {"weights": weights, "request": request, "missing": fit.missing}
         if request is not None and self.preparation.learns:
-            how["target"] = target_of(fit.target, self.raw, fit.kind, weights)
+            how["target"] = target_of(fit.target, self.raw, fit.kind, weights, n_slices=fit.n_slices)
         return prepared(self.raw, self.preparation, self.listener, **how)
 
     @property
@@ -223,7 +223,8 @@ class _Job:
     @cached_property
     def target(self) -> Target | None:
         """What a supervised kind of model is to learn from."""
-        return target_of(self.run.fit.target, self.collection.raw, self.run.fit.kind, self.weights)
+        fit = self.run.fit
+        return target_of(fit.target, self.collection.raw, fit.kind, self.weights, n_slices=fit.n_slices)
 
     @property
     def is_in_place(self) -> bool:

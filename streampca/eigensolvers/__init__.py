@@ -8,6 +8,7 @@ nothing here knows a reader, an executor or the budget.
 
 from .dense import solve_dense
 from .error_bounds import FAILURE, Certificate, Sketch, certify, product_bounds, value_bounds
+from .generalized import solve_generalized
 from .lanczos import Lanczos, ritz_pairs, start_lanczos
 from .n_components import Rule, Wanted, count_components, elbow, noise_edge
 from .omitted_variance import outside_bound, outside_bound_of_basis
@@ -37,6 +38,7 @@ __all__ = [
     "product_bounds",
     "ritz_pairs",
     "solve_dense",
+    "solve_generalized",
     "start_lanczos",
     "unseparated",
     "value_bounds",

@@ -11,11 +11,10 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ..accumulators import FrequentDirections, Scatter
 from ..errors import ModelError, RequestError
@@ -29,13 +28,10 @@ from ..models.likelihood import GaussianDensity, check_matrix_fits, density_of, 
 from ..models.pca import PCAModel
 from ..planning.request import Request
 from ..preprocessing import Preparation
-from ..readers import Collection, open_collection
-from ..readers.collection import unmasked
-from ..readers.dask import rows_of_frame
-from ..readers.detect import is_lazy_frame
 from ..readers.weights import weights_of
 from ..units import parse_bytes
-from .inputs import is_batches, is_table, stacked
+from .inputs import is_batches
+from .model_estimator import ModelEstimator, is_single
 
 Array = npt.NDArray[Any]
 
@@ -45,7 +41,7 @@ def _of_model(name: str, meaning: str) -> Any:
     return property(lambda estimator: getattr(estimator._fitted(f"{name}_"), name), doc=meaning)
 
 
-class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class StreamingPCA(ModelEstimator):
     """Principal component analysis of collections that need not fit in memory, with scikit-learn's names.
 
     Parameters
@@ -378,22 +374,6 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self._batches, self._whole = begun, None
         self.n_features_in_, self.n_samples_seen_ = raw.n_features, begun.n_samples
 
-    def transform(self, X: Any) -> Any:
-        """Scores of samples, (n, n_components_), in float32 of float32; whitened if the estimator says so."""
-        check_is_fitted(self)
-        samples = self._values(X)
-        scores = self.model_.transform(samples, whiten=self.whiten)
-        return scores.astype(np.float32) if _is_single(getattr(samples, "dtype", None)) else scores
-
-    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
-        """Fit and return the scores of the samples fitted."""
-        return self.fit(X, y, **fit_params).transform(X)
-
-    def inverse_transform(self, X: Any) -> Any:
-        """Samples from scores, in the shape of the samples fitted: (n, p) or images."""
-        check_is_fitted(self)
-        return self.model_.inverse_transform(X if hasattr(X, "shape") else np.asarray(X), whiten=self.whiten)
-
     def score_samples(self, X: Any) -> Any:
         """Log-likelihood of each sample, shape (n,), as of scikit-learn's PCA; see `PCAModel.score_samples`."""
         check_is_fitted(self)
@@ -424,41 +404,6 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     def _density(self) -> GaussianDensity:
         return density_of(self.model_, whitened=self.whiten)
-
-    def _values(self, X: Any) -> Any:
-        """Return what the model's `transform` takes: tables validated as scikit-learn does, everything else as it is.
-
-        NaN is left to the model, which knows what its mask leaves out and names the sample.
-        """
-        X = stacked(X)
-        images = isinstance(X, np.ndarray) and self.model_.raw_shape != (self.n_features_in_,)
-        if is_lazy_frame(X):
-            self._check_names(X, reset=False)
-            return rows_of_frame(X)
-        if not is_table(X) or images:
-            return X if hasattr(X, "dtype") else open_collection(X, like=self.model_)
-        return validate_data(self, unmasked(X), reset=False, dtype=None, accept_sparse=True, ensure_all_finite=False)
-
-    def _opened(self, X: Any, *, least: int, reset: bool = True) -> Collection:
-        X = stacked(X)
-        if is_lazy_frame(X):
-            self._check_names(X, reset=reset)
-        if not is_table(X):
-            return open_collection(X)
-        checks: dict[str, Any] = {"ensure_min_samples": least, "ensure_all_finite": False, "accept_sparse": True}
-        return open_collection(validate_data(self, unmasked(X), reset=reset, dtype="numeric", **checks))
-
-    def _check_names(self, frame: Any, *, reset: bool) -> None:
-        """Note the names of a lazy frame's columns, or hold them against those of the first, as of tables."""
-        validate_data(self, frame._meta, reset=reset, skip_check_array=True)
-
-    def __sklearn_tags__(self) -> Any:
-        """Return what scikit-learn may expect: sparse samples are taken, float32 stays float32, NaN by some rules."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = tags.input_tags.three_d_array = True
-        tags.input_tags.allow_nan = self.missing != "error"
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._state != (None, None)
@@ -496,7 +441,7 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """Return values in the floating dtype of the samples."""
         begun, model = self._state
         given = begun.dtype if begun is not None else model.provenance.get("dtype") if model is not None else None
-        return values.astype(np.float32, copy=False) if _is_single(given) else values
+        return values.astype(np.float32, copy=False) if is_single(given) else values
 
     @property
     def components_(self) -> Array:
@@ -537,19 +482,10 @@ class StreamingPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         begun, _ = self._state
         return self._fitted("n_samples_").n_samples if begun is None else begun.statistic.n_samples
 
-    @property
-    def _n_features_out(self) -> int:
-        return self.model_.n_components
-
 
 def _spanned(request: Request, n_samples: int) -> Request:
     """Ask for one component less than there are samples: centred, they span one less, and the last one is added."""
     return replace(request, n_components=n_samples - 1) if request.n_components == n_samples > 1 else request
-
-
-def _is_single(dtype: Any) -> bool:
-    """Return whether a dtype, or None, is float32 in any byte order."""
-    return dtype is not None and np.dtype(dtype).newbyteorder("=") == np.float32
 
 
 def _adds_batches(method: Any, missing: Any) -> bool:

@@ -45,6 +45,8 @@ def fit(
     *,
     kind: str = "pca",
     target: Any = None,
+    shrinkage: float | None = None,
+    n_slices: int = 10,
     n_components: int | float | str | None = 0.95,
     method: str = "auto",
     memory: int | str | None = None,
@@ -71,11 +73,17 @@ def fit(
     ----------
     source : path, glob, list of paths, array or Collection
         See `open_collection`.
-    kind : {"pca"}, default="pca"
-        Kind of model: "pca" finds principal components.
+    kind : {"pca", "supervised-pca", "discriminant", "sliced-inverse-regression"}, default="pca"
+        Kind of model: principal components; or axes learned from a `target`: those along which samples depend most on
+        it, Fisher's discriminants of classes, or the directions by which a number changes.
     target : array, path or str, optional
-        What supervised kinds learn from, a label or number for each sample: anything `open_column` takes. Text and
-        whole numbers are classes.
+        What supervised kinds learn from, a label or number for each sample: anything `open_column` takes, or label
+        features of shape (n, l). Text and whole numbers are classes, but where numbers are cut into slices.
+    shrinkage : float, optional
+        Of kind "discriminant", as in scikit-learn's LinearDiscriminantAnalysis, from 0 to 1: for few samples, or
+        features that others determine.
+    n_slices : int, default=10
+        Of kind "sliced-inverse-regression": into so many parts the sorted target is cut.
     n_components : int, float, {"elbow", "mp", "mle"} or None, default=0.95
         A number of components; a fraction of the variance, between 0 and 1; None for all; or a rule: up to the elbow
         of the first 50 variances, above the Marchenko-Pastur edge (assumes white noise), or of the largest evidence
@@ -83,7 +91,7 @@ def fit(
     method : {"auto", "covariance", "dual", "randomized", "em"}, default="auto"
         "auto" lets the plan choose: p x p, or n x n where there are more features than samples, both exact; or a few
         passes with a block of vectors, where neither fits or few components are wanted of many. "em" is the method of
-        ``missing="em"``, and taken with that alone.
+        ``missing="em"``, and taken with that alone. Each kind but "pca" has one method of its own.
     memory : int or str, optional
         Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
     precision : {"auto", "single", "double"}, default="auto"
@@ -177,6 +185,8 @@ def fit(
         half_life=half_life,
         missing=missing,
         kind=kind,
+        shrinkage=shrinkage,
+        n_slices=n_slices,
     )
     check_options(fit, opening)
     check_target(target, kind)
@@ -185,14 +195,14 @@ def fit(
         check_apart([place.path], [*paths_of(source), *column_paths(opening.get("labels"), sample_weight, target)])
     raw = narrowed(open_collection(source, listener=listener, **opening), preparation)
     weights = weights_of(sample_weight, raw, request.half_life)  # refused before anything is read
-    learned_from = target_of(target, raw, kind, weights)
+    learned_from = target_of(target, raw, kind, weights, n_slices=request.n_slices)
     known = request if cluster is None or request.memory is not None else None  # else workers say what memory there is
     collection = prepared(
         raw, preparation, listener, weights=weights, request=known, missing=missing, target=learned_from
     )
     if collection.n_dropped:
         weights = weights_of(sample_weight, collection.raw, request.half_life)
-        learned_from = target_of(target, collection.raw, kind, weights)
+        learned_from = target_of(target, collection.raw, kind, weights, n_slices=request.n_slices)
     wanted = part_of(part)
     how: dict[str, Any] = {"weights": weights, "place": place, "part": wanted, "listener": listener}
     how["target"] = learned_from

@@ -36,6 +36,8 @@ def plan(
     *,
     kind: str = "pca",
     target: Any = None,
+    shrinkage: float | None = None,
+    n_slices: int = 10,
     n_components: int | float | str | None = 0.95,
     method: str = "auto",
     memory: int | str | None = None,
@@ -65,8 +67,8 @@ def plan(
         Of data declared by `shape`.
     workers : int, default=1
         Processes that would share the work, each within the budget.
-    kind, target, n_components, method, memory, precision, tol, max_passes, half_life, preparation, missing : optional
-    sample_weight, output, scratch, **opening
+    kind, target, shrinkage, n_slices, n_components, method, memory, precision, tol, max_passes, half_life : optional
+    preparation, missing, sample_weight, output, scratch, **opening
         As for `fit`.
 
     Returns
@@ -92,6 +94,8 @@ def plan(
         half_life=half_life,
         missing=missing,
         kind=kind,
+        shrinkage=shrinkage,
+        n_slices=n_slices,
     )
     check_options(plan, opening)
     check_target(target, kind)
@@ -99,7 +103,9 @@ def plan(
     collection = prepared(raw, preparation, request=request, foreseen=True, missing=missing)
     samples = raw if shape else collection.raw
     weight = foreseen_weight(sample_weight, samples, request.half_life, shape)
-    return plan_collection(collection, request, total_weight=weight, target=target_of(target, samples, kind))
+    return plan_collection(
+        collection, request, total_weight=weight, target=target_of(target, samples, kind, n_slices=n_slices)
+    )
 
 
 def check_options(function: Callable[..., Any], opening: Mapping[str, Any]) -> None:

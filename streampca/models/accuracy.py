@@ -70,7 +70,7 @@ def trust_of(model: PCAModel) -> Trust:
         return Trust((), (), (), None, 0)
     known = bool(np.all(np.isfinite(residual)))
     together = clusters(values, residual, _at_most_next(model, residual)) if known else []
-    mixed = unseparated(values, _copies(model), _next(model))
+    mixed = np.zeros(len(values), bool) if model.about_axes else unseparated(values, _copies(model), _next(model))
     outside = largest_outside(model)
     leading = int(np.count_nonzero(values - residual >= outside)) if known else 0
     if model.outside is None and leading == 0:
@@ -105,7 +105,12 @@ def null_variance(model: PCAModel) -> float:
 
 
 def check_variances(model: PCAModel, count: int) -> None:
-    """Refuse the first components of a model if one of them is null."""
+    """Refuse the first components of a model if they are not principal ones, or one of them is null."""
+    if model.about_axes:
+        raise RequestError(
+            f"rotations and draws are of principal components, and {model.name} is of kind {model.kind!r}; fit one of "
+            "kind 'pca' for them."
+        )
     null = np.flatnonzero(null_directions(model)[:count])
     if len(null):
         fewer = f"; take the first {null[0]} (n_components={null[0]})" if null[0] else ""
@@ -206,6 +211,8 @@ def _direction(angle: float, bound: float) -> str:
 
 def sentences(model: PCAModel) -> list[str]:
     """Say in a few lines how far to trust a model; nothing is said of what is not known."""
+    if model.about_axes:
+        return [model.about_axes]
     trust = trust_of(model)
     said = [_of_missing(model), _of_exact_sums(model), _of_clusters(trust), _of_sampling(trust, _copies(model))]
     said += [_of_rank(model, trust), _of_outside(model, trust)]

@@ -272,7 +272,7 @@ def _squared_errors(
         scores = [
             applied(subspace.project, rows, each.named, block.start) for each, rows in zip(pair, read, strict=True)
         ]
-        own, other = (each.astype(np.float64) for each in (scores[0], scores[-1]))
+        own, other = (subspace.along_basis(each.astype(np.float64)) for each in (scores[0], scores[-1]))
         missed, lost = np.square(own - other).sum(axis=0), np.square(other).sum(axis=0)
         beside = subspace.squared_error(read[-1], scores[-1]).sum()
         errors[:] += beside + np.cumsum(missed) + np.append(np.cumsum(lost[:0:-1])[::-1], 0.0)

@@ -141,6 +141,11 @@ class PCAModel(LinearMap):
         """Singular values of the centred data, each sample times the root of its weight: sqrt((n - 1) variance)."""
         return np.sqrt(((self.total_weight or self.n_samples) - 1) * self.explained_variance)
 
+    @property
+    def about_axes(self) -> str:
+        """What the components are, in a sentence, where they are not principal ones; empty where they are."""
+        return ""
+
     def __repr__(self) -> str:
         ratio = float(self.explained_variance_ratio.sum())
         return (

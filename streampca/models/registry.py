@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     from .pca import PCAModel
 
 # name -> module and class, imported on first use
-MODEL_KINDS: dict[str, tuple[str, str]] = {"pca": (".pca", "PCAModel")}
+MODEL_KINDS: dict[str, tuple[str, str]] = {
+    "pca": (".pca", "PCAModel"),
+    "supervised-pca": (".supervised", "SupervisedPCAModel"),
+    "discriminant": (".supervised", "DiscriminantModel"),
+    "sliced-inverse-regression": (".supervised", "InverseRegressionModel"),
+}
 
 
 def model_class(kind: str) -> type[PCAModel]:

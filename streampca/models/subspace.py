@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import solve_triangular
 
 from ..planning.blocks import Span, blocks_of
 from ..storage.components import StoredRows
@@ -56,7 +57,7 @@ def squared_lengths(rows: Array, others: Array) -> Float64:
 
 @dataclass(frozen=True)
 class Subspace:
-    """An affine subspace of R^p with an orthonormal basis.
+    """An affine subspace of R^p with a basis, orthonormal or of unit vectors at any angles.
 
     Small to pickle next to the blocks it is applied to, and free of storage, units and names.
 
@@ -65,19 +66,23 @@ class Subspace:
     mean : ndarray of shape (p,)
         float64.
     components : ndarray or StoredRows of shape (k, p)
-        Orthonormal rows, float32 or float64.
+        Orthonormal rows, or rows of unit length where there is a `triangle`; float32 or float64.
     variance : ndarray of shape (k,)
         Variances along the components, for whitening and T2; 0 of a null direction.
     missing : {"error", "drop-samples", "em"}
         What becomes of rows in which values are missing (NaN or infinite): they are not looked for, and whoever uses
         the scores finds NaN there; or their scores are NaN, and nothing is wrong; or their scores are those of least
         squares over the features that are observed, NaN only where there is none.
+    triangle : ndarray of shape (k, k) or None
+        Upper triangular R, of components^T = Q R with orthonormal columns Q; None where components are orthonormal.
+        Rows are reconstructed by the projection on the span of the components, whatever their angles.
     """
 
     mean: Float64
     components: Array | StoredRows
     variance: Float64
     missing: str = "error"
+    triangle: Float64 | None = None
 
     @property
     def n_features(self) -> int:
@@ -97,7 +102,8 @@ class Subspace:
         """The subspace of the first `count` components."""
         own = self.components
         first = own[:count] if isinstance(own, np.ndarray) else own.first(count)
-        return replace(self, components=first, variance=self.variance[:count])
+        triangle = None if self.triangle is None else self.triangle[:count, :count]
+        return replace(self, components=first, variance=self.variance[:count], triangle=triangle)
 
     def ranges(self, most_features: int) -> list[Span]:
         """Cut the features into ranges of at most so many, or the fewest that storage keeps together."""
@@ -141,7 +147,8 @@ class Subspace:
         equations = NormalEquations(len(rows), len(self.components))
         for features, piece in self.pieces():
             equations.add(rows[:, slice(*features)], piece.mean, cast("Array", piece.components))
-        return equations.solved()
+        found = equations.solved()
+        return found if self.triangle is None else found @ (self.triangle.T @ self.triangle)
 
     def _scores(self, rows: Array) -> Array:
         """Return the scores of complete rows."""
@@ -190,7 +197,8 @@ class Subspace:
 
     def part_of_rows(self, scores: Array) -> Array:
         """Return some features of rows, of the piece along them: (m, j) to (m, features), in the scores' dtype."""
-        rows: Array = scores @ cast("Array", self.components)[: scores.shape[1]].astype(scores.dtype, copy=False)
+        loads = self._coefficients(scores)
+        rows: Array = loads @ cast("Array", self.components)[: scores.shape[1]].astype(scores.dtype, copy=False)
         rows += self.mean.astype(scores.dtype)
         return rows
 
@@ -200,10 +208,11 @@ class Subspace:
         Reads stored components twice, or once where the rows' scores are given, as `project` makes them.
         """
         scores, error = self.project(rows) if scores is None else scores, np.zeros(len(rows))
+        loads = self._coefficients(scores)
         for features, piece in self.pieces():
             # What `_centred` leaves of the mean lies below the rounding of the rows themselves.
             centred = piece._centred(rows[:, slice(*features)])
-            centred -= scores @ cast("Array", piece.components).astype(centred.dtype, copy=False)
+            centred -= loads @ cast("Array", piece.components).astype(centred.dtype, copy=False)
             if self.missing == "em":
                 np.copyto(centred, 0, where=~np.isfinite(rows[:, slice(*features)]))
             error += np.einsum("ij,ij->i", centred, centred, dtype=np.float64)
@@ -222,6 +231,21 @@ class Subspace:
         precisions = np.divide(1.0, variance, out=np.zeros(len(variance)), where=variance > 0)
         found: Float64 = np.square(scores, dtype=np.float64) @ precisions
         return found
+
+    def along_basis(self, scores: Array) -> Array:
+        """Return scores of the first components along an orthonormal basis, whose first vectors span what these do."""
+        if self.triangle is None:
+            return scores
+        own = self.triangle[: scores.shape[1], : scores.shape[1]]
+        return np.asarray(solve_triangular(own, scores.T, trans=1, check_finite=False).T, dtype=scores.dtype)
+
+    def _coefficients(self, scores: Array) -> Array:
+        """Return the weights of the first components that make the projections of rows of such scores, (m, j)."""
+        if self.triangle is None:
+            return scores
+        own = self.triangle[: scores.shape[1], : scores.shape[1]]
+        along = self.along_basis(scores)
+        return np.asarray(solve_triangular(own, along.T, check_finite=False).T, dtype=scores.dtype)
 
     def _centred(self, rows: Array) -> Array:
         """Rows less the mean, in the working dtype."""

@@ -149,6 +149,11 @@ def _check_components(problem: Problem, request: Request) -> None:
             f"n_components=None (-k all) asks for all components, and method {request.method!r} finds the leading "
             f"ones; use method 'auto', or a number such as {min(50, most)} or a fraction such as 0.95."
         )
+    if problem.target_width and isinstance(request.n_components, str):
+        raise RequestError(
+            f"n_components={request.n_components!r} counts by variances, and axes of kind {request.kind!r} are ordered "
+            "by another measure; ask for a number, a fraction of that measure such as 0.95, or all."
+        )
     if request.n_components != "mle":
         return
     if (n if problem.total_weight is None else problem.total_weight) < p:

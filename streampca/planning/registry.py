@@ -9,9 +9,21 @@ from __future__ import annotations
 from typing import Literal
 
 # name -> module with the functions of `choose_method.Method`, imported on first use
-METHODS: dict[str, str] = {"covariance": ".covariance", "dual": ".dual", "randomized": ".randomized", "em": ".em"}
+METHODS: dict[str, str] = {
+    "covariance": ".covariance",
+    "dual": ".dual",
+    "randomized": ".randomized",
+    "em": ".em",
+    "cross-scatter": ".cross_scatter",
+    "class-scatter": ".class_scatter",
+}
 
 TargetRule = Literal["", "features", "classes", "slices"]
 # kind of model -> what it learns from beside the samples: nothing, or a target read as label features (classes, or
 # numbers as they are), as classes, or as slices of sorted numbers
-KINDS: dict[str, TargetRule] = {"pca": ""}
+KINDS: dict[str, TargetRule] = {
+    "pca": "",
+    "supervised-pca": "features",
+    "discriminant": "classes",
+    "sliced-inverse-regression": "slices",
+}

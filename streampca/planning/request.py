@@ -19,7 +19,11 @@ MissingRule = Literal["error", "drop-features", "drop-samples", "em"]  # what be
 MISSING: tuple[MissingRule, ...] = get_args(MissingRule)
 HOW = frozenset({"memory", "workers", "scratch", "output"})  # what changes how an answer is found, and not which
 STOPPING = frozenset({"tol", "max_passes"})  # when a method that approaches the answer stops; nothing to exact ones
-LATER = ("kind",)  # options that plans are stored without at their defaults, as before there were any
+LATER = (
+    "kind",
+    "shrinkage",
+    "n_slices",
+)  # what plans are stored without at its default, as they always were
 OPEN = 0.5  # any fraction: how many components come out is open
 
 
@@ -181,6 +185,11 @@ class Request:
         method "em", where there are fractions.
     kind : str, default="pca"
         Kind of model, a key of ``streampca.planning.registry.KINDS``; only methods that make it are considered.
+    shrinkage : float, optional
+        Of kind "discriminant", from 0 to 1: the covariance within classes, and that between, move so far to a multiple
+        of the identity.
+    n_slices : int, default=10
+        Of kind "sliced-inverse-regression", at least 2: into so many parts the sorted target is cut.
 
     Raises
     ------
@@ -201,6 +210,8 @@ class Request:
     half_life: float | None = None
     missing: str = "error"
     kind: str = "pca"
+    shrinkage: float | None = None
+    n_slices: int = 10
 
     def __post_init__(self) -> None:
         if self.scratch is not None:
@@ -215,6 +226,7 @@ class Request:
         set_ = object.__setattr__
         set_(self, "n_components", _components(self.n_components))
         self._check_missing()
+        self._check_supervised()
         set_(self, "seed", whole_number(self.seed, "seed", least=0, example="0, the default"))
         set_(self, "workers", whole_number(self.workers, "workers", least=1, example="2"))
         set_(self, "tol", _fraction(self.tol))
@@ -223,6 +235,20 @@ class Request:
             set_(self, "max_passes", whole_number(self.max_passes, "max_passes", least=1, example=example))
         if self.half_life is not None:
             set_(self, "half_life", _half_life(self.half_life))
+
+    def _check_supervised(self) -> None:
+        """Check the options of single kinds of model, and refuse them beside others."""
+        own = {"shrinkage": ("discriminant", None), "n_slices": ("sliced-inverse-regression", 10)}
+        for name, (kind, default) in own.items():
+            if getattr(self, name) != default and self.kind != kind:
+                raise RequestError(f"{name} is an option of kind {kind!r}, and kind is {self.kind!r}; leave it out.")
+        object.__setattr__(self, "n_slices", whole_number(self.n_slices, "n_slices", least=2, example="10"))
+        share = self.shrinkage
+        if share is None:
+            return
+        if not isinstance(share, Real) or isinstance(share, bool) or not 0 <= float(share) <= 1:
+            raise RequestError(f"shrinkage {share!r} is not a number from 0 to 1; use for example 0.1, or None.")
+        object.__setattr__(self, "shrinkage", float(share))
 
     def _check_missing(self) -> None:
         """Refuse a method that does not go with the rule for missing values, and numbers of components likewise."""

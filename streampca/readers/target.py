@@ -60,15 +60,12 @@ class Target:
         parts = [each.tobytes() for each in (self.codes, self.numbers) if each is not None]
         return digest(*parts, None if self.classes is None else self.classes.tolist())
 
-    def features(self, rows: slice) -> Float64:
-        """Label features of some samples, (m, l): 1 in the column of a sample's class, or its numbers."""
-        if self.numbers is not None:
-            return self.numbers[rows]
-        assert self.codes is not None  # noqa: S101 - as in `width`
-        codes = self.codes[rows]
-        made = np.zeros((len(codes), self.width))
-        made[np.arange(len(codes)), codes] = 1.0
-        return made
+    @property
+    def values(self) -> Array:
+        """Codes (n,), or numbers (n, l)."""
+        found = self.codes if self.numbers is None else self.numbers
+        assert found is not None  # noqa: S101 - as in `width`
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """What a model's provenance says of it."""
@@ -93,7 +90,9 @@ def check_target(target: Any, kind: str) -> None:
         )
 
 
-def target_of(column: Any, collection: Collection, kind: str, weights: Float64 | None = None) -> Target | None:
+def target_of(
+    column: Any, collection: Collection, kind: str, weights: Float64 | None = None, *, n_slices: int = 10
+) -> Target | None:
     """Return the target of a collection as a kind of model takes it; None where it takes none.
 
     Parameters
@@ -107,6 +106,8 @@ def target_of(column: Any, collection: Collection, kind: str, weights: Float64 |
         Of the model; a key of `streampca.planning.registry.KINDS`.
     weights : ndarray of shape (n,), optional
         How often each sample counts; the values of samples of weight 0 do not.
+    n_slices : int, default=10
+        Parts that sorted numbers are cut into, for a kind that takes slices.
 
     Raises
     ------
@@ -120,6 +121,8 @@ def target_of(column: Any, collection: Collection, kind: str, weights: Float64 |
         return None
     values = open_column(column, collection, wide=KINDS[kind] == "features")
     counted = np.ones(len(values), bool) if weights is None else weights > 0
+    if KINDS[kind] == "slices":
+        return _slices(values, counted, collection, n_slices)
     if values.ndim == 1 and (values.dtype.kind != "f" or KINDS[kind] == "classes"):
         return _classes(values, counted, collection, kind)
     return _numbers(values, counted, collection)
@@ -143,6 +146,23 @@ def _classes(values: Array, counted: npt.NDArray[np.bool_], collection: Collecti
             "classes; give another target, or samples of another class too."
         )
     return Target(classes, codes.astype(np.intp))
+
+
+def _slices(values: Array, counted: npt.NDArray[np.bool_], collection: Collection, count: int) -> Target:
+    """Return a target of slices, each by its smallest number: nearly equal numbers of samples, equal numbers in one."""
+    if values.dtype.kind not in "biuf":
+        raise RequestError(
+            f"the target of {collection.source} holds text such as {str(values[0])!r}, and slices are of sorted "
+            "numbers; give numbers, or use kind 'discriminant' for classes."
+        )
+    numbers = _numbers(values, counted, collection).numbers
+    assert numbers is not None  # noqa: S101 - it has just been made of them
+    seen = np.sort(numbers[counted, 0])
+    edges = np.unique(seen[[part * len(seen) // count for part in range(1, count)]])
+    edges = edges[edges > seen[0]]
+    if not len(edges):  # more than all but one slice are of the smallest number
+        edges = seen[seen > seen[0]][:1]
+    return Target(np.concatenate([seen[:1], edges]), np.searchsorted(edges, numbers[:, 0], side="right"))
 
 
 def _numbers(values: Array, counted: npt.NDArray[np.bool_], collection: Collection) -> Target:

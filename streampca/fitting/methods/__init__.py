@@ -6,7 +6,9 @@ A method is a function of a `Job` (a collection, a plan, an executor and a liste
 
 from collections.abc import Callable
 
+from .class_scatter import fit_class_scatter
 from .covariance import decompose, fit_covariance
+from .cross_scatter import fit_cross_scatter
 from .data_checks import check_variance
 from .dual import fit_dual
 from .em import fit_em
@@ -21,4 +23,6 @@ METHODS: dict[str, Callable[[Job], Decomposition]] = {
     "dual": fit_dual,
     "randomized": fit_randomized,
     "em": fit_em,
+    "cross-scatter": fit_cross_scatter,
+    "class-scatter": fit_class_scatter,
 }

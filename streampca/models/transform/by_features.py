@@ -270,7 +270,7 @@ class ByFeatures:
             refuse_bad(work.collection.named, work.collection.read(slice(at, at + 1)), at)
         if "squares" in arrays:  # of what lies beside the components; where that is nothing, rounding
             squares = arrays.pop("squares")
-            beside = np.maximum(squares - np.square(total).sum(axis=1), 0)
+            beside = np.maximum(squares - np.square(work.subspace.along_basis(total)).sum(axis=1), 0)
             sums.totals[1] += float(np.nansum(beside))
         scores = total.astype(work.working)
         if work.makes_images:

@@ -1,0 +1,92 @@
+"""`ModelEstimator`: what scikit-learn's interfaces to models share, the samples they take and how these are mapped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..models.pca import PCAModel
+from ..readers import Collection, open_collection
+from ..readers.collection import unmasked
+from ..readers.dask import rows_of_frame
+from ..readers.detect import is_lazy_frame
+from .inputs import is_table, stacked
+
+Array = npt.NDArray[Any]
+
+
+class ModelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """An estimator whose fit leaves a model, by which it transforms tables, images and all that can be opened."""
+
+    whiten: bool
+    missing: str
+    n_features_in_: int
+
+    @property
+    def model_(self) -> PCAModel:
+        """The model, with images, names, saving and lazy application."""
+        raise NotImplementedError
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.model_.n_components
+
+    def transform(self, X: Any) -> Any:
+        """Scores of samples, (n, n_components_), in float32 of float32; whitened if the estimator says so."""
+        check_is_fitted(self)
+        samples = self._values(X)
+        scores = self.model_.transform(samples, whiten=self.whiten)
+        return scores.astype(np.float32) if is_single(getattr(samples, "dtype", None)) else scores
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        """Fit and return the scores of the samples fitted."""
+        return self.fit(X, y, **fit_params).transform(X)
+
+    def inverse_transform(self, X: Any) -> Any:
+        """Samples from scores, in the shape of the samples fitted: (n, p) or images."""
+        check_is_fitted(self)
+        return self.model_.inverse_transform(X if hasattr(X, "shape") else np.asarray(X), whiten=self.whiten)
+
+    def _values(self, X: Any) -> Any:
+        """Return what the model's `transform` takes: tables validated as scikit-learn does, everything else as it is.
+
+        NaN is left to the model, which knows what its mask leaves out and names the sample.
+        """
+        X = stacked(X)
+        images = isinstance(X, np.ndarray) and self.model_.raw_shape != (self.n_features_in_,)
+        if is_lazy_frame(X):
+            self._check_names(X, reset=False)
+            return rows_of_frame(X)
+        if not is_table(X) or images:
+            return X if hasattr(X, "dtype") else open_collection(X, like=self.model_)
+        return validate_data(self, unmasked(X), reset=False, dtype=None, accept_sparse=True, ensure_all_finite=False)
+
+    def _opened(self, X: Any, *, least: int, reset: bool = True) -> Collection:
+        X = stacked(X)
+        if is_lazy_frame(X):
+            self._check_names(X, reset=reset)
+        if not is_table(X):
+            return open_collection(X)
+        checks: dict[str, Any] = {"ensure_min_samples": least, "ensure_all_finite": False, "accept_sparse": True}
+        return open_collection(validate_data(self, unmasked(X), reset=reset, dtype="numeric", **checks))
+
+    def _check_names(self, frame: Any, *, reset: bool) -> None:
+        """Note the names of a lazy frame's columns, or hold them against those of the first, as of tables."""
+        validate_data(self, frame._meta, reset=reset, skip_check_array=True)
+
+    def __sklearn_tags__(self) -> Any:
+        """Return what scikit-learn may expect: sparse samples are taken, float32 stays float32, NaN by some rules."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = tags.input_tags.three_d_array = True
+        tags.input_tags.allow_nan = self.missing != "error"
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def is_single(dtype: Any) -> bool:
+    """Return whether a dtype, or None, is float32 in any byte order."""
+    return dtype is not None and np.dtype(dtype).newbyteorder("=") == np.float32

@@ -1,0 +1,445 @@
+"""`SupervisedPCA`, `FisherDiscriminant`, `SlicedInverseRegression`: scikit-learn's interface to supervised kinds."""
+
+from __future__ import annotations
+
+import os
+from numbers import Integral
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import check_random_state
+
+from ..errors import RequestError
+from ..events import logged
+from ..execution.checkpoint import Checkpointing
+from ..fitting.fit import fit_collection
+from ..fitting.plan import narrowed, prepared
+from ..models.supervised import DiscriminantModel, SupervisedModel, SupervisedPCAModel
+from ..planning.request import Request
+from ..preprocessing import Preparation
+from ..readers import Collection
+from ..readers.target import Target, target_of
+from ..readers.weights import weights_of
+from ..units import parse_bytes
+from .model_estimator import ModelEstimator, is_single
+
+Array = npt.NDArray[Any]
+
+
+class SupervisedEstimator(ModelEstimator):
+    """An estimator of a kind of model that learns from a target."""
+
+    _kind: ClassVar[str]
+    n_components: int | float | None
+    memory: int | str | None
+    precision: str
+    preparation: Preparation | None
+    checkpoint: str | os.PathLike[str] | None
+    random_state: Any
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn axes of samples from a label, or a number, of each.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p), images (n, *sample_shape), path, glob, paths or Collection
+        y : array-like of shape (n,), path or str
+            Anything `open_column` takes. Text and whole numbers are classes.
+        sample_weight : array-like of shape (n,), optional
+            How often each sample counts: weight 2 is the sample given twice.
+        """
+        if y is None:
+            raise RequestError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None; give a label or number of "
+                "each sample."
+            )
+        request = self._request()
+        raw = narrowed(self._opened(X, least=2), self.preparation)
+        weights, target = self._columns(raw, y, sample_weight)
+        how: dict[str, Any] = {"weights": weights, "target": target, "request": request, "missing": self.missing}
+        collection = prepared(raw, self.preparation, logged, **how)
+        if collection.n_dropped:
+            weights, target = self._columns(collection.raw, y, sample_weight)
+        checkpoint = None if self.checkpoint is None else Checkpointing(os.fspath(self.checkpoint))
+        model = fit_collection(
+            collection, request, weights=weights, target=target, checkpoint=checkpoint, listener=logged
+        )
+        self._model, self.n_features_in_ = model, collection.raw.n_features
+        if target is not None and target.classes is not None and self._kind != "sliced-inverse-regression":
+            self.classes_ = target.classes
+        return self
+
+    def _columns(self, raw: Collection, y: Any, sample_weight: Any) -> tuple[Array | None, Target | None]:
+        """Return the weights and the target of a collection."""
+        weights = weights_of(sample_weight, raw)
+        return weights, target_of(_plain(y), raw, self._kind, weights, n_slices=self._request().n_slices)
+
+    def _request(self) -> Request:
+        """Return what the parameters ask."""
+        state = self.random_state
+        seed = int(state) if isinstance(state, Integral) else int(check_random_state(state).randint(2**31 - 1))
+        return Request(
+            kind=self._kind,
+            n_components=self.n_components,
+            memory=parse_bytes(self.memory),
+            precision=self.precision,
+            seed=seed,
+            missing=self.missing,
+            **self._own_options(),
+        )
+
+    def _own_options(self) -> dict[str, Any]:
+        """Return the options of this kind alone."""
+        return {}
+
+    def _fitted(self, name: str) -> SupervisedModel:
+        """Return the model, or say why there is no attribute `name`."""
+        model = self.__dict__.get("_model")
+        if model is None:
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet and has no {name}; call fit first.")
+        found: SupervisedModel = model
+        return found
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "_model" in self.__dict__
+
+    def __sklearn_tags__(self) -> Any:
+        """Return what scikit-learn may expect: a target is needed."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+    @property
+    def model_(self) -> SupervisedModel:
+        """The model, with images, names, saving and lazy application."""
+        return self._fitted("model_")
+
+    def _as_given(self, values: Array) -> Array:
+        """Return values in the floating dtype of the samples."""
+        return values.astype(np.float32, copy=False) if is_single(self.model_.provenance.get("dtype")) else values
+
+    @property
+    def components_(self) -> Array:
+        """Axes as rows of features."""
+        return self._as_given(np.asarray(self._fitted("components_").subspace.components))
+
+    @property
+    def mean_(self) -> Array:
+        """Mean as a row of features."""
+        return self._as_given(self._fitted("mean_").subspace.mean)
+
+    @property
+    def explained_variance_(self) -> Array:
+        """Variance along each axis."""
+        return self._fitted("explained_variance_").explained_variance
+
+    @property
+    def explained_variance_ratio_(self) -> Array:
+        """Share of the total variance along each axis."""
+        return self._fitted("explained_variance_ratio_").explained_variance_ratio
+
+    @property
+    def n_components_(self) -> int:
+        """Number of axes found."""
+        return self._fitted("n_components_").n_components
+
+    @property
+    def n_samples_(self) -> int:
+        """Number of samples fitted, without those of weight 0."""
+        return self._fitted("n_samples_").n_samples
+
+
+class SupervisedPCA(SupervisedEstimator):
+    """Supervised principal component analysis: orthonormal axes along which samples depend most on their labels.
+
+    The axes maximise the Hilbert-Schmidt independence criterion of projected samples and target (Barshan, Ghodsi,
+    Azimifar and Zolghadri Jahromi, 2011): leading eigenvectors of X^T H B H X, for a kernel B of the target.
+
+    Parameters
+    ----------
+    n_components : int, float or None, default=None
+        A number of axes; or a fraction of the criterion, between 0 and 1; None for all: one less than there are
+        classes, or as many as numbers a sample has.
+    whiten : bool, default=False
+        Divide scores by the standard deviation along each axis. They may stay correlated.
+    memory : int or str, optional
+        Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
+    precision : {"auto", "single", "double"}, default="auto"
+        Of the products by which variances are measured; those of samples with the target are always double.
+    preparation : Preparation, optional
+        Applied to every sample first.
+    missing : {"error", "drop-features", "drop-samples"}, default="error"
+        What becomes of NaN and infinity; see `streampca.fit`.
+    checkpoint : path, optional
+        Folder for checkpoints of a fit, so that the same fit resumes after it was killed.
+    random_state : int, RandomState or None, default=0
+        Has no part in the axes.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components_, n_features_in_)
+        Orthonormal, by descending dependence; float32 of samples in float32.
+    dependence_, dependence_ratio_ : ndarray of shape (n_components_,)
+        Part, and share, of each axis in the criterion.
+    explained_variance_, explained_variance_ratio_ : ndarray of shape (n_components_,)
+        Variance along each axis, not in descending order, and its share of the total.
+    classes_ : ndarray of shape (c,)
+        Labels, ascending, where the target was classes.
+    mean_ : ndarray of shape (n_features_in_,)
+    n_components_, n_samples_, n_features_in_ : int
+    model_ : SupervisedPCAModel
+        The same with images, names, saving and lazy application.
+
+    Notes
+    -----
+    `fit` takes text and whole numbers for classes (the kernel is 1 where two are equal, else 0) and fractions for
+    numbers (the kernel is their product). Label features of your own, ``y`` of shape (n, l), stand for the kernel
+    y y^T. Two passes over the samples; 16 p l bytes for l classes or numbers, beside blocks.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> streampca.SupervisedPCA(n_components=2).fit_transform(X, y).shape
+    (1797, 2)
+    """
+
+    _kind = "supervised-pca"
+
+    def __init__(
+        self,
+        n_components: int | float | None = None,
+        *,
+        whiten: bool = False,
+        memory: int | str | None = None,
+        precision: str = "auto",
+        preparation: Preparation | None = None,
+        missing: str = "error",
+        checkpoint: str | os.PathLike[str] | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.whiten = whiten
+        self.memory = memory
+        self.precision = precision
+        self.preparation = preparation
+        self.missing = missing
+        self.checkpoint = checkpoint
+        self.random_state = random_state
+
+    @property
+    def dependence_(self) -> Array:
+        """Part of each axis in the criterion."""
+        return self._model_of("dependence_").dependence
+
+    @property
+    def dependence_ratio_(self) -> Array:
+        """Share of each axis in the criterion."""
+        return self._model_of("dependence_ratio_").dependence_ratio
+
+    def _model_of(self, name: str) -> SupervisedPCAModel:
+        model = self._fitted(name)
+        assert isinstance(model, SupervisedPCAModel)  # noqa: S101 - the kind that is fitted
+        return model
+
+
+class DiscriminantEstimator(SupervisedEstimator):
+    """What Fisher's discriminants and sliced inverse regression share."""
+
+    def transform(self, X: Any) -> Any:
+        """Scores of samples, (n, n_components_), with a variance of 1 within classes, or of all; else as whitened."""
+        scores = super().transform(X)
+        if self.whiten:
+            return scores
+        scaling = self._model_of("scaling_").scaling
+        return scores * scaling.astype(scores.dtype)
+
+    def inverse_transform(self, X: Any) -> Any:
+        """Samples from scores: the projections of samples of such scores on the span of the axes."""
+        X = X if hasattr(X, "shape") else np.asarray(X)
+        if not self.whiten:
+            scaling = self._model_of("scaling_").scaling[: X.shape[-1]]
+            X = X / scaling.astype(X.dtype if np.dtype(X.dtype).kind == "f" else np.float64)
+        return super().inverse_transform(X)
+
+    @property
+    def scalings_(self) -> Array:
+        """Axes as columns of features, (p, k), each times its `scaling`: what centred samples are multiplied by."""
+        model = self._model_of("scalings_")
+        return self._as_given((np.asarray(model.subspace.components, np.float64) * model.scaling[:, None]).T)
+
+    @property
+    def separation_(self) -> Array:
+        """Scatter between means along each axis over that which it is compared with."""
+        return self._model_of("separation_").separation
+
+    @property
+    def separation_ratio_(self) -> Array:
+        """Share of each axis in the separation along all."""
+        return self._model_of("separation_ratio_").separation_ratio
+
+    def _model_of(self, name: str) -> DiscriminantModel:
+        model = self._fitted(name)
+        assert isinstance(model, DiscriminantModel)  # noqa: S101 - the kinds that are fitted
+        return model
+
+
+class FisherDiscriminant(DiscriminantEstimator):
+    """Fisher's linear discriminants of classes, as axes to project samples on.
+
+    They are those of scikit-learn's ``LinearDiscriminantAnalysis(solver="eigen")``, as a transformer: for samples that
+    need not fit in memory, in one pass.
+
+    Parameters
+    ----------
+    n_components : int, float or None, default=None
+        A number of axes, up to the classes less one; or a fraction of the separation along all; None for all.
+    shrinkage : float, optional
+        From 0 to 1, as scikit-learn's: the covariance within classes, and that between, move so far to a multiple of
+        the identity. Needed where features are constant, follow from others, or are more than samples.
+    whiten : bool, default=False
+        Give all scores a variance of 1; by default it is 1 within classes.
+    memory, precision, preparation, missing, checkpoint, random_state
+        As of `SupervisedPCA`; ``precision="double"`` where classes lie thousands of deviations apart.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components_, n_features_in_)
+        Unit vectors, by descending separation; not orthogonal.
+    scalings_ : ndarray of shape (n_features_in_, n_components_)
+        scikit-learn's: scores are centred samples times these.
+    separation_, separation_ratio_ : ndarray of shape (n_components_,)
+        Scatter of the means over that within classes, along each axis; its share, scikit-learn's
+        ``explained_variance_ratio_``.
+    explained_variance_, explained_variance_ratio_ : ndarray of shape (n_components_,)
+        Variance that each axis adds to that in the span of those before it, and its share of the total.
+    classes_ : ndarray of shape (c,)
+    mean_ : ndarray of shape (n_features_in_,)
+    n_components_, n_samples_, n_features_in_ : int
+    model_ : DiscriminantModel
+        The same with images, names, saving and lazy application; its scores are along the unit vectors.
+
+    Notes
+    -----
+    Time: that of method "covariance", and 2 n p c flops for c classes. Memory: 16 p^2 bytes.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> streampca.FisherDiscriminant().fit_transform(X, y).shape
+    (150, 2)
+    """
+
+    _kind = "discriminant"
+
+    def __init__(
+        self,
+        n_components: int | float | None = None,
+        *,
+        shrinkage: float | None = None,
+        whiten: bool = False,
+        memory: int | str | None = None,
+        precision: str = "auto",
+        preparation: Preparation | None = None,
+        missing: str = "error",
+        checkpoint: str | os.PathLike[str] | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.shrinkage = shrinkage
+        self.whiten = whiten
+        self.memory = memory
+        self.precision = precision
+        self.preparation = preparation
+        self.missing = missing
+        self.checkpoint = checkpoint
+        self.random_state = random_state
+
+    def _own_options(self) -> dict[str, Any]:
+        return {"shrinkage": self.shrinkage}
+
+
+class SlicedInverseRegression(DiscriminantEstimator):
+    """Directions by which a number changes, whatever the function (Li, 1991).
+
+    Samples are sorted by the number and cut into slices; the directions are those along which the means of slices
+    differ most, for the covariance of all samples.
+
+    Parameters
+    ----------
+    n_components : int, float or None, default=None
+        A number of directions, fewer than slices; or a fraction of the separation along all; None for all.
+    n_slices : int, default=10
+        At least 2; equal numbers are of one slice, so that there may be fewer.
+    whiten : bool, default=False
+        As by default, scores have a variance of 1, by n - 1 in place of n.
+    memory, precision, preparation, missing, checkpoint, random_state
+        As of `SupervisedPCA`.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components_, n_features_in_)
+        Unit vectors, by descending separation; not orthogonal.
+    scalings_, separation_ratio_, explained_variance_, explained_variance_ratio_ : ndarray
+        As of `FisherDiscriminant`.
+    separation_ : ndarray of shape (n_components_,)
+        Share of the variance along each direction that lies between slices, from 0 to 1.
+    mean_ : ndarray of shape (n_features_in_,)
+    n_components_, n_samples_, n_features_in_ : int
+    model_ : InverseRegressionModel
+        The same with images, names, saving and lazy application; its scores are along the unit vectors.
+
+    Notes
+    -----
+    A function that is even about the mean, such as a square, moves no slice's mean, and is not seen. Cost as of
+    `FisherDiscriminant`.
+
+    Examples
+    --------
+    >>> import numpy as np, streampca
+    >>> X = np.random.default_rng(0).normal(size=(500, 5))
+    >>> sir = streampca.SlicedInverseRegression(1).fit(X, (X[:, 0] + X[:, 1]) ** 3)
+    >>> bool(abs(sir.components_[0, :2]).min() > 0.7)
+    True
+    """
+
+    _kind = "sliced-inverse-regression"
+
+    def __init__(
+        self,
+        n_components: int | float | None = None,
+        *,
+        n_slices: int = 10,
+        whiten: bool = False,
+        memory: int | str | None = None,
+        precision: str = "auto",
+        preparation: Preparation | None = None,
+        missing: str = "error",
+        checkpoint: str | os.PathLike[str] | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.n_slices = n_slices
+        self.whiten = whiten
+        self.memory = memory
+        self.precision = precision
+        self.preparation = preparation
+        self.missing = missing
+        self.checkpoint = checkpoint
+        self.random_state = random_state
+
+    def _own_options(self) -> dict[str, Any]:
+        return {"n_slices": self.n_slices}
+
+
+def _plain(y: Any) -> Any:
+    """Return a target as `open_column` takes it; objects as what they hold."""
+    if isinstance(y, (str, os.PathLike)):
+        return y
+    values = np.asarray(y)
+    return np.asarray(values.tolist()) if values.dtype == object else values

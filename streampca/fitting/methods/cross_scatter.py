@@ -1,0 +1,99 @@
+"""Supervised principal component analysis: axes along which samples depend most on their labels or numbers.
+
+The axes are the leading eigenvectors of Q = X^T H B H X, for a kernel B of the targets. With label features, B =
+Delta^T Delta, Q = Psi Psi^T for the cross-scatter Psi = X^T H Delta^T, p x l: its singular vectors are the axes, and no
+n x n matrix is made. The eigenvalues of Q over (n - 1)^2 add up to the Hilbert-Schmidt independence criterion (HSIC) of
+samples and targets, with a linear kernel of samples.
+
+References
+----------
+E. Barshan, A. Ghodsi, Z. Azimifar, M. Zolghadri Jahromi, "Supervised principal component analysis: Visualization,
+classification and regression on subspaces and submanifolds", Pattern Recognition 44, 2011.
+A. Gretton, O. Bousquet, A. Smola, B. Schoelkopf, "Measuring statistical dependence with Hilbert-Schmidt norms", ALT,
+2005.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy.linalg import svd
+
+from ...accumulators import CrossScatter, ScatterBlock
+from ...eigensolvers import count_components, fix_signs
+from ...errors import DataError
+from ...events import PassStarted, Solving
+from ...machine import hand_back
+from .data_checks import check_variance
+from .job import Decomposition, Float64, Job, stored_dtype
+from .samples_task import SamplesTask
+
+
+def fit_cross_scatter(job: Job) -> Decomposition:
+    """Carry out a plan of method 'cross-scatter'.
+
+    Raises
+    ------
+    DataError
+        If a sample holds NaN or infinity, all samples are equal, or they do not depend on the target at all.
+    """
+    plan, source = job.plan, job.collection.source
+    cross = _products(job)
+    job.listener(Solving(f"singular vectors of {cross.n_features} x {cross.n_targets}"))
+    mean, weight, n_samples = cross.mean, cross.weight, cross.n_samples
+    vectors, roots, _ = svd(cross.products, full_matrices=False, overwrite_a=True, check_finite=False)
+    del cross
+    values = np.square(roots)[: plan.problem.most_components]
+    values = values[values > (np.finfo(np.float64).eps * max(vectors.shape)) ** 2 * values[:1]]
+    if not len(values) or values[0] == 0:
+        raise DataError(f"the samples of {source} do not vary with the target at all; give another target.")
+    total = float(values.sum())
+    wanted = plan.request.n_components
+    count = count_components(values, total, wanted if isinstance(wanted, float) else None, complete=True)
+    count = min(count or len(values), plan.room)
+    axes = fix_signs(np.ascontiguousarray(vectors[:, :count].T).T)
+    del vectors
+    hand_back()
+    variances, trace = variances_along(job, axes, mean)
+    check_variance(trace, source, plan)
+    scale = (weight - 1) ** 2
+    dependence = values[:count] / scale
+    return Decomposition(
+        mean=mean,
+        components=np.ascontiguousarray(axes.T, dtype=stored_dtype(dependence, plan)),
+        explained_variance=variances / (weight - 1),
+        error_bound=np.full(count, np.nan),
+        angle_bound=np.full(count, np.nan),
+        eigenvalues=None,
+        total_variance=trace / (weight - 1),
+        n_samples=n_samples,
+        total_weight=weight,
+        exact=False,
+        statistic=None,
+        kind=plan.request.kind,
+        own_fields={"dependence": dependence, "total_dependence": total / scale},
+    )
+
+
+def variances_along(job: Job, axes: Float64, centre: Float64) -> tuple[Float64, float]:
+    """Read everything once more: sums of squares along unit axes, the columns of (p, k), and of all distances."""
+    plan = job.plan
+    how: dict[str, Any] = {"precision": plan.precision, "product_rows": plan.product_rows, "seed": plan.request.seed}
+    new = partial(ScatterBlock, axes, centre, **how)
+    task = SamplesTask.of(job, new, partial(ScatterBlock.from_state, copy=False))
+    with job.told(PassStarted("variances along the axes", 2, 2, plan.problem.n_samples, job.collection.nbytes)):
+        found = task.fold(job, job.checkpoint("variances"))
+    trace, used = found.trace, found.vectors.astype(np.float64)
+    return np.maximum(np.einsum("ij,ij->j", used, found.take()), 0.0), trace
+
+
+def _products(job: Job) -> CrossScatter:
+    """Add up the products of samples with label features."""
+    plan, target = job.plan, job.target
+    assert target is not None  # noqa: S101 - kinds that take this method have one
+    new = partial(CrossScatter, job.collection.n_features, target.width, target.values)
+    task = SamplesTask.of(job, new, partial(CrossScatter.from_state, copy=False))
+    with job.told(PassStarted("products with label features", 1, 2, plan.problem.n_samples, job.collection.nbytes)):
+        return task.fold(job, job.checkpoint("cross-scatter"))

@@ -1,0 +1,174 @@
+"""Models of kinds that learn from a target: supervised principal components."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import qr
+
+from ..errors import RequestError
+from ..storage.components import StoredComponents
+from .accuracy import percent
+from .pca import PCAModel
+from .subspace import Subspace
+
+Float64 = npt.NDArray[np.float64]
+
+
+LISTED = 4  # shares named in a sentence
+
+
+class SupervisedModel(PCAModel):
+    """Axes that were learned from a target: what `PCAModel` does with principal components only is refused."""
+
+    @property
+    def classes(self) -> npt.NDArray[Any] | None:
+        """Labels of the target, ascending; None where it was numbers."""
+        found = (self.provenance.get("target") or {}).get("classes")
+        return None if found is None else np.array(found)
+
+    @property
+    def _learned_from(self) -> str:
+        """Say what the target was."""
+        classes = self.classes
+        return "a target of numbers" if classes is None else f"{len(classes)} classes"
+
+    def score_samples(self, *args: Any, **how: Any) -> Any:
+        """Refuse likelihoods, which are of principal components."""
+        raise self._not_of_principal_components("likelihoods")
+
+    score = get_covariance = get_precision = score_samples
+
+    def _not_of_principal_components(self, what: str) -> RequestError:
+        return RequestError(
+            f"{what} are of principal components, and {self.name} is of kind {self.kind!r}; fit one of kind 'pca' for "
+            "them."
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class SupervisedPCAModel(SupervisedModel):
+    """Supervised principal components: orthonormal axes along which samples depend most on the target.
+
+    `components` are in the order of `dependence`, and `explained_variance` holds the variances along them, in no order
+    of its own; error bounds are NaN, as none is known.
+
+    Attributes
+    ----------
+    dependence : ndarray of shape (k,)
+        Share of each axis in the Hilbert-Schmidt independence criterion of samples and target: eigenvalues of X^T H B H
+        X over (n - 1)^2, descending; in squared units of the samples times those of the target.
+    total_dependence : float
+        The criterion itself: the sum over all axes there are.
+    """
+
+    kind = "supervised-pca"
+    own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {"dependence": ("component",), "total_dependence": ()}
+
+    dependence: Float64
+    total_dependence: float
+
+    @property
+    def about_axes(self) -> str:
+        """What the axes are, and their shares in the dependence of samples on the target."""
+        shares = ", ".join(percent(share) for share in self.dependence_ratio[:LISTED])
+        more = " ..." if self.n_components > LISTED else ""
+        return (
+            f"supervised principal components of {self._learned_from}, by descending share in the dependence on it "
+            f"({shares}{more}); no bound on their error is known"
+        )
+
+    @property
+    def dependence_ratio(self) -> Float64:
+        """Share of each axis in the criterion, shape (k,)."""
+        return self.dependence / self.total_dependence
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class DiscriminantModel(SupervisedModel):
+    """Fisher's discriminants: axes along which the means of classes lie furthest apart, for the scatter within classes.
+
+    `components` have unit length and are not orthogonal; scores along them are not correlated within classes (without
+    shrinkage). `reconstruct` and `inverse_transform` project on the span of the axes. `explained_variance` holds what
+    each axis adds to the variance in the span of those before it, so that the shares add up; error bounds are NaN, as
+    none is known.
+
+    Attributes
+    ----------
+    separation : ndarray of shape (k,)
+        Scatter of the means along each axis over that within classes, descending.
+    total_separation : float
+        Sum over all axes there are.
+    score_variance : ndarray of shape (k,)
+        Variance of the scores along each axis, by which `whiten` divides.
+    scaling : ndarray of shape (k,)
+        By which scores are to be multiplied for a variance of 1 within classes: scikit-learn's scores, up to sign and
+        shift.
+    """
+
+    kind = "discriminant"
+    own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "separation": ("component",),
+        "total_separation": (),
+        "score_variance": ("component",),
+        "scaling": ("component",),
+    }
+
+    separation: Float64
+    total_separation: float
+    score_variance: Float64
+    scaling: Float64
+
+    @property
+    def separation_ratio(self) -> Float64:
+        """Share of each axis in the separation along all, shape (k,)."""
+        return self.separation / self.total_separation
+
+    @property
+    def subspace(self) -> Subspace:
+        """Mean and axes as plain rows of features, with the angles between them."""
+        return replace(super().subspace, variance=self.score_variance, triangle=self._triangle)
+
+    @cached_property
+    def _triangle(self) -> Float64:
+        """Upper triangular R, of axes^T = Q R."""
+        own = np.asarray(self.components) if isinstance(self.components, StoredComponents) else self.components
+        rows = self.frame.features(own).astype(np.float64)
+        triangle: Float64 = qr(rows.T, mode="r", check_finite=False)[0][: len(rows)]
+        return triangle
+
+    @property
+    def about_axes(self) -> str:
+        """What the axes are, and how far the classes lie apart along them."""
+        found = ", ".join(f"{value:.3g}" for value in self.separation[:LISTED])
+        more = " ..." if self.n_components > LISTED else ""
+        return (
+            f"Fisher's discriminants of {self._learned_from}, whose means vary along them so many times as much as "
+            f"samples within classes: {found}{more}; no bound on their error is known"
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class InverseRegressionModel(DiscriminantModel):
+    """Directions of sliced inverse regression: those by which the target changes, whatever the function.
+
+    As a `DiscriminantModel` with slices of the sorted target as classes, and the scatter of all samples in place of
+    that within classes: `separation` lies between 0 and 1, and `scaling` is for a variance of 1 of all samples.
+    """
+
+    kind = "sliced-inverse-regression"
+
+    @property
+    def about_axes(self) -> str:
+        """What the axes are, and which share of the variance along them lies between slices."""
+        found = ", ".join(percent(value) for value in self.separation[:LISTED])
+        more = " ..." if self.n_components > LISTED else ""
+        return (
+            f"directions of sliced inverse regression; between slices of the target lies so much of the variance along "
+            f"them: {found}{more}; no bound on their error is known"
+        )

@@ -1,0 +1,125 @@
+"""Plans of method 'cross-scatter': one pass for the products of samples with label features, p x l, and one to measure.
+
+The singular vectors of the cross-scatter are the axes; a second pass finds the variances along them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+from ..units import MIB, format_shape
+from .blocks import block_rows, spans_of
+from .budget import MOST_BLOCK, precision_of, span_count
+from .decoding import read_boxes
+from .memory import COMPONENT_COPIES, MemoryEstimate, Phase, block_items, runtime, smallest_of
+from .plan import Candidate, Cost, Plan, Sizes
+from .rates import Work, products
+from .request import Problem, Request
+from .sizes import cross_scatter_bytes, scatter_block_bytes
+
+KINDS = ("supervised-pca",)
+APPROXIMATE = False
+BLOCKS = (MOST_BLOCK, 4 * MIB, MIB)  # bytes of a block of samples
+PRODUCT_ROWS = 512  # samples multiplied at a time in the second pass
+
+
+def reason_against(problem: Problem) -> str:
+    """Return why "auto" leaves the method out; never."""
+    return ""
+
+
+def candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
+    """Yield the fastest plan that fits."""
+    memory, _ = problem.machine.budget(request.memory)
+    found = next((sizes for sizes in _all(problem, request) if sizes.fits(memory)), None)
+    yield Candidate("cross-scatter", found.plan() if found else None, "" if found else str(least(problem, request)[1]))
+
+
+def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
+    """Return the smallest budget that would do, and its memory estimate."""
+    return smallest_of(sizes.memory_estimate for sizes in _all(problem, request))
+
+
+def _all(problem: Problem, request: Request) -> Iterator[Products]:
+    """Every cut of the samples, read ahead or not: what is faster, first."""
+    wanted, most = request.n_components, problem.most_components
+    k = min(wanted, most) if isinstance(wanted, int) else most
+    lengths = {block_rows(problem.sample_bytes, problem.chunk_samples, limit) for limit in BLOCKS}
+    if problem.chunk_samples > max(lengths):  # else each is decoded several times a pass
+        lengths.add(problem.chunk_samples)
+    for rows, ahead in product(sorted(lengths, reverse=True), (1, 0) if problem.fills else (0,)):
+        yield Products(problem=problem, request=request, k=k, block_rows=min(rows, problem.n_samples), ahead=ahead)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Products(Sizes):
+    """Sizes with which samples could be multiplied with label features; fields as in `Plan`."""
+
+    block_rows: int
+    ahead: int
+
+    @property
+    def product_rows(self) -> int:
+        """Samples multiplied at a time in the second pass."""
+        return min(PRODUCT_ROWS, self.block_rows)
+
+    @property
+    def precision(self) -> str:
+        """Precision of the products in the second pass; those with label features are always double."""
+        problem = self.problem
+        return precision_of(problem, self.request, 2 * problem.n_samples * problem.n_features * self.k)
+
+    def plan(self) -> Plan:
+        """Return the plan with these sizes."""
+        problem, cost = self.problem, self.cost
+        shape = format_shape((problem.n_features, problem.target_width))
+        return Plan(
+            problem=problem,
+            request=self.request,
+            method="cross-scatter",
+            why=f"products of samples with label features, {shape}, in one pass; variances along the axes in a second",
+            precision=self.precision,
+            solver="dense",
+            room=self.k,
+            block_rows=self.block_rows,
+            product_rows=self.product_rows,
+            spans=spans_of(problem.n_samples, span_count(self.request.workers), self.block_rows),
+            passes=cost.passes,
+            bytes_read=cost.bytes_read,
+            memory_estimate=self.memory_estimate,
+            block_features=problem.n_features,
+            ahead=self.ahead,
+            work=cost.work,
+        )
+
+    def phases(self) -> Iterator[Phase]:
+        """Yield the memory of each phase."""
+        problem, p, width, k = self.problem, self.problem.n_features, self.problem.target_width, self.k
+        target = {f"target of {problem.n_samples} samples, as read and as label features": 16 * problem.n_samples}
+        if width > problem.target_rank + 1 or width == problem.target_rank:  # numbers, not classes
+            target = {f"target, {problem.n_samples} x {width} float64": 16 * problem.n_samples * width}
+        blocks = block_items(problem, self.block_rows, 1, self.ahead)
+        sums = cross_scatter_bytes(p, width, self.block_rows)
+        shared = {} if self.request.workers == 1 else {"products of another worker, as sent and merged": 16 * p * width}
+        yield Phase.of("pass", target, sums, shared, blocks, runtime())
+        small = min(p, width)
+        solving = {
+            f"cross-scatter, {format_shape((p, width))} float64, and LAPACK's copies": 3 * 8 * p * width,
+            "singular vectors": 8 * (p + width) * small + 3 * 8 * small * small,
+        }
+        yield Phase.of("solve", target, solving, runtime())
+        found = {f"{k} components": COMPONENT_COPIES * 8 * p * k}
+        yield Phase.of("variances", target, found, scatter_block_bytes(p, k, self.product_rows), blocks, runtime())
+
+    @cached_property
+    def cost(self) -> Cost:
+        """Two reads, with products of label features and of axes."""
+        problem, n, p, width = self.problem, self.problem.n_samples, self.problem.n_features, self.problem.target_width
+        read = read_boxes(problem, self.block_rows, p).times(2)
+        work = read.work(problem) + products(2.0 * n * p * width, "double")
+        work += products(4.0 * n * p * self.k, self.precision)
+        work += Work(centring=5.0 * n * p, solving=6.0 * p * float(min(p, width)) * width)
+        return Cost(2, read.bytes, work)
