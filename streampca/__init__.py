@@ -24,6 +24,7 @@ _HOME = {
     "follow": ".fitting.follow",
     "PCAModel": ".models.pca",
     "load_model": ".models.pca",
+    "hsic": ".fitting.hsic",
     "bootstrap": ".models.bootstrap",
     "promax": ".models.rotation",
     "varimax": ".models.rotation",
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from .estimators.supervised import SupervisedPCA as SupervisedPCA
     from .fitting.fit import fit as fit
     from .fitting.follow import follow as follow
+    from .fitting.hsic import hsic as hsic
     from .fitting.merge import merge as merge
     from .fitting.plan import plan as plan
     from .fitting.update import update as update

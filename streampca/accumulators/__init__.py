@@ -7,6 +7,7 @@ what is accumulated and when; nothing here knows storage, executors or the budge
 """
 
 from .class_scatter import ClassScatter
+from .cross_moments import CrossMoments
 from .cross_scatter import CrossScatter
 from .finite import NotFiniteError, not_finite
 from .frequent_directions import FrequentDirections
@@ -14,6 +15,7 @@ from .gram import CentredGram, Gram
 from .gram_block import GramBlock
 from .gram_probes import GramProbes, sample_directions
 from .group_moments import GroupMoments
+from .kernel_sums import KernelSums
 from .observed_regression import ObservedRegression
 from .probes import Directions
 from .protocol import Accumulator
@@ -26,6 +28,7 @@ __all__ = [
     "Accumulator",
     "CentredGram",
     "ClassScatter",
+    "CrossMoments",
     "CrossScatter",
     "Directions",
     "FrequentDirections",
@@ -33,6 +36,7 @@ __all__ = [
     "GramBlock",
     "GramProbes",
     "GroupMoments",
+    "KernelSums",
     "NotFiniteError",
     "ObservedRegression",
     "RowBuffer",

@@ -398,6 +398,76 @@ def report(
 
 
 @cli.command()
+@click.argument("a")
+@click.argument("b", required=False)
+@click.option("--target", metavar="COLUMN", help="Compare A with a label or number a sample: a column, as for labels.")
+@click.option("--kernel", default="rbf", show_default=True, metavar="NAME", help="Kernel of A.")
+@click.option("--gamma", default="auto", show_default=True, metavar="NUMBER", help="Its gamma, or auto.")
+@click.option("--y-kernel", metavar="NAME", help="Kernel of B [default: rbf; delta of classes].")
+@click.option("--y-gamma", default="auto", show_default=True, metavar="NUMBER", help="Its gamma, or auto.")
+@click.option("--method", default="auto", show_default=True, help="How: auto, exact, landmarks or fourier.")
+@click.option("--estimator", default="biased", show_default=True, help="Estimate tested: biased or unbiased.")
+@click.option("--landmarks", type=int, metavar="M", help="Samples that stand for all [default: 200].")
+@click.option("--features", type=int, default=1024, show_default=True, metavar="Q", help="Features of fourier.")
+@click.option("--permutations", type=int, default=200, show_default=True, metavar="B", help="Of the test; 0: none.")
+@click.option("--test-samples", type=int, default=10_000, show_default=True, metavar="N", help="Most permuted.")
+@option("fit.seed", help="Of samples drawn, features and permutations.")
+@_opening
+@_preparing
+@_budget
+@_sharing
+@click.option("--checkpoint", metavar="FOLDER", help="Folder to save progress in, to resume from.")
+@_quiet
+@_as_json
+@takes_run
+def hsic(
+    run: Run,
+    a: str,
+    b: str | None,
+    target: str | None,
+    gamma: str,
+    y_gamma: str,
+    checkpoint: str | None,
+    quiet: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Measure how far A depends on B, or on labels, and test it.
+
+    A and B are collections of as many samples, in the same order. Options of opening and preparation are those of A.
+    """
+    from ..fitting.hsic import hsic as measured
+    from .from_config import cluster_of, opening_of, preparation_of
+    from .terminal import Progress
+
+    with Progress(quiet=quiet) as listener:
+        found = measured(
+            a,
+            b,
+            target=target,
+            gamma=_gamma(gamma),
+            y_gamma=_gamma(y_gamma),
+            seed=run.fit.seed,
+            memory=run.fit.memory,
+            preparation=preparation_of(run.prepare),
+            checkpoint=checkpoint,
+            cluster=cluster_of(run),
+            listener=listener,
+            **given,
+            **opening_of(run.collection),
+        )
+    click.echo(json.dumps(found.to_json(), indent=1) if as_json else repr(found))
+
+
+def _gamma(text: str) -> float | str:
+    """Read a kernel's gamma: a number, or a word, which is judged later."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+@cli.command()
 @_source
 @_output("output.collection", "IMAGES", "Copy: .zarr.")
 @_opening

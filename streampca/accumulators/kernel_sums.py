@@ -1,0 +1,93 @@
+"""`KernelSums`: what the Hilbert-Schmidt independence criterion needs of two kernel matrices, added up tile by tile.
+
+References
+----------
+Gretton, Bousquet, Smola and Schölkopf (2005), Measuring statistical dependence with Hilbert-Schmidt norms.
+Song, Smola, Gretton, Bedo and Borgwardt (2012), Feature selection via dependence maximization.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ..planning.blocks import Span
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+
+class Estimates(NamedTuple):
+    """Estimates of the criterion: tr(K H L H) / (n - 1)^2, and that without bias."""
+
+    biased: float
+    unbiased: float
+
+
+class KernelSums:
+    """Accumulates sums over tiles of two symmetric matrices K and L, both n x n, of the upper triangle.
+
+    Parameters
+    ----------
+    n_samples : int
+        n.
+
+    Attributes
+    ----------
+    product : float
+        Sum of K_ij L_ij.
+    rows : ndarray of shape (2, n)
+        Sums of the rows of K and of L.
+    diagonals : ndarray of shape (2, n)
+        Their diagonals.
+
+    Notes
+    -----
+    The estimates do not change when a number is added to all entries of a matrix: subtract about the mean of the
+    entries from them, and no digits are lost where they are nearly alike.
+    """
+
+    def __init__(self, n_samples: int) -> None:
+        self.n_samples, self.product = n_samples, 0.0
+        self.rows, self.diagonals = np.zeros((2, n_samples)), np.zeros((2, n_samples))
+
+    def update(self, first: Span, second: Span, tiles: tuple[Float64, Float64]) -> None:
+        """Absorb K and L between samples `first` and `second`: the same, or later ones, whose mirror is counted too."""
+        same = first == second
+        self.product += (1 if same else 2) * float(np.vdot(*tiles))
+        for sums, diagonal, tile in zip(self.rows, self.diagonals, tiles, strict=True):
+            sums[slice(*first)] += tile.sum(axis=1)
+            if same:
+                diagonal[slice(*first)] = tile.diagonal()
+            else:
+                sums[slice(*second)] += tile.sum(axis=0)
+
+    def absorb(self, other: Self) -> None:
+        """Add the tiles of another."""
+        self.product += other.product
+        self.rows += other.rows
+        self.diagonals += other.diagonals
+
+    def estimates(self) -> Estimates:
+        """Return both estimates, of all tiles."""
+        n, (k, m) = self.n_samples, self.rows
+        biased = self.product - 2 / n * float(k @ m) + float(k.sum()) * float(m.sum()) / n**2
+        product = self.product - float(np.vdot(*self.diagonals))
+        k, m = self.rows - self.diagonals
+        apart = float(k.sum()) * float(m.sum()) / ((n - 1) * (n - 2)) - 2 / (n - 2) * float(k @ m)
+        return Estimates(biased / (n - 1) ** 2, (product + apart) / (n * (n - 3)))
+
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Return the sums as plain arrays."""
+        arrays = {"product": np.array(self.product), "rows": self.rows, "diagonals": self.diagonals}
+        return {name: array.copy() for name, array in arrays.items()} if copy else arrays
+
+    @classmethod
+    def from_state(cls, state: dict[str, Array]) -> Self:
+        """Undo `state`."""
+        new = cls(state["rows"].shape[1])
+        new.product = float(state["product"])
+        new.rows, new.diagonals = np.array(state["rows"]), np.array(state["diagonals"])
+        return new

@@ -1,0 +1,196 @@
+"""Tasks that read two collections side by side: tiles of their kernel matrices, and features of their samples."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ..accumulators import CrossMoments, KernelSums
+from ..events import BlockDone
+from ..planning.blocks import Span, blocks_of
+from ..planning.hsic import tile_count
+from .kernel_sides import FeatureMap, KernelSide
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+
+class TakesTiles(Protocol):
+    """An accumulator of tiles of two matrices."""
+
+    def update(self, first: Span, second: Span, tiles: tuple[Float64, Float64]) -> None:
+        """Absorb both matrices between some samples."""
+
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Return everything as plain arrays."""
+
+
+T = TypeVar("T", bound=TakesTiles)
+
+
+class Kernels:
+    """Both kernel matrices, (2, n, n), made of tiles."""
+
+    def __init__(self, n_samples: int) -> None:
+        self.matrices = np.empty((2, n_samples, n_samples))
+
+    def update(self, first: Span, second: Span, tiles: tuple[Float64, Float64]) -> None:
+        """Absorb both matrices between some samples, and their mirror."""
+        for matrix, tile in zip(self.matrices, tiles, strict=True):
+            matrix[slice(*first), slice(*second)] = tile
+            matrix[slice(*second), slice(*first)] = tile.T
+
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Return the matrices."""
+        return {"matrices": self.matrices.copy() if copy else self.matrices}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Array]) -> Kernels:
+        """Undo `state`."""
+        new = cls(0)
+        new.matrices = state["matrices"].copy()
+        return new
+
+
+class _Held(threading.local):
+    """The strip of samples that a thread has read last."""
+
+    strip: tuple[Span, tuple[Array, Array]] | None = None
+
+
+@dataclass(frozen=True)
+class KernelTiles(Generic[T]):
+    """Fold tiles of the upper triangles of two kernel matrices; see `streampca.execution.Task`. Spans count tiles.
+
+    Attributes
+    ----------
+    new, restored : callable
+        Make an accumulator, empty or of a state.
+    sides : (KernelSide, KernelSide)
+    rows : int
+        Samples along the side of a tile.
+    """
+
+    new: Callable[[], T]
+    restored: Callable[[dict[str, Array]], T]
+    sides: tuple[KernelSide, KernelSide]
+    rows: int
+    _held: _Held = field(default_factory=_Held, repr=False)
+
+    @property
+    def n_tiles(self) -> int:
+        """Number of tiles."""
+        return tile_count(self.sides[0].collection.n_samples, self.rows)
+
+    def start(self) -> T:
+        """Return an empty accumulator."""
+        return self.new()
+
+    def restore(self, state: dict[str, Array]) -> T:
+        """Return the accumulator whose state this is."""
+        return self.restored(state)
+
+    def blocks(self, span: Span) -> Iterable[Span]:
+        """Tiles one by one."""
+        return blocks_of(span, 1)
+
+    def counts(self, block: Span) -> BlockDone:
+        """Samples of a tile as its share of all, and the bytes of these."""
+        n, count = self.sides[0].collection.n_samples, self.n_tiles
+        samples = n * block.stop // count - n * block.start // count
+        return BlockDone(samples, samples * sum(side.collection.row_bytes for side in self.sides))
+
+    def fetch(self, block: Span) -> tuple[Span, Span, tuple[Array, Array], tuple[Array, Array]]:
+        """Read the two strips of samples that a tile is between; the first is read once for the tiles of a line."""
+        first, second = self._place(block.start)
+        if self._held.strip is None or self._held.strip[0] != first:
+            self._held.strip = first, self._read(first)
+        strip = self._held.strip[1]
+        return first, second, strip, strip if first == second else self._read(second)
+
+    def feed(self, accumulator: T, block: Span, fetched: Any) -> None:
+        """Absorb a tile of both kernels."""
+        first, second, rows, others = fetched
+        one, other = (side.matrix(mine, its) for side, mine, its in zip(self.sides, rows, others, strict=True))
+        one -= self.sides[0].level
+        other -= self.sides[1].level
+        accumulator.update(first, second, (one, other))
+
+    def _read(self, span: Span) -> tuple[Array, Array]:
+        one, other = (side.read(slice(*span)) for side in self.sides)
+        return one, other
+
+    def _place(self, number: int) -> tuple[Span, Span]:
+        """Return the samples that tile `number` is between, line by line of the triangle."""
+        n = self.sides[0].collection.n_samples
+        strips = -(-n // self.rows)
+        line = 0
+        while number >= strips - line:
+            number -= strips - line
+            line += 1
+        first, second = line * self.rows, (line + number) * self.rows
+        return Span(first, min(first + self.rows, n)), Span(second, min(second + self.rows, n))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_held": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _held=_Held())
+
+
+@dataclass(frozen=True)
+class MappedPairs:
+    """Fold features of pairs of samples into their moments; see `streampca.execution.Task`.
+
+    Attributes
+    ----------
+    sides : (KernelSide, KernelSide)
+    maps : (FeatureMap, FeatureMap)
+    centres : (ndarray, ndarray)
+        Near the means of the features.
+    rows, piece : int
+        Samples read and mapped at a time.
+    """
+
+    sides: tuple[KernelSide, KernelSide]
+    maps: tuple[FeatureMap, FeatureMap]
+    centres: tuple[Float64, Float64]
+    rows: int
+    piece: int
+
+    def start(self) -> CrossMoments:
+        """Return empty moments."""
+        return CrossMoments(*self.centres)
+
+    def restore(self, state: dict[str, Array]) -> CrossMoments:
+        """Return the moments whose state this is."""
+        return CrossMoments.from_state(state)
+
+    def blocks(self, span: Span) -> Iterable[Span]:
+        """Blocks that end at multiples of the plan's block length."""
+        return blocks_of(span, self.rows)
+
+    def counts(self, block: Span) -> BlockDone:
+        """Samples of a block, and the bytes of both collections."""
+        return BlockDone(block.size, block.size * sum(side.collection.row_bytes for side in self.sides))
+
+    def fetch(self, block: Span) -> tuple[Array, Array]:
+        """Read a block of both collections."""
+        one, other = (side.read(slice(*block)) for side in self.sides)
+        return one, other
+
+    def feed(self, accumulator: CrossMoments, block: Span, fetched: tuple[Array, Array]) -> None:
+        """Absorb a block, some rows at a time."""
+        for start in range(0, block.size, self.piece):
+            one, other = (map_(rows[start : start + self.piece]) for map_, rows in zip(self.maps, fetched, strict=True))
+            accumulator.update(one, other, at=block.start + start)
+
+
+def absorb_sums(left: KernelSums | CrossMoments, right: Any) -> None:
+    """Merge partial results in place."""
+    left.absorb(right)

@@ -1,0 +1,202 @@
+"""`KernelSide`: one of two collections whose dependence is measured, with its kernel and the features that give it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..accumulators.finite import has_safe_squares, not_finite
+from ..errors import DataError, RequestError
+from ..planning.hsic import HsicRequest, Side
+from ..preprocessing.exact_maps import ClassMap, IdentityMap
+from ..preprocessing.feature_map import FourierMap, KernelMap
+from ..preprocessing.kernels import Kernel
+from ..preprocessing.sizes_for_planning import problem_of
+from ..readers import Collection, open_collection, open_column
+from ..readers.collection import digest
+from ..readers.views.chosen import Chosen, compact
+from .methods.data_checks import bad_sample
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+FeatureMap = ClassMap | IdentityMap | KernelMap | FourierMap
+
+DELTA = "delta"  # 1 of two samples of one class, else 0
+CHECKED = 100  # rows between which a kernel of one's own is checked, and of which the level of a kernel is the mean
+
+
+@dataclass(frozen=True)
+class KernelSide:
+    """A collection and a kernel of its samples.
+
+    Attributes
+    ----------
+    collection : Collection
+        Of classes numbered from 0, (n, 1), where `classes` are there.
+    kernel : Kernel
+    classes : ndarray of shape (c,) or None
+        Labels, of which the kernel is the delta kernel.
+    origin : ndarray of shape (p,)
+        Point near the samples, taken off where the kernel is of differences, or linear.
+    level : float
+        About the mean of the kernel between samples.
+    """
+
+    collection: Collection
+    kernel: Kernel
+    classes: Array | None = None
+    origin: Float64 | None = None
+    level: float = 0.0
+
+    @property
+    def sizes(self) -> Side:
+        """What planning computes with."""
+        if self.classes is not None:
+            width: int | None = len(self.classes)
+        else:
+            width = self.collection.n_features if self.kernel.name == "linear" else None
+        return Side(problem_of(self.collection), width, self.kernel.name in ("rbf", "laplacian"), self.kernel.name)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides the values of the kernel, as plain data."""
+        codes = None if self.classes is None else digest(self.collection.read(slice(0, len(self.collection))).tobytes())
+        return {**self.kernel.to_json(), "classes": codes}
+
+    def __str__(self) -> str:
+        return str(self.kernel) if self.classes is None else f"{DELTA} ({len(self.classes)} classes)"
+
+    def read(self, rows: slice) -> Array:
+        """Read samples, all finite.
+
+        Raises
+        ------
+        DataError
+            If one holds NaN or infinity, by name.
+        """
+        return checked(self.collection.read(rows), self.collection, rows.start)
+
+    def some(self, places: npt.NDArray[np.intp]) -> Collection:
+        """Return some samples, by ascending places."""
+        n = self.collection.n_samples
+        return self.collection if len(places) == n else Chosen(self.collection, compact(places, n))
+
+    def resolved(self, random: np.random.Generator) -> KernelSide:
+        """Find parameters of the kernel, and the origin, in a random sample.
+
+        Raises
+        ------
+        RequestError
+            If most samples are equal and gamma is to be found, or a kernel of one's own is not symmetric or positive.
+        """
+        if self.classes is not None:
+            return self
+        places = drawn(self.collection.n_samples, self.sizes.median_rows, random)
+        some = self.some(places)
+        rows = checked(some.read(slice(0, len(places))), some, 0)
+        kernel, origin = self.kernel.resolved(rows), rows.mean(axis=0, dtype=np.float64)
+        found = replace(self, kernel=kernel, origin=origin)
+        few = rows[:CHECKED]
+        matrix = found.matrix(few, few.copy())  # of one array scikit-learn would compute one half only
+        if kernel.function is not None:
+            if not np.allclose(matrix, matrix.T, rtol=1e-9, atol=1e-12 * float(np.abs(matrix).max(initial=0))):
+                raise RequestError(f"kernel {kernel} is not symmetric: k(x, y) differs from k(y, x); give one that is.")
+            KernelMap.nystroem(kernel, few)  # refuses one that is not positive
+        if not np.isfinite(matrix).all():
+            raise DataError(f"kernel {kernel} of some samples is NaN or infinite; give a smaller gamma or degree.")
+        return replace(found, level=float(matrix.mean()))
+
+    def matrix(self, rows: Array, others: Array) -> Float64:
+        """Return the kernel between rows (n, p) and others (m, p), shape (n, m)."""
+        if self.classes is not None:
+            equal: Float64 = (rows == others.T).astype(np.float64)
+            return equal
+        if self.kernel.name == "linear":
+            assert self.origin is not None  # noqa: S101 - resolved
+            product: Float64 = (rows - self.origin) @ (others - self.origin).T
+            return product
+        with np.errstate(over="ignore", invalid="ignore"):  # the sums will say so
+            return self.kernel.matrix(rows, others, self.origin)
+
+    def feature_map(self, method: str, request: HsicRequest, random: np.random.Generator) -> FeatureMap:
+        """Return features whose inner products are the kernel: exactly, by random landmarks, or by Fourier's."""
+        sizes = self.sizes
+        width = sizes.width(method, request)
+        if sizes.is_exact(method, request):
+            if self.classes is not None:
+                return ClassMap(n_features=width)
+            assert self.origin is not None  # noqa: S101 - resolved
+            return IdentityMap(origin=self.origin)
+        if method == "fourier":
+            assert self.origin is not None  # noqa: S101 - resolved
+            return FourierMap.random(self.kernel, self.origin, width, int(random.integers(2**31)))
+        places = drawn(self.collection.n_samples, width, random)
+        some = self.some(places)
+        landmarks = checked(some.read(slice(0, len(places))), some, 0)
+        if self.classes is not None:  # more classes than landmarks
+            raise RequestError(
+                f"labels are of {width} classes at most by so many landmarks, and there are {len(self.classes)}; give "
+                f"landmarks={len(self.classes)} or more."
+            )
+        return KernelMap.nystroem(self.kernel, landmarks)[0]
+
+
+def drawn(n: int, count: int, random: np.random.Generator) -> npt.NDArray[np.intp]:
+    """Draw places of n samples, ascending; all of them where there are no more."""
+    return np.arange(n) if count >= n else np.sort(random.choice(n, count, replace=False))
+
+
+def checked(rows: Array, collection: Collection, at: int) -> Array:
+    """Return rows as they are, or refuse those that are not finite."""
+    if not has_safe_squares(rows, "double"):
+        raise bad_sample(not_finite(rows, at, "double"), collection)
+    return rows
+
+
+def kernel_of(given: str | Kernel, gamma: float | str | None) -> Kernel:
+    """Return a kernel given by itself, or by name with its gamma."""
+    return given if isinstance(given, Kernel) else Kernel(given, gamma=gamma)
+
+
+def target_side(
+    target: Any, collection: Collection, kernel: str | Kernel | None, gamma: float | str | None
+) -> KernelSide:
+    """Return the side of labels or numbers of the samples of a collection.
+
+    Raises
+    ------
+    DataError
+        If all labels are the same, or each is another.
+    RequestError
+        If text is to be compared as numbers.
+    """
+    values = open_column(target, collection)
+    if kernel == DELTA or (kernel is None and values.dtype.kind != "f"):
+        classes, codes = np.unique(values, return_inverse=True)
+        if len(classes) < 2:
+            raise DataError(
+                f"the target of {collection.source} is {classes[0]} for every sample, and dependence needs two "
+                "classes; give another target, or samples of another class too."
+            )
+        if len(classes) == len(values):
+            raise DataError(
+                f"the target of {collection.source} is another for each of its {len(values)} samples, which are no "
+                "classes; give --y-kernel rbf (y_kernel='rbf') to take them for numbers."
+            )
+        return KernelSide(_as_collection(codes.astype(np.int64), target), Kernel("linear"), classes)
+    if values.dtype.kind == "U":
+        raise RequestError(
+            f"the target of {collection.source} is text, such as {str(values[0])!r}; leave its kernel out."
+        )
+    return KernelSide(_as_collection(values, target), kernel_of(kernel or "rbf", gamma))
+
+
+def _as_collection(values: Array, target: Any) -> Collection:
+    """Return values, one a sample, as a collection with the name of their source."""
+    found = open_collection(values[:, None])
+    found.source = os.fspath(target) if isinstance(target, (str, os.PathLike)) else "target"
+    return found
