@@ -185,7 +185,8 @@ def hsic(
         Random samples a side; 200 by default, or all where there are fewer. Classes, and linear kernels of fewer
         features, need none and are exact.
     features : int, default=1024
-        Random features a side of "fourier". The error falls with their root: use "landmarks" unless there is a reason.
+        Fourier features a side of "fourier", at quasi-random frequencies. "landmarks" are nearer and quicker for most
+        data; features hold no samples.
     permutations : int, default=200
         Of the test; 0 for none. The smallest p-value is 1 / (1 + permutations).
     test_samples : int, default=10000

@@ -251,9 +251,11 @@ def _blocks(
     """Yield rows of blocks and of pieces, what is read ahead, and the memory of that, largest first."""
     n, widths = first.problem.n_samples, [side.width(method, request) for side in (first, second)]
     stored = first.problem.sample_bytes + second.problem.sample_bytes
+    chunk = first.problem.chunk_samples
+    each = -(-n // span_count(request.workers, threads))  # samples of a span, in whole chunks
     for share in BLOCK_SHARES:
-        rows = block_rows(stored, first.problem.chunk_samples, min(MOST_BLOCK, budget // share))
-        rows = min(rows, n)
+        rows = block_rows(stored, chunk, min(MOST_BLOCK, budget // share))
+        rows = min(rows, n, -(-each // chunk) * chunk)
         piece = piece_rows(first, second, widths, rows)
         for ahead in (1, 0):
             items = {
@@ -268,7 +270,9 @@ def _blocks(
 def piece_rows(first: Side, second: Side, widths: list[int], most: int) -> int:
     """Return the rows that are mapped at a time."""
     row = sum(side.mapping_bytes(width) for side, width in zip((first, second), widths, strict=True))
-    return min(most, max(LEAST_PIECE, min(MOST_PIECE, PIECE // row)))
+    # Of few rows, multiplying would take less time than adding the product.
+    least = max(LEAST_PIECE, min(MOST_PIECE // 16, min(widths) // 4))
+    return min(most, max(least, min(MOST_PIECE, PIECE // row)))
 
 
 def _mapping(first: Side, second: Side, request: HsicRequest, method: str, rows: int, threads: int) -> dict[str, int]:
