@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from shell import succeeded, typed
+from shell import measured, succeeded, typed
 from sklearn.datasets import load_digits
 from sklearn.metrics.pairwise import pairwise_kernels
 
@@ -325,6 +325,35 @@ def test_blocks_and_tests_shrink_with_the_budget():
         plan_hsic(side, side, HsicRequest(memory=2**20))
     size = int(str(refused.value).partition("at least ")[2].partition("MiB")[0])
     assert plan_hsic(side, side, HsicRequest(memory=size * 2**20)).method == "landmarks"
+
+
+MEASURED = """
+import json, sys
+import numpy as np
+import streampca
+from streampca.machine import PeakMeter
+
+source, memory = sys.argv[1:]
+for method in ("exact", "landmarks", "fourier"):  # imports, and threads of BLAS
+    streampca.hsic(np.eye(90), np.eye(90), gamma=1.0, y_gamma=1.0, method=method, permutations=1)
+asked = {"permutations": 3, "memory": memory, "gamma": 1e-5, "y_gamma": 1e-5, "listener": lambda event: None}
+found = {"peak": 0, "cases": []}
+for method, n, options in (("exact", 2600, {}), ("landmarks", 16000, {}), ("fourier", 16000, {"features": 512})):
+    x = streampca.open_collection(source, samples=slice(0, n))
+    meter = PeakMeter()
+    plan = streampca.hsic(x, x, method=method, **options, **asked).plan
+    found["cases"].append((method, meter.peak(), plan.memory_estimate.total))
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.slow
+def test_the_memory_estimate_holds_in_a_fresh_process(tmp_path):
+    rows = np.random.default_rng(0).integers(0, 256, (16000, 1024), np.uint8)
+    np.save(tmp_path / "x.npy", rows)
+    for method, peak, estimate in measured(MEASURED, tmp_path / "x.npy", "96MiB")["cases"]:
+        print(method, round(peak / 2**20, 1), round(estimate / 2**20, 1))
+        assert peak <= estimate <= 96 * 2**20, method
 
 
 X, Y = pairs(50)
