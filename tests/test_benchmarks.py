@@ -77,6 +77,12 @@ def test_batches_print_ratios_bits_and_what_sketches_keep(run_here):
     assert 0.98 <= float(table["20 rows"][0]) <= 1
 
 
+def test_hsic_prints_level_power_and_what_features_are_off_by(run_here):
+    size = ("--pairs", "3", "--samples", "400", "--many", "3000", "--features", "128", "--draws", "2")
+    table = cells(run_here("hsic.py", *size))
+    assert {"x2 = sin x1", "200 landmarks", "128 random features, unbiased", "200 landmarks, tested"} <= set(table)
+
+
 def test_peers_shows_what_an_offset_does(run_here):
     size = ("--samples", "2000", "--side", "16", "--components", "12")
     printed = run_here("peers.py", "--problem", "offset", *size, "--rounds", "1", "--only", "eigh,partial_fit")
