@@ -116,6 +116,14 @@ def test_features_come_near_the_exact_value():
     assert max(few.widths) <= 200 < 1024 == many.widths[0]
 
 
+def test_classes_are_exact_however_many_there_are():
+    """More of them than landmarks."""
+    x, labels = pairs(600)[0], np.arange(600) % 250
+    exact, few = untested(x, target=labels), untested(x, target=labels, method="landmarks", landmarks=240)
+    assert few.widths[1] == 250
+    assert few.biased == pytest.approx(exact.biased, rel=0.02)
+
+
 @pytest.mark.parametrize("method", ["exact", "landmarks"])
 def test_parts_merge_and_states_round_trip(method):
     """The sums of a fold: merged in any cutting, and through their states."""

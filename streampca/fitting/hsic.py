@@ -30,7 +30,7 @@ from ..execution.checkpoint import CheckpointFolder, Checkpointing, StageCheckpo
 from ..execution.executor import as_of, executing
 from ..machine import hand_back
 from ..planning.blocks import Span, blocks_of
-from ..planning.hsic import FEATURES, HsicPlan, HsicRequest, plan_hsic
+from ..planning.hsic import DELTA, FEATURES, HsicPlan, HsicRequest, plan_hsic
 from ..preprocessing import Preparation
 from ..preprocessing.kernels import AUTO, Kernel
 from ..readers import Collection, Opening, open_collection
@@ -38,7 +38,7 @@ from ..readers.collection import states_by_name, unchanged
 from ..storage.locks import alone_in
 from ..units import counted, parse_bytes
 from .hsic_tasks import Kernels, KernelTiles, MappedPairs, absorb_sums
-from .kernel_sides import DELTA, FeatureMap, KernelSide, checked, drawn, kernel_of, target_side
+from .kernel_sides import FeatureMap, KernelSide, checked, drawn, kernel_of, target_side
 from .methods.job import one_span
 from .permutation_test import Permuted, permuted_features, permuted_kernels
 from .plan import check_options, narrowed, prepared

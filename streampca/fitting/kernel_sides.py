@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..accumulators.finite import has_safe_squares, not_finite
 from ..errors import DataError, RequestError
-from ..planning.hsic import HsicRequest, Side
+from ..planning.hsic import DELTA, HsicRequest, Side
 from ..preprocessing.exact_maps import ClassMap, IdentityMap
 from ..preprocessing.feature_map import FourierMap, KernelMap
 from ..preprocessing.kernels import Kernel
@@ -26,7 +26,6 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 FeatureMap = ClassMap | IdentityMap | KernelMap | FourierMap
 
-DELTA = "delta"  # 1 of two samples of one class, else 0
 CHECKED = 100  # rows between which a kernel of one's own is checked, and of which the level of a kernel is the mean
 
 
@@ -60,7 +59,8 @@ class KernelSide:
             width: int | None = len(self.classes)
         else:
             width = self.collection.n_features if self.kernel.name == "linear" else None
-        return Side(problem_of(self.collection), width, self.kernel.name in ("rbf", "laplacian"), self.kernel.name)
+        name = self.kernel.name if self.classes is None else DELTA
+        return Side(problem_of(self.collection), width, name in ("rbf", "laplacian"), name)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -138,11 +138,6 @@ class KernelSide:
         places = drawn(self.collection.n_samples, width, random)
         some = self.some(places)
         landmarks = checked(some.read(slice(0, len(places))), some, 0)
-        if self.classes is not None:  # more classes than landmarks
-            raise RequestError(
-                f"labels are of {width} classes at most by so many landmarks, and there are {len(self.classes)}; give "
-                f"landmarks={len(self.classes)} or more."
-            )
         return KernelMap.nystroem(self.kernel, landmarks)[0]
 
 

@@ -14,6 +14,7 @@ from .memory import MemoryEstimate, Phase, decoding_bytes, runtime
 from .request import Problem
 from .sizes import thread_count
 
+DELTA = "delta"  # kernel of classes: 1 of two samples of one class, else 0; computed exactly, whatever their number
 METHODS = ("exact", "landmarks", "fourier")
 ESTIMATORS = ("biased", "unbiased")
 LANDMARKS, FEATURES = 200, 1024  # by default: landmarks come nearer by far, and features must be more
@@ -78,7 +79,9 @@ class Side:
         """Return the features by which the kernel is computed."""
         landmarks = min(request.landmarks or LANDMARKS, self.problem.n_samples)
         most = request.features if method == "fourier" else landmarks
-        return self.exact_width if self.exact_width is not None and self.exact_width <= most else most
+        if self.exact_width is not None and (self.name == DELTA or self.exact_width <= most):
+            return self.exact_width
+        return most
 
     def is_exact(self, method: str, request: HsicRequest) -> bool:
         """Return whether these features give the kernel exactly."""
