@@ -517,7 +517,7 @@ def test_plans_count_what_is_learned(sst):
     assert plan.problem.held_bytes >= 8 * 366 * p
     assert dict(plan.memory_estimate.largest.items)
     phases = {phase.name: dict(phase.items) for phase in plan.memory_estimate.phases}
-    held = "means, trends and deviations of features"
+    held = "means, trends and deviations of features, or landmarks"
     assert all(items[held] == plan.problem.held_bytes for name, items in phases.items() if "before" not in name)
     assert "pass before the fit" in phases
     assert "one pass before" in str(plan)

@@ -61,6 +61,7 @@ def described(
         "mask": None if mask is None else digest(mask.tobytes()),
         "scale": digest(scale.tobytes()) if isinstance(scale, np.ndarray) else scale,
         **({} if preparation.learned is None else {"means": preparation.learned.digest}),
+        **({} if preparation.mapped is None else {"landmarks": preparation.mapped.digest}),
         "part": part and list(part),
         "source": source,
         "sample_weight": digest_of_weights,

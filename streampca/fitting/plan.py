@@ -17,6 +17,7 @@ from ..planning import Plan, make_plan, part_plan
 from ..planning.blocks import Part
 from ..planning.request import Request
 from ..preprocessing import Preparation, Prepared, complete_samples, observed_features, resolved
+from ..preprocessing.kernel_features import KernelFeatures
 from ..preprocessing.sizes_for_planning import problem_of
 from ..readers import Collection, Opening, open_collection
 from ..readers.collection import Array, check_dtype
@@ -26,6 +27,7 @@ from ..readers.weights import total_of, weights_of
 from ..storage.coordinate import Coordinate
 from ..storage.disk import expanded
 from ..units import parse_bytes, parse_shape
+from .landmarks import mapped_for
 from .learning import learned_for
 
 Float64 = npt.NDArray[np.float64]
@@ -223,6 +225,39 @@ def prepared(
     RequestError
         If the preparation learns from samples, and `missing` leaves samples out or fills them in.
     """
+    if preparation is not None and preparation.maps and missing == "em":
+        raise RequestError(
+            "missing='em' estimates features that components are of, and a feature map makes others of them; leave one "
+            "of the two out, or use missing='drop-samples'."
+        )
+    how: dict[str, Any] = {"weights": weights, "foreseen": foreseen}
+    if preparation is None or preparation.is_mapped:
+        return _before_map(raw, preparation, listener, request=request, missing=missing, target=target, **how)
+    collection = _before_map(raw, preparation.unmapped, listener, request=None, missing=missing, **how)
+    memory = None if request is None else request.memory
+    if weights is not None and collection.n_dropped:
+        how["weights"] = None  # of all samples; those that are left are chosen among alike
+    wanted = cast("KernelFeatures", preparation.feature_map)
+    like = mapped_for(collection, wanted, memory=memory, **{**how, "foreseen": True})
+    if foreseen:
+        return like
+    if request is not None:
+        plan_collection(like, request, total_weight=total_of(weights), target=target)
+    return mapped_for(collection, wanted, memory=memory, listener=listener, **how)
+
+
+def _before_map(
+    raw: Collection,
+    preparation: Preparation | None,
+    listener: Listener,
+    *,
+    weights: Float64 | None,
+    request: Request | None,
+    foreseen: bool,
+    missing: str,
+    target: Target | None = None,
+) -> Prepared:
+    """See `prepared`; where there is a feature map to find, that of the steps before it."""
     given = narrowed(raw, preparation)
     if isinstance(given, Prepared) and missing == "error":
         return given

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -429,7 +429,13 @@ class PCAModel(LinearMap):
         return replace(self, statistic=None)
 
 
-def load_model(path: str | os.PathLike[str], *, statistic: bool = False, memory: int | str | None = None) -> PCAModel:
+def load_model(
+    path: str | os.PathLike[str],
+    *,
+    statistic: bool = False,
+    memory: int | str | None = None,
+    kernel: Callable[[Any, Any], float] | None = None,
+) -> PCAModel:
     """Load a model written by `PCAModel.save` or ``streampca fit``.
 
     Components of at most a quarter of the budget are read into memory. Larger ones stay on disk and are read piece by
@@ -444,6 +450,8 @@ def load_model(path: str | os.PathLike[str], *, statistic: bool = False, memory:
         Load the statistic that `partial_fit` goes on from, too: 8 p^2 bytes, where the model keeps it.
     memory : int or str, optional
         Most bytes that what follows is to use, such as ``"2 GiB"``; half of what the machine allows by default.
+    kernel : callable, optional
+        The kernel that the model was fitted with, where that is a function of your own: models hold its name only.
 
     Raises
     ------
@@ -455,7 +463,7 @@ def load_model(path: str | os.PathLike[str], *, statistic: bool = False, memory:
     def read() -> PCAModel:
         opened = read_model(place, MODEL_KINDS)
         kind = model_class(opened.about["kind"])
-        fields = read_fields(opened, kind.own_arrays, budget)
+        fields = read_fields(opened, kind.own_arrays, budget, kernel)
         return kind(**fields, statistic=read_statistic(place) if statistic else None)
 
     return read_unreplaced(place, read)

@@ -1,7 +1,7 @@
 """Models in Zarr: format 1 or 2, one group that is one xarray Dataset, complete or visibly not.
 
-A model is of format 2 where its preparation has learned means of groups, trends or deviations: a version that reads
-format 1 only would ignore them, and refuses the model instead. All others are of format 1.
+A model is of format 2 where its preparation has learned means of groups, trends or deviations, or maps features: a
+version that reads format 1 only would ignore them, and refuses the model instead. All others are of format 1.
 
 The root attribute ``streampca`` marks the group as ours from the start; it says ``complete: true`` when the last
 array is written, then the metadata are consolidated. What an interrupted run left is replaced by the next; a group
@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -23,11 +23,15 @@ import numpy.typing as npt
 import zarr
 
 from ..accumulators import Accumulator, FrequentDirections, Scatter
-from ..errors import RequestError
+from ..errors import ModelError, RequestError
 from ..machine import hand_back
 from ..planning.component_chunks import PIECE
 from ..preprocessing import Preparation, unflatten
+from ..preprocessing.feature_map import FeatureMap, FourierMap, KernelMap
+from ..preprocessing.kernel_features import ARRAYS, KernelFeatures, map_from
+from ..preprocessing.kernels import KERNELS
 from ..preprocessing.learned import Learned
+from ..preprocessing.prepared import MAPPED
 from ..storage.components import NAME as COMPONENTS
 from ..storage.components import ComponentWriter, StoredComponents, UnfinishedComponents
 from ..storage.coordinate import Coordinate
@@ -71,6 +75,16 @@ AXES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("n_samples", "total_variance", "total_weight", "outside"), ()),
     "eigenvalues": ("eigenvalue",),
 }
+MAP = "map_"  # beginning of the names of a feature map's arrays, whose axes these are
+MAP_AXES: dict[str, tuple[str, ...]] = {
+    "landmarks": ("landmark", "pixel"),
+    "weights": (*MAPPED, "landmark"),
+    "offset": MAPPED,
+    "origin": ("pixel",),
+    "frequencies": (*MAPPED, "pixel"),
+    "phases": MAPPED,
+}
+BEFORE_MAP = "pixel_"  # beginning of the names of mask and scale, and of axes of pixels, where features are mapped
 GROUPS = ("group", "anomaly_group")  # axis of means of groups: the first that is none of a sample's axes
 DERIVED = ("explained_variance_ratio", "singular_values")  # written for others, and not read
 REQUIRED = ("mean", "explained_variance", "error_bound", "angle_bound", "n_samples", "total_variance")
@@ -240,7 +254,8 @@ class ModelWriter:
             for name, values in statistic.state(copy=False).items():
                 dims = tuple(f"{name}_{axis}" for axis in range(values.ndim))
                 _write_array(group, name, Stored(dims, values))
-        number = FORMAT if model.preparation.learned is None else NEWEST
+        steps = model.preparation
+        number = FORMAT if steps.learned is None and steps.mapped is None else NEWEST
         about = {"format": number, "kind": model.kind, "complete": True, **model_attributes(model)}
         others = " ".join(name for name in model.coordinates if name not in model.sample_dims)
         self._root.attrs.put({ATTRIBUTE: about} | ({BESIDE: others} if others else {}))
@@ -353,7 +368,7 @@ def model_arrays(model: PCAModel) -> dict[str, Stored]:
         values = model.preparation.full_scale(model.sample_shape) if name == "scale" else getattr(model, name)
         if values is not None:
             arrays[name] = Stored(dims if axes == SAMPLE else axes, np.asarray(values))
-    arrays |= _learned_arrays(model)
+    arrays |= _learned_arrays(model) | _map_arrays(model)
     along = model.coordinates.items()
     return arrays | {name: Stored(each.along(name), each.values, each.attributes) for name, each in along}
 
@@ -378,23 +393,76 @@ def _is_plain_name(name: str) -> bool:
 
 def _learned_arrays(model: PCAModel) -> dict[str, Stored]:
     """Return what the preparation has learned, of pixels: NaN outside the mask."""
-    learned, dims = model.preparation.learned, model.sample_dims
+    learned = model.preparation.learned
     if learned is None:
         return {}
+    dims, shape, mask = _pixels(model)
     group = next(name for name in GROUPS if name not in dims)
-    arrays = {"group_mean": Stored((group, *dims), OverPixels(learned.means, model.sample_shape, model.mask))}
+    arrays = {"group_mean": Stored((group, *dims), OverPixels(learned.means, shape, mask))}
     arrays["group_weight"] = Stored((group,), learned.weights)
     for name, values in (("trend", learned.trend), ("deviation", learned.deviation)):
         if values is not None:
-            arrays[name] = Stored(dims, unflatten(values[None], model.sample_shape, model.mask)[0])
+            arrays[name] = Stored(dims, unflatten(values[None], shape, mask)[0])
     return arrays if learned.groups is None else arrays | {group: Stored((group,), learned.groups)}
 
 
-def _read_learned(opened: OpenModel, prepared: Mapping[str, Any], mask: Array | None) -> Learned | None:
+def _pixels(model: PCAModel) -> tuple[tuple[str, ...], tuple[int, ...], npt.NDArray[np.bool_] | None]:
+    """Return names and lengths of the axes of pixels, which features are made of by a map if there is one, and mask."""
+    if not model.preparation.maps:
+        return model.sample_dims, model.sample_shape, model.mask
+    before = model.frame.before_map
+    dims = tuple(f"{BEFORE_MAP}{axis}" for axis in range(len(before.sample_shape)))
+    return dims, before.sample_shape, before.mask
+
+
+def _map_arrays(model: PCAModel) -> dict[str, Stored]:
+    """Return the arrays of the preparation's feature map, and of the steps before it."""
+    mapped = model.preparation.mapped
+    if mapped is None:
+        return {}
+    arrays = {f"{MAP}{name}": Stored(MAP_AXES[name], values) for name, values in mapped.arrays().items()}
+    dims, shape, mask = _pixels(model)
+    if mask is not None:
+        arrays[f"{BEFORE_MAP}mask"] = Stored(dims, mask)
+    scale = model.preparation.unmapped.full_scale(shape)
+    return arrays if scale is None else arrays | {f"{BEFORE_MAP}scale": Stored(dims, scale)}
+
+
+def _read_map(
+    opened: OpenModel, prepared: Mapping[str, Any], function: Callable[..., float] | None
+) -> tuple[KernelFeatures, FeatureMap] | tuple[None, None]:
+    """Return the feature map of an opened model, with the function of its kernel if that is none of ours."""
+    if "feature_map" not in prepared:
+        return None, None
+    name = prepared["feature_map"]["kernel"]["name"]
+    if name not in KERNELS and function is None:
+        raise ModelError(
+            f"model {opened.path} was fitted with the kernel {name!r}, a function of its author's, which models do not "
+            f"hold; give it: load_model({opened.path!r}, kernel={name})."
+        )
+    wanted = KernelFeatures.from_json(prepared["feature_map"], function)
+    arrays, lengths = {}, {MAPPED[0]: opened.array("mean").shape[0]}
+    for each in ARRAYS[FourierMap if wanted.random_features else KernelMap]:
+        values = opened.read(f"{MAP}{each}")
+        if values is None:
+            raise opened.damaged(f"{MAP}{each}", "there is no such array")
+        expected = tuple(
+            lengths.setdefault(axis, length) for axis, length in zip(MAP_AXES[each], values.shape, strict=False)
+        )
+        if values.ndim != len(MAP_AXES[each]) or values.shape != expected:
+            raise opened.damaged(f"{MAP}{each}", f"it has shape {values.shape}, and others are of {lengths}")
+        if not _is_finite(values, None):
+            raise opened.damaged(f"{MAP}{each}", "values are missing")
+        arrays[each] = values
+    return wanted, map_from(arrays, wanted.kernel)
+
+
+def _read_learned(
+    opened: OpenModel, prepared: Mapping[str, Any], mask: Array | None, sample: tuple[int, ...]
+) -> Learned | None:
     """Return what the preparation of an opened model has learned; None where that is nothing."""
     if not any(prepared.get(name) for name in ("anomaly", "detrend", "standardize")):
         return None
-    sample = opened.array("mean").shape
     p = math.prod(sample) if mask is None else int(np.count_nonzero(mask))
 
     def features(array: Any) -> Array:
@@ -448,11 +516,13 @@ def model_attributes(model: PCAModel) -> dict[str, Any]:
     return {"provenance": dict(model.provenance), "preparation": {**model.preparation.to_json(), **raw}}
 
 
-def read_fields(opened: OpenModel, own_arrays: Iterable[str], memory: int) -> dict[str, Any]:
+def read_fields(
+    opened: OpenModel, own_arrays: Iterable[str], memory: int, function: Callable[..., float] | None = None
+) -> dict[str, Any]:
     """Return the fields of an opened `PCAModel`, and those of the arrays that its kind adds; raises as `read_model`.
 
     Components stay on disk where they take more than a `HELD_SHARE` of `memory` bytes. Only arrays of the names that
-    format 1 and the kind know are read.
+    format 1 and the kind know are read. A kernel of one's own needs its `function`.
     """
     path = opened.path
     names, dims = _checked_names(opened)
@@ -462,9 +532,15 @@ def read_fields(opened: OpenModel, own_arrays: Iterable[str], memory: int) -> di
         raise damaged(path, "mean", "values are missing")
     with naming_damage(path, "its attributes"):  # whatever plain data that are not ours lead to
         prepared, provenance = opened.about["preparation"], opened.about["provenance"]
-        learned = _read_learned(opened, prepared, mask)
-        preparation = Preparation.from_json(prepared, mask, arrays.get("scale"), learned)
         raw = {"raw_shape": tuple(prepared["raw_shape"]), "raw_kind": prepared["raw_kind"]}
+        feature_map, mapped = _read_map(opened, prepared, function)
+        own, scale, sample = mask, arrays.get("scale"), opened.array("mean").shape
+        if mapped is not None:
+            own, scale = (opened.read(f"{BEFORE_MAP}{name}") for name in ("mask", "scale"))
+            own = None if own is None else own.astype(bool)
+            sample = Preparation.from_json({**prepared, "scale": None}).of_images.shape_of(raw["raw_shape"])
+        learned = _read_learned(opened, prepared, own, sample)
+        preparation = Preparation.from_json(prepared, own, scale, learned, feature_map, mapped)
     known = {name: arrays.get(name) for name in AXES if name not in (*DERIVED, "mask", "scale")}
     return {
         **{name: values.item() if values is not None and not values.ndim else values for name, values in known.items()},

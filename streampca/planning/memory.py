@@ -13,7 +13,7 @@ from ..units import MIB, format_bytes, format_shape
 from .request import Problem
 from .sizes import dense_bytes, lanczos_bytes
 
-HELD = "means, trends and deviations of features"
+HELD = "means, trends and deviations of features, or landmarks"
 COMPONENT_COPIES = 3  # the solver's vectors, the components as stored, and the model's as float64 for its certificate
 RUNTIME_BYTES = 9 * MIB  # BLAS packing buffers of two threads, thread stacks and pools, small things of Python
 THREAD_BYTES = 4 * MIB  # of each thread: packing buffers of numpy's BLAS, stack and pool; 3.5 measured
@@ -61,7 +61,7 @@ class MemoryEstimate:
         """Return the estimate beside what a preparation has learned, and after the pass that learned it."""
         phases = [phase.beside(HELD, problem.held_bytes) for phase in self.phases]
         if problem.learning_bytes:
-            phases.append(Phase("pass before the fit", (("blocks, and sums by group", problem.learning_bytes),)))
+            phases.append(Phase("pass before the fit", (("blocks, and what is made of them", problem.learning_bytes),)))
         return MemoryEstimate(tuple(phases))
 
     @property

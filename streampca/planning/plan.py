@@ -247,7 +247,7 @@ class Plan:
         if self.bytes_written:
             yield "writing", f"{format_bytes(self.bytes_written)}, a scratch copy {self._place()}, removed afterwards"
         if p.learning_bytes:
-            yield "", "one pass before learns the means, trends and deviations that are taken off"
+            yield "", "one pass before learns the means, trends and deviations, or the landmarks, of the preparation"
         yield "computing", f"{self.precision} precision products on {self._machines()}, {self.solver} eigensolver"
         yield "time", f"about {format_seconds(self.seconds)}"
         needed, allowed = format_bytes(self.memory_estimate.total), format_bytes(self.memory)

@@ -18,6 +18,8 @@ def prepared_coordinates(
     preparation: Preparation, known: Mapping[str, Coordinate], axes: Sequence[str], raw_shape: tuple[int, ...]
 ) -> Mapping[str, Coordinate]:
     """Coordinates of prepared samples, by name; text and dates are left out where pixels are merged."""
+    if preparation.maps:
+        return {}
     dims, made = axes[: len(preparation.of_images.shape_of(raw_shape))], {}
     for name in (*(dim for dim in dims if dim in known), *(name for name in known if name not in axes)):
         each = over_axes(known[name], name, dims)

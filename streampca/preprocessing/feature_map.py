@@ -14,7 +14,8 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Protocol, Self
+from threading import Lock
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,29 +27,32 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 EPS = float(np.finfo(np.float64).eps)
-
-
-class FeatureMap(Protocol):
-    """A function of rows of p features that gives rows of q. Plain arrays; pickles."""
-
-    kernel: Kernel
-
-    @property
-    def n_features(self) -> int:
-        """Features given, q."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays."""
-
-    def __call__(self, rows: Array) -> Float64:
-        """Map rows (n, p) to (n, q), each row by itself."""
+_MAKING = Lock()
 
 
 class _Arrays:
-    """Size and digest of the arrays of a feature map."""
+    """Size and digest of the arrays of a feature map, and what becomes of rows that are not finite."""
 
     kernel: Kernel
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+
+    def __call__(self, rows: Array) -> Float64:
+        """Map rows (n, p) to (n, q), each row by itself; NaN where a row is not finite."""
+        if rows.dtype.kind != "f":
+            return self._mapped(rows)
+        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+        if not len(bad):
+            return self._mapped(rows)
+        rows = rows.copy()
+        rows[bad] = 0
+        mapped = self._mapped(rows)
+        mapped[bad] = np.nan
+        return mapped
+
+    def _mapped(self, rows: Array) -> Float64:
+        raise NotImplementedError
 
     @property
     def nbytes(self) -> int:
@@ -126,6 +130,7 @@ class KernelMap(_Arrays):
         matrix, m = kernel.matrix(landmarks, landmarks, origin), len(landmarks)
         if not np.isfinite(matrix).all():
             raise DataError(f"kernel {kernel} of some samples is NaN or infinite; give a smaller gamma or degree.")
+        kernel.check_symmetric(landmarks)
         means = matrix.mean(axis=0)
         if centred or kernel.centred_only:
             matrix = matrix - means - means[:, None] + means.mean()
@@ -146,14 +151,60 @@ class KernelMap(_Arrays):
         made = cls(kernel=kernel, landmarks=np.asarray(landmarks), weights=weights, offset=offset, origin=origin)
         return made, values
 
+    @classmethod
+    def foreseen(cls, kernel: Kernel, landmarks: int, n_features: int, q: int, dtype: npt.DTypeLike) -> Self:
+        """Return a map of the sizes of one to come, which takes no memory and maps nothing."""
+
+        def zeros(*shape: int) -> Float64:
+            return np.broadcast_to(0.0, shape)
+
+        like = np.broadcast_to(np.zeros((), dtype), (landmarks, n_features))
+        return cls(
+            kernel=kernel, landmarks=like, weights=zeros(q, landmarks), offset=zeros(q), origin=zeros(n_features)
+        )
+
     @property
     def n_features(self) -> int:
         """Features given, q."""
         return len(self.weights)
 
-    def __call__(self, rows: Array) -> Float64:
-        """Map rows (n, p) to (n, q): 2 n m (p + q) flops."""
-        mapped: Float64 = self.kernel.matrix(rows, self.landmarks, self.origin) @ self.weights.T
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of all arrays, and of the landmarks as they are compared."""
+        return self.nbytes + 8 * self.landmarks.size
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes held while a row is mapped, the result included."""
+        m, p = self.landmarks.shape
+        return self.kernel.row_bytes(p, m) + 8 * self.n_features
+
+    @property
+    def compared(self) -> Float64:
+        """The landmarks as they are compared with samples; made once."""
+        with _MAKING:  # several threads map blocks: one makes it
+            return self._compared
+
+    @cached_property
+    def _compared(self) -> Float64:
+        return self.kernel.compared(self.landmarks, self.origin)
+
+    def similarities(self, rows: Array) -> Float64:
+        """Return the kernel between rows (n, p) and the landmarks, (n, m)."""
+        return self.kernel.between(self.kernel.compared(rows, self.origin), self.compared)
+
+    def squared_norms(self, rows: Array) -> Float64:
+        """Return the squared norm of samples in the kernel's own feature space, (n,), from the origin of the map."""
+        first = self.kernel.compared(rows, self.origin)
+        own = self.kernel.diagonal(first)
+        if not self.offset.any():
+            return own
+        among = self.kernel.between(self.compared, self.compared).mean()
+        return own - 2 * self.kernel.between(first, self.compared).mean(axis=1) + among  # type: ignore[no-any-return]
+
+    def _mapped(self, rows: Array) -> Float64:
+        """Map finite rows: 2 n m (p + q) flops."""
+        mapped: Float64 = self.similarities(rows) @ self.weights.T
         mapped -= self.offset
         return mapped
 
@@ -177,6 +228,14 @@ class FourierMap(_Arrays):
     phases: Float64
     origin: Float64
 
+    @staticmethod
+    def check(kernel: Kernel) -> None:
+        """Refuse a kernel that has no random features; raises as `random`."""
+        if kernel.name not in ("rbf", "laplacian"):
+            raise RequestError(
+                f"random features are of kernels rbf and laplacian, and the kernel is {kernel.name}; give landmarks."
+            )
+
     @classmethod
     def random(cls, kernel: Kernel, origin: Array, n_features: int, seed: int) -> Self:
         """Draw frequencies of a resolved kernel: normal for "rbf", Cauchy for "laplacian".
@@ -186,10 +245,7 @@ class FourierMap(_Arrays):
         RequestError
             If the kernel is another.
         """
-        if kernel.name not in ("rbf", "laplacian"):
-            raise RequestError(
-                f"random features are of kernels rbf and laplacian, and the kernel is {kernel.name}; give landmarks."
-            )
+        cls.check(kernel)
         random, p = np.random.default_rng(seed), len(origin)
         gamma = float(kernel.gamma)  # type: ignore[arg-type]
         if kernel.name == "rbf":
@@ -199,15 +255,34 @@ class FourierMap(_Arrays):
         phases = random.uniform(0, 2 * np.pi, n_features)
         return cls(kernel=kernel, frequencies=frequencies, phases=phases, origin=np.asarray(origin, np.float64))
 
+    @classmethod
+    def foreseen(cls, kernel: Kernel, n_features: int, q: int) -> Self:
+        """Return a map of the sizes of one to come, which takes no memory and maps nothing."""
+        none = np.broadcast_to(0.0, (q, n_features))
+        return cls(kernel=kernel, frequencies=none, phases=none[:, 0], origin=none[0])
+
     @property
     def n_features(self) -> int:
         """Features given, q."""
         return len(self.frequencies)
 
-    def __call__(self, rows: Array) -> Float64:
-        """Map rows (n, p) to (n, q): 2 n p q flops and n q cosines."""
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of all arrays."""
+        return self.nbytes
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes held while a row is mapped, the result included."""
+        return 8 * (len(self.origin) + 2 * self.n_features)
+
+    def _mapped(self, rows: Array) -> Float64:
+        """Map finite rows: 2 n p q flops and n q cosines."""
         mapped: Float64 = (rows - self.origin) @ self.frequencies.T
         mapped += self.phases
         np.cos(mapped, out=mapped)
         mapped *= np.sqrt(2 / self.n_features)
         return mapped
+
+
+FeatureMap = KernelMap | FourierMap

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..readers.collection import Array
-from ..units import KIB
+from ..units import KIB, MIB
 from .dtypes import SampleError, check_digits, float_of
 from .learned import SampleKeys
 from .normalize import Float64, denormalized, normalized, normalizing_bytes
@@ -22,6 +22,8 @@ from .sample_keys import lacking
 # whole blocks of 24 MiB, on 128 x 128 colour images), and is no more for a large block than for a small one.
 PIECE = 256 * KIB
 UNDONE = 2**17  # values whose level is added at a time, in float64
+MAP_PIECE = 8 * MIB  # held by a feature map for the rows that it maps at a time
+LEAST_MAPPED = 32  # rows: of fewer, products with landmarks are slow
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,16 @@ class Frame:
         """Length of a row, p."""
         return math.prod(self.sample_shape) if self.mask is None else int(np.count_nonzero(self.mask))
 
+    @cached_property
+    def before_map(self) -> Frame:
+        """The frame of the steps before the feature map."""
+        return replace(Frame.of(self.preparation.unmapped, self.raw_shape), keys=self.keys)
+
+    @property
+    def _steps(self) -> Preparation:
+        """The steps that values of features went through: none that are known, where features are mapped."""
+        return Preparation() if self.preparation.maps else self.preparation
+
     @property
     def unnormalized(self) -> Frame:
         """The frame of all steps but normalize."""
@@ -67,6 +79,8 @@ class Frame:
         if self.preparation.is_identity:
             check_digits(raw, raw.dtype)
             return raw
+        if self.preparation.maps:
+            return self._mapped_raw(raw, start)
         out = np.empty((len(raw), self.n_features), self.row_dtype(raw.dtype))
         step = self._step(raw.dtype)
         for at in range(0, len(raw), step):
@@ -77,8 +91,37 @@ class Frame:
                 raise type(error)(at + error.sample, error.problem) from None
         return out
 
+    def _mapped_raw(self, raw: Array, start: int) -> Array:
+        """Return raw rows as mapped ones, some at a time."""
+        out, step = np.empty((len(raw), self.n_features), self.row_dtype(raw.dtype)), self.map_rows
+        for at in range(0, len(raw), step):
+            try:
+                rows = self.before_map.rows(raw[at : at + step], start + at)
+            except SampleError as error:
+                raise type(error)(at + error.sample, error.problem) from None
+            out[at : at + step] = self.mapped(rows)
+        return out
+
+    def mapped(self, rows: Array) -> Array:
+        """Rows of features, (m, p), through the feature map, (m, q), some at a time."""
+        mapping = self.preparation.mapped
+        assert mapping is not None  # noqa: S101 - a preparation that maps is resolved before samples are read
+        out, step = np.empty((len(rows), self.n_features), float_of(rows.dtype)), self.map_rows
+        for at in range(0, len(rows), step):
+            out[at : at + step] = mapping(rows[at : at + step])
+        return out
+
+    @property
+    def map_rows(self) -> int:
+        """Rows that are mapped at a time."""
+        mapping = self.preparation.mapped
+        return 1 if mapping is None else max(LEAST_MAPPED, MAP_PIECE // mapping.row_bytes)
+
     def row(self, image: Array, number: int = 0) -> Array:
         """One raw image, perhaps of another size (as `resize` allows) or grey among coloured ones, as a row, (p,)."""
+        if self.preparation.maps:
+            mapped: Array = self.mapped(self.before_map.row(image, number)[None])[0]
+            return mapped
         row: Array = self._prepared(image[None], number, coloured=image.ndim == len(self.raw_shape))[0]
         return row
 
@@ -119,12 +162,12 @@ class Frame:
 
     def normalized(self, rows: Array) -> tuple[Array, Float64 | None]:
         """Set each row against its own mean or norm, if the preparation says so; with the means or norms."""
-        how = self.preparation.normalize
+        how = self._steps.normalize
         return (rows, None) if how is None else normalized(rows, how)
 
     def denormalized(self, rows: Array, numbers: Float64 | None) -> Array:
         """Undo `normalized`."""
-        how = self.preparation.normalize
+        how = self._steps.normalize
         return rows if how is None or numbers is None else denormalized(rows, how, numbers)
 
     def images(self, rows: Array, start: int = 0, *, differences: bool = False) -> Array:
@@ -136,7 +179,8 @@ class Frame:
 
         The level is not added to `differences` of rows, nor where it depends on keys that the frame has not.
         """
-        if self.preparation.learned is None:
+        learned = self._steps.learned
+        if learned is None:
             factors = self.factors(rows.dtype)
             own = factors[features] if np.ndim(factors) else factors
             return rows if own is None else rows / own
@@ -149,19 +193,19 @@ class Frame:
                 piece /= own
             if not (differences or self.lacks_keys):
                 some = slice(start + at, start + at + len(piece))
-                piece += self.preparation.learned.level(self.keys, some, features)
+                piece += learned.level(self.keys, some, features)
             out[at : at + step] = piece
         return out
 
     def factors(self, dtype: npt.DTypeLike) -> Any:
         """Return the factors of features of a dtype: a row, a number, or None."""
-        if self.preparation.learned is not None:
+        if self._steps.learned is not None:
             return None if self._factors is None else self._factors.astype(float_of(dtype), copy=False)
         return self._scale(float_of(dtype))
 
     def _scale(self, dtype: np.dtype[Any]) -> Any:
-        scale = self.preparation.scale
-        full = self.preparation.full_scale(self.sample_shape)
+        scale = self._steps.scale
+        full = self._steps.full_scale(self.sample_shape)
         if full is None:
             return None if scale is None else dtype.type(scale)
         return self.features(full[None])[0].astype(dtype)
@@ -169,7 +213,7 @@ class Frame:
     @cached_property
     def _factors(self) -> Float64 | None:
         """Scale over deviation of each feature, shape (p,), where something was learned; None where neither is."""
-        scale, learned = self._scale(np.dtype(np.float64)), self.preparation.learned
+        scale, learned = self._scale(np.dtype(np.float64)), self._steps.learned
         divisor = None if learned is None else learned.divisor
         if divisor is None:
             return None if scale is None else np.broadcast_to(scale, self.n_features)
@@ -183,14 +227,25 @@ class Frame:
         """Most bytes `rows` holds beside the raw rows it is given and those it returns."""
         if self.preparation.is_identity:
             return 0
+        if self.preparation.mapped is not None:
+            row = self.before_map.n_features * self.before_map.row_dtype(raw).itemsize
+            return self.before_map.scratch_bytes(raw) + self.map_rows * row + self.mapping_bytes
         own = normalizing_bytes(self.n_features) if self.preparation.normalize else 0
         # Rows less their level in float64, the level, and the trend's part of it.
         departing = 3 * 8 * self.n_features if self.preparation.learns else 0
         return self._step(raw) * (self.preparation.image_bytes(self.raw_shape, raw) + departing) + own
 
     @property
+    def mapping_bytes(self) -> int:
+        """Bytes held while rows are mapped, beside these and the result."""
+        mapping = self.preparation.mapped
+        return 0 if mapping is None else self.map_rows * mapping.row_bytes
+
+    @property
     def held_bytes(self) -> int:
         """Bytes of what the preparation has learned, of factors, and of groups and dates of the samples."""
+        if self.preparation.mapped is not None:
+            return self.before_map.held_bytes + self.preparation.mapped.held_bytes
         learned = self.preparation.learned
         if learned is None:
             return 0
@@ -200,7 +255,7 @@ class Frame:
     @property
     def undoing_bytes(self) -> int:
         """Bytes that `undone` holds beside what it is given and returns: values, levels, and the trend's part."""
-        return 0 if self.preparation.learned is None else 3 * 8 * max(UNDONE, self.n_features)
+        return 0 if self._steps.learned is None else 3 * 8 * max(UNDONE, self.n_features)
 
     def _step(self, raw: npt.DTypeLike) -> int:
         """Samples prepared at a time."""

@@ -6,7 +6,7 @@ kernel are those of `sklearn.metrics.pairwise`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,6 +36,8 @@ ALIASES = {"poly": "polynomial", "gaussian": "rbf"}
 OF_DIFFERENCES = ("rbf", "laplacian", "distance")
 # Not an inner product by itself, but of samples whose mean is taken off (conditionally positive definite).
 CENTRED_ONLY = ("distance",)
+ASYMMETRY = 1e-8  # of the largest value: beyond rounding
+COMPARED = 20  # rows on either side whose kernel is computed both ways
 MEDIAN_OF = 1000  # rows whose distances give the median
 
 
@@ -131,12 +133,20 @@ class Kernel:
         -----
         Cost: 2 n m p flops, n m exponentials; float64 copies of both.
         """
+        if origin is None and self.name in OF_DIFFERENCES:
+            origin = np.asarray(others, np.float64).mean(axis=0)
+        return self.between(self.compared(rows, origin), self.compared(others, origin))
+
+    def compared(self, rows: Array, origin: Array | None) -> Float64:
+        """Return rows as `between` takes them: float64, less the origin where the kernel is of differences."""
+        if origin is None or self.name not in OF_DIFFERENCES:
+            return np.asarray(rows, np.float64)
+        return np.subtract(rows, origin, dtype=np.float64)
+
+    def between(self, first: Float64, second: Float64) -> Float64:
+        """Return the kernel between rows that are `compared` already, (n, p) and (m, p): shape (n, m)."""
         from sklearn.metrics.pairwise import euclidean_distances, pairwise_kernels
 
-        first, second = (np.asarray(given, np.float64) for given in (rows, others))
-        if self.name in OF_DIFFERENCES:
-            origin = second.mean(axis=0) if origin is None else origin
-            first, second = first - origin, second - origin
         if self.name == "distance":
             squares: Float64 = euclidean_distances(first, second, squared=True)
             return np.multiply(squares, -0.5, out=squares)
@@ -144,10 +154,60 @@ class Kernel:
         made: Float64 = pairwise_kernels(first, second, metric=self.function or self.name, **given)
         return made
 
+    def diagonal(self, rows: Float64) -> Float64:
+        """Return the kernel of each row that is `compared` already with itself, (n,)."""
+        if self.function is not None:
+            return np.array([self.function(row, row) for row in rows], np.float64)
+        if self.name in OF_DIFFERENCES:
+            return np.full(len(rows), 0.0 if self.name == "distance" else 1.0)
+        squares: Float64 = np.einsum("ij,ij->i", rows, rows)
+        if self.name == "cosine":
+            return np.where(squares > 0, 1.0, 0.0)
+        if self.name == "linear":
+            return squares
+        inner = float(self.gamma or 0) * squares + self.coef0  # resolved
+        made: Float64 = np.tanh(inner) if self.name == "sigmoid" else inner**self.degree
+        return made
+
+    def check_symmetric(self, rows: Array) -> None:
+        """Refuse a function of one's own that is not symmetric between some of these rows, (m, p).
+
+        Raises
+        ------
+        RequestError
+            If k(x, y) and k(y, x) differ beyond rounding.
+        """
+        half = min(COMPARED, len(rows) // 2)
+        if self.function is None or not half:
+            return
+        first, second = self.compared(rows[:half], None), self.compared(rows[half : 2 * half], None)
+        one, other = self.between(first, second), self.between(second, first).T
+        apart = float(np.abs(one - other).max())
+        if apart > ASYMMETRY * float(np.abs(one).max()):
+            raise RequestError(
+                f"kernel {self} is not symmetric: k(x, y) and k(y, x) differ by up to {apart:.3g}; give another."
+            )
+
+    def row_bytes(self, p: int, m: int) -> int:
+        """Bytes that `compared` and `between` hold for a row of p features and m others, the result included."""
+        return 8 * (2 * p + 2 * m)  # cosine and "laplacian" make copies, of the rows and of the result
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], function: Callable[[Array, Array], float] | None = None) -> Kernel:
+        """Inverse of `to_json`, given the function of one's own that its name stands for.
+
+        Raises
+        ------
+        RequestError
+            If the name is of no kernel here, and there is no function.
+        """
+        given = {name: data[name] for name in ("gamma", "degree", "coef0") if name in data}
+        own = None if data["name"] in KERNELS else function
+        return cls(data["name"], function=own, **given)
+
     def to_json(self) -> dict[str, Any]:
         """Name and parameters as plain data."""
-        parameters = ("gamma", "degree", "coef0") if self.function is not None else KERNELS[self.name]
-        return {"name": self.name, **{name: getattr(self, name) for name in parameters}}
+        return {"name": self.name, **{name: getattr(self, name) for name in KERNELS.get(self.name, ())}}
 
     def __str__(self) -> str:
         given = ", ".join(

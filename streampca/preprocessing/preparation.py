@@ -14,7 +14,9 @@ from ..errors import RequestError, nearest
 from ..readers.collection import COLOURS, Array
 from ..units import format_shape, whole_number
 from .dtypes import float_of
+from .feature_map import FeatureMap
 from .grey import greyed
+from .kernel_features import KernelFeatures
 from .learned import Learned
 from .normalize import NORMALIZATIONS
 from .resize import binned, resized
@@ -60,8 +62,13 @@ class Preparation:
     normalize : {"mean", "norm", "ratio"}, optional
         Last, each row by itself, over the pixels inside the mask: take off its mean; divide it by its Euclidean norm;
         divide it by its mean (as for bleaching).
+    feature_map : KernelFeatures, optional
+        Last of all: map each row of p features to q others, whose inner products are the values of a kernel, or nearly
+        so. Components are then those of kernel PCA.
     learned : Learned, optional
         What a fit found for anomaly, detrend and standardize: a model has it, and applies it to other samples.
+    mapped : KernelMap or FourierMap, optional
+        What a fit made of `feature_map`: landmarks and weights, or random frequencies.
 
     Raises
     ------
@@ -80,7 +87,9 @@ class Preparation:
     scale: float | Array | str | None = None
     weights: InitVar[float | Array | str | None] = None
     normalize: str | None = None
+    feature_map: KernelFeatures | None = None
     learned: Learned | None = field(default=None, repr=False)
+    mapped: FeatureMap | None = field(default=None, repr=False)
 
     def __post_init__(self, weights: float | Array | str | None) -> None:
         set_ = object.__setattr__
@@ -103,6 +112,8 @@ class Preparation:
                 raise RequestError(f"{name} {getattr(self, name)!r} is neither True nor False; give one of these.")
         if isinstance(self.scale, str) and self.scale in AREA:
             set_(self, "scale", "area")
+        if self.feature_map is not None and not isinstance(self.feature_map, KernelFeatures):
+            raise RequestError(f"feature_map {self.feature_map!r} is not a KernelFeatures; give one.")
         given = ("scale", "area") if weights is None else ("weights", "coslat")
         for value, (name, word) in ((self.mask, ("mask", "valid")), (self.scale, given)):
             if isinstance(value, str) and value != ("valid" if name == "mask" else "area"):
@@ -121,7 +132,13 @@ class Preparation:
     def is_identity(self) -> bool:
         """True where samples are left as they are."""
         keeps_images = self.crop is None and not self.grey and self.resize is None and self.bin == 1
-        return keeps_images and self.mask is None and not self.learns and self.scale is None and self.normalize is None
+        keeps_rows = self.mask is None and not self.learns and self.scale is None and self.normalize is None
+        return keeps_images and keeps_rows and not self.maps
+
+    @property
+    def maps(self) -> bool:
+        """True where rows of features are mapped to others at last."""
+        return self.feature_map is not None
 
     @property
     def learns(self) -> bool:
@@ -131,13 +148,18 @@ class Preparation:
     @property
     def is_resolved(self) -> bool:
         """True where nothing is left to be found in the data; see `resolved` and ``fitting/learning.py``."""
-        found = self.learned is not None or not self.learns
+        found = (self.learned is not None or not self.learns) and (self.mapped is not None or not self.maps)
         return found and not isinstance(self.mask, str) and not isinstance(self.scale, str)
 
     @property
     def reads_samples(self) -> bool:
         """True where samples are still to be read, to find what the steps need."""
-        return isinstance(self.mask, str) or (self.learns and self.learned is None)
+        return isinstance(self.mask, str) or (self.learns and self.learned is None) or not self.is_mapped
+
+    @property
+    def is_mapped(self) -> bool:
+        """True where there is a feature map, or none is asked for."""
+        return self.mapped is not None or not self.maps
 
     @property
     def of_images(self) -> Preparation:
@@ -147,12 +169,18 @@ class Preparation:
     @property
     def unlearned(self) -> Preparation:
         """The steps up to the mask: what anomaly, detrend and standardize learn from."""
-        return replace(self, anomaly=None, detrend=False, standardize=False, scale=None, normalize=None, learned=None)
+        steps = replace(self.unmapped, anomaly=None, detrend=False, standardize=False, learned=None)
+        return replace(steps, scale=None, normalize=None)
 
     @property
     def unnormalized(self) -> Preparation:
-        """All steps but normalize."""
-        return replace(self, normalize=None)
+        """All steps but normalize; all of them where rows are mapped, which is not undone."""
+        return self if self.maps else replace(self, normalize=None)
+
+    @property
+    def unmapped(self) -> Preparation:
+        """The steps before the feature map."""
+        return replace(self, feature_map=None, mapped=None) if self.maps else self
 
     def to_json(self) -> dict[str, Any]:
         """Everything but arrays as plain data; a scale that is one is called "array".
@@ -168,6 +196,7 @@ class Preparation:
             "scale": "array" if isinstance(self.scale, np.ndarray) else self.scale,
             "normalize": self.normalize,
             **{name: value for name, value in later.items() if value},
+            **({} if self.feature_map is None else {"feature_map": self.feature_map.to_json()}),
         }
 
     @classmethod
@@ -177,11 +206,13 @@ class Preparation:
         mask: Array | None = None,
         scale: Array | None = None,
         learned: Learned | None = None,
+        feature_map: KernelFeatures | None = None,
+        mapped: FeatureMap | None = None,
     ) -> Preparation:
-        """Inverse of `to_json`, given the arrays; keys that belong to others are left alone."""
+        """Inverse of `to_json`, given the arrays and the feature map; keys that belong to others are left alone."""
         stored = {name: data[name] for name in STORED if name in data}
         scale = scale if data.get("scale") == "array" else data.get("scale")
-        return cls(**stored, mask=mask, scale=scale, learned=learned)
+        return cls(**stored, mask=mask, scale=scale, learned=learned, feature_map=feature_map, mapped=mapped)
 
     def apply(self, samples: Array, *, coloured: bool = True) -> Array:
         """Make images of images, (m, *raw_shape) to (m, *prepared_shape): crop, grey (where coloured), resize, bin."""
@@ -199,7 +230,7 @@ class Preparation:
         """Return the dtype of rows made of raw values of a dtype."""
         dtype = np.dtype(np.float32 if self.resize is not None else raw)
         weighted = self.grey or self.bin > 1 or self.learns or self.scale is not None or self.normalize is not None
-        return float_of(dtype) if weighted else dtype
+        return float_of(dtype) if weighted or self.maps else dtype
 
     def shape_of_image(self, raw_shape: tuple[int, ...]) -> tuple[int, ...]:
         """Shape of a prepared image among others of more or fewer channels, of which grey ones need no `grey`."""
@@ -230,15 +261,15 @@ class Preparation:
                     f"{format_shape(shape)}. Use a smaller bin."
                 )
             shape = (shape[0] // self.bin, shape[1] // self.bin, *shape[2:])
-        self._check_arrays(shape)
-        return shape
+        self.unmapped._check_arrays(shape)
+        return shape if self.mapped is None else (self.mapped.n_features,)
 
     def image_bytes(self, raw_shape: tuple[int, ...], raw: npt.DTypeLike) -> int:
         """Most bytes that `apply` to one sample, mask and scale hold at any time, beside the sample and its row."""
         ranges = self.ranges(raw_shape)
         cropped = (*(stop - start for start, stop in ranges), *raw_shape[len(ranges) :])
         given = np.dtype(raw).itemsize * math.prod(cropped)  # a cropped block is copied when it is flattened
-        width, made = float_of(raw).itemsize, math.prod(self.shape_of(raw_shape))
+        width, made = float_of(raw).itemsize, math.prod(self.unmapped.shape_of(raw_shape))
         weighed = width * math.prod(cropped[:-1]) if self._weighs(cropped) else 0
         least = max(given, 2 * weighed)  # the sum of colours, and the one being added
         if self.resize is not None:
@@ -250,11 +281,11 @@ class Preparation:
 
     def full_mask(self, shape: tuple[int, ...]) -> npt.NDArray[np.bool_] | None:
         """Return the mask over the whole prepared sample (a mask of leading axes covers every channel)."""
-        return None if self.mask is None else _over(np.asarray(self.mask, dtype=bool), shape)
+        return None if self.mask is None or self.maps else _over(np.asarray(self.mask, dtype=bool), shape)
 
     def full_scale(self, shape: tuple[int, ...]) -> Array | None:
         """Return the factors over the whole prepared sample, shape (*shape), or None where there is one or none."""
-        return _over(self.scale, shape) if isinstance(self.scale, np.ndarray) else None
+        return _over(self.scale, shape) if isinstance(self.scale, np.ndarray) and not self.maps else None
 
     def _weighs(self, shape: tuple[int, ...]) -> bool:
         """Return whether `grey` has colours to weigh in samples of a shape; refuse what is neither colour nor grey."""

@@ -21,6 +21,8 @@ from .frame import Frame, unflatten
 from .preparation import Preparation
 from .sample_keys import SampleFacts, keys_of
 
+MAPPED = ("feature",)  # axis of samples that went through a feature map
+
 
 class Prepared(View):
     """A collection seen through a preparation: its rows are the features the analysis sees.
@@ -38,6 +40,8 @@ class Prepared(View):
         Does it.
     mask : ndarray of bool or None
         Over the prepared sample; `n_features` counts its True pixels.
+    unmapped : Prepared or None
+        The collection as it is before the feature map; None where there is none.
     learning_bytes : int
         Most bytes of the pass that found what the preparation has learned; 0 where none was made for this collection.
     dropped, n_dropped : tuple of Skipped, int
@@ -56,8 +60,8 @@ class Prepared(View):
     def __init__(self, raw: Collection, preparation: Preparation) -> None:
         if not preparation.is_resolved:
             raise RequestError(
-                'mask "valid", scale "area" and what anomaly, detrend and standardize take off are found in a '
-                "collection; fit a model, whose preparation is resolved."
+                'mask "valid", scale "area", what anomaly, detrend and standardize take off, and feature maps are '
+                "found in a collection; fit a model, whose preparation is resolved."
             )
         raw = raw.fitting(preparation.shape_of_image)
         if raw.mixed and preparation.resize is None and not (preparation.grey and raw.one_size):
@@ -68,6 +72,7 @@ class Prepared(View):
             )
         super().__init__(raw)
         self.raw, self.preparation = raw, preparation
+        self.unmapped = Prepared(raw, preparation.unmapped) if preparation.maps else None
         self.dropped: tuple[Skipped, ...] = ()
         self.n_dropped = 0
         keys = keys_of(preparation, SampleFacts.of(raw)) if preparation.learned is not None else None
@@ -79,6 +84,8 @@ class Prepared(View):
         self._by_image = (preparation.resize is not None or raw.mixed) and one_by_one
         sides = len(self.sample_shape)
         self.axes = raw.axes[:sides] if raw.axes is not None and len(raw.axes) >= sides else None
+        if self.unmapped is not None:
+            self.axes = MAPPED
 
     @property
     def n_features(self) -> int:
@@ -88,11 +95,15 @@ class Prepared(View):
     @property
     def row_bytes(self) -> int:
         """Bytes of one sample of a block as read: raw, or prepared where each sample is prepared as it is decoded."""
+        if self.unmapped is not None:
+            return self.unmapped.row_bytes
         return self.n_features * self.dtype.itemsize if self._by_image else self.raw.row_bytes
 
     @property
     def prepared_bytes(self) -> int:
         """Bytes of one prepared sample beside what is read of it."""
+        if self.unmapped is not None:
+            return self.unmapped.prepared_bytes + self.n_features * self.dtype.itemsize
         return 0 if self._by_image or self.preparation.is_identity else self.n_features * self.dtype.itemsize
 
     @property
@@ -103,6 +114,8 @@ class Prepared(View):
     @property
     def scratch_bytes(self) -> int:
         """Most bytes that preparing holds beside a block, whatever the block; decoded images too, where one by one."""
+        if self.unmapped is not None:
+            return self.unmapped.scratch_bytes + self.frame.mapping_bytes
         scratch, raw = self.frame.scratch_bytes(self.raw.dtype), self.raw
         if not self._by_image:
             return scratch
@@ -132,6 +145,9 @@ class Prepared(View):
 
     def read(self, rows: slice, features: slice | None = None) -> Array:
         """Read raw samples and prepare them; see `Collection.read`."""
+        if self.unmapped is not None:
+            mapped = self.frame.mapped(self.unmapped.read(rows))
+            return mapped if features is None else np.ascontiguousarray(mapped[:, features])
         identity = self.preparation.is_identity
         raw = None if self._by_image else self.raw.read(rows, features if identity else None)
         try:
@@ -206,15 +222,16 @@ class Prepared(View):
         scale = self.preparation.scale
         arrays = [array.tobytes() for array in (self.mask, scale) if isinstance(array, np.ndarray)]
         learned = self.preparation.learned
-        arrays += [] if learned is None else [learned.digest.encode()]
+        found = [each.digest for each in (learned, self.preparation.mapped) if each is not None]
+        arrays += [each.encode() for each in found]
         done, keys = digest(self.preparation.to_json(), arrays), self.frame.keys
         if keys is None:
             return [state._replace(state=digest(state.state, done)) for state in states]
-        found = []
+        named = []
         for state, end in with_ends(states, n):
             own = [array[state.first : end].tobytes() for array in keys if array is not None]
-            found.append(state._replace(state=digest(state.state, done, own)))
-        return found
+            named.append(state._replace(state=digest(state.state, done, own)))
+        return named
 
 
 def check_raw(raw: Collection, preparation: Preparation, shape: tuple[int, ...], kind: str, model: str) -> None:

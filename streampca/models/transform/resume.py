@@ -91,8 +91,9 @@ def digest_of(subspace: Subspace, frame: Frame) -> str:
     """Return a digest of a model's numbers; reads components where they are in memory."""
     found = hashlib.sha256(repr((frame.raw_shape, frame.sample_shape, frame.preparation.to_json())).encode())
     arrays: list[Any] = [subspace.mean, subspace.variance, frame.mask, frame.preparation.scale, frame.preparation.mask]
-    if frame.preparation.learned is not None:
-        found.update(frame.preparation.learned.digest.encode())
+    for each in (frame.preparation.learned, frame.preparation.mapped):
+        if each is not None:
+            found.update(each.digest.encode())
     arrays += [*(frame.keys or ())]
     components = subspace.components
     if isinstance(components, StoredRows):

@@ -1,0 +1,50 @@
+"""Memory of choosing landmarks and making a feature map of them, before anything is fitted."""
+
+from __future__ import annotations
+
+from .budget import too_small
+from .memory import Phase, decoding_items, runtime
+from .request import Problem
+
+NAME = "landmarks"
+SQUARES = 6  # m x m float64 at a time: the kernel, its copy for LAPACK, workspace of two, and the weights made of it
+COPIES = 2  # of rows as float64: less their origin, and as they are compared
+
+
+def landmarks_memory(problem: Problem, landmarks: int, rows: int, weights: int) -> Phase:
+    """Return the memory of making a feature map.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of samples as they are before they are mapped.
+    landmarks : int
+        Landmarks, m; 0 of random features.
+    rows : int
+        Samples that are read for it.
+    weights : int
+        Bytes of the map's other arrays.
+    """
+    m, p = landmarks, problem.n_features
+    items = {
+        f"{rows} samples to choose from": rows * (problem.sample_bytes + COPIES * 8 * p),
+        f"kernel of {m} landmarks, {m} x {m} float64, and its eigenvectors": SQUARES * 8 * m * m,
+        "similarities of samples to choose from": 3 * 8 * m * rows if rows > m else 0,
+        "feature map": weights,
+    }
+    return Phase.of(NAME, {name: size for name, size in items.items() if size}, decoding_items(problem, 1), runtime())
+
+
+def check_landmarks(needed: Phase, problem: Problem, landmarks: int, memory: int | None) -> None:
+    """Refuse landmarks whose map does not fit the budget.
+
+    Raises
+    ------
+    BudgetError
+        Names the budget that would do.
+    """
+    budget = problem.machine.budget(memory)
+    if needed.total > budget[0]:
+        what = f"a feature map of {landmarks} landmarks" if landmarks else "a map to random features"
+        more = ", or ask for fewer landmarks (landmarks, --landmarks)" if landmarks else ", or ask for fewer features"
+        raise too_small(what, needed.total, budget, share=f"the largest share is {needed.largest_share}", more=more)

@@ -1,0 +1,134 @@
+"""`KernelFeatures`: the feature map that a preparation is to end with, as it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import RequestError, nearest
+from ..units import whole_number
+from .feature_map import FeatureMap, FourierMap, KernelMap
+from .kernels import Kernel
+
+ALL = "all"
+# Names of the arrays of a map.
+ARRAYS: dict[type, tuple[str, ...]] = {
+    KernelMap: ("landmarks", "weights", "offset", "origin"),
+    FourierMap: ("frequencies", "phases", "origin"),
+}
+CHOICES = ("uniform", "k-means++", "leverage")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelFeatures:
+    """A feature map of a kernel: by landmarks (Nystroem), or random (Fourier).
+
+    Parameters
+    ----------
+    kernel : Kernel, default=Kernel("rbf")
+    landmarks : int or "all", optional
+        Samples that all others are compared with, m; "all" takes every sample: the map is then exact. By default all,
+        unless random features are asked for.
+    random_features : int, optional
+        Random Fourier features in place of landmarks, q; of kernels "rbf" and "laplacian".
+    choice : {"uniform", "k-means++", "leverage"}, default="uniform"
+        How landmarks are chosen; see `streampca.fitting.landmarks`.
+    rank : int, optional
+        Most features that landmarks give, those of the largest eigenvalues; by default all above rounding.
+    seed : int, default=0
+        Of landmarks and random features.
+
+    Raises
+    ------
+    RequestError
+        If a value is wrong by itself, or landmarks and random features are both given.
+    """
+
+    kernel: Kernel = field(default_factory=Kernel)
+    landmarks: int | str | None = None
+    random_features: int | None = None
+    choice: str = CHOICES[0]
+    rank: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        set_ = object.__setattr__
+        if self.random_features is not None and self.landmarks is not None:
+            raise RequestError("landmarks and random_features are two ways to map samples; give one of them.")
+        if self.random_features is None and self.landmarks is None:
+            set_(self, "landmarks", ALL)
+        if self.landmarks is not None and self.landmarks != ALL:
+            set_(self, "landmarks", whole_number(self.landmarks, "landmarks", least=1, example="1000, or 'all'"))
+        for name in ("random_features", "rank"):
+            value = getattr(self, name)
+            if value is not None:
+                set_(self, name, whole_number(value, name, least=1, example="1000"))
+        set_(self, "seed", whole_number(self.seed, "seed", least=0, example="0, the default"))
+        if self.choice not in CHOICES:
+            known = list(CHOICES)
+            raise RequestError(
+                f"choice {self.choice!r} is not one of {', '.join(known)}.{nearest(str(self.choice), known)}"
+            )
+        if self.random_features is not None:
+            FourierMap.check(self.kernel)
+
+    @property
+    def is_exact(self) -> bool:
+        """True where all samples are landmarks."""
+        return self.landmarks == ALL
+
+    @property
+    def is_centred(self) -> bool:
+        """True where the mean of the landmarks is the origin of the features."""
+        return self.is_exact or self.kernel.centred_only
+
+    def count_of(self, n_samples: int) -> int:
+        """Return the number of landmarks among so many samples.
+
+        Raises
+        ------
+        RequestError
+            If there are fewer samples.
+        """
+        if not isinstance(self.landmarks, int):
+            return n_samples
+        if self.landmarks > n_samples:
+            raise RequestError(
+                f"landmarks={self.landmarks} are more than the {n_samples} samples; give at most {n_samples}, or "
+                "'all', which is exact."
+            )
+        return self.landmarks
+
+    def foreseen(self, n_samples: int, n_features: int, dtype: npt.DTypeLike) -> FeatureMap:
+        """Return a map of the sizes of the one to come, which takes no memory."""
+        if self.random_features is not None:
+            return FourierMap.foreseen(self.kernel, n_features, self.random_features)
+        count = self.count_of(n_samples)
+        most = max(1, count - self.is_centred)
+        q = most if self.rank is None else min(self.rank, most)
+        return KernelMap.foreseen(self.kernel, count, n_features, q, dtype)
+
+    def resolved(self, kernel: Kernel) -> KernelFeatures:
+        """Return the same with a kernel whose parameters are known."""
+        return replace(self, kernel=kernel)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain data, the kernel's function by its name."""
+        own = {name: getattr(self, name) for name in ("landmarks", "random_features", "choice", "rank", "seed")}
+        return {"kernel": self.kernel.to_json(), **own}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], function: Callable[[Any, Any], float] | None = None) -> KernelFeatures:
+        """Inverse of `to_json`, given the function of a kernel of one's own; raises as `Kernel.from_json`."""
+        own = {name: data[name] for name in ("landmarks", "random_features", "choice", "rank", "seed") if name in data}
+        return cls(kernel=Kernel.from_json(data["kernel"], function), **own)
+
+
+def map_from(arrays: Mapping[str, npt.NDArray[Any]], kernel: Kernel) -> FeatureMap:
+    """Return the map of a kernel that has these arrays; a KeyError names one that is missing."""
+    kind = FourierMap if "frequencies" in arrays else KernelMap
+    return kind(kernel=kernel, **{name: np.asarray(arrays[name]) for name in ARRAYS[kind]})
