@@ -88,6 +88,8 @@ FULL = {
     },
     "fit": {
         "kind": "discriminant", "target": "t.csv:class", "shrinkage": 0.5, "n_slices": 5,
+        "kernel": "polynomial", "gamma": 0.5, "degree": 2, "coef0": 0.5, "landmarks": 1000, "random_features": 512,
+        "landmark_choice": "leverage",
         "n_components": 1e-4, "method": "covariance", "memory": "2 GiB", "precision": "double",
         "tol": 1e-6, "max_passes": 8, "half_life": 1e3, "missing": "drop-samples", "sample_weight": "w.npy",
         "scratch": "/fast", "update": "m.zarr", "approximate": True, "part": "3/16", "seed": 7,

@@ -18,6 +18,7 @@ from streampca.readers import Opening
 # Each function with the section whose options it takes, those options that it does not take, and its own parameters.
 FITTED = {"source", "preparation", "output", "overwrite", "checkpoint", "cluster", "listener", "opening"}
 PLANNED = {"source", "preparation", "shape", "dtype", "workers", "output", "opening"}
+OF_KERNELS = {"kernel", "gamma", "degree", "coef0", "landmarks", "random_features", "landmark_choice"}
 # n_components=None and random_state are scikit-learn's.
 LEFT_OUT = {
     "n_components",
@@ -31,7 +32,7 @@ LEFT_OUT = {
     "target",
     "shrinkage",
     "n_slices",
-}
+} | OF_KERNELS
 UPDATED = {
     "n_components",
     "half_life",
@@ -42,13 +43,13 @@ UPDATED = {
 ESTIMATOR = {"n_components", "whiten", "preparation", "checkpoint", "random_state"}
 FUNCTIONS = {
     "open_collection": (streampca.open_collection, CollectionConfig, set(), {"listing", "like", "listener"}),
-    "Preparation": (streampca.Preparation, PrepareConfig, set(), {"learned"}),
+    "Preparation": (streampca.Preparation, PrepareConfig, set(), {"learned", "feature_map", "mapped"}),
     "fit": (streampca.fit, FitConfig, {"update", "approximate"}, FITTED),
     "plan": (streampca.plan, FitConfig, {"part", "seed", "update", "approximate"}, PLANNED),
     "Request": (
         Request,
         FitConfig,
-        {"part", "sample_weight", "target", "update", "approximate"},
+        {"part", "sample_weight", "target", "update", "approximate"} | OF_KERNELS,
         {"workers", "output"},
     ),
     "StreamingPCA": (streampca.StreamingPCA, FitConfig, LEFT_OUT, ESTIMATOR),

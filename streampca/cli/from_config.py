@@ -15,6 +15,7 @@ from ..models.pca import PCAModel
 from ..planning import Plan
 from ..planning.request import Request
 from ..preprocessing import Preparation
+from ..preprocessing.kernel_features import KernelFeatures, features_asked
 from ..preprocessing.mask_files import read_mask, read_scale
 from ..preprocessing.preparation import AREA
 from ..readers import Collection, Opening, open_collection
@@ -43,12 +44,27 @@ def opening_of(config: CollectionConfig) -> Opening:
     return cast("Opening", options)
 
 
-def preparation_of(config: PrepareConfig) -> Preparation:
-    """Return a run's preparation; reads the files of mask and scale."""
+def preparation_of(config: PrepareConfig, fit: FitConfig | None = None) -> Preparation:
+    """Return a run's preparation, with the feature map that its fit asks for; reads the files of mask and scale."""
     arrays: dict[str, Any] = {"mask": config.mask if config.mask in (None, "valid") else read_mask(config.mask)}
     for name, value in (("scale", config.scale), ("weights", config.weights)):
         arrays[name] = read_scale(value) if isinstance(value, str) and value not in AREA else value
-    return Preparation(**dict(config) | arrays)
+    return Preparation(**dict(config) | arrays, feature_map=None if fit is None else features_of(fit))
+
+
+def features_of(fit: FitConfig) -> KernelFeatures | None:
+    """Return the feature map that a fit asks for."""
+    return features_asked(
+        fit.kind,
+        kernel=fit.kernel,
+        gamma=fit.gamma,
+        degree=fit.degree,
+        coef0=fit.coef0,
+        landmarks=fit.landmarks,
+        random_features=fit.random_features,
+        landmark_choice=fit.landmark_choice,
+        seed=fit.seed,
+    )
 
 
 def request_of(run: Run) -> Request:
@@ -96,7 +112,7 @@ def _conflict(kind: str, given: set[str]) -> str:
 
 def plan_run(run: Run, *, shape: str | None = None, dtype: str = "uint8", workers: int = 1) -> Plan:
     """Plan a run's fit, or that of data of a declared shape, reading headers and a few samples to predict its time."""
-    preparation = preparation_of(run.prepare)
+    preparation = preparation_of(run.prepare, run.fit)
     if shape is None:
         raw = open_run(run.collection)
     else:
@@ -107,4 +123,5 @@ def plan_run(run: Run, *, shape: str | None = None, dtype: str = "uint8", worker
     weight = foreseen_weight(run.fit.sample_weight, weighed, run.fit.half_life, shape)
     target = target_of(run.fit.target, weighed, request.kind, n_slices=request.n_slices)
     planned = plan_collection(collection, request, total_weight=weight, target=target)
-    return planned if shape is not None else calibrated(planned, collection)
+    # A map that is still to be found maps nothing: what is measured is reading.
+    return planned if shape is not None else calibrated(planned, collection.unmapped or collection)

@@ -82,6 +82,11 @@ def read_scale(text: str) -> float | str:
         return text
 
 
+def read_landmarks(text: str) -> int | str:
+    """Read a number of landmarks, or leave the word."""
+    return int(text) if text.isdecimal() else text
+
+
 def _axis(name: str) -> int | str:
     name = name.strip()
     return int(name) if name.lstrip("-").isdecimal() else name

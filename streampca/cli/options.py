@@ -18,6 +18,8 @@ from pydantic.fields import FieldInfo
 from ..planning.blocks import part_of
 from ..planning.registry import KINDS, METHODS
 from ..planning.request import RULES, MissingRule, RuleName
+from ..preprocessing.kernel_features import CHOICES
+from ..preprocessing.kernels import KERNELS
 from ..units import parse_seconds
 from . import option_texts
 
@@ -247,6 +249,25 @@ class FitConfig(Section):
         "others by probabilistic PCA",
         "RULE",
     )
+    kernel: str = option(
+        "rbf", f"of kind kernel-pca: {', '.join(name for name in KERNELS if name != 'distance')}", "NAME"
+    )
+    gamma: float | str | None = option(
+        "auto",
+        "of the kernel: auto goes by the median distance of samples, null is 1/p",
+        CommandLine(
+            "GAMMA", help="of the kernel; auto goes by the median distance of samples", read=option_texts.read_scale
+        ),
+    )
+    degree: int = option(3, "of kernel polynomial", "D", ge=1)
+    coef0: float = option(1.0, "of kernels polynomial and sigmoid", "C")
+    landmarks: int | str | None = option(
+        None,
+        "samples that all others are compared with; by default all, which is exact",
+        CommandLine("M", read=option_texts.read_landmarks),
+    )
+    random_features: int | None = option(None, "random Fourier features in place of landmarks", "Q", ge=1)
+    landmark_choice: str = option("uniform", f"how landmarks are chosen: {', '.join(CHOICES)}", "HOW")
     sample_weight: str | None = option(None, "how often each sample counts: a column, as for labels", "COLUMN")
     update: str | None = option(
         None, "a model to add the samples to; of a source that it has seen and that has grown, the new ones", "MODEL"

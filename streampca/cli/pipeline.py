@@ -171,7 +171,7 @@ def _followed(run: Run, outputs: OutputPaths, listener: Listener) -> Result:
     follow = run.follow
     idle = None if follow.idle is None else float(follow.idle)
     pace = Pace(float(follow.settle), float(follow.interval), follow.until, idle)
-    preparation = preparation_of(run.prepare)
+    preparation = preparation_of(run.prepare, run.fit)
     model = follow_source(partial(open_run, run.collection), path, request_of(run), preparation, pace, listen)
     return Result(model.without_statistic(), plans[0] if plans else None, [path])
 
@@ -250,7 +250,7 @@ def _open(run: Run, outputs: OutputPaths, listener: Listener, switch: Switch) ->
         open_run(run.collection)  # a problem of the source is said first: it may stand in the model's place
         raise
     raw = open_run(run.collection, listing=outputs.listing(run), like=model or updated, listener=listener)
-    preparation = preparation_of(run.prepare) if updated is None else _preparation_of(updated, run)
+    preparation = preparation_of(run.prepare, run.fit) if updated is None else _preparation_of(updated, run)
     if model is None and updated is None:
         raw = narrowed(raw, preparation)
     return _Job(run, outputs, raw, preparation, listener, switch, model, updated)

@@ -21,8 +21,12 @@ from ..machine import PeakMeter, hand_back
 from ..models.pca import PCAModel
 from ..models.store import ModelWriter, check_model_output
 from ..planning.blocks import Part, part_of
+from ..planning.registry import MAPPING_KINDS
 from ..planning.request import Request
 from ..preprocessing import Preparation, Prepared
+from ..preprocessing.kernel_features import features_asked
+from ..preprocessing.kernels import AUTO
+from ..preprocessing.preparation import with_features
 from ..readers import Opening, check_apart, column_paths, open_collection, paths_of
 from ..readers.collection import sample_dims
 from ..readers.target import Target, check_target, digest_of, target_of
@@ -34,6 +38,7 @@ from ..units import parse_bytes
 from .build_model import data_of, model_of, provenance_of
 from .executor import resumable_scratch_name, scratch_name, suited
 from .identity import check_beside, decisive_fields, identity_of
+from .kernel_residuals import with_residuals
 from .methods import METHODS, Decomposition, Job
 from .plan import check_options, narrowed, plan_collection, prepared
 
@@ -57,6 +62,13 @@ def fit(
     preparation: Preparation | None = None,
     missing: str = "error",
     sample_weight: Any = None,
+    kernel: str | Callable[[Any, Any], float] = "rbf",
+    gamma: float | str | None = AUTO,
+    degree: int = 3,
+    coef0: float = 1.0,
+    landmarks: int | str | None = None,
+    random_features: int | None = None,
+    landmark_choice: str = "uniform",
     seed: int = 0,
     output: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
@@ -73,9 +85,10 @@ def fit(
     ----------
     source : path, glob, list of paths, array or Collection
         See `open_collection`.
-    kind : {"pca", "supervised-pca", "discriminant", "sliced-inverse-regression"}, default="pca"
-        Kind of model: principal components; or axes learned from a `target`: those along which samples depend most on
-        it, Fisher's discriminants of classes, or the directions by which a number changes.
+    kind : {"pca", "kernel-pca", "supervised-pca", "discriminant", "sliced-inverse-regression"}, default="pca"
+        Kind of model: principal components; those of the features of a kernel; or axes learned from a `target`: those
+        along which samples depend most on it, Fisher's discriminants of classes, or the directions by which a number
+        changes.
     target : array, path or str, optional
         What supervised kinds learn from, a label or number for each sample: anything `open_column` takes, or label
         features of shape (n, l). Text and whole numbers are classes, but where numbers are cut into slices.
@@ -125,8 +138,20 @@ def fit(
     sample_weight : array, path or str, optional
         How often each sample counts, n numbers of at least 0: a sample of weight 2 counts as if it were there twice.
         Anything `open_column` takes.
+    kernel : {"rbf", "polynomial", "linear", "cosine", "sigmoid", "laplacian"} or callable, default="rbf"
+        Of kind "kernel-pca"; or a function of two samples (p,) and (p,), of which models hold the name only.
+    gamma, degree, coef0 : optional
+        Parameters of the kernel; see `streampca.preprocessing.kernels.Kernel`. gamma="auto" goes by the median distance
+        of a sample.
+    landmarks : int or "all", optional
+        Samples that all others are compared with: 1000 are near enough for most collections. By default all, which is
+        exact, and takes n x n numbers.
+    random_features : int, optional
+        Random Fourier features in place of landmarks.
+    landmark_choice : {"uniform", "k-means++", "leverage"}, default="uniform"
+        How landmarks are chosen: at random, far apart, or by how much they add to others.
     seed : int, default=0
-        Of everything random: the probes that bound the error, and what method "randomized" starts from.
+        Of everything random: the probes that bound the error, landmarks, and what method "randomized" starts from.
     output : path, optional
         Folder to write the model to. Components larger than the budget are written there as they are computed, and stay
         on disk; without an output they are refused.
@@ -190,6 +215,18 @@ def fit(
     )
     check_options(fit, opening)
     check_target(target, kind)
+    features = features_asked(
+        kind,
+        kernel=kernel,
+        gamma=gamma,
+        degree=degree,
+        coef0=coef0,
+        landmarks=landmarks,
+        random_features=random_features,
+        landmark_choice=landmark_choice,
+        seed=request.seed,
+    )
+    preparation = with_features(preparation, features)
     place = None if output is None else Place(expanded(output), overwrite)
     if place is not None:
         check_apart([place.path], [*paths_of(source), *column_paths(opening.get("labels"), sample_weight, target)])
@@ -303,6 +340,8 @@ def _fitted(
             model = _written(collection, job, place, about)
         else:
             found = METHODS[chosen.method](job)
+            if request.kind in MAPPING_KINDS:
+                found = with_residuals(job, found)
             model = model_of(collection, found, about(found), found.components)
             if place is not None:
                 # Of what the passes freed 27 MiB of 80 were kept by the C library, beside the buffers of writing.

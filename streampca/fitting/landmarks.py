@@ -100,10 +100,23 @@ def _rows_to_read(wanted: KernelFeatures, landmarks: int, n: int) -> int:
     return min(n, max(among, 1 if wanted.kernel.is_resolved else MEDIAN_OF, 1))
 
 
+def sampled(collection: Prepared, weights: Float64 | None, count: int, seed: tuple[int, ...]) -> tuple[Array, Places]:
+    """Return at most so many samples, chosen uniformly among those that count, (m, p), and their places, ascending."""
+    known = np.arange(collection.n_samples) if weights is None else np.flatnonzero(weights)
+    places = np.sort(np.random.default_rng(seed).permutation(known)[:count])
+    return _read(collection, places, silent), places
+
+
 def _sample(collection: Prepared, known: Places, count: int, seed: int, listener: Listener) -> Array:
     """Read so many samples, (count, p), chosen uniformly, in a random order; all of them stay in theirs."""
     random = np.random.default_rng(seed)
-    places = np.sort(random.permutation(known)[:count])
+    rows = _read(collection, np.sort(random.permutation(known)[:count]), listener)
+    return rows[random.permutation(count)] if count < len(known) else rows
+
+
+def _read(collection: Prepared, places: Places, listener: Listener) -> Array:
+    """Read the samples at some places, ascending."""
+    count = len(places)
     chosen = (
         collection
         if len(places) == collection.n_samples
@@ -120,7 +133,7 @@ def _sample(collection: Prepared, known: Places, count: int, seed: int, listener
             listener(BlockDone(block.stop - start, (block.stop - start) * collection.row_bytes))
     listener(PassFinished(time.perf_counter() - began))
     hand_back()
-    return rows[random.permutation(count)] if count < len(known) else rows
+    return rows
 
 
 def _check_finite(rows: Array, collection: Prepared, start: int) -> None:

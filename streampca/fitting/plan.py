@@ -15,9 +15,14 @@ from ..errors import DataError, RequestError, SourceError, nearest
 from ..events import Listener, silent
 from ..planning import Plan, make_plan, part_plan
 from ..planning.blocks import Part
-from ..planning.request import Request
+from ..planning.landmarks import residual_bytes
+from ..planning.registry import MAPPING_KINDS
+from ..planning.request import Problem, Request
+from ..planning.sizes import thread_count
 from ..preprocessing import Preparation, Prepared, complete_samples, observed_features, resolved
-from ..preprocessing.kernel_features import KernelFeatures
+from ..preprocessing.kernel_features import KernelFeatures, features_asked
+from ..preprocessing.kernels import AUTO
+from ..preprocessing.preparation import with_features
 from ..preprocessing.sizes_for_planning import problem_of
 from ..readers import Collection, Opening, open_collection
 from ..readers.collection import Array, check_dtype
@@ -50,6 +55,13 @@ def plan(
     preparation: Preparation | None = None,
     missing: str = "error",
     sample_weight: Any = None,
+    kernel: str | Callable[[Any, Any], float] = "rbf",
+    gamma: float | str | None = AUTO,
+    degree: int = 3,
+    coef0: float = 1.0,
+    landmarks: int | str | None = None,
+    random_features: int | None = None,
+    landmark_choice: str = "uniform",
     shape: Sequence[int] | str | None = None,
     dtype: Any = "uint8",
     workers: int = 1,
@@ -70,7 +82,8 @@ def plan(
     workers : int, default=1
         Processes that would share the work, each within the budget.
     kind, target, shrinkage, n_slices, n_components, method, memory, precision, tol, max_passes, half_life : optional
-    preparation, missing, sample_weight, output, scratch, **opening
+    preparation, missing, sample_weight, kernel, gamma, degree, coef0, landmarks, random_features : optional
+    landmark_choice, output, scratch, **opening
         As for `fit`.
 
     Returns
@@ -101,6 +114,17 @@ def plan(
     )
     check_options(plan, opening)
     check_target(target, kind)
+    features = features_asked(
+        kind,
+        kernel=kernel,
+        gamma=gamma,
+        degree=degree,
+        coef0=coef0,
+        landmarks=landmarks,
+        random_features=random_features,
+        landmark_choice=landmark_choice,
+    )
+    preparation = with_features(preparation, features)
     raw = open_collection(source, **opening) if shape is None else open_declared(shape, dtype, opening, preparation)
     collection = prepared(raw, preparation, request=request, foreseen=True, missing=missing)
     samples = raw if shape else collection.raw
@@ -159,6 +183,17 @@ class _Daily(View):
         return self.base.read(rows, features)
 
 
+def _following_bytes(collection: Prepared, request: Request, problem: Problem) -> int:
+    """Bytes of the pass that estimates residuals of components of mapped samples."""
+    before, mapping = collection.unmapped, collection.preparation.mapped
+    if before is None or mapping is None:
+        raise RequestError(f"kind {request.kind!r} is of samples that go through a feature map; give a kernel.")
+    wanted = request.counted_on(problem.most_components)
+    k = wanted if isinstance(wanted, int) else problem.most_components
+    own = residual_bytes(before.n_features, k, collection.frame.map_rows, mapping.row_bytes)
+    return thread_count(problem.machine.cores) * own
+
+
 def plan_collection(
     collection: Prepared,
     request: Request,
@@ -174,6 +209,8 @@ def plan_collection(
             "into windows by --patches 16x16 (patches=16), or name the axes of one by --sample-axes y,x (sample_axes)."
         )
     problem = replace(problem_of(collection), total_weight=total_weight)
+    if request.kind in MAPPING_KINDS:
+        problem = replace(problem, following_bytes=_following_bytes(collection, request, problem))
     if target is not None:
         problem = replace(problem, target_width=target.width, target_rank=target.rank)
     return make_plan(problem, request) if part is None else part_plan(problem, request, part)

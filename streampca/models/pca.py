@@ -176,6 +176,11 @@ class PCAModel(LinearMap):
         }
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences that another kind of model adds to how far its numbers can be trusted."""
+        return ()
+
+    @property
     def subspace(self) -> Subspace:
         """Mean and components as plain rows of features, without names."""
         own, features = self.components, self.frame.features

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # name -> module and class, imported on first use
 MODEL_KINDS: dict[str, tuple[str, str]] = {
     "pca": (".pca", "PCAModel"),
+    "kernel-pca": (".kernel_pca", "KernelPCAModel"),
     "supervised-pca": (".supervised", "SupervisedPCAModel"),
     "discriminant": (".supervised", "DiscriminantModel"),
     "sliced-inverse-regression": (".supervised", "InverseRegressionModel"),

@@ -81,6 +81,7 @@ MAP_AXES: dict[str, tuple[str, ...]] = {
     "weights": (*MAPPED, "landmark"),
     "offset": MAPPED,
     "origin": ("pixel",),
+    "level": (),
     "frequencies": (*MAPPED, "pixel"),
     "phases": MAPPED,
 }

@@ -82,9 +82,10 @@ def make_plan(problem: Problem, request: Request) -> Plan:
 
 def _left(problem: Problem, request: Request) -> Request:
     """Return the request with the memory that what a preparation has learned leaves of the budget."""
-    if not problem.held_bytes:
+    taken = problem.held_bytes + problem.following_bytes
+    if not taken:
         return request
-    return replace(request, memory=max(1, problem.machine.budget(request.memory)[0] - problem.held_bytes))
+    return replace(request, memory=max(1, problem.machine.budget(request.memory)[0] - taken))
 
 
 def _cheapest(plans: list[Plan]) -> Plan:

@@ -7,6 +7,8 @@ from .memory import Phase, decoding_items, runtime
 from .request import Problem
 
 NAME = "landmarks"
+CHECKED_ROWS = 500  # of the kernel matrix, that residuals are estimated from: good to a factor of 1.2 (benchmarks)
+MOST_PIECE = 512  # samples whose kernel with these rows is computed at a time
 SQUARES = 6  # m x m float64 at a time: the kernel, its copy for LAPACK, workspace of two, and the weights made of it
 COPIES = 2  # of rows as float64: less their origin, and as they are compared
 
@@ -33,6 +35,22 @@ def landmarks_memory(problem: Problem, landmarks: int, rows: int, weights: int) 
         "feature map": weights,
     }
     return Phase.of(NAME, {name: size for name, size in items.items() if size}, decoding_items(problem, 1), runtime())
+
+
+def residual_bytes(n_features: int, k: int, piece_rows: int, row_bytes: int) -> int:
+    """Bytes held while residuals of k components are estimated from rows of the kernel matrix, in one thread.
+
+    Parameters
+    ----------
+    n_features : int
+        p, before samples are mapped.
+    k : int
+        Components.
+    piece_rows, row_bytes : int
+        Samples that are mapped at a time, and the bytes that one takes.
+    """
+    checked = 8 * CHECKED_ROWS * (2 * n_features + 3 * k)
+    return checked + min(piece_rows, MOST_PIECE) * (2 * row_bytes + 8 * 2 * (CHECKED_ROWS + n_features))
 
 
 def check_landmarks(needed: Phase, problem: Problem, landmarks: int, memory: int | None) -> None:

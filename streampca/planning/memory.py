@@ -62,6 +62,9 @@ class MemoryEstimate:
         phases = [phase.beside(HELD, problem.held_bytes) for phase in self.phases]
         if problem.learning_bytes:
             phases.append(Phase("pass before the fit", (("blocks, and what is made of them", problem.learning_bytes),)))
+        if problem.following_bytes:
+            name = "rows of the kernel matrix, and what they are multiplied with"
+            phases.append(Phase("residuals", phases[0].beside(name, problem.following_bytes).items))
         return MemoryEstimate(tuple(phases))
 
     @property

@@ -200,7 +200,7 @@ class Plan:
             del data[name]
         del data["problem"]["machine"]
         data["request"] = self.request.given
-        for name in ("held_bytes", "learning_bytes", "target_width", "target_rank"):
+        for name in ("held_bytes", "learning_bytes", "following_bytes", "target_width", "target_rank"):
             if not data["problem"][name]:  # as models without such steps have always stored it
                 del data["problem"][name]
         data["problem"]["sample_shape"] = list(self.problem.sample_shape)
@@ -248,6 +248,8 @@ class Plan:
             yield "writing", f"{format_bytes(self.bytes_written)}, a scratch copy {self._place()}, removed afterwards"
         if p.learning_bytes:
             yield "", "one pass before learns the means, trends and deviations, or the landmarks, of the preparation"
+        if p.following_bytes:
+            yield "", "one pass after estimates how far the components are from those of the kernel matrix"
         yield "computing", f"{self.precision} precision products on {self._machines()}, {self.solver} eigensolver"
         yield "time", f"about {format_seconds(self.seconds)}"
         needed, allowed = format_bytes(self.memory_estimate.total), format_bytes(self.memory)

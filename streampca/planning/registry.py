@@ -23,7 +23,9 @@ TargetRule = Literal["", "features", "classes", "slices"]
 # numbers as they are), as classes, or as slices of sorted numbers
 KINDS: dict[str, TargetRule] = {
     "pca": "",
+    "kernel-pca": "",
     "supervised-pca": "features",
     "discriminant": "classes",
     "sliced-inverse-regression": "slices",
 }
+MAPPING_KINDS = ("kernel-pca",)  # whose samples go through a feature map of a kernel

@@ -90,6 +90,8 @@ class Problem:
         Bytes of what a preparation has learned, which is in memory throughout.
     learning_bytes : int
         Most bytes of the pass that learns it, before all others; 0 where there is none.
+    following_bytes : int
+        Most bytes that a pass after the fit holds, beside what the fit's passes do; 0 where there is none.
     target_width, target_rank : int
         Columns of what a target is made into (one a class, a slice or a number), and of how many of them, less their
         mean, are independent; 0 where the kind of model takes no target.
@@ -113,6 +115,7 @@ class Problem:
     fills: bool = True
     held_bytes: int = 0
     learning_bytes: int = 0
+    following_bytes: int = 0
     target_width: int = 0
     target_rank: int = 0
     machine: Machine = field(default=Machine(), compare=False)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import RequestError
 from ..models.accuracy import digits_trusted, sharpest_bounds
+from ..models.kernel_pca import KernelPCAModel
 from ..models.sample_images import (
     FEW,
     Array,
@@ -56,6 +57,7 @@ def mean_and_components(model: PCAModel, count: int = 8, figure: AnyFigure | Non
     RequestError
         If `count` is less than 1.
     """
+    model = drawn(model)
     view, count = view_of(model), _some(count, model)
     columns = min(count + 1, max(3, -(-(count + 1) // 2)), max(2, round(PAGE / view.wide)))
     rows = -(-(count + 1) // columns)
@@ -101,10 +103,12 @@ def walks(
     RequestError
         If `count` is less than 1, or there are no deviations.
     """
+    whole, model = model, drawn(model)
     view, count = view_of(model, FEW), _some(count, model)
     if not len(deviations):
         raise RequestError("deviations are empty; give 1 or more, such as (-2, 0, 2).")
-    images = _walked(model, view, count, np.asarray(deviations, np.float64))
+    steps = np.asarray(deviations, np.float64)
+    images = _walked(model, view, count, steps) if whole is model else _pre_images(whole, view, count, steps)
     limits = scale_of(view, images)
     size = grid_size(view, count, len(deviations), caption=0.1)
     figure = figure if figure is not None else new_figure(*size)
@@ -127,6 +131,19 @@ def _walked(model: PCAModel, view: SampleView, count: int, deviations: Float64) 
     walked: Float64 = np.einsum("cd,c...->cd...", lengths, components)
     walked += mean_pictures(model, view)
     return walked
+
+
+def drawn(model: PCAModel) -> PCAModel:
+    """Return the model whose mean and components are drawn: of kernel PCA, pre-images."""
+    return model.as_images() if isinstance(model, KernelPCAModel) else model
+
+
+def _pre_images(model: PCAModel, view: SampleView, count: int, deviations: Float64) -> Float64:
+    """Return pictures as `_walked` does, of pre-images at each step along each component."""
+    scores = np.zeros((count, len(deviations), count))
+    scores[np.arange(count), :, np.arange(count)] = np.sqrt(model.explained_variance[:count])[:, None] * deviations
+    images = np.asarray(model.inverse_transform(scores.reshape(-1, count)))
+    return np.stack([view.one(image) for image in images]).reshape(count, len(deviations), *view.one(images[0]).shape)
 
 
 def scale_of(view: SampleView, images: Array) -> Array:

@@ -15,7 +15,7 @@ import hashlib
 from dataclasses import dataclass, fields
 from functools import cached_property
 from threading import Lock
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 EPS = float(np.finfo(np.float64).eps)
+LEAST_EIGENVALUE = 1e-12  # of the largest: as scikit-learn, which takes smaller ones for rounding
 _MAKING = Lock()
 
 
@@ -74,6 +75,62 @@ class _Arrays:
         return found.hexdigest()[:16]
 
 
+class Solved(NamedTuple):
+    """Eigenvalues of a kernel matrix, descending, and the linear functions of its rows that give unit features.
+
+    `weights` is of shape (q, m), `offset` of (q,): features are weights k - offset. `level` is the mean of the matrix
+    where its mean was taken off, else 0.
+    """
+
+    values: Float64
+    weights: Float64
+    offset: Float64
+    level: float
+
+
+def solved(
+    matrix: Float64, name: str, rank: int | None = None, *, centred: bool, may_be_negative: bool = False
+) -> Solved:
+    """Solve a kernel matrix (m, m) for features whose inner products are its entries.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (m, m)
+        Symmetric.
+    name : str
+        What messages call it.
+    rank : int, optional
+        Most features, q; all eigenvalues above rounding by default.
+    centred : bool
+        Take the mean off rows and columns first.
+    may_be_negative : bool
+        Leave negative eigenvalues out, where they would be refused.
+
+    Raises
+    ------
+    RequestError
+        If no eigenvalue is above rounding, or some are below it.
+    """
+    means, m = matrix.mean(axis=0), len(matrix)
+    level = float(means.mean()) if centred else 0.0
+    values, vectors = np.linalg.eigh(matrix - means - means[:, None] + level if centred else matrix)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    # The trace of the matrix before its mean was taken off says what its entries are rounded to.
+    rounding = max(m * EPS, LEAST_EIGENVALUE) * float(np.abs(values).max(initial=0.0))
+    rounding = max(rounding, m * EPS * float(np.abs(means).max(initial=0.0)))
+    if values[-1] < -100 * rounding and not may_be_negative:
+        raise RequestError(
+            f"{name} of the samples has the eigenvalue {values[-1]:.3g} (its largest is {values[0]:.3g}): it is no "
+            "inner product of any features. Give another kernel."
+        )
+    kept = int(np.count_nonzero(values > rounding))
+    if not kept:
+        raise RequestError(f"{name} of the samples has no eigenvalue above 0; give another kernel.")
+    q = kept if rank is None else min(rank, kept)
+    weights = np.ascontiguousarray((vectors[:, :q] / np.sqrt(values[:q])).T)
+    return Solved(values, weights, weights @ means if centred else np.zeros(q), level)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KernelMap(_Arrays):
     """Linear functions of the kernel between a sample and landmarks: weights k(x) - offset.
@@ -87,6 +144,8 @@ class KernelMap(_Arrays):
     offset : ndarray of shape (q,)
     origin : ndarray of shape (p,)
         Taken off samples and landmarks before they are compared, where the kernel is of differences.
+    level : ndarray of shape ()
+        Mean of the kernel between landmarks, where their mean is the origin of the features; else 0.
     """
 
     kernel: Kernel
@@ -94,6 +153,7 @@ class KernelMap(_Arrays):
     weights: Float64
     offset: Float64
     origin: Float64
+    level: Float64
 
     @classmethod
     def nystroem(
@@ -127,29 +187,17 @@ class KernelMap(_Arrays):
         Cost: 2 m^2 p + 9 m^3 flops, 3 m x m arrays.
         """
         origin = np.asarray(landmarks, np.float64).mean(axis=0)
-        matrix, m = kernel.matrix(landmarks, landmarks, origin), len(landmarks)
+        matrix = kernel.matrix(landmarks, landmarks, origin)
         if not np.isfinite(matrix).all():
             raise DataError(f"kernel {kernel} of some samples is NaN or infinite; give a smaller gamma or degree.")
         kernel.check_symmetric(landmarks)
-        means = matrix.mean(axis=0)
-        if centred or kernel.centred_only:
-            matrix = matrix - means - means[:, None] + means.mean()
-        values, vectors = np.linalg.eigh(matrix)
-        values, vectors = values[::-1], vectors[:, ::-1]
-        rounding = m * EPS * float(np.abs(values).max(initial=0.0))
-        if values[-1] < -100 * rounding and kernel.name not in ("sigmoid",):
-            raise RequestError(
-                f"kernel {kernel} of the samples has the eigenvalue {values[-1]:.3g} (its largest is "
-                f"{values[0]:.3g}): it is no inner product of any features. Give another kernel."
-            )
-        kept = int(np.count_nonzero(values > rounding))
-        if not kept:
-            raise RequestError(f"kernel {kernel} of the samples has no eigenvalue above 0; give another kernel.")
-        q = kept if rank is None else min(rank, kept)
-        weights = np.ascontiguousarray((vectors[:, :q] / np.sqrt(values[:q])).T)
-        offset = weights @ means if centred or kernel.centred_only else np.zeros(q)
-        made = cls(kernel=kernel, landmarks=np.asarray(landmarks), weights=weights, offset=offset, origin=origin)
-        return made, values
+        may_be_negative = kernel.name == "sigmoid"
+        found = solved(
+            matrix, f"kernel {kernel}", rank, centred=centred or kernel.centred_only, may_be_negative=may_be_negative
+        )
+        arrays = {"landmarks": np.asarray(landmarks), "origin": origin}
+        made = cls(kernel=kernel, weights=found.weights, offset=found.offset, level=np.array(found.level), **arrays)
+        return made, found.values
 
     @classmethod
     def foreseen(cls, kernel: Kernel, landmarks: int, n_features: int, q: int, dtype: npt.DTypeLike) -> Self:
@@ -159,9 +207,8 @@ class KernelMap(_Arrays):
             return np.broadcast_to(0.0, shape)
 
         like = np.broadcast_to(np.zeros((), dtype), (landmarks, n_features))
-        return cls(
-            kernel=kernel, landmarks=like, weights=zeros(q, landmarks), offset=zeros(q), origin=zeros(n_features)
-        )
+        arrays = {"weights": zeros(q, landmarks), "offset": zeros(q), "origin": zeros(n_features), "level": zeros()}
+        return cls(kernel=kernel, landmarks=like, **arrays)
 
     @property
     def n_features(self) -> int:
@@ -199,8 +246,8 @@ class KernelMap(_Arrays):
         own = self.kernel.diagonal(first)
         if not self.offset.any():
             return own
-        among = self.kernel.between(self.compared, self.compared).mean()
-        return own - 2 * self.kernel.between(first, self.compared).mean(axis=1) + among  # type: ignore[no-any-return]
+        centred: Float64 = own - 2 * self.kernel.between(first, self.compared).mean(axis=1) + self.level
+        return centred
 
     def _mapped(self, rows: Array) -> Float64:
         """Map finite rows: 2 n m (p + q) flops."""

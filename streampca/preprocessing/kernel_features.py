@@ -10,14 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import RequestError, nearest
+from ..planning.registry import MAPPING_KINDS
 from ..units import whole_number
 from .feature_map import FeatureMap, FourierMap, KernelMap
-from .kernels import Kernel
+from .kernels import AUTO, Kernel
 
 ALL = "all"
 # Names of the arrays of a map.
 ARRAYS: dict[type, tuple[str, ...]] = {
-    KernelMap: ("landmarks", "weights", "offset", "origin"),
+    KernelMap: ("landmarks", "weights", "offset", "origin", "level"),
     FourierMap: ("frequencies", "phases", "origin"),
 }
 CHOICES = ("uniform", "k-means++", "leverage")
@@ -126,6 +127,58 @@ class KernelFeatures:
         """Inverse of `to_json`, given the function of a kernel of one's own; raises as `Kernel.from_json`."""
         own = {name: data[name] for name in ("landmarks", "random_features", "choice", "rank", "seed") if name in data}
         return cls(kernel=Kernel.from_json(data["kernel"], function), **own)
+
+
+def features_asked(
+    kind: str,
+    *,
+    kernel: str | Callable[[Any, Any], float] = "rbf",
+    gamma: float | str | None = AUTO,
+    degree: int = 3,
+    coef0: float = 1.0,
+    landmarks: int | str | None = None,
+    random_features: int | None = None,
+    landmark_choice: str = CHOICES[0],
+    seed: int = 0,
+) -> KernelFeatures | None:
+    """Return the feature map that a kind of model is asked for with; None of kinds without.
+
+    Parameters
+    ----------
+    kind : str
+        A key of `streampca.planning.registry.KINDS`.
+    kernel, gamma, degree, coef0, landmarks, random_features, landmark_choice, seed
+        As for `streampca.fit`.
+
+    Raises
+    ------
+    RequestError
+        If one is wrong, or given for a kind that has no kernel.
+    """
+    given = {
+        "kernel": kernel != "rbf",
+        "gamma": gamma != AUTO,
+        "degree": degree != 3,
+        "coef0": coef0 != 1,
+        "landmarks": landmarks is not None,
+        "random_features": random_features is not None,
+        "landmark_choice": landmark_choice != CHOICES[0],
+    }
+    if kind not in MAPPING_KINDS:
+        own = next((name for name, is_given in given.items() if is_given), None)
+        if own is not None:
+            raise RequestError(
+                f"{own} is of kinds of model with a kernel ({', '.join(MAPPING_KINDS)}), and kind is {kind!r}; leave "
+                f"it out, or give --kind {MAPPING_KINDS[0]} (kind={MAPPING_KINDS[0]!r})."
+            )
+        return None
+    parameters: dict[str, Any] = {"gamma": gamma, "degree": degree, "coef0": coef0}
+    if callable(kernel):
+        asked = Kernel(getattr(kernel, "__name__", type(kernel).__name__), function=kernel, **parameters)
+    else:
+        asked = Kernel(kernel, **parameters)
+    how: dict[str, Any] = {"landmarks": landmarks, "random_features": random_features, "choice": landmark_choice}
+    return KernelFeatures(kernel=asked, seed=seed, **how)
 
 
 def map_from(arrays: Mapping[str, npt.NDArray[Any]], kernel: Kernel) -> FeatureMap:

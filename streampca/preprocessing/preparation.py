@@ -381,3 +381,10 @@ def _kept_for_ever(value: Any, dtype: type) -> Array:
 def _over(array: Array, shape: tuple[int, ...]) -> Array:
     """Repeat an array of leading axes over the others."""
     return np.broadcast_to(array.reshape(*array.shape, *(1,) * (len(shape) - array.ndim)), shape)
+
+
+def with_features(preparation: Preparation | None, features: KernelFeatures | None) -> Preparation | None:
+    """Return a preparation that ends with a feature map; the same where there is none, or it has one already."""
+    if features is None or (preparation is not None and (not isinstance(preparation, Preparation) or preparation.maps)):
+        return preparation
+    return replace(preparation or Preparation(), feature_map=features)

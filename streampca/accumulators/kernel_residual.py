@@ -1,0 +1,176 @@
+"""`KernelResidual`: how far components of mapped samples are from those of the kernel that the map stands for.
+
+With K~ the kernel matrix of all n samples, centred, and u the unit vector of the samples' scores along a component,
+the residual of that component is |K~ u - l u| / l, l the squared length of the scores. Rows of K~ that are chosen at
+random give entries of K~ u - l u, whose squares have the mean of all, but for what chance does. It takes the kernel
+between the chosen rows and all samples, which are read once more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ..preprocessing.feature_map import FeatureMap, KernelMap
+from .finite import not_finite
+from .plain_state import as_arrays
+from .protocol import Accumulator
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+SUMS = ("weight", "products", "squares", "left", "kept")
+
+
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """Components of mapped samples, and the samples whose rows of the kernel matrix are computed.
+
+    Attributes
+    ----------
+    mapping : KernelMap or FourierMap
+    mean : ndarray of shape (q,)
+        Of mapped samples.
+    components : ndarray of shape (k, q)
+    rows : ndarray of shape (s, p)
+        Samples chosen at random, before they are mapped.
+    weights : ndarray of shape (s,) or None
+        How often each counts.
+    """
+
+    mapping: FeatureMap
+    mean: Float64
+    components: Array
+    rows: Array
+    weights: Float64 | None = None
+
+    def scores(self, mapped: Float64) -> Float64:
+        """Return scores of mapped rows, (m, k)."""
+        found: Float64 = (mapped - self.mean) @ self.components.T.astype(np.float64)
+        return found
+
+
+class KernelResidual(Accumulator):
+    """Accumulates products of rows of a kernel matrix with scores, and what a map leaves out of all samples.
+
+    Parameters
+    ----------
+    checked : Checked
+        Components and chosen rows.
+    piece_rows : int
+        Samples compared at a time.
+
+    Attributes
+    ----------
+    weight : float
+        Sum of the samples' weights: their number where none were given.
+    products : ndarray of shape (s, k)
+        Sums over all samples of the kernel with each chosen row times the scores.
+    squares : ndarray of shape (k,)
+        Sums of squared scores.
+    left, kept : float
+        Sum of the squared lengths that a Nystroem map leaves out of each sample, and of those of mapped samples.
+
+    Notes
+    -----
+    Cost: 2 n s (p + k) flops beside mapping each sample.
+    """
+
+    kind = "kernel_residual"
+    axis: Literal["samples", "features"] = "samples"
+
+    def __init__(self, checked: Checked, piece_rows: int = 256) -> None:
+        self._checked, self._rows = checked, piece_rows
+        kernel, s, k = checked.mapping.kernel, len(checked.rows), len(checked.components)
+        self._compared = kernel.compared(checked.rows, checked.mapping.origin)
+        self.weight, self.left, self.kept = 0.0, 0.0, 0.0
+        self.products, self.squares = np.zeros((s, k)), np.zeros(k)
+
+    def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
+        """Absorb samples before they are mapped, (rows, p).
+
+        Raises
+        ------
+        NotFiniteError
+            If a sample holds NaN or infinity.
+        """
+        kept = np.arange(len(block)) if weights is None else np.flatnonzero(weights)
+        for start in range(0, len(kept), self._rows):
+            some = kept[start : start + self._rows]
+            rows = block[some]
+            mapped = self._checked.mapping(rows)
+            if not np.isfinite(mapped).all():
+                error = not_finite(rows, 0, "double")
+                raise type(error)(at + int(some[error.sample]), error.problem)
+            self._add(rows, mapped, np.ones(len(rows)) if weights is None else weights[some])
+
+    def _add(self, rows: Array, mapped: Float64, counts: Float64) -> None:
+        mapping, scores = self._checked.mapping, self._checked.scores(mapped)
+        compared = mapping.kernel.compared(rows, mapping.origin)
+        self.products += mapping.kernel.between(self._compared, compared) @ (scores * counts[:, None])
+        self.squares += counts @ np.square(scores)
+        self.weight += float(counts.sum())
+        if isinstance(mapping, KernelMap):
+            lengths = np.square(mapped).sum(axis=1)
+            self.left += float(counts @ np.maximum(mapping.squared_norms(rows) - lengths, 0))
+            self.kept += float(counts @ np.square(mapped - self._checked.mean).sum(axis=1))
+
+    def relative(self) -> Float64:
+        """Estimate the residual of each component relative to its eigenvalue, (k,)."""
+        checked, values = self._checked, self.squares
+        scores = checked.scores(checked.mapping(checked.rows))
+        counts = np.ones(len(scores)) if checked.weights is None else checked.weights
+        shares = counts / counts.sum()
+        # Over all samples entries have the mean 0, as K~ is centred: the mean of the chosen ones stands for what
+        # centring takes off. Squares about it are too small by the share of one of them.
+        entries = self.products - values * scores
+        entries -= shares @ entries
+        squares = shares @ np.square(entries) / max(1 - float(shares @ shares), np.finfo(float).tiny)
+        known = values > 0
+        found: Float64 = np.zeros(len(values))
+        np.divide(np.sqrt(self.weight * squares), values**1.5, out=found, where=known)
+        return found
+
+    @property
+    def left_out(self) -> float:
+        """Largest share of the variance of the kernel's own features that landmarks leave out; NaN of random ones."""
+        if not isinstance(self._checked.mapping, KernelMap):
+            return float("nan")
+        whole = self.left + self.kept
+        return self.left / whole if whole > 0 else 0.0
+
+    def absorb(self, other: Self) -> None:
+        """Add the samples of another; see `Accumulator.absorb`."""
+        for name in SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def merge(self, other: Self) -> Self:
+        """Return the sums of both as a new value."""
+        both = self.restored(self.state(), self._checked, self._rows)
+        both.absorb(other)
+        return both
+
+    def release(self) -> None:
+        """Give back nothing: working memory is not kept."""
+
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Return the sums as plain arrays."""
+        arrays = as_arrays({name: getattr(self, name) for name in SUMS})
+        return {name: array.copy() for name, array in arrays.items()} if copy else arrays
+
+    @classmethod
+    def restored(cls, state: dict[str, Array], checked: Checked, piece_rows: int = 256) -> Self:
+        """Undo `state`, given what it is of."""
+        new = cls(checked, piece_rows)
+        for name in SUMS:
+            value = np.array(state[name], dtype=np.float64)
+            setattr(new, name, value if value.ndim else float(value))
+        return new
+
+    @classmethod
+    def from_state(cls, state: dict[str, Array]) -> Self:
+        """Refuse: sums alone do not say what they are of; see `restored`."""
+        raise NotImplementedError("use restored(state, checked)")

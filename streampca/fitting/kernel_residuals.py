@@ -1,0 +1,61 @@
+"""The pass after a fit of mapped samples that estimates how far their components are from those of the kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..accumulators.kernel_residual import Checked, KernelResidual
+from ..events import PassStarted
+from ..planning.landmarks import CHECKED_ROWS, MOST_PIECE
+from ..preprocessing import Prepared
+from ..preprocessing.feature_map import FourierMap
+from .landmarks import sampled
+from .methods import Decomposition, Job
+from .methods.samples_task import SamplesTask
+
+LABEL = "kernel residuals"
+_STREAM = 7  # of the seed: apart from that of landmarks
+
+
+def with_residuals(job: Job, found: Decomposition) -> Decomposition:
+    """Return the decomposition of a model of kind "kernel-pca": with estimates of its residuals.
+
+    Parameters
+    ----------
+    job : Job
+        Of a collection that is seen through a feature map; read once more.
+    found : Decomposition
+        Of mapped samples; components in memory.
+    """
+    collection, plan = job.collection, job.plan
+    assert isinstance(collection, Prepared)  # noqa: S101 - kinds of kernels are of prepared collections
+    before, mapping = collection.unmapped, collection.preparation.mapped
+    assert before is not None and mapping is not None and found.components is not None  # noqa: S101,PT018 - as above
+    rows, places = sampled(before, job.weights, CHECKED_ROWS, (_STREAM, plan.request.seed))
+    weights = None if job.weights is None else job.weights[places]
+    checked = Checked(mapping, found.mean, found.components, rows, weights)
+    how: dict[str, Any] = {"checked": checked, "piece_rows": min(collection.frame.map_rows, MOST_PIECE)}
+    buffers = plan.threads * (1 + plan.ahead)
+    task = SamplesTask(
+        partial(KernelResidual, **how),
+        partial(KernelResidual.restored, **how),
+        before,
+        plan.block_rows,
+        job.weights,
+        buffers,
+    )
+    with job.told(PassStarted(LABEL, 1, 1, before.n_samples, plan.problem.n_samples * before.row_bytes)):
+        sums = task.fold(job, job.checkpoint("residuals"))
+    none = np.empty((0, before.n_features), before.dtype)
+    own = {
+        "residual_estimate": sums.relative(),
+        "left_out": sums.left_out,
+        "checked_rows": len(rows),
+        "references": rows if isinstance(mapping, FourierMap) else none,
+    }
+    passes = 1 + round(plan.passes if found.passes is None else found.passes)
+    return replace(found, kind="kernel-pca", own_fields=own, statistic=None, passes=passes)

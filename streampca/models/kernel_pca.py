@@ -1,0 +1,334 @@
+"""`KernelPCAModel`: components of samples in the feature space of a kernel, and samples near a point of that space.
+
+References
+----------
+Schölkopf, Smola and Müller (1998), Nonlinear component analysis as a kernel eigenvalue problem.
+Mika, Schölkopf, Smola, Müller, Scholz and Rätsch (1998), Kernel PCA and de-noising in feature spaces (fixed points).
+Bakır, Weston and Schölkopf (2004), Learning to find pre-images (regression).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ModelError, RequestError
+from ..preprocessing import Frame
+from ..preprocessing.feature_map import FeatureMap, KernelMap
+from ..preprocessing.kernels import Kernel
+from ..readers.coordinates import CHECK
+from .data_arrays import MapResult, is_data_array
+from .pca import PCAModel
+from .subspace import Subspace
+from .transform import map_array
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+RIDGE = 1e-3  # of the mean diagonal of the kernel of scores
+REFERENCES = 2000  # landmarks that pre-images are learned from, at most: their kernel is solved for
+FIXED_STEPS, FIXED_TOLERANCE = 100, 1e-6
+WAYS = ("ridge", "fixed-point")
+# Fields of what is drawn in place of a model.
+DRAWN = (
+    "explained_variance", "error_bound", "angle_bound", "total_variance", "n_samples", "total_weight", "eigenvalues",
+    "outside", "variance_bound", "provenance", "name",
+)  # fmt: skip
+UNSEEN = ("references",)  # fields that a summary leaves out
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class KernelPCAModel(PCAModel):
+    """Principal components of samples as a kernel sees them; see `PCAModel` for what all models do.
+
+    Samples are mapped to q features, whose inner products are the kernel's values or nearly so: `components` and `mean`
+    are of these, (k, q) and (q,), and so is `error_bound`, a bound for mapped samples. How far the map is from the
+    kernel, `residual_estimate` and `left_out` say, which are estimates and not bounds.
+
+    Attributes
+    ----------
+    residual_estimate : ndarray of shape (k,)
+        Estimates of |K~ u - l u| / l for the centred kernel matrix K~ of all samples, with u the unit vector of their
+        scores along each component: from `checked_rows` of its rows, chosen at random. Some eigenvalue of K~ lies
+        within that share of l.
+    left_out : float
+        Share of the variance of the kernel's own features that landmarks leave out, at most; NaN of random features.
+    checked_rows : int
+        Rows of the kernel matrix that were computed.
+    references : ndarray of shape (r, p)
+        Samples, before they are mapped, that pre-images are learned from where there are no landmarks.
+    """
+
+    kind: ClassVar[str] = "kernel-pca"
+    own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "residual_estimate": ("component",),
+        "left_out": (),
+        "checked_rows": (),
+        "references": ("reference", "pixel"),
+    }
+
+    residual_estimate: Float64
+    left_out: float
+    checked_rows: int
+    references: Array = field(repr=False)
+
+    @property
+    def mapping(self) -> FeatureMap:
+        """The feature map."""
+        assert self.preparation.mapped is not None  # noqa: S101 - of models of this kind
+        return self.preparation.mapped
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel, its parameters found."""
+        return self.mapping.kernel
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers as plain data; see `PCAModel.summary`."""
+        found = super().summary()
+        whole = {name: value for name, value in found.items() if name not in UNSEEN}
+        return {**whole, "left_out": None if np.isnan(self.left_out) else float(self.left_out)}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the map leaves out, in words."""
+        k, rows = self.n_components, int(self.checked_rows)
+        own, kept = self.mapping, self.preparation.feature_map
+        exact = kept is not None and kept.is_exact
+        if exact:
+            way = f"all {len(own.landmarks)} samples as landmarks: exact" if isinstance(own, KernelMap) else "exact"
+        elif isinstance(own, KernelMap):
+            way = f"{len(own.landmarks)} landmarks, which leave out at most {self.left_out:.2%} of the variance"
+        else:
+            way = f"{own.n_features} random features"
+        said = [f"kernel {self.kernel} by {way}"]
+        if k:
+            worst = int(np.argmax(self.residual_estimate))
+            middle = float(np.median(self.residual_estimate))
+            said.append(
+                f"residuals in the kernel's own features are about {middle:.2g} (median), at most "
+                f"{self.residual_estimate[worst]:.2g} (component {worst + 1}), as estimated from {rows} rows of the "
+                "kernel matrix: no bounds, as those above, which are of mapped samples"
+            )
+        return tuple(said)
+
+    def as_images(self) -> PCAModel:
+        """Return a model of images to draw in place of this one, in the units of prepared images.
+
+        Its mean is the pre-image of the mean; its components are the differences of pre-images one standard deviation
+        to either side of it along each component, of unit length.
+        """
+        steps = np.diag(np.sqrt(self.explained_variance))
+        images = np.asarray(self.inverse_transform(np.vstack([np.zeros((1, len(steps))), steps, -steps])))
+        k, mask = len(steps), self.image_frame.mask
+        apart = images[1 : k + 1] - images[k + 1 :]
+        lengths = np.sqrt(np.nansum(np.square(apart).reshape(k, -1), axis=1)).reshape(k, *[1] * (apart.ndim - 1))
+        own = {name: getattr(self, name) for name in DRAWN}
+        return PCAModel(
+            components=np.divide(apart, lengths, out=apart, where=lengths > 0),
+            mean=images[0],
+            sample_dims=image_dims(images.shape[1:]),
+            raw_shape=images.shape[1:],
+            raw_kind="f",
+            mask=mask,
+            **own,
+        )
+
+    def transform_rows(self, rows: Array) -> Float64:
+        """Return scores of samples as they are before they are mapped, (m, p)."""
+        scores: Float64 = self.subspace.project(self.mapping(rows)).astype(np.float64, copy=False)
+        return scores
+
+    # -- pre-images
+
+    def inverse_transform(
+        self, scores: Any, *, whiten: bool = False, coordinates: str = CHECK, how: str = WAYS[0]
+    ) -> Any:
+        """Return pre-images: samples whose features come near those of scores. No exact inverse exists.
+
+        Parameters
+        ----------
+        scores : ndarray or dask array of shape (n, j)
+            Along the first j components, j <= k.
+        whiten, coordinates
+            As for `PCAModel.inverse_transform`.
+        how : {"ridge", "fixed-point"}, default="ridge"
+            "ridge" regresses landmarks (or the samples kept of random features) on their scores, by the same kernel.
+            "fixed-point", of kernel "rbf" with landmarks, starts from there and iterates to a sample whose features
+            are nearest (Mika et al.), which is a weighted mean of landmarks.
+
+        Returns
+        -------
+        ndarray or dask array of shape (n, *image_shape)
+            Prepared images, scale and standardize undone; NaN outside the mask.
+
+        Raises
+        ------
+        RequestError
+            If there are no such components, or no fixed points.
+        """
+        self._check_way(how)
+        if is_data_array(scores):
+            raise RequestError("pre-images are made of arrays of scores; give scores.data.")
+        array = scores if hasattr(scores, "dask") else np.asanyarray(scores)
+        if array.ndim != 2 or not min(1, self.n_components) <= array.shape[1] <= self.n_components:
+            raise RequestError(
+                f"scores have shape {tuple(array.shape)}; give n rows of 1 to {self.n_components} components, as an "
+                "array."
+            )
+        function = partial(self._images_of, how=how, whiten=whiten)
+        return map_array(
+            array, function, shape=self.image_frame.sample_shape, dtype=np.float64, named="scores {}".format
+        )
+
+    def reconstruct(
+        self,
+        samples: Any,
+        n_components: int | None = None,
+        *,
+        coordinates: str = CHECK,
+        missing: str | None = None,
+        how: str = WAYS[0],
+    ) -> Any:
+        """Return pre-images of samples projected on the first components; see `inverse_transform`."""
+        self._check_way(how)
+        subspace = self._first(n_components, missing)
+        function = partial(self._reconstructed, subspace=subspace, how=how)
+        shape = self.image_frame.sample_shape
+        result = MapResult(image_dims(shape), "images", shape=shape, dtype=np.float64)
+        return self._mapped(samples, function, result, coordinates=coordinates, missing=subspace.missing)
+
+    def write_reconstruction(self, *given: Any, **how: Any) -> NoReturn:
+        """Refuse to write images; see `reconstruct`, whose lazy arrays can be written.
+
+        Raises
+        ------
+        ModelError
+            Always.
+        """
+        raise ModelError(
+            f"{self.name} is of kind {self.kind!r}, whose images are pre-images and are not written by streampca; "
+            "write scores, or use load_model(...).reconstruct(...), which gives lazy arrays."
+        )
+
+    def residual(self, *given: Any, **how: Any) -> NoReturn:
+        """Refuse: what pre-images leave of samples is no distance that was minimised; see `reconstruction_error`.
+
+        Raises
+        ------
+        ModelError
+            Always.
+        """
+        raise ModelError(
+            f"{self.name} is of kind {self.kind!r}, whose pre-images are not projections; subtract reconstruct(...), "
+            "or use reconstruction_error(...), the squared distance in feature space."
+        )
+
+    @property
+    def image_frame(self) -> Frame:
+        """Conversion of raw images to the rows that the kernel compares, and back."""
+        return self.frame.before_map
+
+    def _check_way(self, how: str) -> None:
+        if how not in WAYS:
+            raise RequestError(f"how {how!r} is not one of {', '.join(WAYS)}.")
+        if how == "fixed-point" and not (self.kernel.name == "rbf" and isinstance(self.mapping, KernelMap)):
+            raise RequestError(
+                f"fixed points are of kernel 'rbf' with landmarks, and the kernel is {self.kernel.name!r}"
+                f"{'' if isinstance(self.mapping, KernelMap) else ' with random features'}; use how='ridge'."
+            )
+
+    def _reconstructed(self, rows: Array, *, subspace: Subspace, how: str) -> Array:
+        """Return images of mapped rows."""
+        return self._images_of(subspace.project(rows), how=how)
+
+    def _images_of(self, scores: Array, *, how: str, whiten: bool = False) -> Array:
+        """Return images of scores along the first components."""
+        scores = np.asarray(scores, np.float64)
+        if whiten:
+            scores = scores * np.sqrt(self.explained_variance[: scores.shape[1]])
+        known = np.isfinite(scores).all(axis=1)
+        rows = np.full((len(scores), self.image_frame.n_features), np.nan)
+        rows[known] = self._learned.at(scores[known])
+        if how == "fixed-point":
+            rows[known] = self._fixed(scores[known], rows[known])
+        return self.image_frame.images(rows)
+
+    @cached_property
+    def _learned(self) -> ScoreRegression:
+        """The regression of samples on their scores."""
+        mapping = self.mapping
+        rows = mapping.landmarks if isinstance(mapping, KernelMap) else self.references
+        some = rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), REFERENCES)).astype(int))]
+        return ScoreRegression.of(self.transform_rows(some), np.asarray(some, np.float64))
+
+    def _fixed(self, scores: Float64, start: Float64) -> Float64:
+        """Return fixed points that iterations from starting rows end at: weighted means of landmarks."""
+        mapping = self.mapping
+        assert isinstance(mapping, KernelMap)  # noqa: S101 - see `_check_way`
+        kept = np.asarray(self.components[: scores.shape[1]], np.float64)
+        weights = (self.mean + scores @ kept) @ mapping.weights
+        if mapping.offset.any():  # about the mean of the landmarks
+            weights += (1 - weights.sum(axis=1, keepdims=True)) / weights.shape[1]
+        points, compared = start - mapping.origin, mapping.compared
+        moving = np.arange(len(points))
+        for _ in range(FIXED_STEPS):
+            parts = weights[moving] * self.kernel.between(points[moving], compared)
+            whole = parts.sum(axis=1, keepdims=True)
+            usable = np.abs(whole[:, 0]) > np.finfo(float).tiny
+            moving, parts, whole = moving[usable], parts[usable], whole[usable]
+            moved = parts @ compared / whole
+            far = np.abs(moved - points[moving]).max(axis=1, initial=0)
+            points[moving] = moved
+            moving = moving[far > FIXED_TOLERANCE * max(1.0, float(np.abs(compared).max()))]
+            if not len(moving):
+                break
+        found: Float64 = points + mapping.origin
+        return found
+
+
+def image_dims(shape: tuple[int, ...]) -> tuple[str, ...]:
+    """Names of the axes of images that features were made of."""
+    return ("y", "x") if len(shape) == 2 else tuple(f"axis_{axis}" for axis in range(len(shape)))
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreRegression:
+    """Kernel ridge regression of rows on scores.
+
+    Attributes
+    ----------
+    kernel : Kernel
+        Between scores; "rbf" by the median of their distances.
+    scores : ndarray of shape (m, k)
+    weights : ndarray of shape (m, p)
+    mean : ndarray of shape (p,)
+        Of the rows.
+    """
+
+    kernel: Kernel
+    scores: Float64
+    weights: Float64
+    mean: Float64
+
+    @classmethod
+    def of(cls, scores: Float64, rows: Float64) -> ScoreRegression:
+        """Solve for the weights, which takes m^3 / 3 + 2 m^2 p flops."""
+        spread = bool(len(scores) > 1 and np.ptp(scores, axis=0).any())
+        kernel = Kernel("rbf").resolved(scores) if spread else Kernel("linear")
+        matrix, mean = kernel.matrix(scores, scores), rows.mean(axis=0)
+        matrix[np.diag_indices_from(matrix)] += RIDGE * max(float(matrix.diagonal().mean()), np.finfo(float).tiny)
+        return cls(kernel, scores, np.linalg.solve(matrix, rows - mean), mean)
+
+    def at(self, scores: Float64) -> Float64:
+        """Return rows at scores along the first components, those along others taken for 0."""
+        padded = np.zeros((len(scores), self.scores.shape[1]))
+        padded[:, : scores.shape[1]] = scores
+        made: Float64 = self.kernel.matrix(padded, self.scores) @ self.weights
+        made += self.mean
+        return made
