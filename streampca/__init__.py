@@ -32,6 +32,7 @@ _HOME = {
     "SupervisedPCA": ".estimators.supervised",
     "FisherDiscriminant": ".estimators.supervised",
     "SlicedInverseRegression": ".estimators.supervised",
+    "KernelPCA": ".estimators.kernel_pca",
     "from_patches": ".readers.windows",
     "write_report": ".plot.report",
     "StreampcaError": ".errors",
@@ -42,6 +43,7 @@ __all__ = [*_HOME]
 
 if TYPE_CHECKING:
     from .errors import StreampcaError as StreampcaError
+    from .estimators.kernel_pca import KernelPCA as KernelPCA
     from .estimators.streaming_pca import StreamingPCA as StreamingPCA
     from .estimators.supervised import FisherDiscriminant as FisherDiscriminant
     from .estimators.supervised import SlicedInverseRegression as SlicedInverseRegression

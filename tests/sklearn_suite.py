@@ -1,4 +1,4 @@
-"""Runs scikit-learn's own tests of PCA and IncrementalPCA on `StreamingPCA`, through `sklearn_adapter`.
+"""Runs scikit-learn's own tests of PCA, IncrementalPCA and KernelPCA on ours, through `sklearn_adapter` and another.
 
     python tests/sklearn_suite.py [options of pytest]
 
@@ -20,15 +20,16 @@ import sklearn
 import yaml
 
 HERE = Path(__file__).parent
-MODULES = ("test_pca", "test_incremental_pca")
+MODULES = ("test_pca", "test_incremental_pca", "test_kernel_pca")
 LISTED = yaml.safe_load((HERE / "sklearn_failures.yaml").read_text())
 
 
 def pytest_configure():
     import sklearn.decomposition as replaced
     from sklearn_adapter import PCA, IncrementalPCA
+    from sklearn_kernel_adapter import KernelPCA
 
-    replaced.PCA, replaced.IncrementalPCA = PCA, IncrementalPCA
+    replaced.PCA, replaced.IncrementalPCA, replaced.KernelPCA = PCA, IncrementalPCA, KernelPCA
 
 
 def pytest_collection_modifyitems(items):

@@ -1,4 +1,4 @@
-"""scikit-learn's own tests of PCA and IncrementalPCA pass on `StreamingPCA`, but for those of a list."""
+"""scikit-learn's own tests of PCA, IncrementalPCA and KernelPCA pass on ours, but for those of a list."""
 
 from __future__ import annotations
 
@@ -11,20 +11,24 @@ import sklearn
 from sklearn_suite import HERE, LISTED
 
 
-def test_the_adapter_is_thin():
-    assert len((HERE / "sklearn_adapter.py").read_text().splitlines()) <= 40
+@pytest.mark.parametrize("adapter", ["sklearn_adapter.py", "sklearn_kernel_adapter.py"])
+def test_the_adapter_is_thin(adapter):
+    assert len((HERE / adapter).read_text().splitlines()) <= 40
 
 
 # Of 228 fits of sparse samples, most of flat spectra, a few are in the suite; the others run on request, and so do
 # tests of large samples: of names of solvers, and of values that quick tests of the same files look at.
-SLOW = ("svd_solver_auto", "n_oversamples", "test_explained_variances", "test_singular_values")
+SLOW = (
+    "svd_solver_auto", "n_oversamples", "test_explained_variances", "test_singular_values", "solvers_equivalence",
+    "gridsearch",
+)  # fmt: skip
 QUICK = ["-k", " and not ".join(["(not sparse or incremental or 42-1-covariance_eigh-csr_array-2)", *SLOW])]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("chosen", "expected"),
-    [(QUICK, (200, 21)), pytest.param([], (437, 34), marks=pytest.mark.campaign)],
+    [(QUICK, (232, 30)), pytest.param([], (476, 43), marks=pytest.mark.campaign)],
     ids=["quick", "all"],
 )
 @pytest.mark.skipif(

@@ -1,0 +1,347 @@
+"""`KernelPCA`: kernel principal component analysis with scikit-learn's names, by the engine of all models."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..errors import RequestError
+from ..events import logged
+from ..execution.checkpoint import Checkpointing
+from ..fitting.fit import fit_collection
+from ..fitting.plan import narrowed, prepared
+from ..models.kernel_pca import KernelPCAModel
+from ..planning.request import Request
+from ..preprocessing import Preparation
+from ..preprocessing.feature_map import KernelMap, solved
+from ..preprocessing.kernel_features import features_asked
+from ..preprocessing.kernels import Kernel
+from ..preprocessing.preparation import with_features
+from ..readers import Collection, open_collection
+from ..readers.collection import unmasked
+from ..readers.weights import weights_of
+from ..units import parse_bytes
+from .inputs import is_table, stacked
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+PRECOMPUTED = "precomputed"
+ASYMMETRY = 1e-8  # of the largest entry: beyond rounding
+
+
+class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Kernel principal component analysis of collections that need not fit in memory.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        All that are not 0 by default.
+    kernel : {"linear", "poly", "rbf", "sigmoid", "cosine", "laplacian", "precomputed"} or callable, default="linear"
+        A callable takes two samples. For "precomputed" `X` is the n x n kernel matrix itself, which must be symmetric
+        and have no negative eigenvalues.
+    gamma : float, "auto" or None, default=None
+        1 / n_features by default; "auto" goes by the median distance of a sample.
+    degree, coef0 : optional
+        Of the kernels that have them.
+    alpha : float, default=1.0
+        Ridge of the regression that learns pre-images.
+    fit_inverse_transform : bool, default=False
+        Learn pre-images, for `inverse_transform`.
+    remove_zero_eig : bool, default=False
+        Leave out components whose eigenvalue is 0; they are never there if `n_components` is None.
+    random_state : int, RandomState or None, default=0
+        Of landmarks and random features.
+    landmarks : int, optional
+        Samples that all others are compared with (Nystroem). By default all, which is exact, and takes n x n numbers.
+    random_features : int, optional
+        Random Fourier features in place of landmarks.
+    landmark_choice : {"uniform", "k-means++", "leverage"}, default="uniform"
+        How landmarks are chosen.
+    preparation : Preparation, optional
+        Applied to every sample first.
+    memory : int or str, optional
+        Most bytes to use; half of what the machine allows by default.
+    checkpoint : path, optional
+        Folder for checkpoints of a fit, so that the same fit resumes after it was killed.
+
+    Attributes
+    ----------
+    eigenvalues_ : ndarray of shape (n_components_,)
+        Of the centred kernel matrix, descending.
+    eigenvectors_ : ndarray of shape (n_samples, n_components_)
+        Its unit eigenvectors; where all samples are landmarks.
+    residual_estimate_, left_out_ : ndarray of shape (n_components_,), float
+        See `KernelPCAModel`; of landmarks and random features.
+    X_fit_ : ndarray
+        Samples that others are compared with: those fitted, or the landmarks.
+    gamma_ : float or None
+        As found.
+    dual_coef_, X_transformed_fit_ : ndarray
+        Of the regression that learns pre-images.
+    n_features_in_ : int
+    model_ : KernelPCAModel
+        The same with images, saving and lazy application; not for "precomputed".
+
+    Examples
+    --------
+    >>> import numpy as np, streampca
+    >>> rows = np.random.default_rng(0).random((100, 8))
+    >>> streampca.KernelPCA(2, kernel="rbf", landmarks=20).fit_transform(rows).shape
+    (100, 2)
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        kernel: str | Callable[[Any, Any], float] = "linear",
+        gamma: float | str | None = None,
+        degree: int = 3,
+        coef0: float = 1.0,
+        alpha: float = 1.0,
+        fit_inverse_transform: bool = False,
+        remove_zero_eig: bool = False,
+        random_state: Any = 0,
+        landmarks: int | None = None,
+        random_features: int | None = None,
+        landmark_choice: str = "uniform",
+        preparation: Preparation | None = None,
+        memory: int | str | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.alpha = alpha
+        self.fit_inverse_transform = fit_inverse_transform
+        self.remove_zero_eig = remove_zero_eig
+        self.random_state = random_state
+        self.landmarks = landmarks
+        self.random_features = random_features
+        self.landmark_choice = landmark_choice
+        self.preparation = preparation
+        self.memory = memory
+        self.checkpoint = checkpoint
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn the components of a collection in the feature space of the kernel.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p), images (n, *sample_shape), path, glob, paths or Collection
+            For kernel "precomputed", the kernel between all samples, (n, n).
+        y : ignored
+        sample_weight : array-like of shape (n,), optional
+            How often each sample counts.
+        """
+        if self.n_components is not None and not (isinstance(self.n_components, int) and self.n_components >= 1):
+            raise RequestError(f"n_components={self.n_components!r} is not a number of components; give one, or None.")
+        for name in ("_model", "_weights", "_offset", "dual_coef_", "X_transformed_fit_"):
+            self.__dict__.pop(name, None)
+        if self.kernel == PRECOMPUTED:
+            return self._fit_matrix(X, sample_weight)
+        seed = 0 if self.random_state is None else self.random_state
+        seed = seed if isinstance(seed, int) else int(check_random_state(seed).randint(2**31 - 1))
+        features = features_asked(
+            "kernel-pca",
+            kernel=self.kernel,
+            gamma=self.gamma,
+            degree=self.degree,
+            coef0=self.coef0,
+            landmarks=self.landmarks,
+            random_features=self.random_features,
+            landmark_choice=self.landmark_choice,
+            seed=seed,
+        )
+        preparation = with_features(self.preparation, features)
+        raw = narrowed(self._opened(X), preparation)
+        weights = weights_of(sample_weight, raw)
+        request = Request(n_components=None, kind="kernel-pca", memory=parse_bytes(self.memory), seed=seed)
+        collection = prepared(raw, preparation, logged, weights=weights, request=request)
+        most = min(collection.n_features, collection.n_samples - 1)
+        model = fit_collection(
+            collection,
+            replace(request, n_components=min(self.n_components or most, most)),
+            weights=weights,
+            checkpoint=None if self.checkpoint is None else Checkpointing(os.fspath(self.checkpoint)),
+            listener=logged,
+        )
+        assert isinstance(model, KernelPCAModel)  # noqa: S101 - as the request says
+        self._model = model
+        values = ((model.total_weight or model.n_samples) - 1) * model.explained_variance
+        self._take(values)
+        if self.fit_inverse_transform:
+            self._learn_pre_images()
+        return self
+
+    def _fit_matrix(self, X: Any, sample_weight: Any) -> Self:
+        """Solve a kernel matrix that is given."""
+        if self.fit_inverse_transform:
+            raise RequestError("Cannot fit_inverse_transform with a precomputed kernel; leave it out.")
+        if sample_weight is not None or self.landmarks is not None or self.random_features is not None:
+            raise RequestError(
+                "a precomputed kernel matrix is solved as it is; leave sample_weight, landmarks and random_features "
+                "out."
+            )
+        matrix: Float64 = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+        if matrix.shape[0] != matrix.shape[1]:
+            raise RequestError(
+                f"a precomputed kernel matrix has as many columns as rows, and X is {matrix.shape[0]} x "
+                f"{matrix.shape[1]}; give the kernel between all samples."
+            )
+        apart = float(np.abs(matrix - matrix.T).max())
+        if apart > ASYMMETRY * float(np.abs(matrix).max()):
+            raise RequestError(
+                f"the precomputed kernel matrix is not symmetric: entries differ by up to {apart:.3g} from those "
+                "across the diagonal; give (X + X.T) / 2 if that is meant."
+            )
+        found = solved(matrix, "the precomputed kernel", self.n_components, centred=True)
+        self._weights, self._offset = found.weights, found.offset
+        self._take(found.values[: len(found.weights)])
+        return self
+
+    def _take(self, values: Float64) -> None:
+        """Keep the eigenvalues of what was fitted, with 0 for components that are asked for beyond them."""
+        self._rank = len(values)
+        missing = 0 if self.remove_zero_eig or self.n_components is None else max(0, self.n_components - len(values))
+        self.eigenvalues_ = np.concatenate([values, np.zeros(missing)])
+
+    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Fit, and return the scores of the samples fitted."""
+        return self.fit(X, y, sample_weight).transform(X)
+
+    def transform(self, X: Any) -> Any:
+        """Return scores along the components, (n, n_components_): lazily of what is opened, see `PCAModel.transform`.
+
+        For kernel "precomputed", `X` is the kernel between samples and those fitted, (m, n).
+        """
+        check_is_fitted(self, "eigenvalues_")
+        if self.kernel == PRECOMPUTED:
+            rows = validate_data(self, X, reset=False, dtype=np.float64)
+            return self._padded(rows @ self._weights.T - self._offset)
+        X = stacked(X)
+        model = self.model_
+        images = isinstance(X, np.ndarray) and model.raw_shape != (self.n_features_in_,)
+        if not is_table(X) or images:
+            return self._padded(model.transform(X if hasattr(X, "dtype") else open_collection(X, like=model)))
+        given = validate_data(self, unmasked(X), reset=False, dtype="numeric", accept_sparse=True)
+        return self._padded(model.transform(given))
+
+    def _padded(self, scores: Any) -> Any:
+        """Return scores with columns of 0 along components without variance."""
+        missing = len(self.eigenvalues_) - scores.shape[1]
+        if missing < 1:
+            return scores
+        if isinstance(scores, np.ndarray):
+            return np.pad(scores, ((0, 0), (0, missing)))
+        raise RequestError(
+            f"{missing} components have no variance; ask for n_components={scores.shape[1]} to transform lazily."
+        )
+
+    def _learn_pre_images(self) -> None:
+        """Regress samples on their scores by the kernel, as scikit-learn does."""
+        scores, kernel = self._padded(np.asarray(self.model_.transform_rows(self.X_fit_))), self._kernel_of_scores()
+        matrix = kernel.matrix(scores, scores)
+        matrix[np.diag_indices_from(matrix)] += self.alpha
+        self.X_transformed_fit_ = scores
+        self.dual_coef_ = np.linalg.solve(matrix, np.asarray(self.X_fit_, np.float64))
+
+    def _kernel_of_scores(self) -> Kernel:
+        kernel = self.model_.kernel
+        return kernel if kernel.function is None else Kernel("linear")
+
+    def inverse_transform(self, X: Any) -> Array:
+        """Return pre-images of scores, (n, n_features), learned with `fit_inverse_transform`.
+
+        `model_.inverse_transform` gives others, fixed points among them, without.
+        """
+        check_is_fitted(self, "eigenvalues_")
+        if not hasattr(self, "dual_coef_"):
+            raise NotFittedError("this KernelPCA has learned no pre-images; set fit_inverse_transform=True before fit.")
+        scores = np.asarray(X, np.float64)
+        made: Array = self._kernel_of_scores().matrix(scores, self.X_transformed_fit_) @ self.dual_coef_
+        return made
+
+    def _opened(self, X: Any) -> Collection:
+        X = stacked(X)
+        if not is_table(X):
+            opened = open_collection(X)
+            self.n_features_in_ = opened.n_features
+            return opened
+        checks: dict[str, Any] = {"ensure_min_samples": 2, "accept_sparse": True}
+        return open_collection(validate_data(self, unmasked(X), dtype="numeric", **checks))
+
+    @property
+    def model_(self) -> KernelPCAModel:
+        """The model, with images, saving and lazy application."""
+        check_is_fitted(self, "eigenvalues_")
+        if "_model" not in self.__dict__:
+            raise AttributeError("a precomputed kernel makes no model, which could not compare other samples.")
+        return self._model
+
+    @property
+    def X_fit_(self) -> Array:  # noqa: N802 - scikit-learn's name
+        """Samples that others are compared with."""
+        mapping = self.model_.mapping
+        return mapping.landmarks if isinstance(mapping, KernelMap) else self.model_.references
+
+    @property
+    def gamma_(self) -> float | None:
+        """The kernel's parameter as found."""
+        gamma = self.model_.kernel.gamma
+        return float(gamma) if gamma is not None and not isinstance(gamma, str) else None
+
+    @property
+    def eigenvectors_(self) -> Float64:
+        """Unit eigenvectors of the centred kernel matrix, where all samples are landmarks."""
+        check_is_fitted(self, "eigenvalues_")
+        if self.kernel == PRECOMPUTED:
+            vectors = self._weights.T * np.sqrt(self.eigenvalues_[: self._rank])
+        else:
+            model = self.model_
+            wanted = model.preparation.feature_map
+            if wanted is None or not wanted.is_exact:
+                raise AttributeError("eigenvectors_ are of all samples, and only landmarks are kept; use transform.")
+            # By the scores: weights of the map, which divide by small eigenvalues, would take digits.
+            vectors = model.transform_rows(self.X_fit_) / np.sqrt(self.eigenvalues_[: self._rank])
+        return np.pad(vectors, ((0, 0), (0, len(self.eigenvalues_) - self._rank)))
+
+    @property
+    def residual_estimate_(self) -> Float64:
+        """Estimates of the residuals of the components in the kernel's own features."""
+        return self.model_.residual_estimate
+
+    @property
+    def left_out_(self) -> float:
+        """Share of the variance of the kernel's own features that landmarks leave out, at most."""
+        return float(self.model_.left_out)
+
+    @property
+    def n_components_(self) -> int:
+        """Number of components."""
+        check_is_fitted(self, "eigenvalues_")
+        return len(self.eigenvalues_)
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.eigenvalues_)
+
+    def __sklearn_tags__(self) -> Any:
+        """Return what scikit-learn may expect: sparse samples are taken, or kernels of pairs."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = tags.input_tags.three_d_array = True
+        tags.input_tags.pairwise = self.kernel == PRECOMPUTED
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

@@ -1,0 +1,85 @@
+"""The estimator `KernelPCA`: what scikit-learn's own tests of its namesake do not hold it to."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.decomposition import KernelPCA as Theirs
+
+import streampca
+from streampca.errors import RequestError
+
+ROWS = load_digits().data[:300]
+OTHERS = load_digits().data[300:360]
+
+
+def matrix_of(rows, others):
+    return np.exp(-1e-3 * np.square(rows[:, None] - others).sum(axis=2))
+
+
+@pytest.mark.parametrize("name", ["linear", "poly", "rbf", "sigmoid", "cosine"])
+def test_exact_fits_are_scikit_learns_pre_images_and_all(name):
+    given = {"n_components": 8, "kernel": name, "gamma": 1e-3, "coef0": 0.5, "fit_inverse_transform": True}
+    given |= {"gamma": 1e-4} if name == "sigmoid" else {}
+    ours, theirs = streampca.KernelPCA(**given).fit(ROWS), Theirs(eigen_solver="dense", **given).fit(ROWS)
+    np.testing.assert_allclose(ours.eigenvalues_, theirs.eigenvalues_, rtol=1e-7)
+    signs = np.sign(np.sum(ours.eigenvectors_ * theirs.eigenvectors_, axis=0))
+    np.testing.assert_allclose(ours.eigenvectors_ * signs, theirs.eigenvectors_, atol=1e-7)
+    scores = theirs.transform(OTHERS)
+    np.testing.assert_allclose(ours.transform(OTHERS) * signs, scores, atol=1e-7 * np.abs(scores).max())
+    images = theirs.inverse_transform(scores)  # kernels of scores do not depend on the signs
+    np.testing.assert_allclose(ours.inverse_transform(scores * signs), images, rtol=1e-5, atol=1e-5)
+
+
+def test_a_precomputed_kernel_is_that_kernel():
+    matrix, others = matrix_of(ROWS, ROWS), matrix_of(OTHERS, ROWS)
+    ours = streampca.KernelPCA(6, kernel="precomputed").fit(matrix)
+    same = streampca.KernelPCA(6, kernel="rbf", gamma=1e-3).fit(ROWS)
+    np.testing.assert_allclose(ours.eigenvalues_, same.eigenvalues_, rtol=1e-9)
+    np.testing.assert_allclose(np.abs(ours.transform(others)), np.abs(same.transform(OTHERS)), atol=1e-9)
+    np.testing.assert_allclose(np.abs(ours.eigenvectors_), np.abs(same.eigenvectors_), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "given", [{"landmarks": 60}, {"random_features": 200}, {"landmarks": 60, "n_components": None}]
+)
+def test_approximate_fits_are_cloned_pickled_and_say_how_far_off_they_are(given):
+    ours = clone(streampca.KernelPCA(**{"n_components": 4, "kernel": "rbf", "gamma": "auto"} | given)).fit(ROWS)
+    again = pickle.loads(pickle.dumps(ours))  # noqa: S301 - our own
+    np.testing.assert_array_equal(again.transform(OTHERS), ours.transform(OTHERS))
+    assert len(ours.residual_estimate_) == ours.n_components_ == len(ours.get_feature_names_out())
+    assert ours.gamma_ > 0
+    with pytest.raises(AttributeError, match="only landmarks are kept"):
+        _ = ours.eigenvectors_
+
+
+def test_paths_and_images_are_taken(tmp_path):
+    np.save(tmp_path / "digits.npy", ROWS.reshape(-1, 8, 8))
+    ours = streampca.KernelPCA(3, kernel="rbf", gamma=1e-3, landmarks=50)
+    scores = ours.fit_transform(tmp_path / "digits.npy").compute()
+    np.testing.assert_allclose(clone(ours).fit_transform(ROWS.reshape(-1, 8, 8)), scores, atol=1e-12)
+    assert ours.n_features_in_ == 64
+    assert ours.model_.reconstruct(OTHERS.reshape(-1, 8, 8)).shape == (60, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("given", "rows", "said"),
+    [
+        ({"kernel": "precomputed"}, ROWS[:20], "as many columns as rows, and X is 20 x 64"),
+        ({"kernel": "precomputed"}, np.triu(np.ones((20, 20))), "not symmetric"),
+        ({"kernel": "precomputed"}, -matrix_of(ROWS[:20], ROWS[:20]), "has the eigenvalue -"),
+        ({"kernel": "precomputed", "landmarks": 3}, np.eye(20), "leave sample_weight, landmarks"),
+        ({"kernel": "rbff"}, ROWS[:20], "kernel 'rbff' is not one of"),
+        ({"kernel": "rbf", "gamma": 0}, ROWS[:20], "gamma 0 is not a number above 0"),
+        ({"landmarks": 21}, ROWS[:20], "landmarks=21 are more than the 20 samples"),
+        ({"n_components": 0}, ROWS[:20], "n_components=0"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(given, rows, said):
+    with pytest.raises(RequestError, match=said) as refused:
+        streampca.KernelPCA(**given).fit(rows)
+    assert "\n" not in str(refused.value)
