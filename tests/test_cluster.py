@@ -208,6 +208,17 @@ def test_an_update_is_shared_and_gives_the_bits_of_one_fit(client, folder, monke
     np.testing.assert_array_equal(updated.components, whole.components)
 
 
+def test_kernel_pca_has_the_same_bits_on_workers(client, folder):
+    np.save(folder / "few.npy", np.random.default_rng(1).integers(0, 255, (600, 8, 8), np.uint8))
+    asked = {"n_components": 5, "kind": "kernel-pca"}
+    shared = streampca.fit(folder / "few.npy", landmarks=40, memory="256 MiB", cluster=client, **asked)
+    collection = prepared(open_collection(folder / "few.npy"), shared.preparation)
+    alone = fit_collection(collection, Request(memory=256 * MIB, workers=2, **asked))
+    for name in ("components", "mean", "explained_variance"):
+        np.testing.assert_array_equal(getattr(shared, name), getattr(alone, name))
+    np.testing.assert_allclose(shared.residual_estimate, alone.residual_estimate, rtol=1e-12)
+
+
 def test_state_of_a_span_goes_on_where_it_was(client, images):
     """As when a fit is begun in threads and ended on a cluster."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -144,6 +145,13 @@ def test_models_are_stored_shown_and_applied_by_commands(tmp_path, monkeypatch, 
     with pytest.raises(ModelError, match="images are pre-images"):
         model.write_reconstruction("digits.npy", "images.npy")
     assert model.to_xarray().sizes["landmark"] == 100
+
+
+def test_a_report_says_what_is_estimated(tmp_path):
+    np.save(tmp_path / "digits.npy", FITTED[:200])
+    fitted(tmp_path / "digits.npy", 3, landmarks=40, output=tmp_path / "m.zarr")
+    (page,) = streampca.write_report(tmp_path / "m.zarr", tmp_path / "m.html")
+    assert "rows of the kernel matrix: no bounds" in Path(page).read_text()
 
 
 def test_a_run_file_names_kind_and_kernel(tmp_path):

@@ -215,7 +215,7 @@ def sentences(model: PCAModel) -> list[str]:
         return [model.about_axes]
     trust = trust_of(model)
     said = [_of_missing(model), _of_exact_sums(model), _of_clusters(trust), _of_sampling(trust, _copies(model))]
-    said += [_of_rank(model, trust), _of_outside(model, trust)]
+    said += [_of_rank(model, trust), _of_outside(model, trust), *model.notes]
     return [sentence for sentence in said if sentence]
 
 

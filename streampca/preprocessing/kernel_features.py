@@ -37,7 +37,7 @@ class KernelFeatures:
     random_features : int, optional
         Random Fourier features in place of landmarks, q; of kernels "rbf" and "laplacian".
     choice : {"uniform", "k-means++", "leverage"}, default="uniform"
-        How landmarks are chosen; see `streampca.fitting.landmarks`.
+        How landmarks are chosen: at random; far apart; or by how much each adds to others.
     rank : int, optional
         Most features that landmarks give, those of the largest eigenvalues; by default all above rounding.
     seed : int, default=0

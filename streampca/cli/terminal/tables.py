@@ -31,7 +31,7 @@ def components_table(model: PCAModel, count: int = SHOWN) -> Table:
 
 def print_trust(console: Console, model: PCAModel) -> None:
     """Say in a few lines which components stand alone, and whether something larger may have been left outside."""
-    for sentence in (*sentences(model), *model.notes):
+    for sentence in sentences(model):
         console.print(Text(sentence), soft_wrap=True)
 
 
