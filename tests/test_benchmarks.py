@@ -81,6 +81,8 @@ def test_hsic_prints_level_power_and_what_features_are_off_by(run_here):
     size = ("--pairs", "3", "--samples", "400", "--many", "3000", "--features", "128", "--draws", "2")
     table = cells(run_here("hsic.py", *size))
     assert {"x2 = sin x1", "200 landmarks", "128 random features, unbiased", "200 landmarks, tested"} <= set(table)
+
+
 def test_kernels_print_times_and_residuals(run_here):
     size = ("--samples", "800", "--side", "12", "--landmarks", "60", "--components", "3", "--subset", "400")
     printed = run_here("kernels.py", *size, "--rounds", "1")

@@ -43,8 +43,8 @@ def of_landmarks(count=40, **given):
 
 
 def fitted(features, source=FITTED, **given):
-    steps = given.pop("steps", {})
-    return streampca.fit(source, **{"n_components": 5} | given, preparation=Preparation(feature_map=features, **steps))
+    made = {"preparation": Preparation(feature_map=features, **given.pop("steps", {}))}
+    return streampca.fit(source, **{"n_components": 5} | made | given)
 
 
 @pytest.mark.parametrize(("name", "their"), [("rbf", "rbf"), ("polynomial", "poly"), ("linear", "linear")])
@@ -209,3 +209,17 @@ def test_a_kernel_that_is_none_is_refused():
         fitted(of_landmarks(20, kernel=uneven))
     with pytest.raises(TypeError, match="step of preparation"):
         streampca.fit(FITTED, feature_map=of_landmarks())
+
+
+def test_models_of_mapped_samples_are_updated_and_take_batches():
+    first = fitted(of_landmarks(), FITTED[:120])
+    whole = fitted(None, FITTED, preparation=first.preparation)
+    updated = streampca.update(first, FITTED[120:])
+    np.testing.assert_allclose(updated.explained_variance, whole.explained_variance, rtol=1e-10)
+    estimator = streampca.StreamingPCA(5, preparation=Preparation(feature_map=of_landmarks()))
+    with pytest.raises(RequestError, match="a feature map is read off all samples before a fit"):
+        estimator.partial_fit(FITTED)
+    estimator.set_params(preparation=first.preparation)
+    for batch in np.split(FITTED, [50, 120]):
+        estimator.partial_fit(batch)
+    np.testing.assert_allclose(estimator.explained_variance_, whole.explained_variance, rtol=1e-10)

@@ -131,12 +131,11 @@ class IncrementalFit:
                 "together; leave samples out or mask pixels beforehand, or fit all samples at once."
             )
         if preparation is not None and preparation.reads_samples:
-            name = (
-                "mask='valid'" if isinstance(preparation.mask, str) else "what anomaly, detrend or standardize take off"
-            )
-            given = (
-                "mask as an array of True and False" if isinstance(preparation.mask, str) else "preparation of a model"
-            )
+            name, given = "what anomaly, detrend or standardize take off", "preparation of a model"
+            if isinstance(preparation.mask, str):
+                name, given = "mask='valid'", "mask as an array of True and False"
+            elif not preparation.is_mapped:
+                name = "a feature map"
             raise RequestError(
                 f"{name} is read off all samples before a fit, and batches never come together; give the {given}, or "
                 "fit all samples at once."

@@ -88,6 +88,13 @@ class KernelPCAModel(PCAModel):
         """The kernel, its parameters found."""
         return self.mapping.kernel
 
+    def __repr__(self) -> str:
+        ratio = float(self.explained_variance_ratio.sum())
+        return (
+            f"{type(self).__name__}({self.n_components} components in {self.mapping.n_features} features of kernel "
+            f"{self.kernel}, {ratio:.1%} of their variance over {self.n_samples} samples)"
+        )
+
     def summary(self) -> dict[str, Any]:
         """The numbers as plain data; see `PCAModel.summary`."""
         found = super().summary()
