@@ -33,6 +33,7 @@ _HOME = {
     "FisherDiscriminant": ".estimators.supervised",
     "SlicedInverseRegression": ".estimators.supervised",
     "KernelPCA": ".estimators.kernel_pca",
+    "ClassicalMDS": ".estimators.classical_mds",
     "from_patches": ".readers.windows",
     "write_report": ".plot.report",
     "StreampcaError": ".errors",
@@ -43,6 +44,7 @@ __all__ = [*_HOME]
 
 if TYPE_CHECKING:
     from .errors import StreampcaError as StreampcaError
+    from .estimators.classical_mds import ClassicalMDS as ClassicalMDS
     from .estimators.kernel_pca import KernelPCA as KernelPCA
     from .estimators.streaming_pca import StreamingPCA as StreamingPCA
     from .estimators.supervised import FisherDiscriminant as FisherDiscriminant

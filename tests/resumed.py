@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 from judged import turned
+from sklearn.metrics import pairwise_distances
 
 import streampca
 from streampca.errors import Stopped
@@ -36,6 +37,8 @@ _SCRATCH = {"schedule": "scratch", "bytes_written": 4 * 90 * 600}
 _STORED = {"stored": True, "precision": "double"}
 _SAMPLES = _RANGES | {"width": 15, "columns": 75}
 
+_DISTANCES = {"method": "symmetric", "kind": "classical-mds", "metric": "precomputed"}
+
 # What a fit asks for, and what is changed in its plan: all that a resumed fit must remember stands in one of them.
 KINDS = {
     "covariance": ({"method": "covariance"}, _ROWS),
@@ -56,6 +59,8 @@ KINDS = {
     "em, weighted, in ranges": ({"missing": "em", "method": "auto"}, _ROWS | {"threads": 2, "product_features": 60}),
     "supervised": ({"kind": "supervised-pca", "method": "auto", "n_components": 3}, _ROWS),
     "discriminant": ({"kind": "discriminant", "method": "auto", "n_components": 3}, _ROWS),
+    "symmetric": (_DISTANCES, _ROWS | {"width": 12, "columns": 96, "solver": "lanczos", "schedule": "products"}),
+    "symmetric, in memory": (_DISTANCES, _ROWS | {"solver": "dense", "schedule": "samples"}),
     "samples": ({}, _SAMPLES),
     "samples, begins again": ({"n_components": 6}, _SAMPLES | {"width": 14, "columns": 28}),
     "samples, weighted, scratch": ({"n_components": 3}, _SAMPLES | _SCRATCH),
@@ -72,13 +77,14 @@ def write_collections(folder):
         unseen[slice(*rows)] = False
     off[unseen] += 1e5  # the start has seen only the darker: its mean is far off
     gaps = np.where(np.random.default_rng(0).random(tall.shape) < 0.2, np.float32(np.nan), tall)
+    np.save(folder / "distances.npy", pairwise_distances(tall).astype(np.float32))
     for name, x, shape in (("tall", tall, TALL), ("wide", wide, WIDE), ("off", off, TALL), ("gaps", gaps, TALL)):
         np.save(folder / f"{name}.npy", x.reshape(shape))
 
 
 def source_of(folder, kind):
-    if kind.startswith("em"):
-        return folder / "gaps.npy"
+    if kind.startswith(("em", "symmetric")):
+        return folder / ("gaps.npy" if kind.startswith("em") else "distances.npy")
     name = (
         "off" if kind == "off" else "tall" if "threads" in KINDS[kind][1] and "spans" not in KINDS[kind][1] else "wide"
     )

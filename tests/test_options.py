@@ -32,6 +32,7 @@ LEFT_OUT = {
     "target",
     "shrinkage",
     "n_slices",
+    "metric",
 } | OF_KERNELS
 UPDATED = {
     "n_components",

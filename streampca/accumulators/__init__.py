@@ -22,6 +22,7 @@ from .protocol import Accumulator
 from .row_buffer import RowBuffer
 from .scatter import Scatter
 from .scatter_block import ScatterBlock
+from .symmetric_block import EntryError, SymmetricBlock, SymmetricRows
 
 __all__ = [
     "ACCUMULATORS",
@@ -31,6 +32,7 @@ __all__ = [
     "CrossMoments",
     "CrossScatter",
     "Directions",
+    "EntryError",
     "FrequentDirections",
     "Gram",
     "GramBlock",
@@ -42,6 +44,8 @@ __all__ = [
     "RowBuffer",
     "Scatter",
     "ScatterBlock",
+    "SymmetricBlock",
+    "SymmetricRows",
     "not_finite",
     "sample_directions",
 ]

@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from ..planning.blocks import part_of
 from ..planning.registry import KINDS, METHODS
-from ..planning.request import RULES, MissingRule, RuleName
+from ..planning.request import RULES, Metric, MissingRule, RuleName
 from ..preprocessing.kernel_features import CHOICES
 from ..preprocessing.kernels import KERNELS
 from ..units import parse_seconds
@@ -221,6 +221,11 @@ class FitConfig(Section):
     )
     shrinkage: float | None = option(None, "of kind discriminant: towards a multiple of the identity", "SHARE", ge=0)
     n_slices: int = option(10, "of kind sliced-inverse-regression: parts of the sorted target", "N", ge=2)
+    metric: Metric = option(
+        "euclidean",
+        "of kind classical-mds: distances between samples of features, or precomputed, a matrix of them",
+        "METRIC",
+    )
     n_components: Annotated[int | float | RuleName | None, BeforeValidator(_count_or_rule)] = option(
         0.95,
         "a number, a fraction of the variance, elbow, mp, mle, or null for all",

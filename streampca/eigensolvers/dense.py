@@ -15,7 +15,9 @@ from .solution import Solution
 Float64 = npt.NDArray[np.float64]
 
 
-def solve_dense(fresh: Callable[[], Float64], wanted: Wanted, *, most: int, room: int | None = None) -> Solution:
+def solve_dense(
+    fresh: Callable[[], Float64], wanted: Wanted, *, most: int, room: int | None = None, signed: bool = False
+) -> Solution:
     """All eigenvalues, and the eigenvectors that were asked for, of a symmetric positive semi-definite matrix.
 
     Parameters
@@ -29,11 +31,14 @@ def solve_dense(fresh: Callable[[], Float64], wanted: Wanted, *, most: int, room
         Most eigenpairs there can be, min(n - 1, p); the rest of the spectrum is rounding and dropped.
     room : int, optional
         Most eigenvectors there is memory for; fewer are returned than asked for where they would not fit.
+    signed : bool, default=False
+        Whether eigenvalues may be negative: the spectrum then has all of them, and no pair has one that is not above
+        rounding. A fraction is then of the sum of those above 0.
 
     Returns
     -------
     Solution
-        With `spectrum`. Negative eigenvalues, which are rounding, are raised to zero.
+        With `spectrum`. Negative eigenvalues, which are rounding unless they may be, are raised to zero.
 
     Notes
     -----
@@ -42,10 +47,16 @@ def solve_dense(fresh: Callable[[], Float64], wanted: Wanted, *, most: int, room
     matrix = fresh()
     total, p = float(np.trace(matrix)), len(matrix)
     options = {"lower": False, "overwrite_a": True, "check_finite": False, "driver": "evr"}
-    spectrum = np.maximum(eigh(matrix, eigvals_only=True, **options)[::-1][:most], 0.0)
+    spectrum = eigh(matrix, eigvals_only=True, **options)[::-1]
     del matrix
-    k = count_components(spectrum, total, wanted, complete=True) or len(spectrum)
+    positive = spectrum[:most] if signed else np.maximum(spectrum[:most], 0.0)
+    if signed:
+        positive = positive[positive > np.finfo(np.float64).eps * p * np.abs(spectrum).max()]
+        total = float(positive.sum())
+    else:
+        spectrum = positive
+    k = count_components(positive, total, wanted, complete=True) or len(positive)
     k = min(k, room or k)
     values, vectors = eigh(fresh(), subset_by_index=(p - k, p - 1), **options)
-    residuals = np.full(k, np.finfo(np.float64).eps * p**0.5 * spectrum[0])
+    residuals = np.full(k, np.finfo(np.float64).eps * p**0.5 * np.abs(spectrum).max())
     return Solution(np.maximum(values[::-1], 0.0), fix_signs(vectors[:, ::-1]), residuals, spectrum)

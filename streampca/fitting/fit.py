@@ -52,6 +52,7 @@ def fit(
     target: Any = None,
     shrinkage: float | None = None,
     n_slices: int = 10,
+    metric: str = "euclidean",
     n_components: int | float | str | None = 0.95,
     method: str = "auto",
     memory: int | str | None = None,
@@ -85,10 +86,11 @@ def fit(
     ----------
     source : path, glob, list of paths, array or Collection
         See `open_collection`.
-    kind : {"pca", "kernel-pca", "supervised-pca", "discriminant", "sliced-inverse-regression"}, default="pca"
-        Kind of model: principal components; those of the features of a kernel; or axes learned from a `target`: those
-        along which samples depend most on it, Fisher's discriminants of classes, or the directions by which a number
-        changes.
+    kind : str, default="pca"
+        Kind of model. "pca": principal components. "kernel-pca": those of the features of a kernel. "classical-mds":
+        points whose distances are those of samples, as nearly as so few dimensions allow. "supervised-pca",
+        "discriminant", "sliced-inverse-regression": axes learned from a `target`, which are those along which samples
+        depend most on it, Fisher's discriminants of classes, or the directions by which a number changes.
     target : array, path or str, optional
         What supervised kinds learn from, a label or number for each sample: anything `open_column` takes, or label
         features of shape (n, l). Text and whole numbers are classes, but where numbers are cut into slices.
@@ -97,14 +99,18 @@ def fit(
         features that others determine.
     n_slices : int, default=10
         Of kind "sliced-inverse-regression": into so many parts the sorted target is cut.
+    metric : {"euclidean", "precomputed"}, default="euclidean"
+        Of "classical-mds": "euclidean" takes samples of features, whose points are then those of principal components;
+        "precomputed" a symmetric matrix of distances, n samples of n numbers each.
     n_components : int, float, {"elbow", "mp", "mle"} or None, default=0.95
         A number of components; a fraction of the variance, between 0 and 1; None for all; or a rule: up to the elbow
         of the first 50 variances, above the Marchenko-Pastur edge (assumes white noise), or of the largest evidence
         (Minka; needs n >= p).
-    method : {"auto", "covariance", "dual", "randomized", "em"}, default="auto"
+    method : {"auto", "covariance", "dual", "randomized", "em", "symmetric"}, default="auto"
         "auto" lets the plan choose: p x p, or n x n where there are more features than samples, both exact; or a few
         passes with a block of vectors, where neither fits or few components are wanted of many. "em" is the method of
-        ``missing="em"``, and taken with that alone. Each kind but "pca" has one method of its own.
+        ``missing="em"``, and "symmetric" that of ``metric="precomputed"``; both are taken with these alone. Each
+        supervised kind has one method of its own.
     memory : int or str, optional
         Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
     precision : {"auto", "single", "double"}, default="auto"
@@ -212,6 +218,7 @@ def fit(
         kind=kind,
         shrinkage=shrinkage,
         n_slices=n_slices,
+        metric=metric,
     )
     check_options(fit, opening)
     check_target(target, kind)
@@ -339,7 +346,7 @@ def _fitted(
         if chosen.stored and place is not None:
             model = _written(collection, job, place, about)
         else:
-            found = METHODS[chosen.method](job)
+            found = METHODS[chosen.method](job).of_kind(request.kind)
             if request.kind in MAPPING_KINDS:
                 found = with_residuals(job, found)
             model = model_of(collection, found, about(found), found.components)
@@ -361,7 +368,7 @@ def _written(
         def sink(count: int, dtype: np.dtype[Any], unfinished: UnfinishedComponents | None) -> ComponentWriter:
             return writer.components((count, *collection.sample_shape), dtype=dtype, resume=unfinished, **like)
 
-        found = METHODS[job.plan.method](replace(job, sink=sink))
+        found = METHODS[job.plan.method](replace(job, sink=sink)).of_kind(job.plan.request.kind)
         model = model_of(collection, found, about(found), writer.stored())
         writer.finish(model)
     return model

@@ -45,6 +45,7 @@ def plan(
     target: Any = None,
     shrinkage: float | None = None,
     n_slices: int = 10,
+    metric: str = "euclidean",
     n_components: int | float | str | None = 0.95,
     method: str = "auto",
     memory: int | str | None = None,
@@ -81,9 +82,9 @@ def plan(
         Of data declared by `shape`.
     workers : int, default=1
         Processes that would share the work, each within the budget.
-    kind, target, shrinkage, n_slices, n_components, method, memory, precision, tol, max_passes, half_life : optional
-    preparation, missing, sample_weight, kernel, gamma, degree, coef0, landmarks, random_features : optional
-    landmark_choice, output, scratch, **opening
+    kind, target, shrinkage, n_slices, metric, n_components, method, memory, precision, tol, max_passes : optional
+    half_life, preparation, missing, sample_weight, kernel, gamma, degree, coef0, landmarks : optional
+    random_features, landmark_choice, output, scratch, **opening
         As for `fit`.
 
     Returns
@@ -111,6 +112,7 @@ def plan(
         kind=kind,
         shrinkage=shrinkage,
         n_slices=n_slices,
+        metric=metric,
     )
     check_options(plan, opening)
     check_target(target, kind)

@@ -164,7 +164,7 @@ def _residuals(model: PCAModel) -> Float64:
 def largest_outside(model: PCAModel) -> float:
     """Return the largest variance that the components may have left outside: no more than all that is left."""
     residual = _residuals(model)
-    after, left = _next(model), model.total_variance - model.explained_variance.sum() + residual.sum()
+    after, left = _next(model), model.variance_left + residual.sum()
     if after is not None:
         return max(0.0, after)
     return float(np.fmin(left, np.nan if model.outside is None else model.outside))

@@ -132,6 +132,16 @@ class PCAModel(LinearMap):
         return np.column_stack(np.unravel_index(places, self.sample_shape))
 
     @property
+    def variance_left(self) -> float:
+        """Bound on the sum of the variances that the components leave."""
+        return float(self.total_variance - self.explained_variance.sum())
+
+    @property
+    def makes_images(self) -> bool:
+        """True where scores make images; false of a model of distances alone."""
+        return True
+
+    @property
     def explained_variance_ratio(self) -> Float64:
         """Share of the total variance along each component."""
         return self.explained_variance / self.total_variance

@@ -16,7 +16,7 @@ from ..units import MIB, budget_size
 from .budget import too_small
 from .memory import MemoryEstimate
 from .plan import Candidate, Plan
-from .registry import METHODS
+from .registry import METHODS, OF_DISTANCES
 from .request import Problem, Request
 
 WORTH_APPROXIMATING = 20  # times longer that "auto" lets an exact method take than an approximate one
@@ -120,19 +120,26 @@ def least_memory(problem: Problem, request: Request) -> int:
 
 
 def _check_method(request: Request) -> None:
-    """Refuse a method that makes models of another kind than the one asked for."""
-    if request.method == "auto" or request.kind in _method(request.method).KINDS:
+    """Refuse a method that makes models of another kind than the one asked for, or of other data."""
+    own, makers = ("",) if request.method == "auto" else _method(request.method).KINDS, _makers(request)
+    if request.method == "auto" or request.method in makers:
         return
-    own, makers = _method(request.method).KINDS, _makers(request.kind)
+    if request.kind in own:
+        taken = "a matrix of distances" if request.method == OF_DISTANCES else "samples of features"
+        raise RequestError(
+            f"method {request.method!r} takes {taken}, and metric is {request.metric!r}; use method 'auto' or "
+            f"{' or '.join(map(repr, makers))}."
+        )
     raise RequestError(
         f"method {request.method!r} makes a model of kind {' or '.join(map(repr, own))}, and kind is {request.kind!r}; "
         f"use method 'auto' or {' or '.join(map(repr, makers))}, or give kind={own[0]!r} (--kind {own[0]})."
     )
 
 
-def _makers(kind: str) -> tuple[str, ...]:
-    """Methods that make models of a kind."""
-    return tuple(name for name in METHODS if kind in _method(name).KINDS)
+def _makers(request: Request) -> tuple[str, ...]:
+    """Methods that make models of a kind, of samples or of a matrix of distances."""
+    names = (name for name in METHODS if (name == OF_DISTANCES) == (request.metric != "euclidean"))
+    return tuple(name for name in names if request.kind in _method(name).KINDS)
 
 
 def _check_components(problem: Problem, request: Request) -> None:
@@ -180,7 +187,7 @@ def _methods(problem: Problem, request: Request) -> tuple[str, ...]:
     if request.missing == FILLS_IN and problem.kind == "f":  # among whole numbers nothing is missing
         return (FILLS_IN,)
     all_are_wanted = request.n_components in ("mle", None)
-    names = [name for name in _makers(request.kind) if name != FILLS_IN]
+    names = [name for name in _makers(request) if name != FILLS_IN]
     return tuple(name for name in names if not (all_are_wanted and _method(name).APPROXIMATE))
 
 
@@ -208,7 +215,8 @@ def _refusal(problem: Problem, request: Request) -> BudgetError:
     """Name what does not fit, of the method that needs least, and the budget it would do with."""
     budget = problem.machine.budget(request.memory)
     method, least, estimate = min(_least_needs(problem, request), key=lambda need: need[1])
-    remedies = " or make p smaller (resize, bin, crop or mask)" if problem.n_features > 64 else ""
+    shrinks = problem.n_features > 64 and method != OF_DISTANCES
+    remedies = " or make p smaller (resize, bin, crop or mask)" if shrinks else ""
     remedies += _with_output(problem, request, budget[0], least)
     share = f"the largest share is the {estimate.largest.largest_share}"
     return too_small(f"method {method!r}", least, budget, needed=estimate.total, share=share, more=remedies)

@@ -23,7 +23,7 @@ THREAD_SHARES = 3  # of the shares below that are tried with threads: smaller bl
 THREAD_FEATURES = 2048
 
 APPROXIMATE = False
-KINDS = ("pca", "kernel-pca")
+KINDS = ("pca", "kernel-pca", "classical-mds")
 
 
 def reason_against(problem: Problem) -> str:

@@ -28,7 +28,7 @@ from .sizes import PROBES
 OPEN_SHARES = (4, 16, 64)  # components counted on where k is open: a fourth of n, or what there is memory for
 
 APPROXIMATE = False
-KINDS = ("pca",)
+KINDS = ("pca", "classical-mds")
 
 
 def reason_against(problem: Problem) -> str:

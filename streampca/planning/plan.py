@@ -104,9 +104,10 @@ class Plan:
         Memory.
     work : Work
         What there is to do.
-    schedule : {"samples", "sweep", "scratch", "lanczos", "em"}
+    schedule : {"samples", "sweep", "scratch", "lanczos", "em", "products"}
         How the data are walked: blocks of samples; ranges of features; ranges of features of a scratch copy; or blocks
-        of samples again, pass after pass, for products with a block of vectors, or for regressions on latent variables.
+        of samples again, pass after pass, for products with a block of vectors (of a start sample, or of random ones),
+        or for regressions on latent variables.
     block_features, product_features : int
         Features to a range in memory at once (p where samples are held whole), and to a tile multiplied at a time
         (0 where rows are multiplied whole).
@@ -242,7 +243,11 @@ class Plan:
         yield "reading", f"{passes}, {format_bytes(self.bytes_read)} in blocks of {self.block_rows} samples{ahead}"
         again = self.bytes_read / ((self.passes + self._is_sampled) * p.n_samples * p.row_bytes)
         if again > 1.5:
-            what = "storage chunks do not fit a block" if self.schedule == "samples" else "storage is cut otherwise"
+            what = (
+                "storage chunks do not fit a block"
+                if self.schedule in ("samples", "products")
+                else "storage is cut otherwise"
+            )
             yield "", f"{what}: each is decoded about {again:.0f} times{'' if self.passes == 1 else ' a pass'}"
         if self.bytes_written:
             yield "writing", f"{format_bytes(self.bytes_written)}, a scratch copy {self._place()}, removed afterwards"
@@ -291,7 +296,7 @@ class Plan:
         if self.schedule == "em":
             each = "all features" if self.product_features >= p else f"{self.product_features} features a pass"
             return f"regressions of {each} on {self.width} latent variables, pass after pass"
-        if self.schedule == "lanczos":
+        if self.schedule in ("lanczos", "products"):
             return f"{self._products()}, pass after pass; a basis of at most {self.columns}"
         where = "the collection, copied in that order" if self.schedule == "scratch" else "the collection"
         if self.block_features >= p:

@@ -88,7 +88,7 @@ BOUND_COPIES = 8  # of products with probes, while bounds are made of them
 PROBE_BYTES = 8 * (2 * PROBES_OF_PASS + 2 * PROBES)  # a sample, kept to the end
 
 APPROXIMATE = True
-KINDS = ("pca", "kernel-pca")
+KINDS = ("pca", "kernel-pca", "classical-mds")
 
 
 def reason_against(problem: Problem) -> str:

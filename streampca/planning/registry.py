@@ -16,7 +16,9 @@ METHODS: dict[str, str] = {
     "em": ".em",
     "cross-scatter": ".cross_scatter",
     "class-scatter": ".class_scatter",
+    "symmetric": ".symmetric",
 }
+OF_DISTANCES = "symmetric"  # the method for a matrix of distances, where others take samples of features
 
 TargetRule = Literal["", "features", "classes", "slices"]
 # kind of model -> what it learns from beside the samples: nothing, or a target read as label features (classes, or
@@ -24,6 +26,7 @@ TargetRule = Literal["", "features", "classes", "slices"]
 KINDS: dict[str, TargetRule] = {
     "pca": "",
     "kernel-pca": "",
+    "classical-mds": "",
     "supervised-pca": "features",
     "discriminant": "classes",
     "sliced-inverse-regression": "slices",

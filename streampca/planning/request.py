@@ -16,14 +16,13 @@ RULES: tuple[RuleName, ...] = get_args(RuleName)
 ELBOW_SHOWN = 50  # variances an elbow is looked for in, always: where it lies depends on how many are shown
 PRECISIONS = ("auto", "single", "double")
 MissingRule = Literal["error", "drop-features", "drop-samples", "em"]  # what becomes of values that are NaN or infinite
+Metric = Literal["euclidean", "precomputed"]  # distances between samples of features, or a matrix of distances
+METRICS: tuple[Metric, ...] = get_args(Metric)
 MISSING: tuple[MissingRule, ...] = get_args(MissingRule)
 HOW = frozenset({"memory", "workers", "scratch", "output"})  # what changes how an answer is found, and not which
 STOPPING = frozenset({"tol", "max_passes"})  # when a method that approaches the answer stops; nothing to exact ones
-LATER = (
-    "kind",
-    "shrinkage",
-    "n_slices",
-)  # what plans are stored without at its default, as they always were
+# Options that plans are stored without at their defaults, as before there were any.
+LATER = ("kind", "shrinkage", "n_slices", "metric")
 OPEN = 0.5  # any fraction: how many components come out is open
 
 
@@ -160,7 +159,7 @@ class Request:
         A number of components; a fraction of the variance, between 0 and 1; a rule that counts them by the spectrum:
         up to the elbow of the first 50 variances, above the Marchenko-Pastur edge of white noise, or of the largest
         evidence (Minka); or None for all.
-    method : {"auto", "covariance", "dual", "randomized", "em"}
+    method : {"auto", "covariance", "dual", "randomized", "em", "symmetric"}
         How; "auto" lets the plan choose, and never takes "em", unless `missing` is "em".
     memory : int, optional
         Budget in bytes; half of what the machine allows by default.
@@ -193,6 +192,9 @@ class Request:
         of the identity.
     n_slices : int, default=10
         Of kind "sliced-inverse-regression", at least 2: into so many parts the sorted target is cut.
+    metric : {"euclidean", "precomputed"}
+        Of kind "classical-mds": distances between samples of features, or those that the collection itself holds, a
+        matrix of n rows of n.
 
     Raises
     ------
@@ -215,11 +217,13 @@ class Request:
     kind: str = "pca"
     shrinkage: float | None = None
     n_slices: int = 10
+    metric: str = "euclidean"
 
     def __post_init__(self) -> None:
         if self.scratch is not None:
             object.__setattr__(self, "scratch", os.path.expanduser(os.fspath(self.scratch)))
         allowed = {"method": ("auto", *METHODS), "precision": PRECISIONS, "missing": MISSING, "kind": (*KINDS,)}
+        allowed["metric"] = METRICS
         for name, known in allowed.items():
             value = getattr(self, name)
             if value not in known:
@@ -230,6 +234,7 @@ class Request:
         set_(self, "n_components", _components(self.n_components))
         self._check_missing()
         self._check_supervised()
+        self._check_metric()
         set_(self, "seed", whole_number(self.seed, "seed", least=0, example="0, the default"))
         set_(self, "workers", whole_number(self.workers, "workers", least=1, example="2"))
         set_(self, "tol", _fraction(self.tol))
@@ -270,6 +275,26 @@ class Request:
             raise RequestError(
                 f"n_components={self.n_components!r} needs all variances, and missing='em' finds the leading ones; ask "
                 "for a number such as 10, a fraction such as 0.9, or 'elbow'."
+            )
+
+    def _check_metric(self) -> None:
+        """Refuse a matrix of distances where samples of features are meant, and rules that need these."""
+        if self.metric == "euclidean":
+            return
+        if self.kind != "classical-mds":
+            raise RequestError(
+                f"metric={self.metric!r} is for a matrix of distances, of which kind 'classical-mds' makes a model, "
+                f"and kind is {self.kind!r}; give --kind classical-mds (kind='classical-mds') with it."
+            )
+        if self.n_components in ("mp", "mle"):
+            raise RequestError(
+                f"n_components={self.n_components!r} is a rule for samples of features; ask for a number such as 10 of "
+                "a matrix of distances, or a fraction such as 0.9."
+            )
+        if self.missing != "error":
+            raise RequestError(
+                f"missing={self.missing!r} is for samples of features, and a matrix of distances must have every "
+                "entry; leave missing out with metric='precomputed'."
             )
 
     def counted_on(self, most: int) -> int | float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -167,6 +167,10 @@ class Decomposition:
     measured: Mapping[str, Any] = field(default_factory=dict)
     kind: str = "pca"
     own_fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def of_kind(self, kind: str) -> Decomposition:
+        """Return it as a model of a kind that adds nothing to be found; what would be added to is not kept then."""
+        return self if self.kind == kind else replace(self, kind=kind, statistic=None)
 
 
 def stored_dtype(values: Float64, plan: Plan) -> np.dtype[Any]:

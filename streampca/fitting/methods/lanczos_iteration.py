@@ -9,7 +9,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
-from ...accumulators import GramBlock, ScatterBlock
+from ...accumulators import GramBlock, ScatterBlock, SymmetricBlock
 from ...accumulators.plain_state import as_arrays, as_values
 from ...eigensolvers import Lanczos, Solution, outside_bound_of_basis, product_bounds, ritz_pairs, start_lanczos
 from ...events import Converging, Listener, Solving
@@ -26,7 +26,7 @@ TRACE = {"single": 1e-6, "double": 1e-12}  # rounding of the trace, of itself
 STAGE = "lanczos"  # name of the checkpoint between passes
 
 
-A = TypeVar("A", ScatterBlock, GramBlock)
+A = TypeVar("A", ScatterBlock, GramBlock, SymmetricBlock)
 
 
 @dataclass(kw_only=True)

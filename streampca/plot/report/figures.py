@@ -105,9 +105,15 @@ def overview(survey: Survey) -> Any:
     return plot.overview(survey.model, survey.scores, _laddered(survey), survey.labels, survey.n_samples)
 
 
-def pictures_of_model(model: PCAModel, used: PCAModel, figures: Compression) -> Iterator[ReportFigure]:
-    """Yield the figures that need no samples; `used` is the model with those components that fit memory."""
+def pictures_of_model(model: PCAModel, used: PCAModel, figures: Compression | None) -> Iterator[ReportFigure]:
+    """Yield the figures that need no samples; `used` is the model with those components that fit memory.
+
+    Without `figures`, those of compression, the model makes no images.
+    """
     yield _scree(model)
+    if figures is None:
+        yield _embedding(model)
+        return
     yield _components(used)
     yield _walks(used)
     if model.n_components > 1:
@@ -138,6 +144,17 @@ def _scree(model: PCAModel) -> ReportFigure:
         f"{marks}.",
         f"Curve of the variance along each component; {text}, the first alone {percent(ratios[0])}.",
         lambda: plot.scree(model),
+    )
+
+
+def _embedding(model: Any) -> ReportFigure:
+    return ReportFigure(
+        "scores",
+        "Where samples lie",
+        "The fitted samples along the first two dimensions: the distances between points are those of the samples, as "
+        "nearly as the dimensions allow.",
+        "Scatter of the first two coordinates.",
+        lambda: plot.scores(model, model.embedding),
     )
 
 

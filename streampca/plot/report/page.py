@@ -83,9 +83,12 @@ class Page:
 
 
 def page_of(model: PCAModel, survey: Survey | None, *, missing: str, kind: str, listener: Listener) -> Page:
-    """Draw all figures of a report, one at a time, and return its page; `missing` says why there is no survey."""
+    """Draw all figures of a report, one at a time, and return its page; `missing` says why there is no survey.
+
+    A model of a matrix of distances has none, and no images: its samples are drawn where they are placed.
+    """
     used = survey.model if survey else model
-    figures = model.compression()
+    figures = model.compression() if model.makes_images else None
 
     def draw(picture: ReportFigure) -> DrawnFigure:
         listener(Drawing(picture.title.lower()))
@@ -98,16 +101,18 @@ def page_of(model: PCAModel, survey: Survey | None, *, missing: str, kind: str, 
     return Page(
         title=f"{TITLE} {source}",
         facts=[*text.header(model), *(text.examined(survey, model) if survey else ())],
-        notes=[LEFT_OUT.format(shown_name(missing))] if survey is None else [],
+        notes=[LEFT_OUT.format(shown_name(missing))] if survey is None and missing else [],
         sections=[*_sections(model, survey, figures, pictures)],
         footer=f"Written by streampca {__version__}.",
     )
 
 
 def _sections(
-    model: PCAModel, survey: Survey | None, figures: Compression, pictures: list[DrawnFigure]
+    model: PCAModel, survey: Survey | None, figures: Compression | None, pictures: list[DrawnFigure]
 ) -> Iterator[ReportSection]:
-    tables = {"scree": text.components_table(model), "compression": text.compression_table(figures)}
+    tables = {"scree": text.components_table(model)}
+    if figures is not None:
+        tables["compression"] = text.compression_table(figures)
     if survey is not None:
         tables["unusual"] = text.unusual_table(survey)
     for each in pictures:

@@ -95,7 +95,7 @@ def write_report(
     found = model if isinstance(model, PCAModel) else load_model(model, memory=memory)
     check_apart(places.files, [*_read_from(found, collection), found.name, *column_paths(opening.get("labels"))])
     check_ending(places.path, ENDINGS)
-    raw, missing = _raw(found, collection, opening)
+    raw, missing = _raw(found, collection, opening) if found.makes_images else (None, "")
     seen = None if raw is None else survey(found, raw, memory=memory, examine=examine, listener=listener)
     if missing:
         listener(Warned(LEFT_OUT.format(shown_name(missing))))

@@ -1,0 +1,347 @@
+"""A centred symmetric matrix applied to a block, H A H Q, n x l, from a stream of the rows of A; H = I - (1/n) 1 1^T.
+
+A is -D^2 / 2 for a matrix D of distances, squared entry by entry as it is read (Torgerson, 1952; Gower, 1966), or a
+kernel matrix itself. Q is orthogonal to the ones, so H A H Q = H (A Q): rows of A are multiplied as they come, and the
+product is centred once, at the end. Nothing of the size of A is held.
+
+What is measured beside, once: the trace and the Frobenius norm of H A H, the means of the rows, products with random
+directions that bound errors, and A w - A^T w for a random w, which is 0 where A is symmetric and, almost surely,
+nowhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import DataError
+from ..planning.sizes import PROBES_OF_PASS
+from .finite import MOST_DOUBLE
+from .gram_probes import sample_directions, without
+from .plain_state import as_arrays, as_values
+from .protocol import Accumulator
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+# Of the largest entry of A: what a diagonal entry may be off 0, or two entries from one another that should be equal,
+# by the bytes of a floating-point number. Distances made of |x|^2 - 2 x.y + |y|^2 have such errors in their squares.
+ROUNDING = {2: 1e-3, 4: 1e-5, 8: 1e-10}
+_STREAM = 7  # apart from what else is drawn with the same seed
+_MEASURED = "measured_"
+
+
+class EntryError(DataError):
+    """An entry of a matrix that no distance, or no number, can be.
+
+    Attributes
+    ----------
+    row, column : int
+        Of the entry.
+    problem : str
+        What is wrong with it, in words.
+    """
+
+    def __init__(self, row: int, column: int, problem: str) -> None:
+        super().__init__(f"entry ({row}, {column}) {problem}")
+        self.row, self.column, self.problem = row, column, problem
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.row, self.column, self.problem)
+
+
+def tolerance_of(dtype: npt.DTypeLike) -> float:
+    """Share of the largest entry of A that entries of a stored dtype may be wrong by; 0 for whole numbers."""
+    kind = np.dtype(dtype)
+    return ROUNDING.get(kind.itemsize, 0.0) if kind.kind == "f" else 0.0
+
+
+def check_entries(rows: Array, at: int, *, distances: bool) -> None:
+    """Refuse rows of a matrix, the first of them number `at`, that hold what no distance or no number can be.
+
+    Raises
+    ------
+    EntryError
+        Naming the first entry that is not finite or too large, or, of distances, is negative or not 0 on the diagonal.
+    """
+    if not rows.size:
+        return
+    least, most = float(rows.min()), float(rows.max())
+    if not (least >= -MOST_DOUBLE and most <= MOST_DOUBLE):  # NaN compares as false
+        row, column = _first(~(np.abs(rows.astype(np.float64)) <= MOST_DOUBLE))
+        what = "is not finite" if not np.isfinite(rows[row, column]) else f"is {rows[row, column]:.3g}, too large"
+        raise EntryError(at + row, column, what)
+    if not distances:
+        return
+    if least < 0:
+        row, column = _first(rows < 0)
+        raise EntryError(at + row, column, f"is {rows[row, column]:.6g}, and no distance is negative")
+    own = rows[np.arange(len(rows)), at + np.arange(len(rows))]
+    off = np.flatnonzero(own > tolerance_of(rows.dtype) ** 0.5 * most)
+    if len(off):
+        place = at + int(off[0])
+        raise EntryError(place, place, f"is {own[off[0]]:.6g}, the distance of a sample from itself, which is 0")
+
+
+def _first(wrong: npt.NDArray[np.bool_]) -> tuple[int, int]:
+    """Return the row and column of the first entry that is true."""
+    place = int(np.argmax(wrong))
+    return place // wrong.shape[1], place % wrong.shape[1]
+
+
+def entries_of(rows: Array, *, distances: bool, out: Float64 | None = None) -> Float64:
+    """Return rows of A in float64, of rows as stored: -1/2 of the squares of distances, else what is stored."""
+    if not distances:
+        return np.add(rows, 0.0, out=out, dtype=np.float64)
+    made: Float64 = np.multiply(rows, rows, out=out, dtype=np.float64)
+    made *= -0.5
+    return made
+
+
+@dataclass
+class MatrixMeasures:
+    """Sums over the rows of A that are needed once; rows that were not seen yet are 0.
+
+    Attributes
+    ----------
+    products : ndarray of shape (n, 16)
+        A W, for W random directions orthogonal to the ones.
+    means : ndarray of shape (n,)
+        Of each row.
+    skew : ndarray of shape (n,)
+        A w - A^T w.
+    squares : float
+        Sum of squares of the entries, each less the mean of its row.
+    diagonal : float
+        Trace of A.
+    largest : float
+        Largest absolute value of an entry.
+    """
+
+    products: Float64
+    means: Float64
+    skew: Float64
+    squares: float = 0.0
+    diagonal: float = 0.0
+    largest: float = 0.0
+
+    @property
+    def trace(self) -> float:
+        """Sum of the eigenvalues of H A H."""
+        return self.diagonal - float(self.means.sum())
+
+    @property
+    def norm_squared(self) -> float:
+        """Sum of the squares of the eigenvalues of H A H."""
+        spread = self.means - self.means.mean()
+        return max(0.0, self.squares - len(self.means) * float(spread @ spread))
+
+    @property
+    def column_means(self) -> Float64:
+        """Means of the columns of A, (n,), those of the rows by symmetry."""
+        return self.means.copy()
+
+
+class SymmetricBlock(Accumulator):
+    """Accumulates H A H Q over the rows of A.
+
+    Parameters
+    ----------
+    vectors : ndarray of shape (n, l)
+        Q, orthogonal to the ones.
+    distances : bool, default=True
+        Whether rows hold distances, of which A is -1/2 of the squares, or A itself.
+    measures : bool, default=True
+        Whether entries are checked, and what `MatrixMeasures` holds is summed beside the product.
+    product_rows : int, default=64
+        Rows that are float64 at a time.
+    seed : int, default=0
+        Of the random directions.
+
+    Notes
+    -----
+    Cost: 2 n^2 l flops.
+    """
+
+    kind = "symmetric_block"
+    axis: Literal["samples", "features"] = "samples"
+
+    def __init__(
+        self,
+        vectors: Array,
+        *,
+        distances: bool = True,
+        measures: bool = True,
+        product_rows: int = 64,
+        seed: int = 0,
+    ) -> None:
+        self.vectors = np.ascontiguousarray(vectors, np.float64)
+        self.distances, self.product_rows, self.seed = distances, product_rows, seed
+        n = len(self.vectors)
+        self._product = np.zeros(self.vectors.shape)
+        self._work: Float64 | None = None
+        self._measured: MatrixMeasures | None = None
+        if measures:
+            self._measured = MatrixMeasures(np.zeros((n, PROBES_OF_PASS)), np.zeros(n), np.zeros(n))
+            self._directions = sample_directions(np.ones(n), seed)
+            self._along = np.random.default_rng([_STREAM, seed]).standard_normal(n)
+
+    def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
+        """Absorb rows of the matrix, (m, n), the first of them number `at`; `weights` are not used here.
+
+        Raises
+        ------
+        EntryError
+            If an entry is not what it should be; looked for while things are measured.
+        """
+        if self._measured is not None:
+            check_entries(block, at, distances=self.distances)
+        for start in range(0, len(block), self.product_rows):
+            self._absorb_piece(block[start : start + self.product_rows], at + start)
+
+    def _absorb_piece(self, piece: Array, at: int) -> None:
+        """Absorb rows that are float64 at a time."""
+        if self._work is None:
+            self._work = np.empty((self.product_rows, len(self.vectors)))
+        values = entries_of(piece, distances=self.distances, out=self._work[: len(piece)])
+        rows = slice(at, at + len(piece))
+        self._product[rows] += values @ self.vectors
+        if self._measured is not None:
+            self._measure(self._measured, values, rows)
+
+    def _measure(self, found: MatrixMeasures, values: Float64, rows: slice) -> None:
+        """Add what float64 rows come to; they are centred in place."""
+        found.products[rows] += values @ self._directions
+        found.skew[rows] += values @ self._along
+        found.skew -= self._along[rows] @ values
+        found.diagonal += float(values[:, rows].trace())
+        found.largest = max(found.largest, float(values.max()), -float(values.min()))
+        means = values.mean(axis=1)
+        found.means[rows] += means
+        values -= means[:, None]
+        found.squares += float(np.einsum("ij,ij->", values, values))
+
+    def absorb(self, other: Self) -> None:
+        """Add the rows of another accumulator of the same Q to this one.
+
+        Raises
+        ------
+        ValueError
+            If the two multiply other blocks, or measure other things.
+        """
+        same = self.seed == other.seed and np.array_equal(self.vectors, other.vectors)
+        if not same or (self._measured is None) != (other._measured is None) or self.distances != other.distances:
+            raise ValueError("products with other blocks, or of another matrix, cannot be added")
+        self._product += other._product
+        mine, theirs = self._measured, other._measured
+        if mine is None or theirs is None:
+            return
+        mine.products += theirs.products
+        mine.means += theirs.means
+        mine.skew += theirs.skew
+        mine.squares += theirs.squares
+        mine.diagonal += theirs.diagonal
+        mine.largest = max(mine.largest, theirs.largest)
+
+    def release(self) -> None:
+        """Give back the working memory; it is taken again when more rows come."""
+        self._work = None
+
+    def take(self) -> Float64:
+        """Return H A H Q, (n, l) in Fortran order; the accumulator is then of no more use."""
+        self.release()
+        product = self._product
+        product -= product.mean(axis=0)
+        return np.asfortranarray(product)
+
+    @property
+    def trace(self) -> float:
+        """Sum of the eigenvalues of H A H, where it is measured."""
+        if self._measured is None:
+            raise ValueError("the trace was not measured")
+        return self._measured.trace
+
+    def probes(self) -> MatrixMeasures | None:
+        """What was measured, with products of H A H in place of those of A; None where nothing was."""
+        if self._measured is None:
+            return None
+        products = without(self._measured.products, np.ones(len(self.vectors)))
+        return MatrixMeasures(**{**vars(self._measured), "products": products})
+
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Everything as plain arrays; without `copy` the sums themselves, to be written down and not to."""
+        own = {"distances": self.distances, "product_rows": self.product_rows, "seed": self.seed}
+        found = {**as_arrays(own), "vectors": self.vectors, "product": self._product}
+        if self._measured is not None:
+            found |= as_arrays(vars(self._measured), _MEASURED)
+        return {name: array.copy() for name, array in found.items()} if copy else found
+
+    @classmethod
+    def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
+        """Exact inverse of `state`; without `copy` its sums are taken over."""
+        measured = as_values({name: array for name, array in state.items() if name.startswith(_MEASURED)}, _MEASURED)
+        new = cls(
+            np.array(state["vectors"]),
+            distances=bool(state["distances"]),
+            measures=bool(measured),
+            product_rows=int(state["product_rows"]),
+            seed=int(state["seed"]),
+        )
+        new._product = np.array(state["product"], copy=copy or None)
+        if measured:
+            arrays: dict[str, Any] = {
+                name: np.array(value) if np.ndim(value) else value for name, value in measured.items()
+            }
+            new._measured = MatrixMeasures(**arrays)
+        return new
+
+
+class SymmetricRows(Accumulator):
+    """The matrix itself, float64: rows of A as they come, for matrices that fit in memory.
+
+    Parameters
+    ----------
+    size : int
+        n.
+    distances : bool, default=True
+        As for `SymmetricBlock`.
+    """
+
+    kind = "symmetric_rows"
+    axis: Literal["samples", "features"] = "samples"
+
+    def __init__(self, size: int, *, distances: bool = True) -> None:
+        self.distances = distances
+        self.matrix: Float64 = np.zeros((size, size))
+
+    def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
+        """Absorb rows, (m, n), the first of them number `at`; `weights` are not used here.
+
+        Raises
+        ------
+        EntryError
+            If an entry is not what it should be.
+        """
+        check_entries(block, at, distances=self.distances)
+        entries_of(block, distances=self.distances, out=self.matrix[at : at + len(block)])
+
+    def absorb(self, other: Self) -> None:
+        """Add the rows of another accumulator to this one."""
+        self.matrix += other.matrix
+
+    def release(self) -> None:
+        """Hold nothing beside the matrix."""
+
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Return the matrix; without `copy` itself, to be written down and not to."""
+        return {"distances": np.array(self.distances), "matrix": self.matrix.copy() if copy else self.matrix}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
+        """Exact inverse of `state`; without `copy` its matrix is taken over."""
+        new = cls(0, distances=bool(state["distances"]))
+        new.matrix = np.array(state["matrix"], copy=copy or None)
+        return new

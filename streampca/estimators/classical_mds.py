@@ -1,0 +1,228 @@
+"""`ClassicalMDS`: classical multidimensional scaling with scikit-learn's names, of samples or of a matrix on disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from numbers import Integral
+from typing import Any, Self, cast
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..errors import RequestError
+from ..events import logged
+from ..execution.checkpoint import Checkpointing
+from ..fitting.fit import fit_collection
+from ..fitting.plan import narrowed, prepared
+from ..models.classical_mds import ClassicalMDSModel
+from ..planning.request import METRICS, Request
+from ..readers import Collection, open_collection
+from ..readers.collection import unmasked
+from ..units import parse_bytes
+from .inputs import is_table, stacked
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+
+class ClassicalMDS(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Classical multidimensional scaling, also known as principal coordinates analysis or Torgerson's scaling.
+
+    Points in few dimensions whose Euclidean distances are those of the samples, as nearly as may be. Of Euclidean
+    distances they are the scores of principal components; a matrix of any other distances may be on disk and larger
+    than memory.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Number of dimensions.
+    metric : str or callable, default="euclidean"
+        "euclidean" takes samples of features, of any size; "precomputed" a symmetric matrix of distances, as an array
+        or a path. Any other metric of `sklearn.metrics.pairwise_distances` takes a table in memory, and makes the
+        matrix of all distances there.
+    metric_params : dict, optional
+        Further arguments of the metric.
+    memory : int or str, optional
+        Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
+    tol : float, default=1e-4
+        Residual of an eigenvector, relative to its eigenvalue, at which a matrix that is read again and again is done.
+    max_passes : int, optional
+        Most reads of it; by default as many as `tol` takes, up to 30.
+    random_state : int, RandomState or None, default=0
+        Seeds the directions that bound errors, and the start of iterations.
+    checkpoint : path, optional
+        Folder for checkpoints of a fit, so that the same fit resumes after it was killed.
+
+    Attributes
+    ----------
+    embedding_ : ndarray of shape (n_samples, n_components_)
+        Positions of the samples.
+    eigenvalues_ : ndarray of shape (n_components_,)
+        Eigenvalues of the double-centred matrix, descending: squared lengths of the columns of the embedding.
+    negative_share_ : ndarray of shape (2,)
+        Bounds on the share of negative eigenvalues in the sum of absolute values: 0 for Euclidean distances.
+    n_components_, n_features_in_ : int
+        Dimensions there are, which are fewer than asked for where fewer eigenvalues are positive.
+    model_ : ClassicalMDSModel
+        The same with names, saving and lazy application.
+
+    Notes
+    -----
+    Differs from `sklearn.manifold.ClassicalMDS` in that `transform` places other samples, and that the matrix of
+    dissimilarities is not kept. Signs are as there: the largest absolute coordinate of each dimension is positive.
+
+    Examples
+    --------
+    >>> import numpy as np, streampca
+    >>> places = np.random.default_rng(0).random((50, 2))
+    >>> distances = np.linalg.norm(places[:, None] - places, axis=-1)
+    >>> streampca.ClassicalMDS(metric="precomputed").fit_transform(distances).shape
+    (50, 2)
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        metric: str | Callable[..., float] = "euclidean",
+        metric_params: Mapping[str, Any] | None = None,
+        memory: int | str | None = None,
+        tol: float = 1e-4,
+        max_passes: int | None = None,
+        random_state: Any = 0,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.metric = metric
+        self.metric_params = metric_params
+        self.memory = memory
+        self.tol = tol
+        self.max_passes = max_passes
+        self.random_state = random_state
+        self.checkpoint = checkpoint
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Find the positions of samples.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, p) or (n, n), images, path, glob or Collection
+            Samples, or the matrix of their distances.
+        y : ignored
+
+        Raises
+        ------
+        DataError
+            If the matrix is not symmetric, or an entry is no distance; the entry is named.
+        RequestError
+            If it is not square, or there are not so many dimensions.
+        BudgetError
+            If not even a block of rows and a basis fit `memory`.
+        """
+        self.fit_transform(X)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> Float64:
+        """Find the positions of samples, and return them, shape (n, n_components_); see `fit`."""
+        request = self._request()
+        collection = self._opened(X)
+        if self._makes_distances:
+            collection = open_collection(self._distances(self._samples, self._samples))
+        checkpoint = None if self.checkpoint is None else Checkpointing(os.fspath(self.checkpoint))
+        rows = prepared(narrowed(collection, None), None, logged, request=request)
+        model = cast("ClassicalMDSModel", fit_collection(rows, request, checkpoint=checkpoint, listener=logged))
+        if model.from_distances:
+            embedding = model.embedding
+        else:
+            embedding = np.asarray(model.transform(collection), np.float64)
+            model, embedding = _with_signs(model, embedding)
+        self.model_, self.embedding_, self.eigenvalues_ = model, embedding, model.mds_eigenvalues
+        self.negative_share_, self.n_components_ = model.negative_share, model.n_components
+        return embedding
+
+    def transform(self, X: Any) -> Any:
+        """Place other samples among the fitted ones, shape (n, n_components_).
+
+        Parameters
+        ----------
+        X : array-like, images, path or Collection
+            Samples of the features that were fitted; or, of a matrix of distances, rows of distances to the fitted
+            samples, (m, n). Paths and collections give a lazy dask array.
+        """
+        check_is_fitted(self, "model_")
+        if not is_table(stacked(X)):
+            return self.model_.transform(X)
+        given = validate_data(self, unmasked(stacked(X)), reset=False, dtype="numeric")
+        return self.model_.transform(self._distances(given, self._samples) if self._makes_distances else given)
+
+    @property
+    def _makes_distances(self) -> bool:
+        """True where the metric is one that is computed here."""
+        return self.metric not in METRICS
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.n_components_)
+
+    def _opened(self, X: Any) -> Collection:
+        """Return what was given as a collection; of a metric to be computed the samples are kept."""
+        X = stacked(X)
+        if is_table(X):
+            X = validate_data(self, unmasked(X), dtype="numeric", ensure_min_samples=2)
+        elif self._makes_distances:
+            raise RequestError(
+                f"metric {self.metric!r} takes a table in memory, and {type(X).__name__} was given; use metric "
+                "'euclidean', or compute the distances and give them with metric 'precomputed'."
+            )
+        if self._makes_distances:
+            self._samples = X
+        found = open_collection(X)
+        self.n_features_in_ = found.n_features
+        return found
+
+    def _distances(self, one: Array, other: Array) -> Float64:
+        """Distances between rows of two tables, (m, n), float64."""
+        from sklearn.metrics import pairwise_distances
+
+        return np.asarray(
+            pairwise_distances(one, None if one is other else other, metric=self.metric, **(self.metric_params or {})),
+            np.float64,
+        )
+
+    def _request(self) -> Request:
+        state, count = self.random_state, self.n_components
+        if not isinstance(count, Integral) or isinstance(count, bool):
+            raise RequestError(f"n_components={count!r} is no whole number of at least 1; give for example 2.")
+        seed = int(state) if isinstance(state, Integral) else int(check_random_state(state).randint(2**31 - 1))
+        return Request(
+            kind=ClassicalMDSModel.kind,
+            metric="euclidean" if self.metric == "euclidean" else "precomputed",
+            n_components=int(count),
+            memory=parse_bytes(self.memory),
+            tol=self.tol,
+            max_passes=self.max_passes,
+            seed=seed,
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        """Return what scikit-learn may expect: with a matrix of distances, X is pairwise."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.metric == "precomputed"
+        tags.input_tags.three_d_array = True
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+
+def _with_signs(model: ClassicalMDSModel, embedding: Float64) -> tuple[ClassicalMDSModel, Float64]:
+    """Turn axes of a model in memory so that the largest absolute coordinate of each is positive."""
+    largest = embedding[np.argmax(np.abs(embedding), axis=0), np.arange(embedding.shape[1])]
+    signs = np.where(largest < 0, -1.0, 1.0)
+    if not isinstance(model.components, np.ndarray):
+        return model, embedding
+    own = signs.astype(model.components.dtype).reshape(-1, *(1,) * (model.components.ndim - 1))
+    return replace(model, components=model.components * own), embedding * signs

@@ -1,0 +1,373 @@
+"""The method for a matrix of distances: eigenpairs of B = -1/2 H D^2 H, squares by entry, H = I - (1/n) 1 1^T.
+
+Where the matrix fits it is held and all eigenvalues are found; else block Lanczos multiplies it with blocks of vectors,
+pass after pass (`streampca.accumulators.SymmetricBlock`). B may have negative eigenvalues: distances are then not
+those of points in any Euclidean space. How large they are together is found exactly where all are known, and else
+bounded, from the Ritz values and from the trace and the Frobenius norm of B, which one pass gives.
+
+The components are the eigenvectors U, their variances eigenvalues over n - 1, the mean that of the columns of -1/2 D^2:
+a sample of squared distances d to the fitted ones is then placed at Lambda^-1/2 U^T (-1/2 d - mean) (Gower, 1968).
+
+Cost: 2 n^2 l flops a pass for a block of l vectors; 16/3 n^3 for a dense solve.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...accumulators import EntryError, SymmetricBlock, SymmetricRows, sample_directions
+from ...accumulators.gram_probes import without
+from ...accumulators.symmetric_block import MatrixMeasures, entries_of, tolerance_of
+from ...eigensolvers import Solution, certify, product_bounds, ritz_pairs, solve_dense, start_lanczos, value_bounds
+from ...errors import DataError
+from ...events import Listener, PassStarted, Solving
+from ...machine import hand_back
+from ...planning.blocks import Span, blocks_of
+from .data_checks import check_variance
+from .job import Decomposition, Float64, Job
+from .lanczos_iteration import MOST_PASSES, STAGE, LanczosIteration, beginning
+from .leading_pairs import chosen_of, wanted_of
+from .samples_task import SamplesTask
+
+LOOKED_AT = 8  # rows that are compared with their columns where products say that the matrix is not symmetric
+SKEW = 1e-13  # of the largest entry, for each row: beyond, A w - A^T w is more than rounding
+NO_EIGENVALUE = 1e-12  # of the largest: below lies rounding
+_STREAM = 8  # apart from what else is drawn with the same seed
+
+
+def fit_symmetric(job: Job) -> Decomposition:
+    """Carry out a plan of method 'symmetric'.
+
+    Raises
+    ------
+    DataError
+        If an entry is not finite or negative, is not 0 on the diagonal, or differs from the one across it; or if all
+        distances are 0.
+    """
+    try:
+        return _solved(job) if job.plan.solver == "dense" else _iterated(job)
+    except EntryError as error:
+        source, (row, column) = job.collection.source, (error.row, error.column)
+        raise DataError(
+            f"entry ({row}, {column}) of {source}, counted from 0, {error.problem}; give a symmetric matrix of "
+            "distances, with zeros on its diagonal."
+        ) from None
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Sums over all eigenvalues of B, and bounds on the sum of the negative ones.
+
+    Attributes
+    ----------
+    trace, norm_squared : float
+        Sum of the eigenvalues, and of their squares.
+    smallest : float
+        Smallest eigenvalue, or the smallest Ritz value, which is no smaller.
+    least_negative, most_negative : float
+        Bounds on the sum of the absolute values of negative eigenvalues; equal where all are known.
+    """
+
+    trace: float
+    norm_squared: float
+    smallest: float
+    least_negative: float
+    most_negative: float
+
+    @property
+    def total(self) -> float:
+        """Sum of the absolute values of all eigenvalues, at its least."""
+        return self.trace + 2 * self.least_negative
+
+    @property
+    def shares(self) -> Float64:
+        """Bounds on the share of negative eigenvalues in the sum of absolute values, (2,)."""
+        negative = np.array([self.least_negative, self.most_negative])
+        return np.clip(negative / (self.trace + 2 * negative), 0.0, 1.0)
+
+    def scaled(self, factor: float) -> Spectrum:
+        """Return that of the matrix multiplied by a positive factor."""
+        made = {name: value * factor for name, value in vars(self).items()}
+        return Spectrum(**{**made, "norm_squared": made["norm_squared"] * factor})
+
+    @classmethod
+    def known(cls, values: Float64) -> Spectrum:
+        """Of all eigenvalues, descending."""
+        negative = float(np.abs(values[values < 0]).sum())
+        return cls(float(values.sum()), float(values @ values), float(values[-1]), negative, negative)
+
+
+# -- the matrix in memory
+
+
+def _solved(job: Job) -> Decomposition:
+    """Hold the matrix, and solve it as a whole."""
+    plan, n = job.plan, job.collection.n_samples
+    distances = _is_of_distances(job)
+    task = SamplesTask.of(job, partial(SymmetricRows, n, distances=distances), partial(_restored_rows, copy=False))
+    with job.told(PassStarted("matrix", 1, 1, n, plan.bytes_read)):
+        matrix = task.fold(job, job.checkpoint("rows")).matrix
+    check_symmetric(matrix, tolerance_of(job.collection.dtype))
+    mean = _centred(matrix)
+    check_variance(float(np.trace(matrix)), job.collection.source, plan)
+    directions = sample_directions(np.ones(n), plan.request.seed)
+    products = without(matrix @ directions, np.ones(n))
+    job.listener(Solving(f"eigenvectors of a {n} x {n} matrix"))
+    solution = solve_dense(
+        lambda: np.array(matrix, order="F"), wanted_of(plan), most=n - 1, room=plan.dense_room, signed=True
+    )
+    _warn_of_few(len(solution.values), job)
+    every = np.asarray(solution.spectrum)
+    values = np.delete(every, np.argmin(np.abs(every)))  # but that of the ones, which is 0
+    spectrum = Spectrum.known(values)
+    chosen = chosen_of(solution, spectrum.trace + spectrum.least_negative, plan, job.listener)
+    after = float(values[len(chosen.values)]) if len(chosen.values) < len(values) else -np.inf
+    certificate = certify(chosen.values, chosen.vectors, directions=directions, products=products, next_value=after)
+    found = _decomposed(job, chosen, mean, spectrum)
+    return replace(found, eigenvalues=values / (n - 1), error_bound=certificate.relative, angle_bound=certificate.angle)
+
+
+def _restored_rows(state: dict[str, Any], *, copy: bool) -> SymmetricRows:
+    return SymmetricRows.from_state(state, copy=copy)
+
+
+def check_symmetric(matrix: Float64, tolerance: float) -> None:
+    """Refuse a matrix that differs from its transpose by more than a share of its largest entry.
+
+    Raises
+    ------
+    EntryError
+        Naming an entry.
+    """
+    allowed = tolerance * max(float(matrix.max()), -float(matrix.min()))
+    for rows in blocks_of(Span(0, len(matrix)), 256):
+        off = np.abs(matrix[slice(*rows)] - matrix[:, slice(*rows)].T)
+        if off.max() > allowed:
+            row, column = np.unravel_index(int(np.argmax(off)), off.shape)
+            raise _asymmetric(rows.start + int(row), int(column))
+
+
+def _asymmetric(row: int, column: int) -> EntryError:
+    return EntryError(row, column, f"is not equal to entry ({column}, {row})")
+
+
+def _centred(matrix: Float64) -> Float64:
+    """Centre a symmetric matrix in place, on both sides; return the means of its columns."""
+    mean: Float64 = matrix.mean(axis=0)
+    matrix -= mean
+    matrix -= matrix.mean(axis=1)[:, None]
+    return mean
+
+
+# -- the matrix read pass after pass
+
+
+@dataclass(kw_only=True)
+class AlongRows(LanczosIteration[SymmetricBlock]):
+    """An iteration on B.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (n,) or None
+        Of the columns of -1/2 D^2; once it is measured.
+    norm_squared : float
+        Sum of the squares of the eigenvalues of B, times the square of the scale.
+    """
+
+    mean: Float64 | None = None
+    norm_squared: float = 0.0
+
+    def _measure(self, found: SymmetricBlock, job: Job) -> None:
+        """See `LanczosIteration`."""
+        measured = found.probes()
+        assert measured is not None  # noqa: S101 - who calls this has seen to it
+        check_skew(measured, job)
+        self.products, self.mean = measured.products * self.scale, measured.column_means
+        self.norm_squared = measured.norm_squared * self.scale**2
+
+    def step(self, product: Float64, listener: Listener, *, may_continue: bool) -> None:
+        """See `LanczosIteration.step`; the next block keeps to what is orthogonal to the ones."""
+        super().step(product, listener, may_continue=may_continue)
+        block = self.solver.wants
+        block[...] = without(block, np.ones(len(block)))
+
+    def _with_direction(self, solution: Solution, job: Job) -> Solution:
+        """Those pairs whose eigenvalue is positive, and more than rounding."""
+        count = self._directions(solution, self.solver)
+        _warn_of_few(count, job)
+        return solution if count == len(solution.values) else replace(solution.first(count), next_value=0.0)
+
+    def spectrum(self) -> Spectrum:
+        """Bound the sum of negative eigenvalues by those of the projected matrix, the trace and the Frobenius norm.
+
+        Of B in a basis, [[T, C^T], [C, R]], negative eigenvalues sum to no less than those of T, and to no more than
+        those of T, the singular values of C, and what the trace and the norm of R allow, together.
+        """
+        values, n_left, (left, across) = self._values, len(self.solver.columns) - 1 - self.solver.known, self._left()
+        of_basis = float(np.abs(values[values < 0]).sum())
+        rest = self.trace - float(values.sum())
+        of_rest = max(0.0, (max(n_left, 0) ** 0.5 * left - rest) / 2)
+        least = max(of_basis, float(values[values > 0].sum()) - self.trace, 0.0)
+        nuclear = float(np.linalg.svd(self.solver.coupling, compute_uv=False).sum()) if across else 0.0
+        return Spectrum(self.trace, self.norm_squared, float(values[-1]), least, of_basis + nuclear + of_rest)
+
+    def outside(self, count: int) -> float:
+        """Bound the largest eigenvalue of what the leading pairs leave, by the Frobenius norm of B."""
+        values, (left, _) = self._values, self._left()
+        if count >= len(values):
+            return left
+        _, ritz = ritz_pairs(self.solver.projected)
+        unclaimed = self.solver.coupling @ ritz[:, count:]
+        across = float(np.linalg.norm(unclaimed, 2)) if unclaimed.size else 0.0
+        inside = float(values[count])
+        return (inside + left) / 2 + float(np.hypot((inside - left) / 2, across))
+
+    @property
+    def _values(self) -> Float64:
+        """Ritz values, descending."""
+        return ritz_pairs(self.solver.projected)[0]
+
+    def _left(self) -> tuple[float, float]:
+        """Frobenius norms of R, and of C."""
+        values, across = self._values, float(np.linalg.norm(self.solver.coupling)) if self.solver.coupling.size else 0.0
+        left = self.norm_squared - float(values @ values) - 2 * across**2
+        return max(left, 1e-15 * self.norm_squared) ** 0.5, across
+
+    def wrong(self, directions: Float64, count: int) -> Float64:
+        """Bound how wrong the products were that the leading pairs are of."""
+        if self.products is None:
+            raise AssertionError("no pass has measured anything")
+        solver = self.solver
+        values, ritz = ritz_pairs(solver.projected)
+        along = (solver.basis.T @ directions).T @ ritz[:, :count] * values[:count]
+        beside = (directions.T @ solver.wants) @ (solver.coupling @ ritz[:, :count])
+        return product_bounds((solver.basis.T @ self.products).T @ ritz[:, :count], along + beside)
+
+
+def _iterated(job: Job) -> Decomposition:
+    """Multiply the matrix with blocks of vectors until the requested pairs have converged."""
+    iteration, most = _initial(job), job.plan.request.max_passes or MOST_PASSES
+    chosen = iteration.chosen(iteration.iterate(job, most, lambda: _pass(iteration, job)), job)
+    if iteration.products is None or iteration.mean is None:
+        raise AssertionError("no pass has measured anything")
+    values, scale, count = chosen.values, iteration.scale, len(chosen.values)
+    directions = sample_directions(np.ones(job.collection.n_samples), job.plan.request.seed)
+    outside = iteration.outside(count)
+    certificate = certify(
+        values, chosen.vectors, directions=directions, products=iteration.products, next_value=outside
+    )
+    if not iteration.is_settled(chosen):
+        job.warn(iteration.unsettled(certificate.relative, job.plan))
+    bounds = value_bounds(values, certificate.residual, outside, iteration.wrong(directions, count))
+    found = _decomposed(job, chosen.scaled(1 / scale), iteration.mean, iteration.spectrum().scaled(1 / scale))
+    return replace(
+        found,
+        error_bound=certificate.relative,
+        angle_bound=certificate.angle,
+        passes=iteration.passes,
+        outside=outside / scale / (job.collection.n_samples - 1),
+        variance_bound=bounds / values,
+    )
+
+
+def _initial(job: Job) -> AlongRows:
+    """Return the iteration at its start, from a random block, or at its checkpoint."""
+    plan, begin, state = job.plan, beginning(job), job.saved(STAGE)
+    if state is not None:
+        return AlongRows.from_state(state, begin)
+    n = plan.problem.n_samples
+    block = np.random.default_rng([_STREAM, plan.request.seed]).standard_normal((n, plan.width))
+    solver = start_lanczos(n, start=without(block, np.ones(n)), **begin)
+    del block
+    hand_back()
+    return AlongRows(solver=solver, precision=plan.precision)
+
+
+def _pass(iteration: AlongRows, job: Job) -> SymmetricBlock:
+    """Read everything, and multiply what the solver wants."""
+    plan, block = job.plan, iteration.block
+    how: dict[str, Any] = {"product_rows": plan.product_rows, "seed": plan.request.seed}
+    how |= {"distances": _is_of_distances(job), "measures": iteration.products is None}
+    task = SamplesTask.of(job, partial(SymmetricBlock, block, **how), partial(SymmetricBlock.from_state, copy=False))
+    label, n = f"products with {block.shape[1]} vectors", plan.problem.n_samples
+    with job.told(PassStarted(label, iteration.passes + 1, None, n, job.collection.nbytes)):
+        return task.fold(job, iteration.checkpoint(job))
+
+
+def check_skew(found: MatrixMeasures, job: Job) -> None:
+    """Refuse a matrix whose products with random directions say that it is not symmetric, naming an entry.
+
+    Those rows are compared with their columns that differ most: what is found is an entry that is read twice.
+
+    Raises
+    ------
+    EntryError
+        If an entry differs from the one across it by more than rounding.
+    """
+    collection, n, off = job.collection, len(found.skew), np.abs(found.skew)
+    allowed = tolerance_of(collection.dtype) * found.largest
+    for place in np.argsort(off)[::-1][:LOOKED_AT].tolist():
+        if off[place] <= SKEW * n * found.largest:
+            return
+        column = np.concatenate(
+            [
+                collection.read(slice(*rows), slice(place, place + 1))
+                for rows in blocks_of(Span(0, n), job.plan.block_rows)
+            ]
+        )
+        row = collection.read(slice(place, place + 1))
+        distances = _is_of_distances(job)
+        apart = np.abs(entries_of(row, distances=distances)[0] - entries_of(column, distances=distances)[:, 0])
+        if apart.max() > allowed:
+            raise _asymmetric(place, int(np.argmax(apart)))
+
+
+# -- both
+
+
+def _is_of_distances(job: Job) -> bool:
+    """Return whether entries are distances, not values of a kernel."""
+    return job.plan.request.kind == "classical-mds"
+
+
+def _warn_of_few(count: int, job: Job) -> None:
+    """Say that there are fewer positive eigenvalues than dimensions were asked for."""
+    asked = job.plan.request.n_components
+    if isinstance(asked, int) and count < asked:
+        job.warn(
+            f"{job.collection.source} has {count} positive eigenvalues above rounding among those found, and "
+            f"{asked} dimensions were asked for; there are no more."
+        )
+
+
+def _decomposed(job: Job, solution: Solution, mean: Float64, spectrum: Spectrum) -> Decomposition:
+    """Return the decomposition of pairs of B; bounds are of those who know them."""
+    n, unknown = job.collection.n_samples, np.full(len(solution.values), np.nan)
+    tol = float(np.max(solution.residuals / solution.values, initial=0.0))
+    measured = {
+        "trace": spectrum.trace,
+        "frobenius_norm": spectrum.norm_squared**0.5,
+        "smallest_eigenvalue": spectrum.smallest,
+        "all_eigenvalues": job.plan.solver == "dense",
+        "residual": tol,
+    }
+    return Decomposition(
+        mean=mean,
+        components=np.ascontiguousarray(solution.vectors.T),
+        explained_variance=solution.values / (n - 1),
+        error_bound=unknown,
+        angle_bound=unknown.copy(),
+        eigenvalues=None,
+        total_variance=spectrum.total / (n - 1),
+        n_samples=n,
+        total_weight=n,
+        exact=False,
+        statistic=None,
+        measured={"matrix": measured},
+        kind=job.plan.request.kind,
+        own_fields={"from_distances": True, "negative_share": spectrum.shares},
+    )

@@ -1,0 +1,182 @@
+"""`ClassicalMDSModel`: classical multidimensional scaling, of features or of a matrix of distances.
+
+References
+----------
+W. S. Torgerson, "Multidimensional scaling: I. Theory and method", Psychometrika 17, 1952.
+J. C. Gower, "Adding a point to vector diagrams in multivariate analysis", Biometrika 55, 1968 (placing new samples).
+K. V. Mardia, "Some properties of classical multi-dimensional scaling", Communications in Statistics A7, 1978.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, wraps
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import ModelError
+from .pca import PCAModel
+from .subspace import Subspace
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+STRESS_BYTES = 16 * 2**20  # of rows of distances that are compared at a time
+
+
+def _of_features_only(name: str) -> Any:
+    """Return the method of `PCAModel` of a name, refused by models of distances."""
+    whole = getattr(PCAModel, name)
+
+    @wraps(whole)
+    def method(self: ClassicalMDSModel, *given: Any, **options: Any) -> Any:
+        if self.from_distances:
+            raise ModelError(
+                f"{self.name} was fitted to distances, which have no features to make images or a density of "
+                f"({name}); transform places samples by their distances to the fitted ones."
+            )
+        return whole(self, *given, **options)
+
+    return method
+
+
+class DistancePlacement(Subspace):
+    """Coordinates of samples from their distances to the fitted ones: Lambda^-1/2 U^T (-1/2 d^2 - mean), Gower's.
+
+    `components` are Lambda^-1/2 U^T, (k, n); `mean` is that of the columns of -1/2 D^2, (n,).
+    """
+
+    def _centred(self, rows: Array) -> Array:
+        """-1/2 of the squares of rows of distances, less the mean, in float64."""
+        made: Float64 = np.multiply(rows, rows, dtype=np.float64)
+        made *= -0.5
+        made -= self.mean
+        return made
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class ClassicalMDSModel(PCAModel):
+    """Points whose Euclidean distances are those of samples, as nearly as so few dimensions allow.
+
+    Of features it holds principal components, and `transform` projects. Of a matrix of distances, ``from_distances``,
+    components are eigenvectors of B = -1/2 H D^2 H, one number for each fitted sample, and `transform` takes rows of
+    distances to the fitted samples, (m, n). What makes images of scores has no meaning then, and is refused.
+
+    Attributes
+    ----------
+    from_distances : bool
+        Whether it was fitted to a matrix of distances.
+    negative_share : ndarray of shape (2,)
+        Bounds on the share that negative eigenvalues of B have in the sum of absolute values: 0 for Euclidean
+        distances. The two are equal where all eigenvalues are known (``eigenvalues``, over n - 1, the negative ones
+        last).
+
+    Notes
+    -----
+    `explained_variance` holds eigenvalues of B over n - 1, variances along the axes. `total_variance` is the sum of the
+    absolute values of all of them, at its least where they are not all known; of Euclidean distances that is the
+    variance of the points.
+    """
+
+    kind: ClassVar[str] = "classical-mds"
+    own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {"from_distances": (), "negative_share": ("bound",)}
+
+    from_distances: bool = False
+    negative_share: Float64 = field(default_factory=lambda: np.zeros(2))
+
+    @property
+    def mds_eigenvalues(self) -> Float64:
+        """Eigenvalues of B that the axes have, (k,), descending: squared lengths of the embedding's columns."""
+        return self.explained_variance * ((self.total_weight or self.n_samples) - 1)
+
+    def __repr__(self) -> str:
+        if not self.from_distances:
+            return super().__repr__()
+        least, most = self.negative_share
+        share = f"{least:.2%}" if most - least < 1e-4 else f"{least:.2%} to {most:.2%}"
+        return (
+            f"{type(self).__name__}({self.n_samples} samples in {self.n_components} dimensions by their distances, "
+            f"{float(self.explained_variance_ratio.sum()):.1%} of the sum of absolute eigenvalues, of which negative "
+            f"ones have {share})"
+        )
+
+    @cached_property
+    def embedding(self) -> Float64:
+        """Coordinates of the fitted samples, (n, k), where the model is of distances.
+
+        Raises
+        ------
+        ModelError
+            If it is of features: these samples themselves are then to be transformed.
+        """
+        if not self.from_distances:
+            raise ModelError(f"{self.name} was fitted to features and does not hold its samples; transform them.")
+        return np.asarray(self.components, np.float64).T * np.sqrt(self.mds_eigenvalues)
+
+    @property
+    def variance_left(self) -> float:
+        """See `PCAModel`: none is known where negative eigenvalues may have been missed."""
+        return np.inf if self.from_distances and self.eigenvalues is None else super().variance_left
+
+    @property
+    def makes_images(self) -> bool:
+        """False of a model of distances."""
+        return not self.from_distances
+
+    @property
+    def subspace(self) -> Subspace:
+        """Mean and components as plain rows; of distances, what places rows of them."""
+        if not self.from_distances:
+            return super().subspace
+        rows = np.asarray(self.components, np.float64) / np.sqrt(self.mds_eigenvalues)[:, None]
+        return DistancePlacement(self.mean, rows, self.explained_variance, self.rule_for(None))
+
+    def stress(self, distances: Any) -> float:
+        """Kruskal's stress-1 of the embedding: sqrt(sum (d - |z_i - z_j|)^2 / sum d^2) over all pairs.
+
+        Parameters
+        ----------
+        distances
+            The matrix that was fitted, an array or what can be opened: it is read once.
+
+        Raises
+        ------
+        ModelError
+            If the model is of features, or the matrix is of another size.
+
+        Notes
+        -----
+        Cost: one pass, 2 n^2 k flops, and 48 MiB.
+        """
+        from scipy.spatial.distance import cdist
+
+        points, given = self.embedding, self.prepared(distances)
+        if given.n_samples != len(points):
+            raise ModelError(
+                f"{given.source} has {given.n_samples} rows and {self.name} was fitted to {len(points)} samples; give "
+                "the matrix that it was fitted to."
+            )
+        step, apart, whole = max(1, STRESS_BYTES // (8 * len(points))), 0.0, 0.0
+        for start in range(0, len(points), step):
+            rows = given.read(slice(start, min(start + step, len(points)))).astype(np.float64)
+            whole += float(np.einsum("ij,ij->", rows, rows))
+            rows -= cdist(points[start : start + step], points)
+            apart += float(np.einsum("ij,ij->", rows, rows))
+        return float(np.sqrt(apart / whole))
+
+    # -- what distances have no images for
+
+    inverse_transform = _of_features_only("inverse_transform")
+    reconstruct = _of_features_only("reconstruct")
+    residual = _of_features_only("residual")
+    reconstruction_error = _of_features_only("reconstruction_error")
+    check_reconstruction = _of_features_only("check_reconstruction")
+    write_reconstruction = _of_features_only("write_reconstruction")
+    compression = _of_features_only("compression")
+    score_samples = _of_features_only("score_samples")
+    score = _of_features_only("score")
+    get_covariance = _of_features_only("get_covariance")
+    get_precision = _of_features_only("get_precision")

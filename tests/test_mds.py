@@ -1,0 +1,340 @@
+"""Classical scaling: of distances what principal components are of samples, and what is said where they are not."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from judged import warnings
+from scipy.spatial import procrustes
+from shell import succeeded
+from sklearn import manifold
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+from sklearn.manifold.tests import test_classical_mds as sklearn_tests
+from sklearn.metrics import pairwise_distances
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import streampca
+from streampca.accumulators import EntryError, SymmetricBlock, SymmetricRows
+from streampca.accumulators.gram_probes import without
+from streampca.errors import BudgetError, DataError, ModelError, RequestError
+from streampca.planning import symmetric
+from streampca.testing import AccumulatorLaws
+
+HOW = {"kind": "classical-mds", "metric": "precomputed"}
+RNG = np.random.default_rng(0)
+POINTS = RNG.standard_normal((300, 20)) / np.arange(1, 21)
+DISTANCES = pairwise_distances(POINTS)
+
+
+def apart(one, other):
+    """Largest difference of coordinates up to the sign of each axis, to the largest of all."""
+    signs = np.sign(np.einsum("ij,ij->j", one, other))
+    return np.abs(one * signs - other).max() / np.abs(other).max()
+
+
+def tree(depth):
+    """Distances along the edges of a binary tree, all of length 1, between its nodes."""
+    n = 2**depth - 1
+    found = np.zeros((n, n), np.uint8)
+    for one in range(n):
+        for other in range(n):
+            a, b, steps = one + 1, other + 1, 0
+            while a != b:
+                a, b, steps = (a // 2, b, steps + 1) if a > b else (a, b // 2, steps + 1)
+            found[one, other] = steps
+    return found
+
+
+def centred(distances):
+    """B = -1/2 H D^2 H, directly."""
+    made = -0.5 * distances.astype(np.float64) ** 2
+    return made - made.mean(axis=0) - made.mean(axis=1)[:, None] + made.mean()
+
+
+@pytest.fixture(params=["held", "products"])
+def way(request, monkeypatch):
+    """The matrix held in memory, or read pass after pass however small it is."""
+    if request.param == "products":
+        monkeypatch.setattr(symmetric, "WORTH_ITERATING", 0)
+        monkeypatch.setattr(symmetric._Held, "fits", lambda sizes, memory: False)
+    return request.param
+
+
+# -- the sums
+
+
+@pytest.mark.parametrize("cuts", [[1, 9, 9], [30, 31, 60]])
+def test_sums_obey_the_laws(cuts):
+    """Of every accumulator; to rounding, as rows that are float64 at a time are cut otherwise."""
+    matrix = DISTANCES[:64, :64].astype(np.float32)
+    block = without(RNG.standard_normal((64, 3)), np.ones(64))
+
+    def same(one, other):
+        for name, value in one.state().items():
+            np.testing.assert_allclose(value, other.state()[name], rtol=1e-9, atol=1e-9, err_msg=name)
+
+    for measures in (True, False):
+        new = partial(SymmetricBlock, block, distances=False, measures=measures, product_rows=7)
+        AccumulatorLaws(new, same).check(np.split(matrix.copy(), cuts))
+    AccumulatorLaws(lambda: SymmetricRows(64, distances=False)).check(np.split(matrix.copy(), cuts))
+
+
+def test_products_and_sums_are_those_of_the_centred_matrix():
+    """And the norm to all its digits, however far the entries are from 0."""
+    block = without(RNG.standard_normal((300, 4)), np.ones(300))
+    found, exact = SymmetricBlock(block), centred(DISTANCES)
+    found.update(DISTANCES)
+    measured = found.probes()
+    assert measured.trace == pytest.approx(np.trace(exact), rel=1e-12)
+    assert measured.norm_squared == pytest.approx(np.sum(exact**2), rel=1e-12)
+    assert np.abs(measured.skew).max() < 1e-10
+    np.testing.assert_allclose(found.take(), exact @ block, atol=1e-10)
+
+
+# -- what it finds
+
+
+def test_distances_of_points_give_their_principal_components(way):
+    """Scores, variances, and their share; within the bounds that come with them."""
+    pca = PCA(6).fit(POINTS)
+    model = streampca.fit(DISTANCES, n_components=6, tol=1e-9, **HOW)
+    assert model.provenance["plan"]["solver"] == ("dense" if way == "held" else "lanczos")
+    assert apart(model.embedding, pca.transform(POINTS)) < 1e-8
+    np.testing.assert_allclose(model.explained_variance, pca.explained_variance_, rtol=1e-9)
+    np.testing.assert_allclose(model.explained_variance_ratio, pca.explained_variance_ratio_, rtol=1e-8)
+    np.testing.assert_allclose(model.mds_eigenvalues, np.sum(model.embedding**2, axis=0))
+    assert np.all(np.abs(model.explained_variance / pca.explained_variance_ - 1) <= model.error_bound + 1e-15)
+    assert model.negative_share[0] < 1e-12
+    assert model.summary()["trust"]["leading"] == 6
+
+
+def test_features_give_the_same_as_their_distances():
+    """By the ordinary fit, of another kind: it projects, and makes images."""
+    digits = load_digits().data
+    model = streampca.fit(digits, kind="classical-mds", n_components=10)
+    by_distances = streampca.fit(pairwise_distances(digits), n_components=10, **HOW)
+    assert model.kind == "classical-mds"
+    assert model.statistic is None
+    assert apart(by_distances.embedding, model.transform(digits)) < 1e-8
+    assert apart(model.transform(digits), PCA(10).fit_transform(digits)) < 1e-8
+    np.testing.assert_allclose(model.mds_eigenvalues, by_distances.mds_eigenvalues, rtol=1e-8)
+    assert model.reconstruct(digits[:3]).shape == (3, 64)
+    with pytest.raises(ModelError, match="was fitted to features and does not hold its samples; transform them"):
+        _ = model.embedding
+
+
+def test_a_map_is_found_in_its_distances():
+    """Of 50 places, but for where north is."""
+    places = RNG.uniform(0, 1000, (50, 2))
+    model = streampca.fit(pairwise_distances(places), n_components=2, **HOW)
+    *_, disparity = procrustes(places, model.embedding)
+    assert disparity < 1e-20
+    assert model.explained_variance_ratio.sum() == pytest.approx(1)
+    assert model.stress(pairwise_distances(places)) < 1e-10
+
+
+def test_new_samples_are_placed_by_their_distances(way, tmp_path):
+    """Where the projection of their features would be: at once, lazily and to files."""
+    new = POINTS[:9] + 0.01 * RNG.standard_normal((9, 20))
+    rows = pairwise_distances(new, POINTS)
+    model = streampca.fit(DISTANCES, n_components=6, tol=1e-9, **HOW)
+    pca = PCA(6).fit(POINTS)
+    expected = pca.transform(new) * np.sign(np.sum(model.embedding * pca.transform(POINTS), axis=0))
+    np.testing.assert_allclose(model.transform(rows), expected, atol=1e-7)
+    np.testing.assert_allclose(model.transform(DISTANCES), model.embedding, atol=1e-7)
+    np.save(tmp_path / "new.npy", rows)
+    lazy = model.transform(tmp_path / "new.npy")
+    np.testing.assert_array_equal(lazy.compute(), model.transform(rows))
+    model.write_scores(tmp_path / "new.npy", tmp_path / "scores.zarr")
+    np.testing.assert_allclose(zarr.open_group(tmp_path / "scores.zarr")["scores"][:], expected, atol=1e-7)
+    assert model.transform(rows.astype(np.float32)).dtype == np.float64
+
+
+def test_what_is_not_euclidean_is_said(way):
+    """Of the nodes of a tree: the share of negative eigenvalues is within its bounds, one where all are known."""
+    distances = tree(7)
+    exact = np.linalg.eigvalsh(centred(distances))
+    share = np.abs(exact[exact < 0]).sum() / np.abs(exact).sum()
+    assert share > 0.04
+    model = streampca.fit(distances, n_components=4, tol=1e-8, **HOW)
+    least, most = model.negative_share
+    assert least - 1e-12 <= share <= most + 1e-12
+    np.testing.assert_allclose(model.mds_eigenvalues, exact[::-1][:4], rtol=1e-7)
+    found = model.provenance["matrix"]
+    assert found["trace"] == pytest.approx(exact.sum())
+    assert found["frobenius_norm"] == pytest.approx(np.linalg.norm(exact))
+    assert found["smallest_eigenvalue"] >= exact[0] - 1e-9
+    assert model.outside is None or model.outside >= exact[-5] / (len(exact) - 1)
+    if way == "held":
+        assert least == most
+        assert (model.eigenvalues * (len(exact) - 1))[[0, -1]] == pytest.approx(exact[[-1, 0]])
+        assert f"negative ones have {share:.2%}" in repr(model)
+
+
+def test_how_many_dimensions_the_eigenvalues_say():
+    """A fraction is of the positive ones, all are those above rounding; where there are fewer a warning says so."""
+    square = pairwise_distances(RNG.standard_normal((30, 3)) * [3, 2, 1])
+    assert streampca.fit(square, n_components=0.9, **HOW).n_components in (2, 3)
+    assert streampca.fit(square, n_components=None, **HOW).n_components == 3
+    events = []
+    model = streampca.fit(square, n_components=5, listener=events.append, **HOW)
+    assert model.n_components == 3
+    assert warnings(events) == [
+        "numpy array has 3 positive eigenvalues above rounding among those found, and 5 dimensions were asked for; "
+        "there are no more."
+    ]
+
+
+def test_it_is_stored_as_what_it_is(tmp_path):
+    """And loaded, pickled and shown; what needs features is refused."""
+    model = streampca.fit(DISTANCES, n_components=3, **HOW)
+    model.save(tmp_path / "model.zarr")
+    loaded = streampca.load_model(tmp_path / "model.zarr")
+    assert type(loaded) is type(model)
+    np.testing.assert_array_equal(loaded.embedding, model.embedding)
+    np.testing.assert_array_equal(loaded.transform(DISTANCES[:4]), model.transform(DISTANCES[:4]))
+    assert "classical-mds" in json.dumps(loaded.summary())
+    for call in (loaded.reconstruct, loaded.inverse_transform, loaded.compression, loaded.score_samples):
+        with pytest.raises(ModelError, match="was fitted to distances, which have no features"):
+            call(DISTANCES)
+    with pytest.raises(ModelError, match=r"5 rows and .* was fitted to 300 samples"):
+        loaded.stress(DISTANCES[:5])
+
+
+# -- what is planned and refused
+
+
+def test_plans_name_their_memory_and_say_what_was_not_taken():
+    """A large matrix is read pass after pass; where that does not fit either the least memory is named."""
+    plan = streampca.plan(shape="20000x20000", dtype="float32", n_components=10, memory="192 MiB", tol=1e-5, **HOW)
+    assert (plan.method, plan.solver, plan.schedule) == ("symmetric", "lanczos", "products")
+    assert plan.passes <= 10
+    assert plan.memory_estimate.total <= 192 * 2**20
+    assert "not symmetric (dense): needs" in str(plan)
+    with pytest.raises(BudgetError, match=r"method 'symmetric' needs .* Set memory to at least (\d+)MiB") as refusal:
+        streampca.plan(shape="20000x20000", dtype="float32", n_components=10, memory="20 MiB", **HOW)
+    least = re.search(r"at least (\w+)", str(refusal.value))[1]
+    assert streampca.plan(shape="20000x20000", dtype="float32", n_components=10, memory=least, **HOW).fits
+
+
+def spoilt(row, column, value, *, both=True):
+    """The matrix with another entry."""
+    made = DISTANCES.copy()
+    made[row, column] = value
+    if both:
+        made[column, row] = value
+    return made
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        (
+            spoilt(17, 250, 3.0, both=False),
+            r"entry \((17, 250|250, 17)\) .* is not equal to entry \((250, 17|17, 250)\)",
+        ),
+        (spoilt(17, 17, 0.5), r"entry \(17, 17\) .* is 0.5, the distance of a sample from itself"),
+        (spoilt(17, 250, -1.0), r"entry \(17, 250\) .* is -1, and no distance is negative"),
+        (spoilt(17, 250, np.nan), r"entry \(17, 250\) .* is not finite"),
+        (np.zeros((9, 9)), "has no variance: all 9 samples are equal"),
+    ],
+)
+def test_what_is_no_matrix_of_distances_is_refused(way, matrix, message):
+    """In one line that names an entry."""
+    with pytest.raises(DataError, match=message) as refusal:
+        streampca.fit(matrix, n_components=3, **HOW)
+    assert "\n" not in str(refusal.value)
+    assert copy.copy(EntryError(1, 2, "is odd")).column == 2  # as it comes from a worker
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        (POINTS, HOW, "takes a square matrix of distances, and this one has 300 rows of 20 columns"),
+        (DISTANCES, HOW | {"sample_weight": np.arange(300)}, "samples of a matrix of distances count alike"),
+        (DISTANCES, HOW | {"preparation": streampca.Preparation(scale=2.0)}, "distances are analysed as they are"),
+        (DISTANCES, HOW | {"missing": "drop-samples"}, "a matrix of distances must have every entry"),
+        (DISTANCES, HOW | {"n_components": "mp"}, "is a rule for samples of features"),
+        (DISTANCES, HOW | {"method": "dual"}, "method 'dual' takes samples of features, and metric is 'precomputed'"),
+        (DISTANCES, {"metric": "precomputed"}, "metric='precomputed' is for a matrix of distances"),
+        (DISTANCES, HOW | {"metric": "manhattan"}, "metric 'manhattan' is not one of euclidean, precomputed"),
+        (DISTANCES, {"method": "symmetric"}, "method 'symmetric' makes a model of kind 'classical-mds'"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(source, options, message):
+    """Before anything is read."""
+    with pytest.raises(RequestError, match=message):
+        streampca.fit(source, **options)
+
+
+def test_small_asymmetry_of_rounding_passes():
+    """As of distances computed row by row in float32."""
+    noisy = DISTANCES.astype(np.float32) * (1 + 1e-7 * RNG.standard_normal((300, 300)).astype(np.float32))
+    model = streampca.fit(noisy, n_components=3, **HOW)
+    assert apart(model.embedding, PCA(3).fit_transform(POINTS)) < 1e-5
+
+
+# -- the estimator
+
+
+def test_the_estimator_is_scikit_learns(tmp_path):
+    """Positions, signs and eigenvalues, of features, of distances and by a metric; and new samples are placed."""
+    theirs = manifold.ClassicalMDS(3).fit(POINTS)
+    np.save(tmp_path / "d.npy", DISTANCES)
+    for given, how in ((POINTS, {}), (DISTANCES, {"metric": "precomputed"}), (POINTS, {"metric": "minkowski"})):
+        ours = streampca.ClassicalMDS(3, **how)
+        np.testing.assert_allclose(ours.fit_transform(given), theirs.embedding_, atol=1e-10)
+        np.testing.assert_allclose(ours.eigenvalues_, theirs.eigenvalues_)
+        np.testing.assert_allclose(ours.transform(given), ours.embedding_, atol=1e-10)
+        assert list(ours.get_feature_names_out()) == ["classicalmds0", "classicalmds1", "classicalmds2"]
+    on_disk = streampca.ClassicalMDS(3, metric="precomputed").fit(tmp_path / "d.npy")
+    np.testing.assert_allclose(on_disk.embedding_, theirs.embedding_, atol=1e-10)
+    with pytest.raises(RequestError, match="metric 'cosine' takes a table in memory"):
+        streampca.ClassicalMDS(3, metric="cosine").fit(tmp_path / "d.npy")
+    with pytest.raises(RequestError, match="n_components='many' is no whole number"):
+        streampca.ClassicalMDS("many").fit(POINTS)
+
+
+@pytest.mark.parametrize("name", [name for name in dir(sklearn_tests) if name.startswith("test_")])
+def test_scikit_learns_own_tests_pass(name, monkeypatch):
+    """All but the words of a refusal."""
+    monkeypatch.setattr(sklearn_tests, "ClassicalMDS", streampca.ClassicalMDS)
+    if name == "test_classical_mds_wrong_inputs":
+        with pytest.raises(AssertionError, match="Array must be symmetric"):
+            getattr(sklearn_tests, name)()
+    else:
+        getattr(sklearn_tests, name)()
+
+
+@parametrize_with_checks([streampca.ClassicalMDS()])
+def test_it_is_an_estimator(estimator, check):
+    """By scikit-learn's checks."""
+    check(estimator)
+
+
+# -- the command line
+
+
+def test_the_command_line_scales_a_matrix(tmp_path, monkeypatch):
+    """Fit, look at, and apply; and a run file says the same."""
+    monkeypatch.chdir(tmp_path)
+    np.save("d.npy", DISTANCES)
+    np.save("new.npy", DISTANCES[:5])
+    words = ["fit", "d.npy", "--kind", "classical-mds", "--metric", "precomputed", "-k", "3"]
+    assert "3 dimensions by their distances" in succeeded(*words, "-o", "m.zarr")
+    shown = json.loads(succeeded("inspect", "m.zarr", "--json"))
+    assert (shown["kind"], shown["from_distances"]) == ("classical-mds", True)
+    succeeded("transform", "m.zarr", "new.npy", "-o", "z.npy")
+    assert apart(np.load("z.npy"), streampca.load_model("m.zarr").embedding[:5]) < 1e-10
+    Path("run.yaml").write_text(succeeded(*words, "-o", "again.zarr", "--print-config"))
+    succeeded("run", "run.yaml")
+    again, model = (streampca.load_model(path) for path in ("again.zarr", "m.zarr"))
+    np.testing.assert_array_equal(again.components, model.components)
