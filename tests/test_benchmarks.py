@@ -62,6 +62,15 @@ def test_limits_prints_floors_ratios_and_phases():
     assert watched == pytest.approx(float(table["all"][0]), abs=0.01)  # the parts and the rest make the whole
 
 
+def test_distances_print_passes_residual_and_peak(run_here):
+    printed = run_here("distances.py", "--samples", "600", "--dimensions", "40", "--layout", "zarr")
+    passes, residual, apart, *_ = cells(printed)["zarr"]
+    assert int(passes) <= 10
+    assert float(residual) <= 1e-5
+    assert float(apart) < 1e-5
+    assert "share of negative eigenvalues between" in printed
+
+
 def test_choices_prints_what_was_chosen_from(run_here):
     threads = ("--sides", "16", "--pictures", "2")
     size = ("--features", "64", "--megabytes", "96", "--sizes", "64")

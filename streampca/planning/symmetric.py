@@ -16,7 +16,16 @@ from ..units import MIB, format_shape
 from .blocks import block_rows, spans_of
 from .budget import MOST_BLOCK, most_that_fits, span_count
 from .decoding import Reading, read_boxes
-from .memory import COMPONENT_COPIES, MemoryEstimate, Phase, block_items, runtime, smallest_of, solve_memory
+from .memory import (
+    COMPONENT_COPIES,
+    THREAD_BYTES,
+    MemoryEstimate,
+    Phase,
+    block_items,
+    runtime,
+    smallest_of,
+    solve_memory,
+)
 from .plan import Candidate, Cost, Plan, Sizes
 from .randomized import LATER, Basis, bases
 from .rates import Work, products, solve_work
@@ -188,7 +197,9 @@ class _Held(_Rows):
         items = {f"matrix, {self._shape} float64": 8 * n * n}
         if self.request.workers > 1:
             items["matrix of another worker, as sent and merged"] = 2 * 8 * n * n
-        yield Phase.of("pass", items, block_items(self.problem, self.block_rows, 1, self.ahead), runtime())
+        yield Phase.of(
+            "pass", items, block_items(self.problem, self.block_rows, 1, self.ahead), runtime(more=THREAD_BYTES)
+        )
         solve = solve_memory("matrix", n, None, "dense", self.k)
         measured = {"products with random directions": MEASURED_COPIES * 8 * PROBES_OF_PASS * n}
         yield Phase.of(solve.name, dict(solve.items), measured)
