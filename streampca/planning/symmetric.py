@@ -27,7 +27,7 @@ from .memory import (
     solve_memory,
 )
 from .plan import Candidate, Cost, Plan, Sizes
-from .randomized import LATER, Basis, bases
+from .randomized import LATER, MOST_AGAIN, Basis, bases
 from .rates import Work, products, solve_work
 from .request import Problem, Request
 from .sizes import PROBES_OF_PASS, thread_count
@@ -112,7 +112,10 @@ def _ways(problem: Problem, threads: int) -> Iterator[tuple[int, int, int]]:
     lengths = {block_rows(row, chunk, max(limit, row)) for limit in BLOCKS}
     if chunk * row <= MOST_BLOCK:
         lengths.add(chunk)
-    for rows in sorted({min(n, length) for length in lengths}, reverse=True):
+    lengths = {min(n, length) for length in lengths}
+    most = MOST_AGAIN * n * problem.row_bytes
+    kept = {rows for rows in lengths if read_boxes(problem, rows, problem.n_features).bytes <= most}
+    for rows in sorted(kept or {max(lengths)}, reverse=True):
         for count in sorted({len(spans_of(n, threads, rows)), 1}, reverse=True):
             for ahead in (1, 0) if problem.fills else (0,):
                 yield rows, count, ahead
