@@ -317,7 +317,7 @@ def test_the_memory_estimate_is_honest(tmp_path, memory, solver):
     """A matrix of 69 MiB in fresh processes, or a smaller one that is held."""
     n = 1500 if solver == "dense" else 3000
     points = RNG.standard_normal((n, 50)) / np.arange(1, 51)
-    layout = zarr.create_array(tmp_path / "d.zarr", shape=(n, n), chunks=(500, 500), dtype="float64")
+    layout = zarr.create_array(tmp_path / "d.zarr", shape=(n, n), chunks=(100, 500), dtype="float64")
     layout[:] = pairwise_distances(points)
     found = measured(LARGE, tmp_path / "d.zarr", memory)
     print(memory, round(found["peak"] / 2**20, 1), round(found["estimate"] / 2**20, 1))
@@ -344,6 +344,27 @@ def test_the_estimator_is_scikit_learns(tmp_path):
         streampca.ClassicalMDS(3, metric="cosine").fit(tmp_path / "d.npy")
     with pytest.raises(RequestError, match="n_components='many' is no whole number"):
         streampca.ClassicalMDS("many").fit(POINTS)
+
+
+def test_landmarks_stand_for_all_samples():
+    """All samples as landmarks give classical scaling; some of them nearly that, with little more stress."""
+    digits = load_digits().data
+    distances = pairwise_distances(digits)
+
+    def stress(points):
+        return np.linalg.norm(distances - pairwise_distances(points)) / np.linalg.norm(distances)
+
+    exact = streampca.ClassicalMDS(10).fit(digits)
+    every = streampca.ClassicalMDS(10, landmarks=len(digits), rank=64).fit(digits)
+    assert apart(every.embedding_, exact.embedding_) < 1e-8
+    for seed in range(3):
+        some = streampca.ClassicalMDS(10, landmarks=150, rank=50, random_state=seed).fit(digits)
+        assert stress(some.embedding_) < 1.015 * stress(exact.embedding_)
+        np.testing.assert_allclose(some.transform(digits[:9]), some.embedding_[:9], atol=1e-9)
+    with pytest.raises(RequestError, match="landmarks=5 are of metric 'euclidean'"):
+        streampca.ClassicalMDS(2, metric="precomputed", landmarks=5).fit(distances)
+    with pytest.raises(RequestError, match="landmarks=5000 are more than the 1797 samples"):
+        streampca.ClassicalMDS(2, landmarks=5000).fit(digits)
 
 
 @pytest.mark.parametrize("name", [name for name in dir(sklearn_tests) if name.startswith("test_")])

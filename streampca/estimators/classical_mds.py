@@ -21,9 +21,12 @@ from ..fitting.fit import fit_collection
 from ..fitting.plan import narrowed, prepared
 from ..models.classical_mds import ClassicalMDSModel
 from ..planning.request import METRICS, Request
+from ..preprocessing import Preparation
+from ..preprocessing.kernel_features import KernelFeatures
+from ..preprocessing.kernels import Kernel
 from ..readers import Collection, open_collection
 from ..readers.collection import unmasked
-from ..units import parse_bytes
+from ..units import parse_bytes, whole_number
 from .inputs import is_table, stacked
 
 Array = npt.NDArray[Any]
@@ -47,6 +50,12 @@ class ClassicalMDS(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         matrix of all distances there.
     metric_params : dict, optional
         Further arguments of the metric.
+    landmarks : int, optional
+        Landmark scaling (de Silva and Tenenbaum, 2004), of metric "euclidean": so many samples, drawn at random, are
+        scaled, and all are placed by their distances to them; by default all samples are scaled.
+    rank : int, default=50
+        Axes that samples are placed along by landmarks, before principal components turn them to `n_components`: placed
+        along `n_components` only, they have what the landmarks' axes happen to be, and more stress.
     memory : int or str, optional
         Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
     tol : float, default=1e-4
@@ -83,6 +92,10 @@ class ClassicalMDS(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     >>> distances = np.linalg.norm(places[:, None] - places, axis=-1)
     >>> streampca.ClassicalMDS(metric="precomputed").fit_transform(distances).shape
     (50, 2)
+
+    References
+    ----------
+    V. de Silva, J. Tenenbaum, "Sparse multidimensional scaling using landmark points", Stanford, 2004.
     """
 
     def __init__(
@@ -91,6 +104,8 @@ class ClassicalMDS(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         *,
         metric: str | Callable[..., float] = "euclidean",
         metric_params: Mapping[str, Any] | None = None,
+        landmarks: int | None = None,
+        rank: int = 50,
         memory: int | str | None = None,
         tol: float = 1e-4,
         max_passes: int | None = None,
@@ -100,6 +115,8 @@ class ClassicalMDS(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.n_components = n_components
         self.metric = metric
         self.metric_params = metric_params
+        self.landmarks = landmarks
+        self.rank = rank
         self.memory = memory
         self.tol = tol
         self.max_passes = max_passes
@@ -134,7 +151,7 @@ class ClassicalMDS(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         if self._makes_distances:
             collection = open_collection(self._distances(self._samples, self._samples))
         checkpoint = None if self.checkpoint is None else Checkpointing(os.fspath(self.checkpoint))
-        rows = prepared(narrowed(collection, None), None, logged, request=request)
+        rows = prepared(narrowed(collection, None), self._preparation(request), logged, request=request)
         model = cast("ClassicalMDSModel", fit_collection(rows, request, checkpoint=checkpoint, listener=logged))
         if model.from_distances:
             embedding = model.embedding
@@ -192,6 +209,21 @@ class ClassicalMDS(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         return np.asarray(
             pairwise_distances(one, None if one is other else other, metric=self.metric, **(self.metric_params or {})),
             np.float64,
+        )
+
+    def _preparation(self, request: Request) -> Preparation | None:
+        """Return the step that places samples by landmarks, if there are to be any."""
+        if self.landmarks is None:
+            return None
+        if self.metric != "euclidean":
+            raise RequestError(
+                f"landmarks={self.landmarks!r} are of metric 'euclidean', and metric is {self.metric!r}; leave them "
+                "out."
+            )
+        rank = max(whole_number(self.rank, "rank", least=1, example="50"), self.n_components)
+        kernel = Kernel("distance")
+        return Preparation(
+            feature_map=KernelFeatures(kernel=kernel, landmarks=self.landmarks, rank=rank, seed=request.seed)
         )
 
     def _request(self) -> Request:
