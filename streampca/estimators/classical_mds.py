@@ -46,7 +46,7 @@ class ClassicalMDS(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Number of dimensions.
     metric : str or callable, default="euclidean"
         "euclidean" takes samples of features, of any size; "precomputed" a symmetric matrix of distances, as an array
-        or a path. Any other metric of `sklearn.metrics.pairwise_distances` takes a table in memory, and makes the
+        or a path. Any other metric of ``sklearn.metrics.pairwise_distances`` takes a table in memory, and makes the
         matrix of all distances there.
     metric_params : dict, optional
         Further arguments of the metric.
@@ -82,7 +82,7 @@ class ClassicalMDS(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     Notes
     -----
-    Differs from `sklearn.manifold.ClassicalMDS` in that `transform` places other samples, and that the matrix of
+    Differs from ``sklearn.manifold.ClassicalMDS`` in that `transform` places other samples, and that the matrix of
     dissimilarities is not kept. Signs are as there: the largest absolute coordinate of each dimension is positive.
 
     Examples
