@@ -256,6 +256,8 @@ def spoilt(row, column, value, *, both=True):
         (spoilt(17, 17, 0.5), r"entry \(17, 17\) .* is 0.5, the distance of a sample from itself"),
         (spoilt(17, 250, -1.0), r"entry \(17, 250\) .* is -1, and no distance is negative"),
         (spoilt(17, 250, np.nan), r"entry \(17, 250\) .* is not finite"),
+        (1e-100 * DISTANCES, "holds distances whose fourth powers float64 does not hold"),
+        (1e100 * DISTANCES, r"entry \(0, \d+\) .* too large"),
         (np.zeros((9, 9)), "has no variance: all 9 samples are equal"),
     ],
 )

@@ -35,7 +35,7 @@ from .samples_task import SamplesTask
 
 LOOKED_AT = 8  # rows that are compared with their columns where products say that the matrix is not symmetric
 SKEW = 1e-13  # of the largest entry, for each row: beyond, A w - A^T w is more than rounding
-NO_EIGENVALUE = 1e-12  # of the largest: below lies rounding
+LEAST_NORM = 1e-280  # squared, of B: below, squares of its eigenvalues lose digits
 _STREAM = 8  # apart from what else is drawn with the same seed
 
 
@@ -114,6 +114,7 @@ def _solved(job: Job) -> Decomposition:
     check_symmetric(matrix, tolerance_of(job.collection.dtype))
     mean = _centred(matrix)
     check_variance(float(np.trace(matrix)), job.collection.source, plan)
+    _check_norm(float(np.einsum("ij,ij->", matrix, matrix)), job)
     directions = sample_directions(np.ones(n), plan.request.seed)
     products = without(matrix @ directions, np.ones(n))
     job.listener(Solving(f"eigenvectors of a {n} x {n} matrix"))
@@ -186,6 +187,7 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
         measured = found.probes()
         assert measured is not None  # noqa: S101 - who calls this has seen to it
         check_skew(measured, job)
+        _check_norm(measured.norm_squared, job)
         self.products, self.mean = measured.products * self.scale, measured.column_means
         self.norm_squared = measured.norm_squared * self.scale**2
 
@@ -329,6 +331,15 @@ def check_skew(found: MatrixMeasures, job: Job) -> None:
 # -- both
 
 
+def _check_norm(norm_squared: float, job: Job) -> None:
+    """Refuse distances so small that float64 does not hold the squares of eigenvalues."""
+    if norm_squared < LEAST_NORM:
+        raise DataError(
+            f"{job.collection.source} holds distances whose fourth powers float64 does not hold; multiply all by a "
+            "factor such as 1e100."
+        )
+
+
 def _is_of_distances(job: Job) -> bool:
     """Return whether entries are distances, not values of a kernel."""
     return job.plan.request.kind == "classical-mds"
@@ -347,13 +358,12 @@ def _warn_of_few(count: int, job: Job) -> None:
 def _decomposed(job: Job, solution: Solution, mean: Float64, spectrum: Spectrum) -> Decomposition:
     """Return the decomposition of pairs of B; bounds are of those who know them."""
     n, unknown = job.collection.n_samples, np.full(len(solution.values), np.nan)
-    tol = float(np.max(solution.residuals / solution.values, initial=0.0))
     measured = {
         "trace": spectrum.trace,
         "frobenius_norm": spectrum.norm_squared**0.5,
         "smallest_eigenvalue": spectrum.smallest,
         "all_eigenvalues": job.plan.solver == "dense",
-        "residual": tol,
+        "residual": float(np.max(solution.residuals / solution.values, initial=0.0)),
     }
     return Decomposition(
         mean=mean,
