@@ -185,6 +185,9 @@ def test_what_is_not_euclidean_is_said(way, distances, lost):
     assert found["frobenius_norm"] == pytest.approx(np.linalg.norm(exact))
     assert found["smallest_eigenvalue"] >= exact[0] - 1e-9
     assert model.outside is None or model.outside >= exact[-5] / (len(exact) - 1) * (1 - 1e-9)
+    about = model.estimated_negative_share
+    assert least - 1e-12 <= about <= most + 1e-12
+    assert about == pytest.approx(share, rel=0.25)
     if way == "held":
         assert least == most
         assert (model.eigenvalues * (len(exact) - 1))[[0, -1]] == pytest.approx(exact[[-1, 0]])
@@ -219,6 +222,19 @@ def test_it_is_stored_as_what_it_is(tmp_path):
             call(DISTANCES)
     with pytest.raises(ModelError, match=r"5 rows and .* was fitted to 300 samples"):
         loaded.stress(DISTANCES[:5])
+
+
+def test_the_negative_share_is_estimated_where_bounds_are_loose(monkeypatch):
+    """By the random block: nearer to it than the bounds are."""
+    monkeypatch.setattr(symmetric._Held, "fits", lambda sizes, memory: False)
+    distances = pairwise_distances(load_digits().data[:600], metric="manhattan")
+    exact = np.linalg.eigvalsh(centred(distances))
+    share = np.abs(exact[exact < 0]).sum() / np.abs(exact).sum()
+    for seed in range(3):
+        model = streampca.fit(distances, n_components=5, seed=seed, **HOW)
+        assert np.abs(model.negative_share / share - 1).min() > 0.06
+        assert model.estimated_negative_share == pytest.approx(share, rel=0.04)
+    assert f", about {model.estimated_negative_share:.2%}" in repr(model)
 
 
 # -- what is planned and refused

