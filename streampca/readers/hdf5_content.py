@@ -57,7 +57,7 @@ def opened_file(path: str) -> Any:
     for way in ways_to_open(mode):
         try:
             return h5py.File(path, "r", **way)
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # h5py raises the second where the file locks are not wanted
             errors.append(error)
     reason = first_line(errors[0])
     if mode.is_written and not mode.is_swmr:
