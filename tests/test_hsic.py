@@ -23,9 +23,7 @@ from streampca.fitting.kernel_sides import kernel_of
 from streampca.fitting.permutation_test import permuted_features, permuted_kernels
 from streampca.planning.blocks import Span
 from streampca.planning.hsic import plan_hsic
-from streampca.preprocessing.feature_map import FourierMap
 from streampca.preprocessing.kernels import Kernel
-from streampca.preprocessing.quasi_random import quasi_random_map
 
 PAIRS = range(200)  # independent pairs, by seed
 untested = partial(hsic, permutations=0)
@@ -287,19 +285,6 @@ def test_a_checkpoint_of_other_work_is_refused(tmp_path):
         _Work(sides, HsicRequest(), LocalExecutor(), stop).carried_out(how)
     with pytest.raises(OutputError, match="landmarks"):
         hsic(x, y, landmarks=50, checkpoint=tmp_path / "c")
-
-
-@pytest.mark.parametrize("name", ["rbf", "laplacian"])
-def test_quasi_random_features_come_nearer_than_independent_ones(name):
-    kernel, rows = Kernel(name, gamma=0.2), pairs(60, p=3)[0]
-    exact = kernel.matrix(rows, rows)
-    maps = (
-        quasi_random_map(kernel, rows.mean(axis=0), 1024, np.random.default_rng(0)),
-        FourierMap.random(kernel, rows.mean(axis=0), 1024, 0),
-    )
-    ours, theirs = (np.abs(mapped(rows) @ mapped(rows).T - exact).mean() for mapped in maps)
-    assert ours < theirs / 2
-    np.testing.assert_allclose(np.sum(maps[0](rows) ** 2, axis=1), 1, rtol=1e-12)
 
 
 def test_tasks_travel_to_workers():

@@ -15,7 +15,6 @@ from ..planning.hsic import DELTA, HsicRequest, Side
 from ..preprocessing.exact_maps import ClassMap, IdentityMap
 from ..preprocessing.feature_map import FourierMap, KernelMap
 from ..preprocessing.kernels import Kernel
-from ..preprocessing.quasi_random import quasi_random_map
 from ..preprocessing.sizes_for_planning import problem_of
 from ..readers import Collection, open_collection, open_column
 from ..readers.collection import digest
@@ -134,7 +133,7 @@ class KernelSide:
             return IdentityMap(origin=self.origin)
         if method == "fourier":
             assert self.origin is not None  # noqa: S101 - resolved
-            return quasi_random_map(self.kernel, self.origin, width, random)
+            return FourierMap.random(self.kernel, self.origin, width, random)
         places = drawn(self.collection.n_samples, width, random)
         some = self.some(places)
         landmarks = checked(some.read(slice(0, len(places))), some, 0)
