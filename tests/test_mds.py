@@ -373,16 +373,22 @@ def test_landmarks_stand_for_all_samples():
         return np.linalg.norm(distances - pairwise_distances(points)) / np.linalg.norm(distances)
 
     exact = streampca.ClassicalMDS(10).fit(digits)
-    every = streampca.ClassicalMDS(10, landmarks=len(digits), rank=64).fit(digits)
+    every = streampca.ClassicalMDS(10, landmarks=len(digits)).fit(digits)
     assert apart(every.embedding_, exact.embedding_) < 1e-8
     for seed in range(3):
         some = streampca.ClassicalMDS(10, landmarks=150, rank=50, random_state=seed).fit(digits)
         assert stress(some.embedding_) < 1.015 * stress(exact.embedding_)
         np.testing.assert_allclose(some.transform(digits[:9]), some.embedding_[:9], atol=1e-9)
+    found = streampca.fit(digits, kind="classical-mds", landmarks=150, n_components=10)
+    assert stress(found.transform(digits)) < 1.01 * stress(exact.embedding_)
     with pytest.raises(RequestError, match="landmarks=5 are of metric 'euclidean'"):
         streampca.ClassicalMDS(2, metric="precomputed", landmarks=5).fit(distances)
     with pytest.raises(RequestError, match="landmarks=5000 are more than the 1797 samples"):
         streampca.ClassicalMDS(2, landmarks=5000).fit(digits)
+    with pytest.raises(RequestError, match="leave preparation and landmarks out"):
+        streampca.fit(distances, kind="classical-mds", metric="precomputed", landmarks=5, n_components=2)
+    with pytest.raises(RequestError, match="gamma is of kinds of model with a kernel"):
+        streampca.fit(digits, kind="classical-mds", landmarks=5, gamma=3.0, n_components=2)
 
 
 @pytest.mark.parametrize("name", [name for name in dir(sklearn_tests) if name.startswith("test_")])

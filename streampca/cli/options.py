@@ -268,7 +268,7 @@ class FitConfig(Section):
     coef0: float = option(1.0, "of kernels polynomial and sigmoid", "C")
     landmarks: int | str | None = option(
         None,
-        "samples that all others are compared with; by default all, which is exact",
+        "of kinds kernel-pca and classical-mds: samples that all others are compared with; by default all",
         CommandLine("M", read=option_texts.read_landmarks),
     )
     random_features: int | None = option(None, "random Fourier features in place of landmarks", "Q", ge=1)

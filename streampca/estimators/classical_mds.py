@@ -10,8 +10,6 @@ from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..errors import RequestError
@@ -22,18 +20,19 @@ from ..fitting.plan import narrowed, prepared
 from ..models.classical_mds import ClassicalMDSModel
 from ..planning.request import METRICS, Request
 from ..preprocessing import Preparation
-from ..preprocessing.kernel_features import KernelFeatures
-from ..preprocessing.kernels import Kernel
+from ..preprocessing.kernel_features import features_asked
+from ..preprocessing.preparation import with_features
 from ..readers import Collection, open_collection
 from ..readers.collection import unmasked
-from ..units import parse_bytes, whole_number
-from .inputs import is_table, stacked
+from ..units import parse_bytes
+from .inputs import is_table, seed_of, stacked
+from .model_estimator import ModelEstimator
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 
-class ClassicalMDS(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class ClassicalMDS(ModelEstimator):
     """Classical multidimensional scaling, also known as principal coordinates analysis or Torgerson's scaling.
 
     Points in few dimensions whose Euclidean distances are those of the samples, as nearly as may be. Of Euclidean
@@ -53,9 +52,9 @@ class ClassicalMDS(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     landmarks : int, optional
         Landmark scaling (de Silva and Tenenbaum, 2004), of metric "euclidean": so many samples, drawn at random, are
         scaled, and all are placed by their distances to them; by default all samples are scaled.
-    rank : int, default=50
-        Axes that samples are placed along by landmarks, before principal components turn them to `n_components`: placed
-        along `n_components` only, they have what the landmarks' axes happen to be, and more stress.
+    rank : int, optional
+        Axes that landmarks place samples along, before principal components rotate these to `n_components`; all that
+        the landmarks span by default. Placed along `n_components` of them only, samples have more stress.
     memory : int or str, optional
         Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
     tol : float, default=1e-4
@@ -98,6 +97,8 @@ class ClassicalMDS(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     V. de Silva, J. Tenenbaum, "Sparse multidimensional scaling using landmark points", Stanford, 2004.
     """
 
+    missing = "error"
+
     def __init__(
         self,
         n_components: int = 2,
@@ -105,7 +106,7 @@ class ClassicalMDS(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         metric: str | Callable[..., float] = "euclidean",
         metric_params: Mapping[str, Any] | None = None,
         landmarks: int | None = None,
-        rank: int = 50,
+        rank: int | None = None,
         memory: int | str | None = None,
         tol: float = 1e-4,
         max_passes: int | None = None,
@@ -144,7 +145,7 @@ class ClassicalMDS(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.fit_transform(X)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None) -> Float64:
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Float64:
         """Find the positions of samples, and return them, shape (n, n_components_); see `fit`."""
         request = self._request()
         collection = self._opened(X)
@@ -158,7 +159,7 @@ class ClassicalMDS(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         else:
             embedding = np.asarray(model.transform(collection), np.float64)
             model, embedding = _with_signs(model, embedding)
-        self.model_, self.embedding_, self.eigenvalues_ = model, embedding, model.mds_eigenvalues
+        self._model, self.embedding_, self.eigenvalues_ = model, embedding, model.mds_eigenvalues
         self.negative_share_, self.n_components_ = model.negative_share, model.n_components
         return embedding
 
@@ -171,7 +172,7 @@ class ClassicalMDS(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             Samples of the features that were fitted; or, of a matrix of distances, rows of distances to the fitted
             samples, (m, n). Paths and collections give a lazy dask array.
         """
-        check_is_fitted(self, "model_")
+        check_is_fitted(self)
         if not is_table(stacked(X)):
             return self.model_.transform(X)
         given = validate_data(self, unmasked(stacked(X)), reset=False, dtype="numeric")
@@ -182,15 +183,11 @@ class ClassicalMDS(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         """True where the metric is one that is computed here."""
         return self.metric not in METRICS
 
-    @property
-    def _n_features_out(self) -> int:
-        return int(self.n_components_)
-
-    def _opened(self, X: Any) -> Collection:
+    def _opened(self, X: Any, *, least: int = 2, reset: bool = True) -> Collection:
         """Return what was given as a collection; of a metric to be computed the samples are kept."""
         X = stacked(X)
         if is_table(X):
-            X = validate_data(self, unmasked(X), dtype="numeric", ensure_min_samples=2)
+            X = validate_data(self, unmasked(X), reset=reset, dtype="numeric", ensure_min_samples=least)
         elif self._makes_distances:
             raise RequestError(
                 f"metric {self.metric!r} takes a table in memory, and {type(X).__name__} was given; use metric "
@@ -220,17 +217,13 @@ class ClassicalMDS(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
                 f"landmarks={self.landmarks!r} are of metric 'euclidean', and metric is {self.metric!r}; leave them "
                 "out."
             )
-        rank = max(whole_number(self.rank, "rank", least=1, example="50"), self.n_components)
-        kernel = Kernel("distance")
-        return Preparation(
-            feature_map=KernelFeatures(kernel=kernel, landmarks=self.landmarks, rank=rank, seed=request.seed)
-        )
+        features = features_asked(request.kind, landmarks=self.landmarks, rank=self.rank, seed=request.seed)
+        return with_features(None, features)
 
     def _request(self) -> Request:
-        state, count = self.random_state, self.n_components
+        count = self.n_components
         if not isinstance(count, Integral) or isinstance(count, bool):
             raise RequestError(f"n_components={count!r} is no whole number of at least 1; give for example 2.")
-        seed = int(state) if isinstance(state, Integral) else int(check_random_state(state).randint(2**31 - 1))
         return Request(
             kind=ClassicalMDSModel.kind,
             metric="euclidean" if self.metric == "euclidean" else "precomputed",
@@ -238,14 +231,13 @@ class ClassicalMDS(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             memory=parse_bytes(self.memory),
             tol=self.tol,
             max_passes=self.max_passes,
-            seed=seed,
+            seed=seed_of(self.random_state),
         )
 
     def __sklearn_tags__(self) -> Any:
         """Return what scikit-learn may expect: with a matrix of distances, X is pairwise."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self.metric == "precomputed"
-        tags.input_tags.three_d_array = True
+        tags.input_tags.pairwise, tags.input_tags.sparse = self.metric == "precomputed", False
         tags.transformer_tags.preserves_dtype = []
         return tags
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from numbers import Integral
 from typing import Any, TypeGuard
 
 import numpy as np
 from scipy.sparse import issparse
+from sklearn.utils import check_random_state
 
 from ..readers import Collection
 from ..readers.detect import is_dataset, is_lazy_frame
@@ -25,6 +27,12 @@ def is_table(X: Any) -> bool:
     if isinstance(X, (list, tuple)) and X and all(isinstance(item, (str, os.PathLike)) for item in X):
         return False  # image files
     return isinstance(X, (np.ndarray, list, tuple)) or issparse(X) or hasattr(X, "iloc") or not hasattr(X, "dtype")
+
+
+def seed_of(random_state: Any) -> int:
+    """Return the seed that scikit-learn's `random_state` stands for; one is drawn from generators and None."""
+    is_number = isinstance(random_state, Integral)
+    return int(random_state) if is_number else int(check_random_state(random_state).randint(2**31 - 1))
 
 
 def stacked(X: Any) -> Any:

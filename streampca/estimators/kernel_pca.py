@@ -9,9 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import NotFittedError
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..errors import RequestError
@@ -26,11 +24,10 @@ from ..preprocessing.feature_map import KernelMap, solved
 from ..preprocessing.kernel_features import features_asked
 from ..preprocessing.kernels import Kernel
 from ..preprocessing.preparation import with_features
-from ..readers import Collection, open_collection
-from ..readers.collection import unmasked
 from ..readers.weights import weights_of
 from ..units import parse_bytes
-from .inputs import is_table, stacked
+from .inputs import seed_of
+from .model_estimator import ModelEstimator
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -39,7 +36,7 @@ PRECOMPUTED = "precomputed"
 ASYMMETRY = 1e-8  # of the largest entry: beyond rounding
 
 
-class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class KernelPCA(ModelEstimator):
     """Kernel principal component analysis of collections that need not fit in memory.
 
     Parameters
@@ -100,6 +97,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     (100, 2)
     """
 
+    missing, whiten = "error", False
+
     def __init__(
         self,
         n_components: int | None = None,
@@ -152,8 +151,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             self.__dict__.pop(name, None)
         if self.kernel == PRECOMPUTED:
             return self._fit_matrix(X, sample_weight)
-        seed = 0 if self.random_state is None else self.random_state
-        seed = seed if isinstance(seed, int) else int(check_random_state(seed).randint(2**31 - 1))
+        seed = seed_of(self.random_state)
         features = features_asked(
             "kernel-pca",
             kernel=self.kernel,
@@ -166,7 +164,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             seed=seed,
         )
         preparation = with_features(self.preparation, features)
-        raw = narrowed(self._opened(X), preparation)
+        raw = narrowed(self._opened(X, least=2), preparation)
         weights = weights_of(sample_weight, raw)
         request = Request(n_components=None, kind="kernel-pca", memory=parse_bytes(self.memory), seed=seed)
         collection = prepared(raw, preparation, logged, weights=weights, request=request)
@@ -179,7 +177,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             listener=logged,
         )
         assert isinstance(model, KernelPCAModel)  # noqa: S101 - as the request says
-        self._model = model
+        self._model, self.n_features_in_ = model, raw.n_features
         values = ((model.total_weight or model.n_samples) - 1) * model.explained_variance
         self._take(values)
         if self.fit_inverse_transform:
@@ -218,26 +216,16 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         missing = 0 if self.remove_zero_eig or self.n_components is None else max(0, self.n_components - len(values))
         self.eigenvalues_ = np.concatenate([values, np.zeros(missing)])
 
-    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Fit, and return the scores of the samples fitted."""
-        return self.fit(X, y, sample_weight).transform(X)
-
     def transform(self, X: Any) -> Any:
         """Return scores along the components, (n, n_components_): lazily of what is opened, see `PCAModel.transform`.
 
         For kernel "precomputed", `X` is the kernel between samples and those fitted, (m, n).
         """
-        check_is_fitted(self, "eigenvalues_")
+        check_is_fitted(self)
         if self.kernel == PRECOMPUTED:
             rows = validate_data(self, X, reset=False, dtype=np.float64)
             return self._padded(rows @ self._weights.T - self._offset)
-        X = stacked(X)
-        model = self.model_
-        images = isinstance(X, np.ndarray) and model.raw_shape != (self.n_features_in_,)
-        if not is_table(X) or images:
-            return self._padded(model.transform(X if hasattr(X, "dtype") else open_collection(X, like=model)))
-        given = validate_data(self, unmasked(X), reset=False, dtype="numeric", accept_sparse=True)
-        return self._padded(model.transform(given))
+        return self._padded(super().transform(X))
 
     def _padded(self, scores: Any) -> Any:
         """Return scores with columns of 0 along components without variance."""
@@ -267,27 +255,21 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
         `model_.inverse_transform` gives others, fixed points among them, without.
         """
-        check_is_fitted(self, "eigenvalues_")
+        check_is_fitted(self)
         if not hasattr(self, "dual_coef_"):
             raise NotFittedError("this KernelPCA has learned no pre-images; set fit_inverse_transform=True before fit.")
         scores = np.asarray(X, np.float64)
         made: Array = self._kernel_of_scores().matrix(scores, self.X_transformed_fit_) @ self.dual_coef_
         return made
 
-    def _opened(self, X: Any) -> Collection:
-        X = stacked(X)
-        if not is_table(X):
-            opened = open_collection(X)
-            self.n_features_in_ = opened.n_features
-            return opened
-        checks: dict[str, Any] = {"ensure_min_samples": 2, "accept_sparse": True}
-        return open_collection(validate_data(self, unmasked(X), dtype="numeric", **checks))
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "eigenvalues_")
 
     @property
     def model_(self) -> KernelPCAModel:
         """The model, with images, saving and lazy application."""
-        check_is_fitted(self, "eigenvalues_")
-        if "_model" not in self.__dict__:
+        check_is_fitted(self)
+        if self.kernel == PRECOMPUTED:
             raise AttributeError("a precomputed kernel makes no model, which could not compare other samples.")
         return self._model
 
@@ -306,7 +288,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     @property
     def eigenvectors_(self) -> Float64:
         """Unit eigenvectors of the centred kernel matrix, where all samples are landmarks."""
-        check_is_fitted(self, "eigenvalues_")
+        check_is_fitted(self)
         if self.kernel == PRECOMPUTED:
             vectors = self._weights.T * np.sqrt(self.eigenvalues_[: self._rank])
         else:
@@ -331,7 +313,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     @property
     def n_components_(self) -> int:
         """Number of components."""
-        check_is_fitted(self, "eigenvalues_")
+        check_is_fitted(self)
         return len(self.eigenvalues_)
 
     @property
@@ -341,7 +323,5 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def __sklearn_tags__(self) -> Any:
         """Return what scikit-learn may expect: sparse samples are taken, or kernels of pairs."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = tags.input_tags.three_d_array = True
         tags.input_tags.pairwise = self.kernel == PRECOMPUTED
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags

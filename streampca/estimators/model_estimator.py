@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..models.pca import PCAModel
@@ -29,7 +30,17 @@ class ModelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     @property
     def model_(self) -> PCAModel:
         """The model, with images, names, saving and lazy application."""
-        raise NotImplementedError
+        return self._fitted("model_")
+
+    def _fitted(self, name: str) -> PCAModel:
+        """Return the model, or say why there is no attribute `name`."""
+        model: PCAModel | None = self.__dict__.get("_model")
+        if model is None:
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet and has no {name}; call fit first.")
+        return model
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "_model" in self.__dict__
 
     @property
     def _n_features_out(self) -> int:

@@ -12,7 +12,6 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.exceptions import NotFittedError
-from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -30,7 +29,7 @@ from ..planning.request import Request
 from ..preprocessing import Preparation
 from ..readers.weights import weights_of
 from ..units import parse_bytes
-from .inputs import is_batches
+from .inputs import is_batches, seed_of
 from .model_estimator import ModelEstimator, is_single
 
 Array = npt.NDArray[Any]
@@ -264,15 +263,12 @@ class StreamingPCA(ModelEstimator):
 
     def _request(self, seed: int | None = None) -> Request:
         """Return what the parameters ask; a seed is drawn from `random_state` unless it is known."""
-        state = self.random_state
-        if seed is None:
-            seed = int(state) if isinstance(state, Integral) else int(check_random_state(state).randint(2**31 - 1))
         return Request(
             n_components=1 if self._count == 0 else self.n_components,
             method=self.method,
             memory=parse_bytes(self.memory),
             precision=self.precision,
-            seed=seed,
+            seed=seed_of(self.random_state) if seed is None else seed,
             tol=self.tol,
             max_passes=self.max_passes,
             half_life=self.half_life,

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import os
-from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.exceptions import NotFittedError
-from sklearn.utils import check_random_state
 
 from ..errors import RequestError
 from ..events import logged
 from ..execution.checkpoint import Checkpointing
 from ..fitting.fit import fit_collection
 from ..fitting.plan import narrowed, prepared
-from ..models.supervised import DiscriminantModel, SupervisedModel, SupervisedPCAModel
+from ..models.supervised import DiscriminantModel, SupervisedPCAModel
 from ..planning.request import Request
 from ..preprocessing import Preparation
 from ..readers import Collection
 from ..readers.target import Target, target_of
 from ..readers.weights import weights_of
 from ..units import parse_bytes
+from .inputs import seed_of
 from .model_estimator import ModelEstimator, is_single
 
 Array = npt.NDArray[Any]
@@ -78,14 +76,12 @@ class SupervisedEstimator(ModelEstimator):
 
     def _request(self) -> Request:
         """Return what the parameters ask."""
-        state = self.random_state
-        seed = int(state) if isinstance(state, Integral) else int(check_random_state(state).randint(2**31 - 1))
         return Request(
             kind=self._kind,
             n_components=self.n_components,
             memory=parse_bytes(self.memory),
             precision=self.precision,
-            seed=seed,
+            seed=seed_of(self.random_state),
             missing=self.missing,
             **self._own_options(),
         )
@@ -94,27 +90,11 @@ class SupervisedEstimator(ModelEstimator):
         """Return the options of this kind alone."""
         return {}
 
-    def _fitted(self, name: str) -> SupervisedModel:
-        """Return the model, or say why there is no attribute `name`."""
-        model = self.__dict__.get("_model")
-        if model is None:
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet and has no {name}; call fit first.")
-        found: SupervisedModel = model
-        return found
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return "_model" in self.__dict__
-
     def __sklearn_tags__(self) -> Any:
         """Return what scikit-learn may expect: a target is needed."""
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
-
-    @property
-    def model_(self) -> SupervisedModel:
-        """The model, with images, names, saving and lazy application."""
-        return self._fitted("model_")
 
     def _as_given(self, values: Array) -> Array:
         """Return values in the floating dtype of the samples."""

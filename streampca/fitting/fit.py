@@ -150,8 +150,8 @@ def fit(
         Parameters of the kernel; see `streampca.preprocessing.kernels.Kernel`. gamma="auto" goes by the median distance
         of a sample.
     landmarks : int or "all", optional
-        Samples that all others are compared with: 1000 are near enough for most collections. By default all, which is
-        exact, and takes n x n numbers.
+        Of kinds "kernel-pca" and "classical-mds": samples that all others are compared with; 1000 are near enough for
+        most collections. By default all, which is exact; "kernel-pca" then takes n x n numbers.
     random_features : int, optional
         Random Fourier features in place of landmarks.
     landmark_choice : {"uniform", "k-means++", "leverage"}, default="uniform"

@@ -56,13 +56,15 @@ def check_matrix(problem: Problem, request: Request) -> None:
         Naming what does not go together.
     """
     n, p = problem.n_samples, problem.n_features
+    if problem.is_prepared:
+        raise RequestError(
+            "distances are analysed as they are; leave preparation and landmarks out with metric='precomputed'."
+        )
     if n != p:
         raise RequestError(
             f"metric='precomputed' takes a square matrix of distances, and this one has {n} rows of {p} columns; give "
             "the distances between all samples, or leave the metric out for samples of features."
         )
-    if problem.is_prepared:
-        raise RequestError("distances are analysed as they are; leave the preparation out with metric='precomputed'.")
     if problem.weighted:
         raise RequestError(
             "samples of a matrix of distances count alike; leave sample_weight and half_life out with "

@@ -21,6 +21,7 @@ ARRAYS: dict[type, tuple[str, ...]] = {
     KernelMap: ("landmarks", "weights", "offset", "origin", "level"),
     FourierMap: ("frequencies", "phases", "origin"),
 }
+LANDMARK_SCALING = "classical-mds"  # the kind whose landmarks are compared by distances, and by no other kernel
 CHOICES = ("uniform", "k-means++", "leverage")
 
 
@@ -139,6 +140,7 @@ def features_asked(
     landmarks: int | str | None = None,
     random_features: int | None = None,
     landmark_choice: str = CHOICES[0],
+    rank: int | None = None,
     seed: int = 0,
 ) -> KernelFeatures | None:
     """Return the feature map that a kind of model is asked for with; None of kinds without.
@@ -149,6 +151,8 @@ def features_asked(
         A key of `streampca.planning.registry.KINDS`.
     kernel, gamma, degree, coef0, landmarks, random_features, landmark_choice, seed
         As for `streampca.fit`.
+    rank : int, optional
+        See `KernelFeatures`.
 
     Raises
     ------
@@ -164,6 +168,11 @@ def features_asked(
         "random_features": random_features is not None,
         "landmark_choice": landmark_choice != CHOICES[0],
     }
+    if kind == LANDMARK_SCALING and landmarks is not None:
+        given = {name: is_given for name, is_given in given.items() if not name.startswith("landmark")}
+        if not any(given.values()):
+            distance = Kernel("distance")
+            return KernelFeatures(kernel=distance, landmarks=landmarks, choice=landmark_choice, rank=rank, seed=seed)
     if kind not in MAPPING_KINDS:
         own = next((name for name, is_given in given.items() if is_given), None)
         if own is not None:
