@@ -403,11 +403,15 @@ def model(values, *, bound=1e-6, angle=None, n=10_000, **known):
         "provenance": {},
         "total_weight": None,
         "eigenvalues": None,
+        "about_axes": "",
         "outside": None,
         "variance_bound": None,
         "total_variance": 100.0,
+        "notes": [],
+        "kind": "pca",
         **known,
     }
+    fields["variance_left"] = fields["total_variance"] - values.sum()
     return SimpleNamespace(
         explained_variance=values, error_bound=bounds, angle_bound=angles, n_samples=n, **fields
     )  # fmt: skip

@@ -166,7 +166,7 @@ def saved(model, tmp_path):
     ("changes", "message"),
     [
         ({"format": 3}, "m.zarr is a model of format 3 and this version reads up to 2; upgrade"),
-        ({"kind": "kernel-pca"}, "m.zarr holds a 'kernel-pca', not a model of kind 'pca'"),
+        ({"kind": "future"}, "m.zarr holds a 'future', not a model of kind 'pca' or "),
         ({"complete": False}, "m.zarr is not a complete model; the fit that wrote it did not finish"),
     ],
 )

@@ -21,7 +21,8 @@ from streampca.errors import ModelError, RequestError
 from streampca.readers.images import open_images
 
 ORIENTATIONS = range(1, 9)
-BEFORE = SimpleNamespace(provenance={"streampca": "0.1.0"})  # a model that says nothing of how images were read
+# A model that says nothing of how images were read.
+BEFORE = SimpleNamespace(provenance={"streampca": "0.1.0"}, sample_dims=(), coordinates={})
 
 
 def pixels(seed=0, shape=(7, 5)):

@@ -216,7 +216,8 @@ def _check_alike(name: str, part: Collection, first_name: str, first: Collection
             )
             raise SourceError(
                 f"variable {name!r} of {file_and_key(part.source)[0]} has {one}, and {first_name!r} has {other}; "
-                "variables of one field have the same samples and axes: give those that do, or bring them to one grid."
+                "variables of one field have the same samples and axes: bring them to one grid, or name those that do, "
+                f"such as --key {first_name} (key={first_name!r})."
             )
 
 
