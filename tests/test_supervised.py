@@ -20,6 +20,7 @@ from streampca.errors import BudgetError, DataError, ModelError, RequestError, S
 from streampca.models.registry import MODEL_KINDS
 from streampca.planning.choose_method import _makers
 from streampca.planning.registry import KINDS
+from streampca.planning.request import Request
 
 ROWS = np.random.default_rng(0).normal(size=(60, 5))
 LABELS = np.arange(60) % 3
@@ -45,7 +46,7 @@ def same_up_to_sign(one, other, atol):
 
 def test_every_kind_has_a_class_and_a_method():
     assert set(KINDS) == set(MODEL_KINDS)
-    assert all(_makers(kind) for kind in KINDS)
+    assert all(_makers(Request(kind=kind)) for kind in KINDS)
 
 
 def test_principal_components_take_no_target(tmp_path):
