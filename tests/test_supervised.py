@@ -9,8 +9,10 @@ import warnings
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from scipy.linalg import eigh
 from sklearn.datasets import load_digits
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import streampca
@@ -235,10 +237,12 @@ def test_a_run_file_asks_for_it_and_knows_it_again(tmp_path, monkeypatch):
 
 # Some checks take features that follow from others, which discriminants without shrinkage refuse.
 @parametrize_with_checks([
-    SupervisedPCA(), SupervisedPCA(1, whiten=True), FisherDiscriminant(shrinkage=0.1),
-    FisherDiscriminant(1, shrinkage=0.5, whiten=True),
+    SupervisedPCA(), SupervisedPCA(1, whiten=True), SupervisedPCA(1, kernel="rbf", gamma=None),
+    FisherDiscriminant(shrinkage=0.1), FisherDiscriminant(1, shrinkage=0.5, whiten=True),
 ])  # fmt: skip
 def test_scikit_learn_contract(estimator, check):
+    if "sample_weight_equivalence" in check.func.__name__ and getattr(estimator, "kernel", None):
+        pytest.skip("signs are those of the kernel's features, which copies change; see below for axes up to sign")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", category=FutureWarning)  # scikit-learn's own, of its next versions
         check(estimator)
@@ -256,6 +260,110 @@ def test_the_estimator_is_the_model():
     assert fitted.get_feature_names_out().tolist() == [f"supervisedpca{number}" for number in range(3)]
     with pytest.raises(RequestError, match="SupervisedPCA requires y to be passed"):
         SupervisedPCA().fit(DIGITS)
+
+
+# -- in the features of a kernel
+
+KERNELS = {
+    "rbf": {"gamma": 1e-3},
+    "polynomial": {"gamma": 1e-3, "degree": 2, "coef0": 0.5},
+    "laplacian": {"gamma": 1e-2},
+}
+FITTED, OTHERS = DIGITS[:400], DIGITS[400:500]
+
+
+def supervised(x=FITTED, n_components=None, **given):
+    return streampca.fit(x, kind="supervised-pca", target=TARGETS[: len(x)], n_components=n_components, **given)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_axes_of_a_kernel_are_those_of_the_generalised_problem(name):
+    """K H B H K beta = lambda K beta, with scores beta^T k(x), centred; of other samples, too."""
+    theirs = {"metric": {"polynomial": "poly"}.get(name, name), **KERNELS[name]}
+    matrix, between = pairwise_kernels(FITTED, **theirs), pairwise_kernels(OTHERS, FITTED, **theirs)
+    n, target = len(FITTED), TARGETS[: len(FITTED)]
+    centring = np.eye(n) - 1 / n
+    same = (target[:, None] == target).astype(float)
+    values, vectors = eigh(matrix @ centring @ same @ centring @ matrix, matrix)
+    values, vectors = values[::-1][:9], vectors[:, ::-1][:, :9]
+    model = supervised(kernel=name, **KERNELS[name])
+    np.testing.assert_allclose(model.dependence * (n - 1) ** 2, values, rtol=1e-9)
+    hsic = np.trace(matrix @ centring @ same @ centring) / (n - 1) ** 2
+    assert model.total_dependence == pytest.approx(hsic, rel=1e-9)
+    wanted = np.vstack([matrix - matrix.mean(axis=0), between - matrix.mean(axis=0)]) @ vectors
+    scores = np.vstack([model.transform(FITTED), model.transform(OTHERS)])
+    same_up_to_sign(scores.T, wanted.T, atol=1e-7 * np.abs(wanted).max())
+    assert "by all 400 samples as landmarks: exact" in model.notes[0]
+
+
+def test_the_linear_kernel_gives_the_axes_without_one():
+    linear, plain = supervised(kernel="linear"), supervised()
+    np.testing.assert_allclose(linear.dependence, plain.dependence, rtol=1e-9)
+    same_up_to_sign(linear.transform(OTHERS).T, plain.transform(OTHERS).T, atol=1e-9 * np.abs(OTHERS).max())
+    assert (plain.kernel, plain.notes, linear.kernel.name) == (None, (), "linear")
+
+
+def test_weighted_samples_count_as_copies_in_the_features_of_a_kernel():
+    weights = np.arange(150) % 3
+    few, how = DIGITS[:150], {"kind": "supervised-pca", "n_components": 3, "kernel": "rbf", "gamma": 1e-3}
+    model = streampca.fit(few, target=TARGETS[:150], sample_weight=weights, **how)
+    copies = streampca.fit(np.repeat(few, weights, axis=0), target=np.repeat(TARGETS[:150], weights), **how)
+    np.testing.assert_allclose(model.dependence, copies.dependence, rtol=1e-9)
+    same_up_to_sign(model.transform(OTHERS).T, copies.transform(OTHERS).T, atol=1e-9)
+
+
+@pytest.mark.parametrize("given", [{"landmarks": 60}, {"random_features": 128}], ids=["landmarks", "random"])
+def test_axes_by_landmarks_and_random_features_are_those_of_mapped_samples(given):
+    weights = np.arange(400) % 3 + 1.0
+    model = supervised(n_components=4, kernel="rbf", sample_weight=weights, **given)
+    mapping = model.preparation.mapped
+    plain = supervised(mapping(FITTED), 4, sample_weight=weights)
+    np.testing.assert_allclose(model.dependence, plain.dependence, rtol=1e-9)
+    same_up_to_sign(model.transform(OTHERS).T, plain.transform(mapping(OTHERS)).T, atol=1e-9)
+    assert "not estimated" in model.notes[0]
+    exact = supervised(n_components=4, kernel="rbf")
+    if "landmarks" in given:  # projected on what landmarks span, samples depend no more on the target
+        assert supervised(n_components=4, kernel="rbf", **given).total_dependence < exact.total_dependence
+
+
+def test_axes_of_a_kernel_by_commands_run_files_and_the_estimator(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", FITTED)
+    np.save("y.npy", TARGETS[:400])
+    words = ["x.npy", "--kind", "supervised-pca", "--target", "y.npy", "-k", 3, "--kernel", "rbf", "--landmarks", 50]
+    assert "400 samples of 50" in commanded("plan", *words)
+    commanded("fit", *words, "-o", "m.zarr", "-q")
+    model, loaded = supervised(n_components=3, kernel="rbf", landmarks=50), streampca.load_model("m.zarr")
+    np.testing.assert_array_equal(loaded.transform(OTHERS), model.transform(OTHERS))
+    assert loaded.kernel == model.kernel
+    assert "kernel rbf (gamma = " in commanded("inspect", "m.zarr")
+    np.testing.assert_allclose(loaded.transform("x.npy").compute(), model.transform(FITTED), atol=1e-12)
+    text = "collection: {source: x.npy}\nfit: {kind: supervised-pca, target: y.npy, n_components: 3, kernel: rbf, "
+    (tmp_path / "run.yaml").write_text(text + "landmarks: 50}\noutput: {model: again.zarr}\n")
+    commanded("run", "run.yaml", "-q")
+    np.testing.assert_array_equal(streampca.load_model("again.zarr").transform(OTHERS), model.transform(OTHERS))
+    fitted = SupervisedPCA(3, kernel="rbf", landmarks=50).fit(FITTED, TARGETS[:400])
+    np.testing.assert_array_equal(fitted.transform(OTHERS), model.transform(OTHERS))
+    assert fitted.n_features_in_ == 64
+    assert fitted.components_.shape == (3, model.preparation.mapped.n_features)
+    with pytest.raises(RequestError, match="SupervisedPCA with a kernel makes no samples of scores"):
+        fitted.inverse_transform(fitted.transform(OTHERS))
+
+
+@pytest.mark.parametrize(("given", "message"), [
+    ({"landmarks": 50}, r"landmarks is of a kernel, and kind 'supervised-pca' has none .* give --kernel rbf"),
+    ({"gamma": 0.1}, "gamma is of a kernel"),
+    ({"kernel": "rbff"}, "kernel 'rbff' is not one of .*rbf"),
+    ({"kernel": "rbf", "gamma": 0}, "gamma 0 is not a number above 0"),
+    ({"kernel": "rbf", "landmarks": 500}, "landmarks=500 are more than the 400 samples"),
+    ({"kernel": "rbf", "landmarks": 5, "random_features": 5}, "two ways"),
+    ({"kernel": "cosine", "random_features": 5}, "random features are of kernels rbf and laplacian"),
+])  # fmt: skip
+def test_bad_kernels_of_supervised_axes_are_one_line(given, message):
+    for refused in (supervised, lambda **given: SupervisedPCA(**given).fit(FITTED, TARGETS[:400])):
+        with pytest.raises(RequestError, match=message) as said:
+            refused(**given)
+        assert "\n" not in str(said.value)
 
 
 # -- Fisher's discriminants

@@ -254,8 +254,11 @@ class FitConfig(Section):
         "others by probabilistic PCA",
         "RULE",
     )
-    kernel: str = option(
-        "rbf", f"of kind kernel-pca: {', '.join(name for name in KERNELS if name != 'distance')}", "NAME"
+    kernel: str | None = option(
+        None,
+        f"of kinds kernel-pca (rbf by default) and supervised-pca: "
+        f"{', '.join(name for name in KERNELS if name != 'distance')}",
+        "NAME",
     )
     gamma: float | str | None = option(
         "auto",

@@ -74,7 +74,8 @@ class ModelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             return rows_of_frame(X)
         if not is_table(X) or images:
             return X if hasattr(X, "dtype") else open_collection(X, like=self.model_)
-        return validate_data(self, unmasked(X), reset=False, dtype=None, accept_sparse=True, ensure_all_finite=False)
+        checks: dict[str, Any] = {"dtype": "numeric", "accept_sparse": True, "ensure_all_finite": False}
+        return validate_data(self, unmasked(X), reset=False, **checks)
 
     def _opened(self, X: Any, *, least: int, reset: bool = True) -> Collection:
         X = stacked(X)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,6 +17,9 @@ from ..fitting.plan import narrowed, prepared
 from ..models.supervised import DiscriminantModel, SupervisedPCAModel
 from ..planning.request import Request
 from ..preprocessing import Preparation
+from ..preprocessing.kernel_features import KernelFeatures, features_asked
+from ..preprocessing.kernels import AUTO
+from ..preprocessing.preparation import with_features
 from ..readers import Collection
 from ..readers.target import Target, target_of
 from ..readers.weights import weights_of
@@ -54,10 +58,11 @@ class SupervisedEstimator(ModelEstimator):
                 "each sample."
             )
         request = self._request()
-        raw = narrowed(self._opened(X, least=2), self.preparation)
+        preparation = with_features(self.preparation, self._features(request.seed))
+        raw = narrowed(self._opened(X, least=2), preparation)
         weights, target = self._columns(raw, y, sample_weight)
         how: dict[str, Any] = {"weights": weights, "target": target, "request": request, "missing": self.missing}
-        collection = prepared(raw, self.preparation, logged, **how)
+        collection = prepared(raw, preparation, logged, **how)
         if collection.n_dropped:
             weights, target = self._columns(collection.raw, y, sample_weight)
         checkpoint = None if self.checkpoint is None else Checkpointing(os.fspath(self.checkpoint))
@@ -89,6 +94,10 @@ class SupervisedEstimator(ModelEstimator):
     def _own_options(self) -> dict[str, Any]:
         """Return the options of this kind alone."""
         return {}
+
+    def _features(self, seed: int) -> KernelFeatures | None:
+        """Return the feature map that is asked for, of kinds that take a kernel."""
+        return None
 
     def __sklearn_tags__(self) -> Any:
         """Return what scikit-learn may expect: a target is needed."""
@@ -142,6 +151,16 @@ class SupervisedPCA(SupervisedEstimator):
     n_components : int, float or None, default=None
         A number of axes; or a fraction of the criterion, between 0 and 1; None for all: one less than there are
         classes, or as many as numbers a sample has.
+    kernel : {"linear", "poly", "rbf", "sigmoid", "cosine", "laplacian"} or callable, optional
+        Find the axes in the features of a kernel; by default in those of the samples.
+    gamma, degree, coef0 : optional
+        Of the kernels that have them. gamma="auto" goes by the median distance of a sample.
+    landmarks : int, optional
+        Samples that all others are compared with (Nystroem). By default all, which is exact, and takes n x n numbers.
+    random_features : int, optional
+        Random Fourier features in place of landmarks.
+    landmark_choice : {"uniform", "k-means++", "leverage"}, default="uniform"
+        How landmarks are chosen.
     whiten : bool, default=False
         Divide scores by the standard deviation along each axis. They may stay correlated.
     memory : int or str, optional
@@ -155,12 +174,13 @@ class SupervisedPCA(SupervisedEstimator):
     checkpoint : path, optional
         Folder for checkpoints of a fit, so that the same fit resumes after it was killed.
     random_state : int, RandomState or None, default=0
-        Has no part in the axes.
+        Of landmarks and random features; without a kernel it has no part in the axes.
 
     Attributes
     ----------
     components_ : ndarray of shape (n_components_, n_features_in_)
-        Orthonormal, by descending dependence; float32 of samples in float32.
+        Orthonormal, by descending dependence; float32 of samples in float32. With a kernel, of q features that stand
+        for it, (n_components_, q), as is `mean_`.
     dependence_, dependence_ratio_ : ndarray of shape (n_components_,)
         Part, and share, of each axis in the criterion.
     explained_variance_, explained_variance_ratio_ : ndarray of shape (n_components_,)
@@ -176,7 +196,8 @@ class SupervisedPCA(SupervisedEstimator):
     -----
     `fit` takes text and whole numbers for classes (the kernel is 1 where two are equal, else 0) and fractions for
     numbers (the kernel is their product). Label features of your own, ``y`` of shape (n, l), stand for the kernel
-    y y^T. Two passes over the samples; 16 p l bytes for l classes or numbers, beside blocks.
+    y y^T. Two passes over the samples; 16 p l bytes for l classes or numbers, beside blocks. A kernel of samples takes
+    one more for its landmarks, and what `streampca.KernelPCA` takes to map samples.
 
     Examples
     --------
@@ -193,6 +214,13 @@ class SupervisedPCA(SupervisedEstimator):
         self,
         n_components: int | float | None = None,
         *,
+        kernel: str | Callable[[Any, Any], float] | None = None,
+        gamma: float | str | None = AUTO,
+        degree: int = 3,
+        coef0: float = 1.0,
+        landmarks: int | None = None,
+        random_features: int | None = None,
+        landmark_choice: str = "uniform",
         whiten: bool = False,
         memory: int | str | None = None,
         precision: str = "auto",
@@ -202,6 +230,13 @@ class SupervisedPCA(SupervisedEstimator):
         random_state: Any = 0,
     ) -> None:
         self.n_components = n_components
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.landmarks = landmarks
+        self.random_features = random_features
+        self.landmark_choice = landmark_choice
         self.whiten = whiten
         self.memory = memory
         self.precision = precision
@@ -209,6 +244,28 @@ class SupervisedPCA(SupervisedEstimator):
         self.missing = missing
         self.checkpoint = checkpoint
         self.random_state = random_state
+
+    def _features(self, seed: int) -> KernelFeatures | None:
+        return features_asked(
+            self._kind,
+            kernel=self.kernel,
+            gamma=self.gamma,
+            degree=self.degree,
+            coef0=self.coef0,
+            landmarks=self.landmarks,
+            random_features=self.random_features,
+            landmark_choice=self.landmark_choice,
+            seed=seed,
+        )
+
+    def inverse_transform(self, X: Any) -> Any:
+        """Samples from scores, as of models; refused with a kernel, whose features are those of no sample."""
+        if self.model_.preparation.maps:
+            raise RequestError(
+                "SupervisedPCA with a kernel makes no samples of scores, whose features are those of no sample; fit "
+                "it without, or use KernelPCA(...).model_, which gives pre-images."
+            )
+        return super().inverse_transform(X)
 
     @property
     def dependence_(self) -> Array:

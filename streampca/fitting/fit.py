@@ -63,7 +63,7 @@ def fit(
     preparation: Preparation | None = None,
     missing: str = "error",
     sample_weight: Any = None,
-    kernel: str | Callable[[Any, Any], float] = "rbf",
+    kernel: str | Callable[[Any, Any], float] | None = None,
     gamma: float | str | None = AUTO,
     degree: int = 3,
     coef0: float = 1.0,
@@ -144,8 +144,9 @@ def fit(
     sample_weight : array, path or str, optional
         How often each sample counts, n numbers of at least 0: a sample of weight 2 counts as if it were there twice.
         Anything `open_column` takes.
-    kernel : {"rbf", "polynomial", "linear", "cosine", "sigmoid", "laplacian"} or callable, default="rbf"
-        Of kind "kernel-pca"; or a function of two samples (p,) and (p,), of which models hold the name only.
+    kernel : {"rbf", "polynomial", "linear", "cosine", "sigmoid", "laplacian"} or callable, optional
+        Of kind "kernel-pca", "rbf" by default, and of "supervised-pca", none by default: axes are then those of samples
+        as they are. Or a function of two samples (p,) and (p,), of which models hold the name only.
     gamma, degree, coef0 : optional
         Parameters of the kernel; see `streampca.preprocessing.kernels.Kernel`. gamma="auto" goes by the median distance
         of a sample.

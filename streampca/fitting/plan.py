@@ -56,7 +56,7 @@ def plan(
     preparation: Preparation | None = None,
     missing: str = "error",
     sample_weight: Any = None,
-    kernel: str | Callable[[Any, Any], float] = "rbf",
+    kernel: str | Callable[[Any, Any], float] | None = None,
     gamma: float | str | None = AUTO,
     degree: int = 3,
     coef0: float = 1.0,

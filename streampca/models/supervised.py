@@ -12,6 +12,8 @@ import numpy.typing as npt
 from scipy.linalg import qr
 
 from ..errors import RequestError
+from ..preprocessing.feature_map import KernelMap
+from ..preprocessing.kernels import Kernel
 from ..storage.components import StoredComponents
 from .accuracy import percent
 from .pca import PCAModel
@@ -55,6 +57,9 @@ class SupervisedModel(PCAModel):
 class SupervisedPCAModel(SupervisedModel):
     """Supervised principal components: orthonormal axes along which samples depend most on the target.
 
+    With a kernel they lie in its features: `components` and `mean`, (k, q) and (q,), are of q features that stand for
+    it, and so is what `reconstruct` and `inverse_transform` return.
+
     `components` are in the order of `dependence`, and `explained_variance` holds the variances along them, in no order
     of its own; error bounds are NaN, as none is known.
 
@@ -72,6 +77,34 @@ class SupervisedPCAModel(SupervisedModel):
 
     dependence: Float64
     total_dependence: float
+
+    @property
+    def kernel(self) -> Kernel | None:
+        """The kernel in whose features the axes lie, its parameters found; None of samples as they are."""
+        mapping = self.preparation.mapped
+        return None if mapping is None else mapping.kernel
+
+    def __repr__(self) -> str:
+        if self.preparation.mapped is None:
+            return super().__repr__()
+        ratio = float(self.explained_variance_ratio.sum())
+        return (
+            f"{type(self).__name__}({self.n_components} components in {self.preparation.mapped.n_features} features of "
+            f"kernel {self.kernel}, {ratio:.1%} of their variance over {self.n_samples} samples)"
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """By what the features of a kernel were made, in words."""
+        mapping, wanted = self.preparation.mapped, self.preparation.feature_map
+        if mapping is None or wanted is None:
+            return ()
+        if isinstance(mapping, KernelMap):
+            way = f"{'all ' if wanted.is_exact else ''}{len(mapping.landmarks)} samples as landmarks"
+        else:
+            way = f"{mapping.n_features} random features"
+        so = "exact" if wanted.is_exact else "how far the axes are from those of all samples is not estimated"
+        return (f"kernel {mapping.kernel} by {way}: {so}",)
 
     @property
     def about_axes(self) -> str:

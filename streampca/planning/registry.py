@@ -31,4 +31,6 @@ KINDS: dict[str, TargetRule] = {
     "discriminant": "classes",
     "sliced-inverse-regression": "slices",
 }
-MAPPING_KINDS = ("kernel-pca",)  # whose samples go through a feature map of a kernel
+MAPPING_KINDS = ("kernel-pca",)  # whose samples always go through a feature map of a kernel
+# kind of model that takes a kernel -> the one that it has by default, if any: else it is that of samples as they are
+KERNEL_KINDS: dict[str, str | None] = {"kernel-pca": "rbf", "supervised-pca": None}

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import RequestError, nearest
-from ..planning.registry import MAPPING_KINDS
+from ..planning.registry import KERNEL_KINDS
 from ..units import whole_number
 from .feature_map import FeatureMap, FourierMap, KernelMap
 from .kernels import AUTO, Kernel
@@ -133,7 +133,7 @@ class KernelFeatures:
 def features_asked(
     kind: str,
     *,
-    kernel: str | Callable[[Any, Any], float] = "rbf",
+    kernel: str | Callable[[Any, Any], float] | None = None,
     gamma: float | str | None = AUTO,
     degree: int = 3,
     coef0: float = 1.0,
@@ -143,7 +143,7 @@ def features_asked(
     rank: int | None = None,
     seed: int = 0,
 ) -> KernelFeatures | None:
-    """Return the feature map that a kind of model is asked for with; None of kinds without.
+    """Return the feature map that a kind of model is asked for with; None where samples are taken as they are.
 
     Parameters
     ----------
@@ -157,10 +157,10 @@ def features_asked(
     Raises
     ------
     RequestError
-        If one is wrong, or given for a kind that has no kernel.
+        If one is wrong, or given for a kind that has no kernel, or takes one only if it is named.
     """
     given = {
-        "kernel": kernel != "rbf",
+        "kernel": kernel is not None,
         "gamma": gamma != AUTO,
         "degree": degree != 3,
         "coef0": coef0 != 1,
@@ -173,12 +173,19 @@ def features_asked(
         if not any(given.values()):
             distance = Kernel("distance")
             return KernelFeatures(kernel=distance, landmarks=landmarks, choice=landmark_choice, rank=rank, seed=seed)
-    if kind not in MAPPING_KINDS:
-        own = next((name for name, is_given in given.items() if is_given), None)
+    own = next((name for name, is_given in given.items() if is_given), None)
+    if kind not in KERNEL_KINDS and own is not None:
+        first = next(iter(KERNEL_KINDS))
+        raise RequestError(
+            f"{own} is of kinds of model with a kernel ({', '.join(KERNEL_KINDS)}), and kind is {kind!r}; leave "
+            f"it out, or give --kind {first} (kind={first!r})."
+        )
+    kernel = KERNEL_KINDS.get(kind) if kernel is None else kernel
+    if kernel is None:
         if own is not None:
             raise RequestError(
-                f"{own} is of kinds of model with a kernel ({', '.join(MAPPING_KINDS)}), and kind is {kind!r}; leave "
-                f"it out, or give --kind {MAPPING_KINDS[0]} (kind={MAPPING_KINDS[0]!r})."
+                f"{own} is of a kernel, and kind {kind!r} has none unless it is named; leave it out, or give --kernel "
+                "rbf (kernel='rbf')."
             )
         return None
     parameters: dict[str, Any] = {"gamma": gamma, "degree": degree, "coef0": coef0}
