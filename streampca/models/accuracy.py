@@ -212,7 +212,7 @@ def _direction(angle: float, bound: float) -> str:
 def sentences(model: PCAModel) -> list[str]:
     """Say in a few lines how far to trust a model; nothing is said of what is not known."""
     if model.about_axes:
-        return [model.about_axes]
+        return [model.about_axes, *model.notes]
     trust = trust_of(model)
     said = [_of_missing(model), _of_exact_sums(model), _of_clusters(trust), _of_sampling(trust, _copies(model))]
     said += [_of_rank(model, trust), _of_outside(model, trust), *model.notes]
