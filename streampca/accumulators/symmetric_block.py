@@ -265,7 +265,7 @@ class SymmetricBlock(Accumulator):
         return self._measured.trace
 
     def probes(self) -> MatrixMeasures | None:
-        """What was measured, with products of H A H in place of those of A; None where nothing was."""
+        """Probes, with products of H A H in place of those of A; None where nothing was measured."""
         if self._measured is None:
             return None
         products = without(self._measured.products, np.ones(len(self.vectors)))

@@ -222,7 +222,7 @@ class _Job:
 
     @cached_property
     def target(self) -> Target | None:
-        """What a supervised kind of model is to learn from."""
+        """The target that a supervised kind of model learns from."""
         fit = self.run.fit
         return target_of(fit.target, self.collection.raw, fit.kind, self.weights, n_slices=fit.n_slices)
 

@@ -14,7 +14,7 @@ Float64 = npt.NDArray[np.float64]
 
 
 class Dependent(NamedTuple):
-    """Why there is no solution: a feature that the others determine, to rounding."""
+    """A feature that the others determine, to rounding, so that there is no solution."""
 
     feature: int
 

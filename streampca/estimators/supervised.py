@@ -284,7 +284,7 @@ class SupervisedPCA(SupervisedEstimator):
 
 
 class DiscriminantEstimator(SupervisedEstimator):
-    """What Fisher's discriminants and sliced inverse regression share."""
+    """Base of Fisher's discriminants and sliced inverse regression, whose axes are not orthogonal."""
 
     def transform(self, X: Any) -> Any:
         """Scores of samples, (n, n_components_), with a variance of 1 within classes, or of all; else as whitened."""

@@ -105,7 +105,7 @@ class HSIC:
 
     @property
     def how(self) -> str:
-        """How it was computed, in words."""
+        """Words on how it was computed."""
         if self.widths is None:
             return "exact kernels"
         features = {"landmarks": "Nystroem features", "fourier": "random Fourier features"}[self.method]

@@ -53,7 +53,7 @@ class KernelSide:
 
     @property
     def sizes(self) -> Side:
-        """What planning computes with."""
+        """Sizes that planning computes with."""
         if self.classes is not None:
             width: int | None = len(self.classes)
         else:
@@ -63,7 +63,7 @@ class KernelSide:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What decides the values of the kernel, as plain data."""
+        """Plain data that decide the values of the kernel."""
         codes = None if self.classes is None else digest(self.collection.read(slice(0, len(self.collection))).tobytes())
         return {**self.kernel.to_json(), "classes": codes}
 

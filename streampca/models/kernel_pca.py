@@ -103,7 +103,7 @@ class KernelPCAModel(PCAModel):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the map leaves out, in words."""
+        """Sentences on what the map leaves out."""
         k, rows = self.n_components, int(self.checked_rows)
         own, kept = self.mapping, self.preparation.feature_map
         exact = kept is not None and kept.is_exact

@@ -153,7 +153,7 @@ class PCAModel(LinearMap):
 
     @property
     def about_axes(self) -> str:
-        """What the components are, in a sentence, where they are not principal ones; empty where they are."""
+        """A sentence that describes the components where they are not principal ones; empty where they are."""
         return ""
 
     def __repr__(self) -> str:

@@ -95,7 +95,7 @@ class SupervisedPCAModel(SupervisedModel):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """By what the features of a kernel were made, in words."""
+        """Sentences on how the features of a kernel were made."""
         mapping, wanted = self.preparation.mapped, self.preparation.feature_map
         if mapping is None or wanted is None:
             return ()
@@ -108,7 +108,7 @@ class SupervisedPCAModel(SupervisedModel):
 
     @property
     def about_axes(self) -> str:
-        """What the axes are, and their shares in the dependence of samples on the target."""
+        """A sentence that describes the axes, and their shares in the dependence of samples on the target."""
         shares = ", ".join(percent(share) for share in self.dependence_ratio[:LISTED])
         more = " ..." if self.n_components > LISTED else ""
         return (
@@ -177,7 +177,7 @@ class DiscriminantModel(SupervisedModel):
 
     @property
     def about_axes(self) -> str:
-        """What the axes are, and how far the classes lie apart along them."""
+        """A sentence that describes the axes, and how far the classes lie apart along them."""
         found = ", ".join(f"{value:.3g}" for value in self.separation[:LISTED])
         more = " ..." if self.n_components > LISTED else ""
         return (
@@ -198,7 +198,7 @@ class InverseRegressionModel(DiscriminantModel):
 
     @property
     def about_axes(self) -> str:
-        """What the axes are, and which share of the variance along them lies between slices."""
+        """A sentence that describes the axes, and which share of the variance along them lies between slices."""
         found = ", ".join(percent(value) for value in self.separation[:LISTED])
         more = " ..." if self.n_components > LISTED else ""
         return (

@@ -70,5 +70,5 @@ def class_scatter_plan(problem: Problem, request: Request) -> Plan:
 
 
 def _parts(request: Request) -> str:
-    """What samples are sorted into."""
+    """Return the word for the groups that samples are sorted into."""
     return "slices" if request.kind == "sliced-inverse-regression" else "classes"

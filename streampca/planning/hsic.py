@@ -107,7 +107,7 @@ class Side:
 
 @dataclass(frozen=True)
 class HsicPlan:
-    """How the criterion of two collections is computed and tested.
+    """A plan for computing and testing the criterion of two collections.
 
     Attributes
     ----------

@@ -248,7 +248,7 @@ class Hdf5Array(Reopening, StoredArray):
 
     @property
     def _can_grow(self) -> bool:
-        """Whether the dataset is one that can be written in SWMR mode."""
+        """True where the dataset can be written in SWMR mode."""
         return self._files is not None and mode_of(self._path).can_grow and bool(self._open().chunks)
 
     def _forget(self) -> None:

@@ -28,7 +28,7 @@ _ROWS = 16  # that are digested of a last chunk that they do not fill
 
 
 class Mode(NamedTuple):
-    """How a file may grow: whether it can be followed, and whether it is open for writing, in SWMR mode or else."""
+    """The ways in which a file may grow: if it can be followed, and if it is open for writing, in SWMR mode or else."""
 
     can_grow: bool = False
     is_written: bool = False

@@ -68,7 +68,7 @@ class Target:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """What a model's provenance says of it."""
+        """Return what a model's provenance says of the target."""
         return {"digest": self.digest, "classes": None if self.classes is None else self.classes.tolist()}
 
 

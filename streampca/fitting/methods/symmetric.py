@@ -106,7 +106,7 @@ class Spectrum:
 
     @classmethod
     def known(cls, values: Float64) -> Spectrum:
-        """Of all eigenvalues, descending."""
+        """Return the spectrum whose eigenvalues are all known, descending."""
         negative = float(np.abs(values[values < 0]).sum())
         return cls(float(values.sum()), float(values @ values), float(values[-1]), negative, negative, negative)
 
@@ -208,7 +208,7 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
         block[...] = without(block, np.ones(len(block)))
 
     def _with_direction(self, solution: Solution, job: Job) -> Solution:
-        """Those pairs whose eigenvalue is positive, and more than rounding."""
+        """Return the pairs whose eigenvalue is positive, and more than rounding."""
         count = self._directions(solution, self.solver)
         _warn_of_few(count, job)
         return solution if count == len(solution.values) else replace(solution.first(count), next_value=0.0)
