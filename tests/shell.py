@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,20 +185,6 @@ def measured(script: str, *words: object) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(done.stdout)
     if found["peak"] is None:
         pytest.skip("this system does not tell a process its peak")
-    return found
-
-
-def measured_above(
-    least: Callable[[dict[str, Any]], float], measure: Callable[[int], dict[str, Any]]
-) -> dict[str, Any]:
-    """Measure up to three times, by number, until the peak is above what the estimate says at least.
-
-    A kernel that takes pages of libraries back from a process while it runs makes its peak look small.
-    """
-    for number in range(3):
-        found = measure(number)
-        if found["peak"] > least(found):
-            break
     return found
 
 

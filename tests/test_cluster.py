@@ -69,8 +69,10 @@ def images(folder):
 def processes_here(folder, count):
     """Processes of a thread each, forked from one that has imported the package: many are killed and come again."""
     forkserver.ensure_running()
+    # Variables set before workers start stay set in this process: MALLOC_TRIM_THRESHOLD_ then lowers all peaks.
+    how = {"worker.multiprocessing-method": FORKED.get_start_method(), "nanny.pre-spawn-environ": {}}
     with (
-        dask.config.set({"distributed.worker.multiprocessing-method": FORKED.get_start_method()}),
+        dask.config.set({f"distributed.{name}": value for name, value in how.items()}),
         distributed.LocalCluster(
             n_workers=count, threads_per_worker=1, memory_limit=1024 * MIB, dashboard_address="127.0.0.1:0",
             local_directory=str(folder / "dask"), scheduler_kwargs={"allowed_failures": 1}, silence_logs=50,

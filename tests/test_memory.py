@@ -266,3 +266,41 @@ def test_several_variables_of_a_file_are_read_in_blocks(tmp_path):
     assert found["fit"] <= found["estimate"] <= 64 * MIB
     assert found["peak"] <= 64 * MIB
     assert np.load(tmp_path / "images.npy", mmap_mode="r").shape == (30000, 24, 24, 2)
+
+
+KIND = """
+import scipy.spatial.distance, scipy.stats, sklearn.metrics.pairwise  # loaded on use
+source, folder, memory, options, target = sys.argv[1:]
+asked = {"n_components": 5, "memory": memory, **json.loads(options)}
+if asked["kind"] != "kernel-pca":
+    asked["target"] = target
+plan = streampca.plan(source, **asked)
+meter = PeakMeter()
+model = streampca.fit(source, **asked, listener=lambda event: None)
+fit = meter.peak()
+model.write_scores(source, f"{folder}/scores.npy", memory=memory)
+print(json.dumps({"fit": fit, "peak": meter.peak(), "estimate": plan.memory_estimate.total}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "memory"),
+    [
+        ({"kind": "kernel-pca", "landmarks": 200}, "128MiB"),
+        ({"kind": "supervised-pca"}, "64MiB"),
+        pytest.param({"kind": "kernel-pca", "random_features": 256}, "128MiB", marks=pytest.mark.campaign),
+        pytest.param(
+            {"kind": "supervised-pca", "kernel": "rbf", "landmarks": 200}, "128MiB", marks=pytest.mark.campaign
+        ),
+        pytest.param({"kind": "discriminant"}, "64MiB", marks=pytest.mark.campaign),
+    ],
+)
+def test_other_kinds_of_model_keep_to_their_estimates(tmp_path, options, memory):
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "x.npy", rng.integers(0, 256, (20000, 28, 28), dtype=np.uint8))
+    np.save(tmp_path / "kinds.npy", np.arange(20000) % 10)
+    words = (tmp_path / "x.npy", tmp_path, memory, json.dumps(options), tmp_path / "kinds.npy")
+    found = measured(IMPORTED + KIND, *words)
+    print({name: round(value / MIB, 1) for name, value in found.items()})
+    assert found["fit"] <= found["estimate"] <= parse_bytes(memory)
+    assert found["peak"] <= parse_bytes(memory)
