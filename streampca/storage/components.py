@@ -351,12 +351,14 @@ class StoredComponents:
 
     def _check_is_same(self) -> None:
         """Refuse what was read while another model took the place of this one."""
-        self._check_is_there()
-        with suppress(OSError, ValueError, LookupError, TypeError):  # damage, which reading has named
-            with open(os.path.join(self.path, NAME, METADATA), encoding="utf-8") as file:
-                identity = json.load(file)["attributes"][ATTRIBUTE]["id"]
-            if identity != self.identity:
-                raise self._another()
+        for _ in range(2):  # between the two renamings of a replacement the file is not there, and the next one is soon
+            self._check_is_there()
+            with suppress(OSError, ValueError, LookupError, TypeError):  # damage, which reading has named
+                with open(os.path.join(self.path, NAME, METADATA), encoding="utf-8") as file:
+                    identity = json.load(file)["attributes"][ATTRIBUTE]["id"]
+                if identity != self.identity:
+                    raise self._another()
+                return
 
     def _another(self) -> ModelError:
         return ModelError(f"{self.path} is another model than was opened; load it again.")
