@@ -293,8 +293,10 @@ class _Work:
             sides = first.resolved(self.random(X)), second.resolved(self.random(Y))
             work = replace(self, sides=sides)
             with work.saved(checkpointing, plan) as stage:
-                found, widths = work.estimated(plan, stage)
+                # The test comes first: glibc takes back what this thread freed, but not what the threads of a pass did.
                 tested = work.tested(plan)
+                hand_back()
+                found, widths = work.estimated(plan, stage)
         return _result(sides, request, plan, found, widths, tested)
 
     @contextmanager
