@@ -28,6 +28,7 @@ MASK = np.hypot(*np.meshgrid(np.arange(512) - 256, np.arange(512) - 256)) < 248
 # Everything is imported and opened before the meter starts; what happens after is what the budget is for.
 WORKER = """
 import json, sys
+import dask.array
 import streampca
 from streampca.models import pca, store
 from streampca.models.transform import projection as pieces
