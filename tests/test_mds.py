@@ -15,11 +15,12 @@ from judged import warnings
 from scipy.sparse.csgraph import shortest_path
 from scipy.spatial import procrustes
 from shell import measured, succeeded
-from sklearn import manifold
+from sklearn import decomposition, manifold
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.manifold.tests import test_classical_mds as sklearn_tests
 from sklearn.metrics import pairwise_distances
+from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import streampca
@@ -31,6 +32,7 @@ from streampca.testing import AccumulatorLaws
 from streampca.units import parse_bytes
 
 HOW = {"kind": "classical-mds", "metric": "precomputed"}
+KERNEL = {"kind": "classical-mds", "metric": "kernel"}
 RNG = np.random.default_rng(0)
 POINTS = RNG.standard_normal((300, 20)) / np.arange(1, 21)
 DISTANCES = pairwise_distances(POINTS)
@@ -126,6 +128,29 @@ def test_distances_of_points_give_their_principal_components(way):
     assert np.all(np.abs(model.explained_variance / pca.explained_variance_ - 1) <= model.error_bound + 1e-15)
     assert model.negative_share[0] < 1e-12
     assert model.summary()["trust"]["leading"] == 6
+
+
+def test_a_matrix_of_inner_products_gives_the_scores_of_kernel_pca(way, tmp_path):
+    """From a file, along eigenvectors of H K H; new samples by their row of the kernel, and lazily."""
+    rows, others = POINTS[:250], POINTS[250:]
+    np.save(tmp_path / "kernel.npy", rbf_kernel(rows, gamma=0.5))
+    model = streampca.fit(tmp_path / "kernel.npy", n_components=5, tol=1e-9, **KERNEL)
+    peer = decomposition.KernelPCA(5, kernel="rbf", gamma=0.5).fit(rows)
+    assert apart(model.embedding, peer.transform(rows)) < 1e-8
+    np.testing.assert_allclose(model.mds_eigenvalues, peer.eigenvalues_, rtol=1e-9)
+    across = rbf_kernel(others, rows, gamma=0.5)
+    assert apart(model.transform(across), peer.transform(others)) < 1e-8
+    np.save(tmp_path / "across.npy", across)
+    assert apart(model.transform(str(tmp_path / "across.npy")).compute(), peer.transform(others)) < 1e-8
+    assert "by their kernel" in repr(model)
+    with pytest.raises(ModelError, match="was fitted to inner products, which have no features"):
+        model.reconstruct(across)
+
+
+@pytest.mark.parametrize("matrix", [-(POINTS @ POINTS.T), DISTANCES, np.diag(np.r_[-0.5, np.ones(299)])])
+def test_what_is_no_matrix_of_inner_products_is_refused(way, matrix):
+    with pytest.raises(DataError, match=r"has an eigenvalue of -[\d.e-]+ or less"):
+        streampca.fit(matrix, n_components=3, **KERNEL)
 
 
 def test_features_give_the_same_as_their_distances():
@@ -272,7 +297,7 @@ def spoilt(row, column, value, *, both=True):
         (spoilt(17, 17, 0.5), r"entry \(17, 17\) .* is 0.5, the distance of a sample from itself"),
         (spoilt(17, 250, -1.0), r"entry \(17, 250\) .* is -1, and no distance is negative"),
         (spoilt(17, 250, np.nan), r"entry \(17, 250\) .* is not finite"),
-        (1e-100 * DISTANCES, "holds distances whose fourth powers float64 does not hold"),
+        (1e-100 * DISTANCES, "holds numbers so small that float64 does not hold their powers"),
         (1e100 * DISTANCES, r"entry \(0, \d+\) .* too large"),
         (np.zeros((9, 9)), "has no variance: all 9 samples are equal"),
     ],
@@ -288,14 +313,18 @@ def test_what_is_no_matrix_of_distances_is_refused(way, matrix, message):
 @pytest.mark.parametrize(
     ("source", "options", "message"),
     [
-        (POINTS, HOW, "takes a square matrix of distances, and this one has 300 rows of 20 columns"),
-        (DISTANCES, HOW | {"sample_weight": np.arange(300)}, "samples of a matrix of distances count alike"),
-        (DISTANCES, HOW | {"preparation": streampca.Preparation(scale=2.0)}, "distances are analysed as they are"),
-        (DISTANCES, HOW | {"missing": "drop-samples"}, "a matrix of distances must have every entry"),
+        (POINTS, HOW, "takes a square matrix, and this one has 300 rows of 20 columns"),
+        (DISTANCES, HOW | {"sample_weight": np.arange(300)}, "samples of a matrix of pairs count alike"),
+        (
+            DISTANCES,
+            HOW | {"preparation": streampca.Preparation(scale=2.0)},
+            "pairs of samples is analysed as it is",
+        ),
+        (DISTANCES, HOW | {"missing": "drop-samples"}, "a matrix of pairs of samples must have every entry"),
         (DISTANCES, HOW | {"n_components": "mp"}, "is a rule for samples of features"),
         (DISTANCES, HOW | {"method": "dual"}, "method 'dual' takes samples of features, and metric is 'precomputed'"),
-        (DISTANCES, {"metric": "precomputed"}, "metric='precomputed' is for a matrix of distances"),
-        (DISTANCES, HOW | {"metric": "manhattan"}, "metric 'manhattan' is not one of euclidean, precomputed"),
+        (DISTANCES, {"metric": "precomputed"}, "metric='precomputed' is for a matrix of pairs"),
+        (DISTANCES, HOW | {"metric": "manhattan"}, "metric 'manhattan' is not one of euclidean, precomputed, kernel"),
         (DISTANCES, {"method": "symmetric"}, "method 'symmetric' makes a model of kind 'classical-mds'"),
     ],
 )

@@ -64,6 +64,14 @@ def assert_right(solution, matrix, spectrum, k):
     assert left_over <= allowed * (1 + 1e-9) + 1e-9 * largest
 
 
+def test_equal_eigenvalues_are_all_there():
+    """Of this matrix LAPACK's dsyevr finds no leading pair at all where it is asked for some."""
+    matrix = np.diag(np.r_[-1e-3, np.ones(299)])
+    matrix -= matrix.mean(axis=0)
+    matrix -= matrix.mean(axis=1)[:, None]
+    assert_right(dense(matrix, 3), matrix, np.ones(298), 3)
+
+
 @every_solver
 @pytest.mark.parametrize("k", [1, 40])
 @pytest.mark.parametrize("name", SPECTRA)

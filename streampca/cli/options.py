@@ -223,7 +223,8 @@ class FitConfig(Section):
     n_slices: int = option(10, "of kind sliced-inverse-regression: parts of the sorted target", "N", ge=2)
     metric: Metric = option(
         "euclidean",
-        "of kind classical-mds: distances between samples of features, or precomputed, a matrix of them",
+        "of kind classical-mds: euclidean for samples of features; precomputed for a matrix of distances, kernel for "
+        "one of inner products",
         "METRIC",
     )
     n_components: Annotated[int | float | RuleName | None, BeforeValidator(_count_or_rule)] = option(

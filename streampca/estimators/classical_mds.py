@@ -44,9 +44,9 @@ class ClassicalMDS(ModelEstimator):
     n_components : int, default=2
         Number of dimensions.
     metric : str or callable, default="euclidean"
-        "euclidean" takes samples of features, of any size; "precomputed" a symmetric matrix of distances, as an array
-        or a path. Any other metric of ``sklearn.metrics.pairwise_distances`` takes a table in memory, and makes the
-        matrix of all distances there.
+        "euclidean" takes samples of features, of any size; "precomputed" a symmetric matrix of distances, and "kernel"
+        one of inner products, each as an array or a path. Any other metric of ``sklearn.metrics.pairwise_distances``
+        takes a table in memory, and makes the matrix of all distances there.
     metric_params : dict, optional
         Further arguments of the metric.
     landmarks : int, optional
@@ -130,7 +130,7 @@ class ClassicalMDS(ModelEstimator):
         Parameters
         ----------
         X : array-like of shape (n, p) or (n, n), images, path, glob or Collection
-            Samples, or the matrix of their distances.
+            Samples, or the matrix of their distances or inner products.
         y : ignored
 
         Raises
@@ -154,7 +154,7 @@ class ClassicalMDS(ModelEstimator):
         checkpoint = None if self.checkpoint is None else Checkpointing(os.fspath(self.checkpoint))
         rows = prepared(narrowed(collection, None), self._preparation(request), logged, request=request)
         model = cast("ClassicalMDSModel", fit_collection(rows, request, checkpoint=checkpoint, listener=logged))
-        if model.from_distances:
+        if model.from_matrix:
             embedding = model.embedding
         else:
             embedding = np.asarray(model.transform(collection), np.float64)
@@ -169,8 +169,8 @@ class ClassicalMDS(ModelEstimator):
         Parameters
         ----------
         X : array-like, images, path or Collection
-            Samples of the features that were fitted; or, of a matrix of distances, rows of distances to the fitted
-            samples, (m, n). Paths and collections give a lazy dask array.
+            Samples of the features that were fitted; or, of a matrix, rows of distances to the fitted samples or
+            of inner products with them, (m, n). Paths and collections give a lazy dask array.
         """
         check_is_fitted(self)
         if not is_table(stacked(X)):
@@ -226,7 +226,7 @@ class ClassicalMDS(ModelEstimator):
             raise RequestError(f"n_components={count!r} is no whole number of at least 1; give for example 2.")
         return Request(
             kind=ClassicalMDSModel.kind,
-            metric="euclidean" if self.metric == "euclidean" else "precomputed",
+            metric="precomputed" if self._makes_distances else self.metric,
             n_components=int(count),
             memory=parse_bytes(self.memory),
             tol=self.tol,
@@ -237,7 +237,7 @@ class ClassicalMDS(ModelEstimator):
     def __sklearn_tags__(self) -> Any:
         """Return what scikit-learn may expect: with a matrix of distances, X is pairwise."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise, tags.input_tags.sparse = self.metric == "precomputed", False
+        tags.input_tags.pairwise, tags.input_tags.sparse = self.metric in METRICS[1:], False
         tags.transformer_tags.preserves_dtype = []
         return tags
 

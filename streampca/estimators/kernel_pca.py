@@ -10,22 +10,22 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ..errors import RequestError
 from ..events import logged
 from ..execution.checkpoint import Checkpointing
 from ..fitting.fit import fit_collection
 from ..fitting.plan import narrowed, prepared
-from ..models.kernel_pca import KernelPCAModel
+from ..models.classical_mds import ClassicalMDSModel
 from ..planning.request import Request
 from ..preprocessing import Preparation
-from ..preprocessing.feature_map import KernelMap, solved
+from ..preprocessing.feature_map import KernelMap
 from ..preprocessing.kernel_features import features_asked
 from ..preprocessing.kernels import Kernel
 from ..preprocessing.preparation import with_features
 from ..readers.weights import weights_of
-from ..units import parse_bytes
+from ..units import format_shape, parse_bytes
 from .inputs import seed_of
 from .model_estimator import ModelEstimator
 
@@ -33,7 +33,6 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 PRECOMPUTED = "precomputed"
-ASYMMETRY = 1e-8  # of the largest entry: beyond rounding
 
 
 class KernelPCA(ModelEstimator):
@@ -44,8 +43,8 @@ class KernelPCA(ModelEstimator):
     n_components : int, optional
         All that are not 0 by default.
     kernel : {"linear", "poly", "rbf", "sigmoid", "cosine", "laplacian", "precomputed"} or callable, default="linear"
-        A callable takes two samples. For "precomputed" `X` is the n x n kernel matrix itself, which must be symmetric
-        and have no negative eigenvalues.
+        A callable takes two samples. For "precomputed" `X` is the n x n kernel matrix itself, an array or a path, which
+        must be symmetric and have no negative eigenvalues.
     gamma : float, "auto" or None, default=None
         1 / n_features by default; "auto" goes by the median distance of a sample.
     degree, coef0 : optional
@@ -86,8 +85,8 @@ class KernelPCA(ModelEstimator):
     dual_coef_, X_transformed_fit_ : ndarray
         Of the regression that learns pre-images.
     n_features_in_ : int
-    model_ : KernelPCAModel
-        The same with images, saving and lazy application; not for "precomputed".
+    model_ : KernelPCAModel, or ClassicalMDSModel of a precomputed kernel
+        The same with images, saving and lazy application.
 
     Examples
     --------
@@ -147,7 +146,7 @@ class KernelPCA(ModelEstimator):
         """
         if self.n_components is not None and not (isinstance(self.n_components, int) and self.n_components >= 1):
             raise RequestError(f"n_components={self.n_components!r} is not a number of components; give one, or None.")
-        for name in ("_model", "_weights", "_offset", "dual_coef_", "X_transformed_fit_"):
+        for name in ("_model", "dual_coef_", "X_transformed_fit_"):
             self.__dict__.pop(name, None)
         if self.kernel == PRECOMPUTED:
             return self._fit_matrix(X, sample_weight)
@@ -169,14 +168,8 @@ class KernelPCA(ModelEstimator):
         request = Request(n_components=None, kind="kernel-pca", memory=parse_bytes(self.memory), seed=seed)
         collection = prepared(raw, preparation, logged, weights=weights, request=request)
         most = min(collection.n_features, collection.n_samples - 1)
-        model = fit_collection(
-            collection,
-            replace(request, n_components=min(self.n_components or most, most)),
-            weights=weights,
-            checkpoint=None if self.checkpoint is None else Checkpointing(os.fspath(self.checkpoint)),
-            listener=logged,
-        )
-        assert isinstance(model, KernelPCAModel)  # noqa: S101 - as the request says
+        request = replace(request, n_components=min(self.n_components or most, most))
+        model = fit_collection(collection, request, weights=weights, checkpoint=self._checkpointing, listener=logged)
         self._model, self.n_features_in_ = model, raw.n_features
         values = ((model.total_weight or model.n_samples) - 1) * model.explained_variance
         self._take(values)
@@ -185,7 +178,7 @@ class KernelPCA(ModelEstimator):
         return self
 
     def _fit_matrix(self, X: Any, sample_weight: Any) -> Self:
-        """Solve a kernel matrix that is given."""
+        """Fit a kernel matrix that is given: classical scaling of inner products."""
         if self.fit_inverse_transform:
             raise RequestError("Cannot fit_inverse_transform with a precomputed kernel; leave it out.")
         if sample_weight is not None or self.landmarks is not None or self.random_features is not None:
@@ -193,22 +186,30 @@ class KernelPCA(ModelEstimator):
                 "a precomputed kernel matrix is solved as it is; leave sample_weight, landmarks and random_features "
                 "out."
             )
-        matrix: Float64 = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
-        if matrix.shape[0] != matrix.shape[1]:
+        raw = self._opened(X, least=2)
+        if raw.shape != (raw.n_samples, raw.n_samples):
             raise RequestError(
-                f"a precomputed kernel matrix has as many columns as rows, and X is {matrix.shape[0]} x "
-                f"{matrix.shape[1]}; give the kernel between all samples."
+                f"a precomputed kernel matrix has as many columns as rows, and X has shape {format_shape(raw.shape)}; "
+                "give the kernel between all samples."
             )
-        apart = float(np.abs(matrix - matrix.T).max())
-        if apart > ASYMMETRY * float(np.abs(matrix).max()):
-            raise RequestError(
-                f"the precomputed kernel matrix is not symmetric: entries differ by up to {apart:.3g} from those "
-                "across the diagonal; give (X + X.T) / 2 if that is meant."
-            )
-        found = solved(matrix, "the precomputed kernel", self.n_components, centred=True)
-        self._weights, self._offset = found.weights, found.offset
-        self._take(found.values[: len(found.weights)])
+        most = max(1, raw.n_samples - 1)
+        request = Request(
+            n_components=None if self.n_components is None else min(self.n_components, most),
+            kind="classical-mds",
+            metric="kernel",
+            memory=parse_bytes(self.memory),
+            seed=seed_of(self.random_state),
+        )
+        collection = prepared(raw, None, logged, request=request)
+        model = fit_collection(collection, request, checkpoint=self._checkpointing, listener=logged)
+        assert isinstance(model, ClassicalMDSModel)  # noqa: S101 - as the request says
+        self._model, self.n_features_in_ = model, raw.n_features
+        self._take(model.mds_eigenvalues)
         return self
+
+    @property
+    def _checkpointing(self) -> Checkpointing | None:
+        return None if self.checkpoint is None else Checkpointing(os.fspath(self.checkpoint))
 
     def _take(self, values: Float64) -> None:
         """Keep the eigenvalues of what was fitted, with 0 for components that are asked for beyond them."""
@@ -221,10 +222,6 @@ class KernelPCA(ModelEstimator):
 
         For kernel "precomputed", `X` is the kernel between samples and those fitted, (m, n).
         """
-        check_is_fitted(self)
-        if self.kernel == PRECOMPUTED:
-            rows = validate_data(self, X, reset=False, dtype=np.float64)
-            return self._padded(rows @ self._weights.T - self._offset)
         return self._padded(super().transform(X))
 
     def _padded(self, scores: Any) -> Any:
@@ -266,11 +263,9 @@ class KernelPCA(ModelEstimator):
         return hasattr(self, "eigenvalues_")
 
     @property
-    def model_(self) -> KernelPCAModel:
-        """The model, with images, saving and lazy application."""
+    def model_(self) -> Any:
+        """The model, with saving and lazy application; and images, where the kernel is not precomputed."""
         check_is_fitted(self)
-        if self.kernel == PRECOMPUTED:
-            raise AttributeError("a precomputed kernel makes no model, which could not compare other samples.")
         return self._model
 
     @property
@@ -290,7 +285,7 @@ class KernelPCA(ModelEstimator):
         """Unit eigenvectors of the centred kernel matrix, where all samples are landmarks."""
         check_is_fitted(self)
         if self.kernel == PRECOMPUTED:
-            vectors = self._weights.T * np.sqrt(self.eigenvalues_[: self._rank])
+            vectors = np.asarray(self.model_.components).T
         else:
             model = self.model_
             wanted = model.preparation.feature_map
@@ -303,7 +298,8 @@ class KernelPCA(ModelEstimator):
     @property
     def residual_estimate_(self) -> Float64:
         """Estimates of the residuals of the components in the kernel's own features."""
-        return self.model_.residual_estimate
+        estimate: Float64 = self.model_.residual_estimate
+        return estimate
 
     @property
     def left_out_(self) -> float:

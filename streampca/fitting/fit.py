@@ -99,9 +99,10 @@ def fit(
         features that others determine.
     n_slices : int, default=10
         Of kind "sliced-inverse-regression": into so many parts the sorted target is cut.
-    metric : {"euclidean", "precomputed"}, default="euclidean"
+    metric : {"euclidean", "precomputed", "kernel"}, default="euclidean"
         Of "classical-mds": "euclidean" takes samples of features, whose points are then those of principal components;
-        "precomputed" a symmetric matrix of distances, n samples of n numbers each.
+        "precomputed" a symmetric matrix of distances, n samples of n numbers each; "kernel" one of inner products,
+        which gives the scores of kernel PCA.
     n_components : int, float, {"elbow", "mp", "mle"} or None, default=0.95
         A number of components; a fraction of the variance, between 0 and 1; None for all; or a rule: up to the elbow
         of the first 50 variances, above the Marchenko-Pastur edge (assumes white noise), or of the largest evidence
@@ -109,8 +110,8 @@ def fit(
     method : {"auto", "covariance", "dual", "randomized", "em", "symmetric"}, default="auto"
         "auto" lets the plan choose: p x p, or n x n where there are more features than samples, both exact; or a few
         passes with a block of vectors, where neither fits or few components are wanted of many. "em" is the method of
-        ``missing="em"``, and "symmetric" that of ``metric="precomputed"``; both are taken with these alone. Each
-        supervised kind has one method of its own.
+        ``missing="em"``, and "symmetric" that of ``metric="precomputed"`` and ``"kernel"``; both are taken with these
+        alone. Each supervised kind has one method of its own.
     memory : int or str, optional
         Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
     precision : {"auto", "single", "double"}, default="auto"

@@ -1,4 +1,4 @@
-"""`ClassicalMDSModel`: classical multidimensional scaling, of features or of a matrix of distances.
+"""`ClassicalMDSModel`: classical multidimensional scaling, of features or of a matrix of distances or of a kernel.
 
 References
 ----------
@@ -33,10 +33,11 @@ def _of_features_only(name: str) -> Any:
 
     @wraps(whole)
     def method(self: ClassicalMDSModel, *given: Any, **options: Any) -> Any:
-        if self.from_distances:
+        if self.from_matrix:
+            pairs = "distances" if self.from_distances else "inner products"
             raise ModelError(
-                f"{self.name} was fitted to distances, which have no features to make images or a density of "
-                f"({name}); transform places samples by their distances to the fitted ones."
+                f"{self.name} was fitted to {pairs}, which have no features to make images or a density of "
+                f"({name}); transform places samples by their {pairs} with the fitted ones."
             )
         return whole(self, *given, **options)
 
@@ -61,14 +62,17 @@ class DistancePlacement(Subspace):
 class ClassicalMDSModel(PCAModel):
     """Points whose Euclidean distances are those of samples, as nearly as so few dimensions allow.
 
-    Of features it holds principal components, and `transform` projects. Of a matrix of distances, ``from_distances``,
-    components are eigenvectors of B = -1/2 H D^2 H, one number for each fitted sample, and `transform` takes rows of
-    distances to the fitted samples, (m, n). What makes images of scores has no meaning then, and is refused.
+    A model of features holds principal components, and `transform` projects. The components of a model of a matrix are
+    eigenvectors of B, -1/2 H D^2 H for distances D and H K H for a kernel K, one number for each fitted sample, and
+    `transform` takes rows of distances to the fitted samples, or of inner products with them, (m, n). Images of scores
+    have no meaning then, and are refused.
 
     Attributes
     ----------
     from_distances : bool
         Whether it was fitted to a matrix of distances.
+    from_kernel : bool
+        Whether it was fitted to a matrix of inner products: the scores are those of kernel PCA.
     negative_share : ndarray of shape (2,)
         Bounds on the share that negative eigenvalues of B have in the sum of absolute values: 0 for Euclidean
         distances. The two are equal where all eigenvalues are known (``eigenvalues``, over n - 1, the negative ones
@@ -82,9 +86,14 @@ class ClassicalMDSModel(PCAModel):
     """
 
     kind: ClassVar[str] = "classical-mds"
-    own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {"from_distances": (), "negative_share": ("bound",)}
+    own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "from_distances": (),
+        "from_kernel": (),
+        "negative_share": ("bound",),
+    }
 
     from_distances: bool = False
+    from_kernel: bool = False
     negative_share: Float64 = field(default_factory=lambda: np.zeros(2))
 
     @property
@@ -92,14 +101,20 @@ class ClassicalMDSModel(PCAModel):
         """Eigenvalues of B that the axes have, (k,), descending: squared lengths of the embedding's columns."""
         return self.explained_variance * ((self.total_weight or self.n_samples) - 1)
 
+    @property
+    def from_matrix(self) -> bool:
+        """True where it was fitted to a matrix of pairs of samples."""
+        return bool(self.from_distances or self.from_kernel)
+
     def __repr__(self) -> str:
-        if not self.from_distances:
+        if not self.from_matrix:
             return super().__repr__()
         (least, most), about = self.negative_share, self.estimated_negative_share
         share = f"{least:.2%}" if most - least < 1e-4 else f"{least:.2%} to {most:.2%}"
         share += "" if most - least < 1e-4 or about is None else f", about {about:.2%}"
+        pairs = "distances" if self.from_distances else "kernel"
         return (
-            f"{type(self).__name__}({self.n_samples} samples in {self.n_components} dimensions by their distances, "
+            f"{type(self).__name__}({self.n_samples} samples in {self.n_components} dimensions by their {pairs}, "
             f"{float(self.explained_variance_ratio.sum()):.1%} of the sum of absolute eigenvalues, of which negative "
             f"ones have {share})"
         )
@@ -115,34 +130,35 @@ class ClassicalMDSModel(PCAModel):
 
     @cached_property
     def embedding(self) -> Float64:
-        """Coordinates of the fitted samples, (n, k), where the model is of distances.
+        """Coordinates of the fitted samples, (n, k), where the model is of a matrix.
 
         Raises
         ------
         ModelError
             If it is of features: these samples themselves are then to be transformed.
         """
-        if not self.from_distances:
+        if not self.from_matrix:
             raise ModelError(f"{self.name} was fitted to features and does not hold its samples; transform them.")
         return np.asarray(self.components, np.float64).T * np.sqrt(self.mds_eigenvalues)
 
     @property
     def variance_left(self) -> float:
         """See `PCAModel`: none is known where negative eigenvalues may have been missed."""
-        return np.inf if self.from_distances and self.eigenvalues is None else super().variance_left
+        return np.inf if self.from_matrix and self.eigenvalues is None else super().variance_left
 
     @property
     def makes_images(self) -> bool:
-        """False of a model of distances."""
-        return not self.from_distances
+        """False where the model was fitted to a matrix."""
+        return not self.from_matrix
 
     @property
     def subspace(self) -> Subspace:
-        """Mean and components as plain rows; of distances, what places rows of them."""
-        if not self.from_distances:
+        """Mean and components as plain rows; for a model of a matrix, what places rows of it."""
+        if not self.from_matrix:
             return super().subspace
         rows = np.asarray(self.components, np.float64) / np.sqrt(self.mds_eigenvalues)[:, None]
-        return DistancePlacement(self.mean, rows, self.explained_variance, self.rule_for(None))
+        placement = DistancePlacement if self.from_distances else Subspace
+        return placement(self.mean, rows, self.explained_variance, self.rule_for(None))
 
     def stress(self, distances: Any) -> float:
         """Kruskal's stress-1 of the embedding: sqrt(sum (d - |z_i - z_j|)^2 / sum d^2) over all pairs.
@@ -150,7 +166,7 @@ class ClassicalMDSModel(PCAModel):
         Parameters
         ----------
         distances
-            The matrix that was fitted, an array or what can be opened: it is read once.
+            Distances between the fitted samples, (n, n), an array or what can be opened: read once.
 
         Raises
         ------
@@ -167,7 +183,7 @@ class ClassicalMDSModel(PCAModel):
         if given.n_samples != len(points):
             raise ModelError(
                 f"{given.source} has {given.n_samples} rows and {self.name} was fitted to {len(points)} samples; give "
-                "the matrix that it was fitted to."
+                "the distances between these."
             )
         step, apart, whole = max(1, STRESS_BYTES // (8 * len(points))), 0.0, 0.0
         for start in range(0, len(points), step):
@@ -177,7 +193,7 @@ class ClassicalMDSModel(PCAModel):
             apart += float(np.einsum("ij,ij->", rows, rows))
         return float(np.sqrt(apart / whole))
 
-    # -- what distances have no images for
+    # -- what a matrix of pairs has no images for
 
     inverse_transform = _of_features_only("inverse_transform")
     reconstruct = _of_features_only("reconstruct")

@@ -16,7 +16,7 @@ from ..units import MIB, budget_size
 from .budget import too_small
 from .memory import MemoryEstimate
 from .plan import Candidate, Plan
-from .registry import METHODS, OF_DISTANCES
+from .registry import METHODS, OF_PAIRS
 from .request import Problem, Request
 
 WORTH_APPROXIMATING = 20  # times longer that "auto" lets an exact method take than an approximate one
@@ -125,7 +125,7 @@ def _check_method(request: Request) -> None:
     if request.method == "auto" or request.method in makers:
         return
     if request.kind in own:
-        taken = "a matrix of distances" if request.method == OF_DISTANCES else "samples of features"
+        taken = "a matrix of pairs of samples" if request.method == OF_PAIRS else "samples of features"
         raise RequestError(
             f"method {request.method!r} takes {taken}, and metric is {request.metric!r}; use method 'auto' or "
             f"{' or '.join(map(repr, makers))}."
@@ -137,8 +137,8 @@ def _check_method(request: Request) -> None:
 
 
 def _makers(request: Request) -> tuple[str, ...]:
-    """Methods that make models of a kind, of samples or of a matrix of distances."""
-    names = (name for name in METHODS if (name == OF_DISTANCES) == (request.metric != "euclidean"))
+    """Methods that make models of a kind, of samples or of a matrix of pairs of them."""
+    names = (name for name in METHODS if (name == OF_PAIRS) == (request.metric != "euclidean"))
     return tuple(name for name in names if request.kind in _method(name).KINDS)
 
 
@@ -215,7 +215,7 @@ def _refusal(problem: Problem, request: Request) -> BudgetError:
     """Name what does not fit, of the method that needs least, and the budget it would do with."""
     budget = problem.machine.budget(request.memory)
     method, least, estimate = min(_least_needs(problem, request), key=lambda need: need[1])
-    shrinks = problem.n_features > 64 and method != OF_DISTANCES
+    shrinks = problem.n_features > 64 and method != OF_PAIRS
     remedies = " or make p smaller (resize, bin, crop or mask)" if shrinks else ""
     remedies += _with_output(problem, request, budget[0], least)
     share = f"the largest share is the {estimate.largest.largest_share}"

@@ -18,7 +18,7 @@ METHODS: dict[str, str] = {
     "class-scatter": ".class_scatter",
     "symmetric": ".symmetric",
 }
-OF_DISTANCES = "symmetric"  # the method for a matrix of distances, where others take samples of features
+OF_PAIRS = "symmetric"  # the method for a matrix of pairs of samples, where others take samples of features
 
 TargetRule = Literal["", "features", "classes", "slices"]
 # kind of model -> what it learns from beside the samples: nothing, or a target read as label features (classes, or

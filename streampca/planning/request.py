@@ -16,7 +16,8 @@ RULES: tuple[RuleName, ...] = get_args(RuleName)
 ELBOW_SHOWN = 50  # variances an elbow is looked for in, always: where it lies depends on how many are shown
 PRECISIONS = ("auto", "single", "double")
 MissingRule = Literal["error", "drop-features", "drop-samples", "em"]  # what becomes of values that are NaN or infinite
-Metric = Literal["euclidean", "precomputed"]  # distances between samples of features, or a matrix of distances
+# Euclidean distances between samples of features; a matrix of distances; a matrix of inner products (a kernel).
+Metric = Literal["euclidean", "precomputed", "kernel"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
 MISSING: tuple[MissingRule, ...] = get_args(MissingRule)
 HOW = frozenset({"memory", "workers", "scratch", "output"})  # what changes how an answer is found, and not which
@@ -192,7 +193,7 @@ class Request:
         of the identity.
     n_slices : int, default=10
         Of kind "sliced-inverse-regression", at least 2: into so many parts the sorted target is cut.
-    metric : {"euclidean", "precomputed"}
+    metric : {"euclidean", "precomputed", "kernel"}
         Of kind "classical-mds": distances between samples of features, or those that the collection itself holds, a
         matrix of n rows of n.
 
@@ -283,18 +284,18 @@ class Request:
             return
         if self.kind != "classical-mds":
             raise RequestError(
-                f"metric={self.metric!r} is for a matrix of distances, of which kind 'classical-mds' makes a model, "
-                f"and kind is {self.kind!r}; give --kind classical-mds (kind='classical-mds') with it."
+                f"metric={self.metric!r} is for a matrix of pairs of samples, of which kind 'classical-mds' makes a "
+                f"model, and kind is {self.kind!r}; give --kind classical-mds (kind='classical-mds') with it."
             )
         if self.n_components in ("mp", "mle"):
             raise RequestError(
                 f"n_components={self.n_components!r} is a rule for samples of features; ask for a number such as 10 of "
-                "a matrix of distances, or a fraction such as 0.9."
+                "a matrix of pairs of samples, or a fraction such as 0.9."
             )
         if self.missing != "error":
             raise RequestError(
-                f"missing={self.missing!r} is for samples of features, and a matrix of distances must have every "
-                "entry; leave missing out with metric='precomputed'."
+                f"missing={self.missing!r} is for samples of features, and a matrix of pairs of samples must have "
+                f"every entry; leave missing out with metric={self.metric!r}."
             )
 
     def counted_on(self, most: int) -> int | float | None:

@@ -1,4 +1,4 @@
-"""Plans of method 'symmetric': eigenpairs of a centred n x n matrix of distances, read by rows.
+"""Plans of method 'symmetric': eigenpairs of a centred n x n matrix of distances or of a kernel, read by rows.
 
 Where the matrix fits, it is held and solved as a whole: all eigenvalues are then known, the negative ones too. Where it
 does not, or few dimensions are wanted and that is much faster, it is read pass after pass and multiplied with a block
@@ -43,7 +43,7 @@ KINDS = ("classical-mds",)
 
 
 def reason_against(problem: Problem) -> str:
-    """Return why "auto" leaves the method out; it is taken for matrices of distances, and only there."""
+    """Return why "auto" leaves the method out; it is taken for matrices of pairs of samples, and only there."""
     return ""
 
 
@@ -55,20 +55,19 @@ def check_matrix(problem: Problem, request: Request) -> None:
     RequestError
         Naming what does not go together.
     """
-    n, p = problem.n_samples, problem.n_features
+    n, p, given = problem.n_samples, problem.n_features, f"metric={request.metric!r}"
     if problem.is_prepared:
         raise RequestError(
-            "distances are analysed as they are; leave preparation and landmarks out with metric='precomputed'."
+            f"a matrix of pairs of samples is analysed as it is; leave preparation and landmarks out with {given}."
         )
     if n != p:
         raise RequestError(
-            f"metric='precomputed' takes a square matrix of distances, and this one has {n} rows of {p} columns; give "
-            "the distances between all samples, or leave the metric out for samples of features."
+            f"{given} takes a square matrix, and this one has {n} rows of {p} columns; give all pairs of samples, or "
+            "leave the metric out for samples of features."
         )
     if problem.weighted:
         raise RequestError(
-            "samples of a matrix of distances count alike; leave sample_weight and half_life out with "
-            "metric='precomputed'."
+            f"samples of a matrix of pairs count alike; leave sample_weight and half_life out with {given}."
         )
 
 

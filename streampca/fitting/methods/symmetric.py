@@ -1,11 +1,14 @@
-"""The method for a matrix of distances: eigenpairs of B = -1/2 H D^2 H, squares by entry, H = I - (1/n) 1 1^T.
+"""The method for a matrix of pairs of samples: eigenpairs of B = H A H, H = I - (1/n) 1 1^T.
+
+A is -1/2 D^2, squares by entry, for a matrix D of distances, or the matrix of a kernel itself.
 
 Where the matrix fits it is held and all eigenvalues are found; else block Lanczos multiplies it with blocks of vectors,
 pass after pass (`streampca.accumulators.SymmetricBlock`). B may have negative eigenvalues: distances are then not
-those of points in any Euclidean space. How large they are together is found exactly where all are known, and else
-bounded, from the Ritz values and from the trace and the Frobenius norm of B, which one pass gives.
+those of points in any Euclidean space, and a matrix of inner products is refused. How large they are together is found
+exactly where all are known, and else bounded, from the Ritz values and from the trace and the Frobenius norm of B,
+which one pass gives.
 
-The components are the eigenvectors U, their variances eigenvalues over n - 1, the mean that of the columns of -1/2 D^2:
+The components are the eigenvectors U, their variances eigenvalues over n - 1, the mean that of the columns of A:
 a sample of squared distances d to the fitted ones is then placed at Lambda^-1/2 U^T (-1/2 d - mean) (Gower, 1968).
 
 Cost: 2 n^2 l flops a pass for a block of l vectors; 16/3 n^3 for a dense solve.
@@ -33,6 +36,7 @@ from .lanczos_iteration import MOST_PASSES, STAGE, LanczosIteration, beginning
 from .leading_pairs import chosen_of, wanted_of
 from .samples_task import SamplesTask
 
+EPS = float(np.finfo(np.float64).eps)
 LOOKED_AT = 8  # rows that are compared with their columns where products say that the matrix is not symmetric
 SKEW = 1e-13  # of the largest entry, for each row: beyond, A w - A^T w is more than rounding
 LEAST_NORM = 1e-280  # squared, of B: below, squares of its eigenvalues lose digits
@@ -45,16 +49,17 @@ def fit_symmetric(job: Job) -> Decomposition:
     Raises
     ------
     DataError
-        If an entry is not finite or negative, is not 0 on the diagonal, or differs from the one across it; or if all
-        distances are 0.
+        If an entry is not finite, or differs from the one across it; if a distance is negative, or not 0 on the
+        diagonal; if a kernel has negative eigenvalues; or if there is no eigenvalue above 0.
     """
     try:
         return _solved(job) if job.plan.solver == "dense" else _iterated(job)
     except EntryError as error:
         source, (row, column) = job.collection.source, (error.row, error.column)
+        wanted = "distances, with zeros on its diagonal" if _is_of_distances(job) else "inner products"
         raise DataError(
             f"entry ({row}, {column}) of {source}, counted from 0, {error.problem}; give a symmetric matrix of "
-            "distances, with zeros on its diagonal."
+            f"{wanted}."
         ) from None
 
 
@@ -122,7 +127,9 @@ def _solved(job: Job) -> Decomposition:
     with job.told(PassStarted("matrix", 1, 1, n, plan.bytes_read)):
         matrix = task.fold(job, job.checkpoint("rows")).matrix
     check_symmetric(matrix, tolerance_of(job.collection.dtype))
+    largest = max(float(matrix.max()), -float(matrix.min()))
     mean = _centred(matrix)
+    _check_kernel(float(np.trace(matrix)) / n, largest, job)
     check_variance(float(np.trace(matrix)), job.collection.source, plan)
     _check_norm(float(np.einsum("ij,ij->", matrix, matrix)), job)
     directions = sample_directions(np.ones(n), plan.request.seed)
@@ -135,6 +142,7 @@ def _solved(job: Job) -> Decomposition:
     every = np.asarray(solution.spectrum)
     values = np.delete(every, np.argmin(np.abs(every)))  # but that of the ones, which is 0
     spectrum = Spectrum.known(values)
+    _check_kernel(spectrum.smallest, largest, job)
     chosen = chosen_of(solution, spectrum.trace + spectrum.least_negative, plan, job.listener)
     after = float(values[len(chosen.values)]) if len(chosen.values) < len(values) else -np.inf
     certificate = certify(chosen.values, chosen.vectors, directions=directions, products=products, next_value=after)
@@ -184,22 +192,32 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
     Attributes
     ----------
     mean : ndarray of shape (n,) or None
-        Of the columns of -1/2 D^2; once it is measured.
+        Means of the columns of A, once they are measured.
     norm_squared : float
         Sum of the squares of the eigenvalues of B, times the square of the scale.
+    largest : float
+        Largest absolute value of an entry of A.
     """
 
     mean: Float64 | None = None
     norm_squared: float = 0.0
+    largest: float = 0.0
+
+    def _learn(self, found: SymmetricBlock, job: Job, *, may_continue: bool) -> None:
+        """See `LanczosIteration`; first, refuse what is not symmetric, or holds no inner products."""
+        measured = found.probes()
+        if measured is not None:
+            check_skew(measured, job)
+            _check_kernel(measured.trace / len(measured.means), measured.largest, job)
+        super()._learn(found, job, may_continue=may_continue)
 
     def _measure(self, found: SymmetricBlock, job: Job) -> None:
         """See `LanczosIteration`."""
         measured = found.probes()
         assert measured is not None  # noqa: S101 - who calls this has seen to it
-        check_skew(measured, job)
         _check_norm(measured.norm_squared, job)
         self.products, self.mean = measured.products * self.scale, measured.column_means
-        self.norm_squared = measured.norm_squared * self.scale**2
+        self.norm_squared, self.largest = measured.norm_squared * self.scale**2, measured.largest
 
     def step(self, product: Float64, listener: Listener, *, may_continue: bool) -> None:
         """See `LanczosIteration.step`; the next block keeps to what is orthogonal to the ones."""
@@ -291,7 +309,9 @@ def _iterated(job: Job) -> Decomposition:
     if not iteration.is_settled(chosen):
         job.warn(iteration.unsettled(certificate.relative, job.plan))
     bounds = value_bounds(values, certificate.residual, outside, iteration.wrong(directions, count))
-    found = _decomposed(job, chosen.scaled(1 / scale), iteration.mean, iteration.spectrum().scaled(1 / scale))
+    spectrum = iteration.spectrum().scaled(1 / scale)
+    _check_kernel(spectrum.smallest, iteration.largest, job)
+    found = _decomposed(job, chosen.scaled(1 / scale), iteration.mean, spectrum)
     return replace(
         found,
         error_bound=certificate.relative,
@@ -358,17 +378,33 @@ def check_skew(found: MatrixMeasures, job: Job) -> None:
 
 
 def _check_norm(norm_squared: float, job: Job) -> None:
-    """Refuse distances so small that float64 does not hold the squares of eigenvalues."""
+    """Refuse entries so small that float64 does not hold the squares of eigenvalues."""
     if norm_squared < LEAST_NORM:
         raise DataError(
-            f"{job.collection.source} holds distances whose fourth powers float64 does not hold; multiply all by a "
-            "factor such as 1e100."
+            f"{job.collection.source} holds numbers so small that float64 does not hold their powers; multiply all by "
+            "a factor such as 1e100."
+        )
+
+
+def _check_kernel(bound: float, largest: float, job: Job) -> None:
+    """Refuse a matrix of inner products with an eigenvalue further below 0 than errors of its entries explain.
+
+    `bound` is no smaller than the smallest eigenvalue: a Ritz value, or the mean of all.
+    """
+    if _is_of_distances(job):
+        return
+    allowed = max(tolerance_of(job.collection.dtype), EPS) * job.collection.n_samples * largest
+    if bound < -allowed:
+        raise DataError(
+            f"{job.collection.source} has an eigenvalue of {bound:.3g} or less, with entries of up to {largest:.3g}; "
+            "give a matrix of inner products, which has none below 0, or one of distances with --metric precomputed "
+            "(metric='precomputed')."
         )
 
 
 def _is_of_distances(job: Job) -> bool:
-    """Return whether entries are distances, not values of a kernel."""
-    return job.plan.request.kind == "classical-mds"
+    """Return whether entries are distances, not inner products."""
+    return job.plan.request.metric == "precomputed"
 
 
 def _warn_of_few(count: int, job: Job) -> None:
@@ -406,5 +442,9 @@ def _decomposed(job: Job, solution: Solution, mean: Float64, spectrum: Spectrum)
         statistic=None,
         measured={"matrix": measured},
         kind=job.plan.request.kind,
-        own_fields={"from_distances": True, "negative_share": spectrum.shares},
+        own_fields={
+            "from_distances": _is_of_distances(job),
+            "from_kernel": not _is_of_distances(job),
+            "negative_share": spectrum.shares,
+        },
     )
