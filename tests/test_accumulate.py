@@ -752,7 +752,7 @@ def test_moments_of_groups_are_numpys(dtype):
 
 @pytest.mark.parametrize("precision", ["single", "double"])
 @pytest.mark.parametrize("dtype", ["u1", "f4", "f8"])
-def test_means_of_classes_are_numpys(dtype, precision):
+def test_scatters_between_classes_are_numpys(dtype, precision):
     """Of samples far from 0, by weights, merged from parts about other centres."""
     rng = np.random.default_rng(4)
     codes, weights = rng.integers(0, 4, 300), rng.integers(0, 3, 300).astype(float)
@@ -764,8 +764,6 @@ def test_means_of_classes_are_numpys(dtype, precision):
         parts[start > 140].update(x[some], at=start, weights=weights[some])
     found, wide = parts[0].merge(parts[1]), x.astype(np.float64)
     expected = np.array([np.average(wide[codes == c], axis=0, weights=weights[codes == c]) for c in range(4)])
-    np.testing.assert_allclose(found.class_means[:4], expected, rtol=1e-6 if precision == "single" else 1e-13)
-    assert np.isnan(found.class_means[4]).all()
     counts = np.bincount(codes, weights)
     between = (expected - np.average(wide, axis=0, weights=weights)) * np.sqrt(counts)[:, None]
     scale = np.abs(between).max()

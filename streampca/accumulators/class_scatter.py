@@ -50,33 +50,25 @@ class ClassScatter(Scatter):
         self, n_features: int, n_classes: int, codes: npt.NDArray[np.integer[Any]] | None = None, **options: Any
     ) -> None:
         super().__init__(n_features, **options)
-        self._codes, self._of_block = codes, None
+        self._codes, self._of_block = codes, np.empty(0, np.intp)
         self.class_weights: Float64 = np.zeros(n_classes)
         self._class_totals: Float64 = np.zeros((n_classes, n_features))  # about the centre
 
-    _of_block: Array | None
+    _of_block: npt.NDArray[np.integer[Any]]  # classes of the rows of a block that have a weight
 
     def update(self, block: Array, *, at: int = 0, weights: Float64 | None = None) -> None:
         """Absorb rows, the first of them sample `at` of the collection; see `Scatter.update`."""
-        if self._of_block is not None:  # rows of this block that have a weight
-            super().update(block, at=at, weights=weights)
-            return
-        assert self._codes is not None  # noqa: S101 - who feeds it has said what the classes are
+        assert self._codes is not None  # noqa: S101 - the caller has given the classes
         codes = self._codes[at : at + len(block)]
         self._of_block = codes if weights is None else codes[weights != 0]
-        try:
-            super().update(block, at=at, weights=weights)
-        finally:
-            self._of_block = None
+        super().update(block, at=at, weights=weights)
 
     def _absorb_block(self, block: Array, roots: Float64 | None, at: int) -> None:
         super()._absorb_block(block, roots, at)
-        codes = self._of_block
-        assert codes is not None  # noqa: S101 - `update` has set it
         parts = split(self._centre, self._dtype)
         for start in range(0, len(block), self.product_rows):
             some = slice(start, start + self.product_rows)
-            self._sum_by_class(self._centred(block[some], parts, None), codes[some], roots, start)
+            self._sum_by_class(self._centred(block[some], parts, None), self._of_block[some], roots, start)
 
     def _sum_by_class(self, centred: Array, codes: Array, roots: Float64 | None, at: int) -> None:
         """Add centred rows to the sums of their classes, given the roots of the weights of a block from row `at`."""
@@ -114,12 +106,6 @@ class ClassScatter(Scatter):
         found: Float64 = (self._class_totals / weights - self.offset) * np.sqrt(self.class_weights)[:, None]
         return found
 
-    @property
-    def class_means(self) -> Float64:
-        """Mean of each class, shape (c, p); NaN of a class without samples."""
-        with np.errstate(invalid="ignore"):
-            return self._centre + self._class_totals / np.where(self.class_weights, self.class_weights, np.nan)[:, None]
-
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Everything as plain arrays; see `Scatter.state`."""
         return {
@@ -135,7 +121,7 @@ class ClassScatter(Scatter):
         like = Scatter.from_state(state, copy=copy, one_thread=one_thread)
         new = cls.__new__(cls)
         new.__dict__.update(like.__dict__)
-        new._codes, new._of_block = None if "codes" not in state else np.array(state["codes"]), None
+        new._codes, new._of_block = np.array(state["codes"]) if "codes" in state else None, np.empty(0, np.intp)
         new.class_weights = np.array(state["class_weights"], dtype=np.float64)
         new._class_totals = np.array(state["class_totals"], dtype=np.float64)
         return new

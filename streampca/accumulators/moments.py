@@ -67,16 +67,19 @@ class Moments(abc.ABC):
         NotFiniteError
             If a row holds NaN or infinity, or the products overflow. The accumulator is then of no more use.
         """
+        kept = None
         if weights is not None and not weights.all():
             kept = np.flatnonzero(weights)
-            try:
-                self.update(block[kept], weights=weights[kept])
-            except NotFiniteError as error:
-                raise NotFiniteError(at + int(kept[error.sample]), error.problem) from None
-            return
+            block, weights = block[kept], weights[kept]
         if len(block) == 0:
             return
-        self._absorb_block(block, None if weights is None or (weights == 1).all() else np.sqrt(weights), at)
+        roots = None if weights is None or (weights == 1).all() else np.sqrt(weights)
+        try:
+            self._absorb_block(block, roots, at if kept is None else 0)
+        except NotFiniteError as error:
+            if kept is None:
+                raise
+            raise NotFiniteError(at + int(kept[error.sample]), error.problem) from None
         self.n_samples += len(block)
         self.weight += len(block) if weights is None else float(np.sum(weights))
 
