@@ -13,11 +13,13 @@ import numpy.typing as npt
 
 from .cross_scatter import CrossScatter
 from .kernel_sums import Estimates
+from .plain_state import as_arrays
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 SUMS = ("squares", "product", "along", "other_along")
+CROSS = "cross_"
 
 
 class CrossMoments:
@@ -91,15 +93,14 @@ class CrossMoments:
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return sums and centres as plain arrays."""
         own = {"centre": self.centres[0], "other_centre": self.centres[1]}
-        own |= {name: np.asarray(getattr(self, name)) for name in SUMS}
-        own = {name: array.copy() for name, array in own.items()} if copy else own
-        return own | {f"cross_{name}": array for name, array in self.cross.state(copy=copy).items()}
+        own |= {name: getattr(self, name) for name in SUMS}
+        return as_arrays(own, copy=copy) | as_arrays(self.cross.state(copy=copy), CROSS)
 
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> Self:
         """Undo `state`."""
         new = cls(np.array(state["centre"]), np.array(state["other_centre"]))
-        cross = {name.removeprefix("cross_"): array for name, array in state.items() if name.startswith("cross_")}
+        cross = {name.removeprefix(CROSS): array for name, array in state.items() if name.startswith(CROSS)}
         new.cross, new.product = CrossScatter.from_state(cross), float(state["product"])
         for name in ("squares", "along", "other_along"):
             setattr(new, name, np.array(state[name]))

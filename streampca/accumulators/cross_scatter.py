@@ -84,8 +84,7 @@ class CrossScatter(Accumulator):
         rows = max(1, GROUP_PIECE // max(1, self.n_features), min(self.n_targets, PAIRED_ROWS))
         for some, piece in weighted_pieces(block, weights, rows):
             if not has_safe_squares(piece, "double"):
-                error = not_finite(piece, 0, "double")
-                raise type(error)(at + int(some[error.sample]), error.problem)
+                raise not_finite(piece, at + some, "double")
             counts = None if weights is None else weights[some]
             self._add(piece.astype(np.float64), other[some].astype(np.float64), counts)
             self.n_samples += len(some)
@@ -136,14 +135,10 @@ class CrossScatter(Accumulator):
         self._combine(other.weight, other.mean, other.other_mean, other.products)
         self.n_samples += other.n_samples
 
-    def release(self) -> None:
-        """Give back nothing: working memory is not kept."""
-
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return sums and means as plain arrays."""
         targets = None if self._targets is None else self._targets.copy()  # others hold them too
-        arrays = as_arrays({name: getattr(self, name) for name in SUMS} | {"targets": targets})
-        return {name: array.copy() for name, array in arrays.items()} if copy else arrays
+        return as_arrays({name: getattr(self, name) for name in SUMS} | {"targets": targets}, copy=copy)
 
     @classmethod
     def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:

@@ -63,15 +63,16 @@ def check_finite(total: Array) -> None:
         )
 
 
-def not_finite(block: Array, at: int, precision: str) -> NotFiniteError:
-    """Name the first row to blame and what is wrong with it."""
+def not_finite(block: Array, at: int | npt.NDArray[np.intp], precision: str) -> NotFiniteError:
+    """Name the first row to blame and what is wrong with it, given the position of the first row, or of each row."""
+    places = at + np.arange(len(block)) if np.ndim(at) == 0 else np.asarray(at)
     finite = np.isfinite(block) if block.dtype.kind == "f" else np.ones(block.shape, bool)
     bad_rows = np.flatnonzero(~finite.all(axis=1))
     if len(bad_rows):
         row = int(bad_rows[0])
         missing = int(np.count_nonzero(~finite[row]))
-        return NotFiniteError(at + row, f"holds NaN or infinity in {missing} of its {block.shape[1]} features")
+        return NotFiniteError(int(places[row]), f"holds NaN or infinity in {missing} of its {block.shape[1]} features")
     row = int(np.argmax(np.abs(block.astype(np.float64)).max(axis=1)))
     value = float(np.abs(block[row]).max())
     remedy = "use precision='double'" if precision == "single" and value < MOST_DOUBLE else "divide all samples by that"
-    return NotFiniteError(at + row, f"holds values up to {value:.3g}, whose squares overflow; {remedy}")
+    return NotFiniteError(int(places[row]), f"holds values up to {value:.3g}, whose squares overflow; {remedy}")

@@ -27,7 +27,7 @@ from scipy.linalg import eigh
 from .. import machine
 from ..execution.threads import share_blas_threads
 from .blas import times, update_among
-from .finite import NotFiniteError, not_finite
+from .finite import not_finite
 from .protocol import Accumulator
 from .weighted_pieces import weighted_pieces
 
@@ -156,8 +156,7 @@ class FrequentDirections(Accumulator):
             between = self._between(weight, mean)
             squares += between**2
         if not np.isfinite(squares.sum()):
-            error = not_finite(piece, 0, self.precision)
-            raise NotFiniteError(int(places[error.sample]), error.problem)
+            raise not_finite(piece, places, self.precision)
         if len(rows) > 1:
             self._append(rows)
         self._count_in(weight, len(piece), mean, squares, between)
@@ -251,9 +250,6 @@ class FrequentDirections(Accumulator):
         self.slack *= factor
         self._squares *= factor
         self._held[: self._count] *= np.sqrt(factor)
-
-    def release(self) -> None:
-        """Keep all: there is no working memory between updates."""
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Everything as plain arrays; without `copy` the sketch itself, to be written down and not to."""

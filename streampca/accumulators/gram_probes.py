@@ -81,7 +81,7 @@ class GramProbes:
 
     def state(self) -> dict[str, Array]:
         """Return the sums as plain arrays."""
-        return {name: array.copy() for name, array in as_arrays(vars(self), "measured_").items()}
+        return as_arrays(vars(self), "measured_", copy=True)
 
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> GramProbes:

@@ -101,8 +101,7 @@ class GroupMoments(Accumulator):
         """
         for some, piece in weighted_pieces(block, weights, max(1, GROUP_PIECE // max(1, self.n_features))):
             if not has_safe_squares(piece, "double"):
-                error = not_finite(piece, 0, "double")
-                raise type(error)(at + int(some[error.sample]), error.problem)
+                raise not_finite(piece, at + some, "double")
             groups = np.zeros(len(some), np.intp) if self._groups is None else self._groups[at + some]
             times = np.zeros(len(some)) if self._times is None else self._times[at + some]
             counts = np.ones(len(some)) if weights is None else weights[some]
@@ -159,15 +158,10 @@ class GroupMoments(Accumulator):
         self.products += other.products
         self.n_samples += other.n_samples
 
-    def release(self) -> None:
-        """Give back nothing: working memory is not kept."""
-
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return groups, times and sums as plain arrays."""
-        arrays = as_arrays(
-            {name: getattr(self, name) for name in SUMS} | {"groups": self._groups, "times": self._times}
-        )
-        return {name: array.copy() for name, array in arrays.items()} if copy else arrays
+        own = {"groups": self._groups, "times": self._times}
+        return as_arrays({name: getattr(self, name) for name in SUMS} | own, copy=copy)
 
     @classmethod
     def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:

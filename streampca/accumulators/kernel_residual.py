@@ -18,6 +18,7 @@ from ..preprocessing.feature_map import FeatureMap, KernelMap
 from .finite import not_finite
 from .plain_state import as_arrays
 from .protocol import Accumulator
+from .weighted_pieces import weighted_pieces
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -97,14 +98,10 @@ class KernelResidual(Accumulator):
         NotFiniteError
             If a sample holds NaN or infinity.
         """
-        kept = np.arange(len(block)) if weights is None else np.flatnonzero(weights)
-        for start in range(0, len(kept), self._rows):
-            some = kept[start : start + self._rows]
-            rows = block[some]
+        for some, rows in weighted_pieces(block, weights, self._rows):
             mapped = self._checked.mapping(rows)
             if not np.isfinite(mapped).all():
-                error = not_finite(rows, 0, "double")
-                raise type(error)(at + int(some[error.sample]), error.problem)
+                raise not_finite(rows, at + some, "double")
             self._add(rows, mapped, np.ones(len(rows)) if weights is None else weights[some])
 
     def _add(self, rows: Array, mapped: Float64, counts: Float64) -> None:
@@ -153,13 +150,9 @@ class KernelResidual(Accumulator):
         both.absorb(other)
         return both
 
-    def release(self) -> None:
-        """Give back nothing: working memory is not kept."""
-
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return the sums as plain arrays."""
-        arrays = as_arrays({name: getattr(self, name) for name in SUMS})
-        return {name: array.copy() for name, array in arrays.items()} if copy else arrays
+        return as_arrays({name: getattr(self, name) for name in SUMS}, copy=copy)
 
     @classmethod
     def restored(cls, state: dict[str, Array], checked: Checked, piece_rows: int = 256) -> Self:

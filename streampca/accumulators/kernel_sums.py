@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..planning.blocks import Span
+from .plain_state import as_arrays
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -81,8 +82,7 @@ class KernelSums:
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return the sums as plain arrays."""
-        arrays = {"product": np.array(self.product), "rows": self.rows, "diagonals": self.diagonals}
-        return {name: array.copy() for name, array in arrays.items()} if copy else arrays
+        return as_arrays({"product": self.product, "rows": self.rows, "diagonals": self.diagonals}, copy=copy)
 
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> Self:

@@ -20,8 +20,10 @@ from ..execution.threads import share_blas_threads
 from ..planning.blocks import Span, blocks_of
 from ..planning.sizes import REGRESSED_FEATURES, upper_entries
 from .centering import centre_samples, split
-from .finite import NotFiniteError, is_finite, not_finite
+from .finite import is_finite, not_finite
+from .plain_state import as_arrays
 from .protocol import Accumulator
+from .weighted_pieces import weighted_pieces
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -31,6 +33,9 @@ SHIFTS = 4093  # places at which a row's choice of them begins, a prime
 SPREAD = 2654435761  # takes rows one after another to places far apart (Knuth, TAOCP 3, 6.4)
 INVERTED = 2**17  # entries of M that are inverted at a time
 _STREAM = 5  # apart from what else is drawn with the same seed
+_MODEL = ("vectors", "variances", "noise", "centre", "features", "product_rows", "held_out", "seed")
+_NUMBERS = ("n_samples", "weight", "empty", "observed", "squares")
+_SUMS = ("moments", "products", "score_moments", "held")
 
 
 class ObservedRegression(Accumulator):
@@ -127,15 +132,9 @@ class ObservedRegression(Accumulator):
         NotFiniteError
             If the products of a row's values overflow. The accumulator is then of no more use.
         """
-        places, own = at + np.arange(len(block)), np.ones(len(block))
-        if weights is not None:
-            own = weights.astype(np.float64)
-            if not weights.all():
-                kept = np.flatnonzero(weights)
-                block, places, own = block[kept], places[kept], own[kept]
-        for start in range(0, len(block), self.product_rows):
-            rows = slice(start, start + self.product_rows)
-            self._absorb_piece(block[rows], own[rows], places[rows])
+        for some, piece in weighted_pieces(block, weights, self.product_rows):
+            counts = np.ones(len(some)) if weights is None else weights[some].astype(np.float64)
+            self._absorb_piece(piece, counts, at + some)
 
     def _absorb_piece(self, piece: Array, weights: Float64, places: npt.NDArray[np.intp]) -> None:
         """Absorb rows that are multiplied at once, of some positions in the collection."""
@@ -152,8 +151,7 @@ class ObservedRegression(Accumulator):
             scores, factors = self._scores(observed, centred, weights)
             self._regress(observed, centred, factors, weights)
             if not is_finite(factors) or not is_finite(self.products) or not np.isfinite(self.squares):
-                error = not_finite(np.where(np.isfinite(piece), piece, 0), 0, self.precision)
-                raise NotFiniteError(int(places[error.sample]), error.problem)
+                raise not_finite(np.where(np.isfinite(piece), piece, 0), places, self.precision)
         self.n_samples += int(np.count_nonzero(there))
         self.weight += float(weights.sum())
         self.score_moments += factors.sum(axis=0, dtype=np.float64)
@@ -235,9 +233,9 @@ class ObservedRegression(Accumulator):
             same = same and np.array_equal(getattr(self, name), getattr(other, name))
         if not same:
             raise ValueError("regressions on other scores, or of other features, cannot be added")
-        for name in ("n_samples", "weight", "empty", "observed", "squares"):
+        for name in _NUMBERS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("moments", "products", "score_moments", "held"):
+        for name in _SUMS:
             total = getattr(self, name)
             total += getattr(other, name)
 
@@ -247,12 +245,9 @@ class ObservedRegression(Accumulator):
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Everything as plain arrays; without `copy` the sums themselves, to be written down and not to."""
-        large = {"moments": self.moments, "products": self.products}
-        return {
-            **{name: value.copy() if copy else value for name, value in large.items()},
-            **{name: np.array(getattr(self, name)) for name in _SMALL},
-            "double": np.array(self.precision == "double"),
-        }
+        own = as_arrays({name: getattr(self, name) for name in (*_MODEL, *_NUMBERS)}, copy=True)
+        sums = as_arrays({name: getattr(self, name) for name in _SUMS}, copy=copy)
+        return {**own, **sums, "double": np.array(self.precision == "double")}
 
     @classmethod
     def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
@@ -268,12 +263,10 @@ class ObservedRegression(Accumulator):
             held_out=float(state["held_out"]),
             seed=int(state["seed"]),
         )
-        new.n_samples, new.empty = int(state["n_samples"]), float(state["empty"])
-        new.observed, new.weight = float(state["observed"]), float(state["weight"])
-        new.squares = float(state["squares"])
-        new.score_moments, new.held = np.array(state["score_moments"]), np.array(state["held"])
-        new.moments = np.array(state["moments"], copy=copy or None)
-        new.products = np.array(state["products"], copy=copy or None)
+        for name in _NUMBERS:
+            setattr(new, name, state[name].item())
+        for name in _SUMS:
+            setattr(new, name, np.array(state[name], copy=copy or None))
         return new
 
 
@@ -288,9 +281,3 @@ def _products(columns: Array) -> Array:
         np.multiply(columns[:, left : left + 1], columns[:, left:], out=found[:, at : at + width - left])
         at += width - left
     return found
-
-
-_SMALL = (
-    "vectors", "variances", "noise", "centre", "features", "product_rows", "held_out", "seed", "n_samples", "weight",
-    "empty", "observed", "squares", "score_moments", "held",
-)  # fmt: skip

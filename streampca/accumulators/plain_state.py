@@ -11,9 +11,10 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 
-def as_arrays(values: Mapping[str, Any], prefix: str = "") -> dict[str, Array]:
-    """Return values as arrays, under their names with a prefix; arrays are not copied, None is left out."""
-    return {prefix + name: np.asarray(value) for name, value in values.items() if value is not None}
+def as_arrays(values: Mapping[str, Any], prefix: str = "", *, copy: bool = False) -> dict[str, Array]:
+    """Return values as arrays, under their names with a prefix; None is left out."""
+    arrays = {prefix + name: np.asarray(value) for name, value in values.items() if value is not None}
+    return {name: array.copy() for name, array in arrays.items()} if copy else arrays
 
 
 def as_values(state: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

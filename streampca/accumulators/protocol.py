@@ -39,6 +39,7 @@ class Accumulator(Protocol):
 
     def release(self) -> None:
         """Give back the working memory, where there is any; it is taken again when more comes."""
+        return
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return everything there is to know as plain arrays; `from_state` is its exact inverse.

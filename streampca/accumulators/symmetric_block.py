@@ -274,15 +274,13 @@ class SymmetricBlock(Accumulator):
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Everything as plain arrays; without `copy` the sums themselves, to be written down and not to."""
         own = {"distances": self.distances, "product_rows": self.product_rows, "seed": self.seed}
-        found = {**as_arrays(own), "vectors": self.vectors, "product": self._product}
-        if self._measured is not None:
-            found |= as_arrays(vars(self._measured), _MEASURED)
-        return {name: array.copy() for name, array in found.items()} if copy else found
+        found = as_arrays({**own, "vectors": self.vectors, "product": self._product}, copy=copy)
+        return found if self._measured is None else found | as_arrays(vars(self._measured), _MEASURED, copy=copy)
 
     @classmethod
     def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
         """Exact inverse of `state`; without `copy` its sums are taken over."""
-        measured = as_values({name: array for name, array in state.items() if name.startswith(_MEASURED)}, _MEASURED)
+        measured = as_values(state, _MEASURED)
         new = cls(
             np.array(state["vectors"]),
             distances=bool(state["distances"]),
@@ -331,9 +329,6 @@ class SymmetricRows(Accumulator):
     def absorb(self, other: Self) -> None:
         """Add the rows of another accumulator to this one."""
         self.matrix += other.matrix
-
-    def release(self) -> None:
-        """Hold nothing beside the matrix."""
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return the matrix; without `copy` itself, to be written down and not to."""
