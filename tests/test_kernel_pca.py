@@ -110,7 +110,7 @@ def test_the_share_left_out_bounds_that_of_the_whole_kernel_matrix(approximate):
 
 def test_sums_merge_and_are_restored():
     kernel, rows = Kernel("rbf", gamma=1e-3), FITTED[:90].reshape(90, 64)
-    mapping, _ = KernelMap.nystroem(kernel, rows[:10])
+    mapping = KernelMap.nystroem(kernel, rows[:10])
     mapped = mapping(rows)
     checked = Checked(mapping, mapped.mean(axis=0), np.eye(10)[:3], rows[40:60])
     whole, parts = KernelResidual(checked), [KernelResidual(checked, 7) for _ in range(3)]

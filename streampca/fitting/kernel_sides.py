@@ -137,7 +137,7 @@ class KernelSide:
         places = drawn(self.collection.n_samples, width, random)
         some = self.some(places)
         landmarks = checked(some.read(slice(0, len(places))), some, 0)
-        return KernelMap.nystroem(self.kernel, landmarks)[0]
+        return KernelMap.nystroem(self.kernel, landmarks)
 
 
 def drawn(n: int, count: int, random: np.random.Generator) -> npt.NDArray[np.intp]:

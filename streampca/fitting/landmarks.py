@@ -85,7 +85,7 @@ def mapped_for(
     else:
         found = _made(_sample(collection, known, rows, wanted.seed, listener), wanted, count)
         kernel = found.kernel
-    steps = replace(collection.preparation, feature_map=wanted.resolved(kernel), mapped=found)
+    steps = replace(collection.preparation, feature_map=replace(wanted, kernel=kernel), mapped=found)
     made = Prepared(collection.raw, steps)
     made.dropped, made.n_dropped = collection.dropped, collection.n_dropped
     made.learning_bytes = max(collection.learning_bytes, needed.total)
@@ -152,8 +152,7 @@ def _made(sample: Array, wanted: KernelFeatures, count: int) -> FeatureMap:
     if wanted.random_features is not None:
         return FourierMap.random(kernel, sample.mean(axis=0, dtype=np.float64), wanted.random_features, wanted.seed)
     landmarks = sample if count == len(sample) else CHOOSE[wanted.choice](sample, kernel, count, wanted.seed)
-    made, _ = KernelMap.nystroem(kernel, landmarks, rank=wanted.rank, centred=wanted.is_centred)
-    return made
+    return KernelMap.nystroem(kernel, landmarks, rank=wanted.rank, centred=wanted.is_centred)
 
 
 def _uniform(sample: Array, kernel: Kernel, count: int, seed: int) -> Array:
@@ -187,7 +186,7 @@ def _far_apart(sample: Array, kernel: Kernel, count: int, seed: int) -> Array:
 
 def _by_leverage(sample: Array, kernel: Kernel, count: int, seed: int) -> Array:
     """Draw landmarks by their ridge leverage scores, approximated by the map of landmarks chosen uniformly."""
-    first, _ = KernelMap.nystroem(kernel, sample[:count], centred=kernel.centred_only)
+    first = KernelMap.nystroem(kernel, sample[:count], centred=kernel.centred_only)
     rows = first(sample)
     values, vectors = np.linalg.eigh(rows.T @ rows)
     left = _left_out(first, sample, rows)

@@ -28,7 +28,7 @@ from ..machine import hand_back
 from ..planning.component_chunks import PIECE
 from ..preprocessing import Preparation, unflatten
 from ..preprocessing.feature_map import FeatureMap, FourierMap, KernelMap
-from ..preprocessing.kernel_features import ARRAYS, KernelFeatures, map_from
+from ..preprocessing.kernel_features import KernelFeatures
 from ..preprocessing.kernels import KERNELS
 from ..preprocessing.learned import Learned
 from ..preprocessing.prepared import MAPPED
@@ -442,8 +442,9 @@ def _read_map(
             f"hold; give it: load_model({opened.path!r}, kernel={name})."
         )
     wanted = KernelFeatures.from_json(prepared["feature_map"], function)
+    kind = FourierMap if wanted.random_features else KernelMap
     arrays, lengths = {}, {MAPPED[0]: opened.array("mean").shape[0]}
-    for each in ARRAYS[FourierMap if wanted.random_features else KernelMap]:
+    for each in kind.array_names():
         values = opened.read(f"{MAP}{each}")
         if values is None:
             raise opened.damaged(f"{MAP}{each}", "there is no such array")
@@ -455,7 +456,7 @@ def _read_map(
         if not _is_finite(values, None):
             raise opened.damaged(f"{MAP}{each}", "values are missing")
         arrays[each] = values
-    return wanted, map_from(arrays, wanted.kernel)
+    return wanted, kind(kernel=wanted.kernel, **arrays)
 
 
 def _read_learned(

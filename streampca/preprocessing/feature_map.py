@@ -34,13 +34,13 @@ MOST_DIMENSIONS = 21_201  # that directions of the Sobol sequence are tabulated 
 _MAKING = Lock()
 
 
-class _Arrays:
-    """Size and digest of the arrays of a feature map, and what becomes of rows that are not finite."""
+class _MapOfArrays:
+    """Base of feature maps: a kernel and arrays that describe the map, their size and digest; NaN for NaN."""
 
     kernel: Kernel
 
     def __getstate__(self) -> dict[str, Any]:
-        return {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+        return {"kernel": self.kernel, **self.arrays()}
 
     def __call__(self, rows: Array) -> Float64:
         """Map rows (n, p) to (n, q), each row by itself; NaN where a row is not finite."""
@@ -58,6 +58,11 @@ class _Arrays:
     def _mapped(self, rows: Array) -> Float64:
         raise NotImplementedError
 
+    @classmethod
+    def array_names(cls) -> list[str]:
+        """Return the names of the arrays: all fields but the kernel."""
+        return [each.name for each in fields(cls) if each.name != "kernel"]  # type: ignore[arg-type]
+
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
@@ -65,8 +70,7 @@ class _Arrays:
 
     def arrays(self) -> dict[str, Array]:
         """The arrays by name."""
-        every = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
-        return {name: value for name, value in every.items() if isinstance(value, np.ndarray)}
+        return {name: getattr(self, name) for name in self.array_names()}
 
     @cached_property
     def digest(self) -> str:
@@ -135,7 +139,7 @@ def solved(
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class KernelMap(_Arrays):
+class KernelMap(_MapOfArrays):
     """Linear functions of the kernel between a sample and landmarks: weights k(x) - offset.
 
     Attributes
@@ -159,10 +163,8 @@ class KernelMap(_Arrays):
     level: Float64
 
     @classmethod
-    def nystroem(
-        cls, kernel: Kernel, landmarks: Array, *, rank: int | None = None, centred: bool = False
-    ) -> tuple[Self, Float64]:
-        """Return the Nystroem map of landmarks, and the eigenvalues of their kernel matrix, descending.
+    def nystroem(cls, kernel: Kernel, landmarks: Array, *, rank: int | None = None, centred: bool = False) -> Self:
+        """Return the Nystroem map of landmarks.
 
         With K = U diag(mu) U^T of the landmarks, a sample becomes diag(mu)^(-1/2) U^T k(x): inner products of mapped
         landmarks are K itself, of other samples the best that functions k(., landmark) can do.
@@ -198,9 +200,14 @@ class KernelMap(_Arrays):
         found = solved(
             matrix, f"kernel {kernel}", rank, centred=centred or kernel.centred_only, may_be_negative=may_be_negative
         )
-        arrays = {"landmarks": np.asarray(landmarks), "origin": origin}
-        made = cls(kernel=kernel, weights=found.weights, offset=found.offset, level=np.array(found.level), **arrays)
-        return made, found.values
+        return cls(
+            kernel=kernel,
+            landmarks=np.asarray(landmarks),
+            weights=found.weights,
+            offset=found.offset,
+            origin=origin,
+            level=np.array(found.level),
+        )
 
     @classmethod
     def foreseen(cls, kernel: Kernel, landmarks: int, n_features: int, q: int, dtype: npt.DTypeLike) -> Self:
@@ -260,7 +267,7 @@ class KernelMap(_Arrays):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class FourierMap(_Arrays):
+class FourierMap(_MapOfArrays):
     """Random Fourier features: sqrt(2 / q) cos(frequencies (x - origin) + phases), of kernels of differences.
 
     Attributes

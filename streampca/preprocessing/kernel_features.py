@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from ..errors import RequestError, nearest
@@ -16,11 +15,6 @@ from .feature_map import FeatureMap, FourierMap, KernelMap
 from .kernels import AUTO, Kernel
 
 ALL = "all"
-# Names of the arrays of a map.
-ARRAYS: dict[type, tuple[str, ...]] = {
-    KernelMap: ("landmarks", "weights", "offset", "origin", "level"),
-    FourierMap: ("frequencies", "phases", "origin"),
-}
 LANDMARK_SCALING = "classical-mds"  # the kind whose landmarks are compared by distances, and by no other kernel
 CHOICES = ("uniform", "k-means++", "leverage")
 
@@ -114,10 +108,6 @@ class KernelFeatures:
         q = most if self.rank is None else min(self.rank, most)
         return KernelMap.foreseen(self.kernel, count, n_features, q, dtype)
 
-    def resolved(self, kernel: Kernel) -> KernelFeatures:
-        """Return the same with a kernel whose parameters are known."""
-        return replace(self, kernel=kernel)
-
     def to_json(self) -> dict[str, Any]:
         """Everything as plain data, the kernel's function by its name."""
         own = {name: getattr(self, name) for name in ("landmarks", "random_features", "choice", "rank", "seed")}
@@ -195,9 +185,3 @@ def features_asked(
         asked = Kernel(kernel, **parameters)
     how: dict[str, Any] = {"landmarks": landmarks, "random_features": random_features, "choice": landmark_choice}
     return KernelFeatures(kernel=asked, seed=seed, **how)
-
-
-def map_from(arrays: Mapping[str, npt.NDArray[Any]], kernel: Kernel) -> FeatureMap:
-    """Return the map of a kernel that has these arrays; a KeyError names one that is missing."""
-    kind = FourierMap if "frequencies" in arrays else KernelMap
-    return kind(kernel=kernel, **{name: np.asarray(arrays[name]) for name in ARRAYS[kind]})

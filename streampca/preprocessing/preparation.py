@@ -148,7 +148,7 @@ class Preparation:
     @property
     def is_resolved(self) -> bool:
         """True where nothing is left to be found in the data; see `resolved` and ``fitting/learning.py``."""
-        found = (self.learned is not None or not self.learns) and (self.mapped is not None or not self.maps)
+        found = (self.learned is not None or not self.learns) and self.is_mapped
         return found and not isinstance(self.mask, str) and not isinstance(self.scale, str)
 
     @property
