@@ -116,7 +116,7 @@ def run(path, kind, output, folder=None, *, listener=lambda event: None, switch=
         weights = np.random.default_rng(1).integers(0, 3, n).astype(np.float64) if "weighted" in kind else None
         place = fitting.Place(str(output), overwrite=overwrite)
         how = None if folder is None else Checkpointing(str(folder), 0, switch or Switch())
-        target = Target(np.arange(4), np.arange(n) % 4) if kind in ("supervised", "discriminant") else None
+        target = Target(np.arange(n) % 4, np.arange(4)) if kind in ("supervised", "discriminant") else None
         about = {"weights": weights, "target": target, "checkpoint": how, "place": place, "listener": listener}
         return fitting.fit_collection(collection, request, **about)
 

@@ -20,55 +20,36 @@ Float64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """A class of each sample, or some numbers.
+    """Class of each sample, or numbers of each sample.
 
     Attributes
     ----------
+    values : ndarray of int, shape (n,), or of float64, shape (n, l)
+        Place of each sample's label in `classes`, or its l numbers.
     classes : ndarray of shape (c,) or None
-        Labels, ascending; None of numbers.
-    codes : ndarray of int, shape (n,), or None
-        Place of each sample's label in `classes`.
-    numbers : ndarray of shape (n, l) or None
-        float64.
+        Labels, ascending; None where samples have numbers.
     """
 
+    values: Array
     classes: Array | None = None
-    codes: npt.NDArray[np.intp] | None = None
-    numbers: Float64 | None = None
 
     @property
     def width(self) -> int:
         """Number of label features: the classes, or the numbers of a sample."""
-        if self.classes is not None:
-            return len(self.classes)
-        assert self.numbers is not None  # noqa: S101 - either classes or numbers are there
-        return int(self.numbers.shape[1])
+        return len(self.classes) if self.classes is not None else int(self.values.shape[1])
 
     @property
     def rank(self) -> int:
-        """Most label features that are independent once their means are taken off."""
+        """Largest number of label features that are independent once their means are subtracted."""
         return self.width if self.classes is None else self.width - 1
-
-    @property
-    def is_classes(self) -> bool:
-        """True where samples have classes, False where they have numbers."""
-        return self.classes is not None
 
     @cached_property
     def digest(self) -> str:
         """Short digest of all values."""
-        parts = [each.tobytes() for each in (self.codes, self.numbers) if each is not None]
-        return digest(*parts, None if self.classes is None else self.classes.tolist())
-
-    @property
-    def values(self) -> Array:
-        """Codes (n,), or numbers (n, l)."""
-        found = self.codes if self.numbers is None else self.numbers
-        assert found is not None  # noqa: S101 - as in `width`
-        return found
+        return digest(self.values.tobytes(), None if self.classes is None else self.classes.tolist())
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a model's provenance says of the target."""
+        """Return the description of the target that a model's provenance holds."""
         return {"digest": self.digest, "classes": None if self.classes is None else self.classes.tolist()}
 
 
@@ -145,7 +126,7 @@ def _classes(values: Array, counted: npt.NDArray[np.bool_], collection: Collecti
             f"the target of {collection.source} is {classes[present][0]} for every sample, and kind {kind!r} needs two "
             "classes; give another target, or samples of another class too."
         )
-    return Target(classes, codes.astype(np.intp))
+    return Target(codes.astype(np.intp), classes)
 
 
 def _slices(values: Array, counted: npt.NDArray[np.bool_], collection: Collection, count: int) -> Target:
@@ -155,14 +136,13 @@ def _slices(values: Array, counted: npt.NDArray[np.bool_], collection: Collectio
             f"the target of {collection.source} holds text such as {str(values[0])!r}, and slices are of sorted "
             "numbers; give numbers, or use kind 'discriminant' for classes."
         )
-    numbers = _numbers(values, counted, collection).numbers
-    assert numbers is not None  # noqa: S101 - it has just been made of them
+    numbers = _numbers(values, counted, collection).values
     seen = np.sort(numbers[counted, 0])
     edges = np.unique(seen[[part * len(seen) // count for part in range(1, count)]])
     edges = edges[edges > seen[0]]
     if not len(edges):  # more than all but one slice are of the smallest number
         edges = seen[seen > seen[0]][:1]
-    return Target(np.concatenate([seen[:1], edges]), np.searchsorted(edges, numbers[:, 0], side="right"))
+    return Target(np.searchsorted(edges, numbers[:, 0], side="right"), np.concatenate([seen[:1], edges]))
 
 
 def _numbers(values: Array, counted: npt.NDArray[np.bool_], collection: Collection) -> Target:
@@ -180,4 +160,4 @@ def _numbers(values: Array, counted: npt.NDArray[np.bool_], collection: Collecti
             f"the target of {collection.source} is {numbers[0].tolist()} for every sample, from which nothing can be "
             "learned; give another target."
         )
-    return Target(numbers=numbers)
+    return Target(numbers)

@@ -118,7 +118,7 @@ def _accumulated(job: Job) -> ClassScatter:
     assert target is not None  # noqa: S101 - kinds that take this method have one
     one_thread = plan.threads > 1
     how: dict[str, Any] = {"precision": plan.precision, "product_rows": plan.product_rows, "seed": plan.request.seed}
-    new = partial(ClassScatter, job.collection.n_features, target.width, target.codes, one_thread=one_thread, **how)
+    new = partial(ClassScatter, job.collection.n_features, target.width, target.values, one_thread=one_thread, **how)
     restored = partial(ClassScatter.from_state, copy=False, one_thread=one_thread)
     task = SamplesTask.of(job, new, restored)
     with job.told(PassStarted("scatter matrix, and sums by class", 1, 1, plan.problem.n_samples, plan.bytes_read)):
