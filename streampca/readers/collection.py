@@ -404,6 +404,26 @@ class Collection(abc.ABC):
         return fingerprint_of(self, self.states())
 
 
+class Filled(Collection):
+    """A collection whose reads fill arrays: `read` is `read_into` of a new one."""
+
+    @property
+    def fills(self) -> bool:
+        """True: `read_into` fills its target directly."""
+        return True
+
+    def read(self, rows: slice, features: slice | None = None) -> Array:
+        """Read into a new array; see `Collection.read`."""
+        width = self.n_features if features is None else features.stop - features.start
+        out = np.empty((rows.stop - rows.start, width), self.dtype)
+        self.read_into(rows, features, out)
+        return out
+
+    @abc.abstractmethod
+    def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
+        """Read into an array; see `Collection.read_into`."""
+
+
 def file_and_key(source: str) -> tuple[str, str | None]:
     """Split what a collection calls its source: ``a.h5, dataset 'x'`` where a file holds several arrays."""
     part = re.fullmatch(r"(.+), \w+ '(.+)'", source)

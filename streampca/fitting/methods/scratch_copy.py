@@ -21,14 +21,14 @@ from ...execution import LocalExecutor
 from ...execution.checkpoint import StageCheckpoint
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
-from ...readers.collection import Array, Chunks, Collection
+from ...readers.collection import Array, Chunks, Collection, Filled
 from ...storage.free_space import check_free_space, writing
 from .job import Job, one_span
 
 STAGE = "scratch"  # of copying
 
 
-class ScratchCopy(Collection):
+class ScratchCopy(Filled):
     """A collection read from its scratch copy; for this process only, as its file is open.
 
     Parameters
@@ -58,18 +58,6 @@ class ScratchCopy(Collection):
     def sample_names(self) -> Sequence[str] | None:
         """Return what the collection that was copied says."""
         return self.copied.sample_names()
-
-    def read(self, rows: slice, features: slice | None = None) -> Array:
-        """Read samples of some features; see `Collection.read`."""
-        width = self.n_features if features is None else features.stop - features.start
-        out = np.empty((rows.stop - rows.start, width), self.dtype)
-        self.read_into(rows, features, out)
-        return out
-
-    @property
-    def fills(self) -> bool:
-        """A range is read into what it is given."""
-        return True
 
     def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
         """Read into an array, directly where that is a whole range; see `Collection.read_into`."""

@@ -21,7 +21,7 @@ from ...events import silent
 from ...execution.threads import ordered_in_threads
 from ...storage.coordinate import Coordinate
 from ...units import MIB, format_shape
-from ..collection import Array, Chunks, Collection, Skipped, State, digest, encoded_states, group_size, span_of
+from ..collection import Array, Chunks, Collection, Filled, Skipped, State, digest, encoded_states, group_size, span_of
 from ..coordinates import CHECK, IGNORE, MOST_VALUES, CommonGrid, Grid, Order, is_checked, one_after_another
 from ..detect import array_files_in
 from ..image_files.census import log_skipped, with_remedy
@@ -136,7 +136,7 @@ def _grouped(groups: list[_Group], path: str, part: _Part, checked: bool) -> tup
     return len(groups) - 1, groups[-1].add(path, part)
 
 
-class Joined(Reopening, Collection):
+class Joined(Reopening, Filled):
     """Collections in files, one after another; each is opened again when it is read, some are kept open."""
 
     _open: OrderedDict[int, Collection]
@@ -250,10 +250,7 @@ class Joined(Reopening, Collection):
         if len(pieces) == 1:
             number, some = pieces[0]
             return self.part(number).read(some, features)
-        width = self.n_features if features is None else features.stop - features.start
-        out = np.empty((rows.stop - rows.start, width), self.dtype)
-        self.read_into(rows, features, out)
-        return out
+        return super().read(rows, features)
 
     @property
     def fills(self) -> bool:

@@ -10,14 +10,14 @@ import numpy.typing as npt
 
 from ...planning.blocks import Span, blocks_of
 from ...storage.coordinate import Coordinate
-from ..collection import Array, Collection, State, digest
+from ..collection import Array, Collection, Filled, State, digest
 from ..coordinates import in_orders
 from ..stored.array_boxes import covering_box
 from .blocks import piece_bytes, piece_rows
 from .view import View
 
 
-class Reordered(View):
+class Reordered(Filled, View):
     """The samples of another collection, with the entries of some of their axes in another order."""
 
     def __init__(self, base: Collection, orders: Mapping[int, npt.NDArray[np.intp]]) -> None:
@@ -34,18 +34,6 @@ class Reordered(View):
         """Coordinates of the base, in the new order."""
         axes = self.base.axes
         return self.base.coordinates if axes is None else in_orders(self.base.coordinates, axes, self.orders)
-
-    def read(self, rows: slice, features: slice | None = None) -> Array:
-        """Read pieces of the base and put each in order; see `Collection.read`."""
-        width = self.n_features if features is None else features.stop - features.start
-        out = np.empty((rows.stop - rows.start, width), self.dtype)
-        self.read_into(rows, features, out)
-        return out
-
-    @property
-    def fills(self) -> bool:
-        """Pieces are put in order straight into what is given."""
-        return True
 
     def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
         """Read the least run of features of the base that holds those wanted, a piece of samples at a time."""

@@ -11,7 +11,7 @@ from ...errors import SourceError
 from ...planning.blocks import Span, blocks_of
 from ...storage.coordinate import Coordinate
 from ...units import format_shape
-from ..collection import Array, Chunks, Collection, State, digest, file_and_key, sample_dims
+from ..collection import Array, Chunks, Collection, Filled, State, digest, file_and_key, sample_dims
 from ..coordinates import CommonGrid, Grid
 from ..stored import cf
 from ..stored.array import ArrayCollection
@@ -45,7 +45,7 @@ def variables_fitted(dims: Sequence[str], coordinates: Mapping[str, Coordinate])
     return [str(name) for name in names.values]
 
 
-class Variables(View):
+class Variables(Filled, View):
     """Several collections of the same samples on one grid; a pixel's values of all of them lie side by side.
 
     Parameters
@@ -146,18 +146,6 @@ class Variables(View):
     def named(self, index: int) -> str:
         """Name the sample by its number."""
         return Collection.named(self, index)
-
-    def read(self, rows: slice, features: slice | None = None) -> Array:
-        """Read part by part; see `Collection.read`."""
-        width = self.n_features if features is None else features.stop - features.start
-        out = np.empty((rows.stop - rows.start, width), self.dtype)
-        self.read_into(rows, features, out)
-        return out
-
-    @property
-    def fills(self) -> bool:
-        """Pieces of the parts are put straight into what is given."""
-        return True
 
     def read_into(self, rows: slice, features: slice | None, out: Array) -> None:
         """Read the pixels of each part that hold some of the features, a piece of samples at a time."""
