@@ -83,9 +83,9 @@ def written_entries(dataset: Any, first: int) -> int:
     Those before the first row of chunks of which one is not stored, but for the last ones that read as the fill value.
     """
     shape, sides = dataset.shape, dataset.chunks
-    count, whole = -(-shape[0] // sides[0]), math.prod(map(_rounded_up, shape[1:], sides[1:]))
+    count, *others = (-(-length // side) for length, side in zip(shape, sides, strict=True))
     per_row = np.bincount(stored_chunks(dataset)[:, 0] // sides[0], minlength=count)[:count]
-    lacking = np.flatnonzero(per_row[first // sides[0] :] < whole)
+    lacking = np.flatnonzero(per_row[first // sides[0] :] < math.prod(others))
     end = min(shape[0], (first // sides[0] + int(lacking[0])) * sides[0]) if len(lacking) else shape[0]
     while end > first and _is_fill(dataset[end - 1], dataset.fillvalue):
         end -= 1
@@ -117,10 +117,6 @@ def growing_states(dataset: Any, length: int, label: str) -> list[State]:
         digests = [hashlib.sha256(dataset[int(row)].tobytes()).hexdigest() for row in some]
         found.append(State(full * side, named_rows(full * side, length, label), digest(digests)))
     return found
-
-
-def _rounded_up(length: int, side: int) -> int:
-    return -(-length // side)
 
 
 def _is_fill(values: Array, fill: Any) -> bool:

@@ -190,23 +190,24 @@ class Variables(Filled, View):
 
 
 def _check_alike(name: str, part: Collection, first_name: str, first: Collection) -> None:
-    """Refuse a variable whose samples are of another number or kind than those of the first."""
-    ways: tuple[tuple[str, Callable[[Collection], Any]], ...] = (
-        ("samples", lambda each: each.n_samples),
-        ("samples along", lambda each: ", ".join(_outer(each))),
-        ("samples of", lambda each: format_shape(each.sample_shape)),
-        ("samples with axes", lambda each: ", ".join(each.axes or ())),
-    )
-    for what, say in ways:
-        if say(part) != say(first):
-            one, other = (
-                f"{say(each)} {what}" if what == "samples" else f"{what} {say(each)}" for each in (part, first)
-            )
+    """Refuse a variable whose samples differ from those of the first in number, shape or axes."""
+    for one, other in zip(_samples_of(part), _samples_of(first), strict=True):
+        if one != other:
             raise SourceError(
                 f"variable {name!r} of {file_and_key(part.source)[0]} has {one}, and {first_name!r} has {other}; "
                 "variables of one field have the same samples and axes: bring them to one grid, or name those that do, "
                 f"such as --key {first_name} (key={first_name!r})."
             )
+
+
+def _samples_of(part: Collection) -> tuple[str, ...]:
+    """Describe the samples of a variable: their number, the axes they lie along, their shape and their axes."""
+    return (
+        f"{part.n_samples} samples",
+        f"samples along {', '.join(_outer(part))}",
+        f"samples of {format_shape(part.sample_shape)}",
+        f"samples with axes {', '.join(part.axes or ())}",
+    )
 
 
 def _outer(part: Collection) -> list[str]:
