@@ -50,7 +50,7 @@ __all__ = [
     "sample_directions",
 ]
 
-# kind -> class: what a stored state is made into again
+# kind -> class, which makes an accumulator of a stored state
 ACCUMULATORS: dict[str, type[Accumulator]] = {
     kind.kind: kind
     for kind in (

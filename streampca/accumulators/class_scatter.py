@@ -1,6 +1,6 @@
 """`ClassScatter`: the scatter matrix of samples, and the means of their classes, in one pass.
 
-The scatter within classes is the whole less that between their means, which is of low rank.
+The scatter within classes is the total scatter less that between the class means, which has low rank.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .scatter import Scatter
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-FEW_ROWS = 64  # summed by class in the precision of products, before the sums are added in float64
+FEW_ROWS = 64  # rows summed by class in the precision of products, before the sums are added in float64
 
 
 class ClassScatter(Scatter):
@@ -32,7 +32,7 @@ class ClassScatter(Scatter):
     codes : ndarray of int, shape (n,), optional
         Class of each sample of the collection, from 0.
     **options
-        Of `Scatter`.
+        Options of `Scatter`.
 
     Attributes
     ----------
@@ -101,13 +101,13 @@ class ClassScatter(Scatter):
 
     @property
     def between(self) -> Float64:
-        """D, shape (c, p), of which D^T D is the scatter between classes: sqrt(w_c) (mean of class c - mean)."""
+        """D, shape (c, p), with rows sqrt(w_c) (mean of class c - mean): D^T D is the scatter between classes."""
         weights = np.maximum(self.class_weights, np.finfo(np.float64).tiny)[:, None]
         found: Float64 = (self._class_totals / weights - self.offset) * np.sqrt(self.class_weights)[:, None]
         return found
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
-        """Everything as plain arrays; see `Scatter.state`."""
+        """Return everything as plain arrays; see `Scatter.state`."""
         return {
             **super().state(copy=copy),
             **({} if self._codes is None else {"codes": self._codes.copy()}),
@@ -117,7 +117,7 @@ class ClassScatter(Scatter):
 
     @classmethod
     def from_state(cls, state: dict[str, Array], *, copy: bool = True, one_thread: bool = False) -> Self:
-        """Exact inverse of `state`; see `Scatter.from_state`."""
+        """Return the accumulator whose `state` this is; see `Scatter.from_state`."""
         like = Scatter.from_state(state, copy=copy, one_thread=one_thread)
         new = cls.__new__(cls)
         new.__dict__.update(like.__dict__)

@@ -1,7 +1,8 @@
-"""`CrossMoments`: sums of pairs of mapped rows, of which the Hilbert-Schmidt independence criterion is made.
+"""`CrossMoments`: sums over pairs of mapped rows that give the Hilbert-Schmidt independence criterion.
 
-With features whose inner products are the kernels' values, tr(K H L H) is the squared norm of their cross-scatter. What
-the diagonals of the centred kernel matrices add to it follows from moments of the squared distances from the means.
+Where the inner products of mapped rows are the kernels' values, tr(K H L H) is the squared norm of their cross-scatter.
+The diagonals of the centred kernel matrices, which the unbiased estimate needs too, are squared distances from the
+means; their part follows from moments of these.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class CrossMoments:
     Attributes
     ----------
     cross : CrossScatter
-        Of the rows less these points.
+        Cross-scatter of the rows less these points.
     squares : ndarray of shape (2,)
         Sums of a and of b.
     product : float
@@ -56,7 +57,7 @@ class CrossMoments:
 
     @property
     def n_samples(self) -> int:
-        """Pairs absorbed."""
+        """Number of pairs absorbed."""
         return self.cross.n_samples
 
     def update(self, rows: Float64, others: Float64, *, at: int = 0) -> None:
@@ -78,9 +79,9 @@ class CrossMoments:
         self.other_along += other.other_along
 
     def estimates(self) -> Estimates:
-        """Return both estimates of the criterion for the kernels that the rows are features of."""
+        """Return both estimates of the criterion, for the kernels that inner products of the rows give."""
         n, products = self.n_samples, self.cross.products
-        u, v = self.cross.mean, self.cross.other_mean  # of rows less the centres
+        u, v = self.cross.mean, self.cross.other_mean  # means of rows less the centres
         norm, (a, b) = float(np.vdot(products, products)), self.squares
         apart, other_apart = float(u @ u), float(v @ v)
         # Sums of |x - mean|^2, |y - mean|^2 and of their products, from those about the centres.
@@ -98,7 +99,7 @@ class CrossMoments:
 
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> Self:
-        """Undo `state`."""
+        """Return the moments whose `state` this is."""
         new = cls(np.array(state["centre"]), np.array(state["other_centre"]))
         cross = {name.removeprefix(CROSS): array for name, array in state.items() if name.startswith(CROSS)}
         new.cross, new.product = CrossScatter.from_state(cross), float(state["product"])

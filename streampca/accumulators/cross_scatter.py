@@ -1,6 +1,7 @@
-"""`CrossScatter`: sum of products of paired rows about their means, as of samples and what is known of them.
+"""`CrossScatter`: sum of products of paired rows about their means, such as samples and their targets.
 
-Parts are combined as by Chan, Golub and LeVeque (1983): no product is about a mean that is far from the rows.
+Parts are combined by the formulas of Chan, Golub and LeVeque (1983), so that no product is about a point far from the
+rows.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ class CrossScatter(Accumulator):
     Parameters
     ----------
     n_features : int
-        p, of a row x.
+        p, length of a row x.
     n_targets : int
-        l, of the row y that belongs to it.
+        l, length of the row y that belongs to it.
     targets : ndarray of shape (n, l), or (n,) of int, optional
-        The rows y of the whole collection, for blocks that come without; or the class of each sample, from 0, which
-        stands for a row of 0 but for a 1 at its place.
+        Rows y of the whole collection, for blocks given without them; or the class of each sample, from 0, which
+        stands for a row with a 1 at its place and 0 elsewhere.
 
     Attributes
     ----------
     n_samples : int
-        Pairs absorbed, but for those of weight 0.
+        Number of pairs absorbed, except those of weight 0.
     weight : float
         Sum of their weights: their number where none were given.
     mean : ndarray of shape (p,)
     other_mean : ndarray of shape (l,)
     products : ndarray of shape (p, l)
-        The sum of products about both means.
+        Sum of products about both means.
 
     Notes
     -----
@@ -67,11 +68,11 @@ class CrossScatter(Accumulator):
         Parameters
         ----------
         block, other : ndarray
-            Of as many rows. Without `other`, rows y are the targets of places from `at` on.
+            Rows x and as many rows y. Without `other`, rows y are the targets of samples `at` and on.
         at : int
-            Position of the first.
+            Position of the first row in the collection.
         weights : ndarray of shape (rows,), optional
-            How often each pair counts, at least 0.
+            Weight of each pair, at least 0.
 
         Raises
         ------
@@ -80,7 +81,7 @@ class CrossScatter(Accumulator):
         """
         if other is None:
             other = self._rows_at(at, len(block))
-        # Of few rows, multiplying would take less time than adding the product; so many are no larger than it.
+        # Multiplying few rows takes less time than adding the product; `n_targets` rows are no larger than it.
         rows = max(1, GROUP_PIECE // max(1, self.n_features), min(self.n_targets, PAIRED_ROWS))
         for some, piece in weighted_pieces(block, weights, rows):
             if not has_safe_squares(piece, "double"):
@@ -90,8 +91,8 @@ class CrossScatter(Accumulator):
             self.n_samples += len(some)
 
     def _rows_at(self, at: int, count: int) -> Array:
-        """Return the rows y of so many samples from place `at` on, (count, l)."""
-        assert self._targets is not None  # noqa: S101 - who leaves rows out has said where they are
+        """Return the targets of `count` samples, the first at position `at`, as rows (count, l)."""
+        assert self._targets is not None  # noqa: S101 - without rows y, targets were given
         some = self._targets[at : at + count]
         if some.ndim == 2:
             return some
@@ -103,7 +104,7 @@ class CrossScatter(Accumulator):
         """Add pairs of rows; they are overwritten."""
         shares = np.full(len(rows), 1 / len(rows)) if counts is None else counts / counts.sum()
         mean, other_mean = rows[0].copy(), others[0].copy()
-        rows -= mean  # the first row: so the mean of equal rows is these, to the last bit
+        rows -= mean  # less the first row, the mean of equal rows is exact
         others -= other_mean
         shift, other_shift = shares @ rows, shares @ others
         rows -= shift
@@ -137,12 +138,12 @@ class CrossScatter(Accumulator):
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return sums and means as plain arrays."""
-        targets = None if self._targets is None else self._targets.copy()  # others hold them too
+        targets = None if self._targets is None else self._targets.copy()  # shared with other accumulators
         return as_arrays({name: getattr(self, name) for name in SUMS} | {"targets": targets}, copy=copy)
 
     @classmethod
     def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
-        """Undo `state`."""
+        """Return the accumulator whose `state` this is; without `copy` its arrays are taken over."""
         given = {name: array.copy() for name, array in state.items()} if copy else state
         p, width = given["products"].shape
         new = cls(p, width, given.get("targets"))

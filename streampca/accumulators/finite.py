@@ -23,7 +23,7 @@ class NotFiniteError(DataError):
     sample : int
         Position of the first such sample in the collection.
     problem : str
-        What is wrong with it, in words, e.g. ``"holds NaN or infinity in 3 of 784 features"``.
+        Description of the problem, e.g. ``"holds NaN or infinity in 3 of 784 features"``.
     """
 
     def __init__(self, sample: int, problem: str) -> None:

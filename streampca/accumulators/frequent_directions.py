@@ -55,7 +55,7 @@ class FrequentDirections(Accumulator):
     weight : float
         Sum of their weights; n_samples where none were given.
     mean : ndarray of shape (p,)
-        Of the samples.
+        Mean of the samples.
     shrunk : float
         Delta, in the units of S.
     slack : float
@@ -103,9 +103,9 @@ class FrequentDirections(Accumulator):
         values : ndarray of shape (k,)
             Their eigenvalues.
         mean : ndarray of shape (p,)
-            Of the samples.
+            Mean of the samples.
         trace : float
-            Of S. What it has beside the eigenvalues counts alike in every feature.
+            Trace of S. Its excess over the sum of the eigenvalues is spread evenly over the features.
         n_samples, weight : int, float
             Number of samples, and sum of their weights.
         outside : float
@@ -113,7 +113,7 @@ class FrequentDirections(Accumulator):
         slack : float
             Bound on the error of the pairs, see `slack`.
         rows : int
-            As of the class.
+            Rows of the sketch, see the class.
         """
         new = cls(len(mean), rows=rows)
         new._append(components * np.sqrt(values)[:, None])
@@ -188,7 +188,7 @@ class FrequentDirections(Accumulator):
     def _shrink(self) -> None:
         """Keep the leading `rows` directions at most, each lessened by the first that is not kept."""
         gram = self.gram()
-        # In one thread: others gain little on so small a matrix, and cost 8 times as much where cores are busy.
+        # One thread: others gain little on so small a matrix, and cost 8 times as much where cores are busy.
         with share_blas_threads(machine.cores()) if len(gram) >= THREADED_ROWS else nullcontext():
             values, vectors = eigh(gram, lower=False, overwrite_a=True, check_finite=False)
         values, vectors = values[::-1], vectors[:, ::-1]
@@ -252,7 +252,7 @@ class FrequentDirections(Accumulator):
         self._held[: self._count] *= np.sqrt(factor)
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
-        """Everything as plain arrays; without `copy` the sketch itself, to be written down and not to."""
+        """Return everything as plain arrays; without `copy` the sketch itself, to be stored but not written to."""
         return {
             "n_samples": np.array(self.n_samples),
             "weight": np.array(self.weight),
@@ -266,7 +266,7 @@ class FrequentDirections(Accumulator):
 
     @classmethod
     def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
-        """Exact inverse of `state`; the sketch is copied in any case, as there must be room behind it."""
+        """Return the sketch whose `state` this is; it is copied in any case, as there must be space behind it."""
         new = cls(len(state["mean"]), rows=int(state["rows"]))
         new.n_samples, new.weight = int(state["n_samples"]), float(state["weight"])
         new.shrunk, new.slack, new._count = float(state["shrunk"]), float(state["slack"]), len(state["sketch"])

@@ -21,12 +21,12 @@ Float64 = npt.NDArray[np.float64]
 
 
 def without(columns: Float64, roots: Float64) -> Float64:
-    """Columns (n, some) less what of them lies along the roots of the weights (n,): that is of the mean."""
+    """Return columns (n, some) less their part along the roots of the weights (n,), which is that of the mean."""
     return columns - np.outer(roots, (roots @ columns) / float(roots @ roots))
 
 
 def sample_directions(roots: Float64, seed: int) -> Float64:
-    """Random directions of samples that have nothing of the mean, W, (n, 16), given the roots of the weights (n,).
+    """Return random directions of samples without a part of the mean, W, (n, 16), given roots of the weights (n,).
 
     Rounded to float32: both precisions multiply the same numbers.
     """
@@ -44,13 +44,13 @@ class GramProbes:
     along : ndarray of shape (n, 8)
         X W, for W random directions of features.
     products_rounding, along_rounding : ndarray
-        The error of both, over the features that were checked.
+        Rounding errors of both, over the features that were checked.
     squares, whole : float
-        Of the distances from the mean, and from what was subtracted for it.
+        Sums of squared distances from the mean, and from what was subtracted for it.
     checked : int
-        Features whose rounding was measured.
+        Number of features whose rounding was measured.
     tiles : int
-        How many were absorbed.
+        Number of tiles absorbed.
     """
 
     products: Float64
@@ -71,7 +71,7 @@ class GramProbes:
         return cls(products, along, products_rounding, along_rounding)
 
     def add(self, other: GramProbes) -> None:
-        """Add what other features came to."""
+        """Add the sums over other features."""
         for name, value in vars(other).items():
             mine = getattr(self, name)
             if isinstance(value, np.ndarray):
@@ -85,6 +85,6 @@ class GramProbes:
 
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> GramProbes:
-        """Inverse of `state`, among other things."""
+        """Return the sums whose `state` is among these arrays."""
         own = {name: array.copy() for name, array in state.items() if name.startswith("measured_")}
         return cls(**as_values(own, "measured_"))

@@ -40,7 +40,7 @@ class GroupMoments(Accumulator):
     Attributes
     ----------
     n_samples : int
-        Samples absorbed, but for those of weight 0.
+        Number of samples absorbed, except those of weight 0.
     weights : ndarray of shape (g,)
         Sum of the weights of each group's samples: their number where none were given.
     means : ndarray of shape (g, p)
@@ -92,7 +92,7 @@ class GroupMoments(Accumulator):
         at : int
             Position of the first.
         weights : ndarray of shape (m,), optional
-            How often each counts, at least 0; samples of weight 0 may hold anything.
+            Weight of each, at least 0; samples of weight 0 may hold anything.
 
         Raises
         ------
@@ -116,7 +116,7 @@ class GroupMoments(Accumulator):
         mean, mean_time = rows[0].copy(), float(counts @ times) / weight
         squares = products = None
         if len(rows) > 1:
-            rows -= mean  # the first row: so the mean of equal rows is these, to the last bit
+            rows -= mean  # less the first row, the mean of equal rows is exact
             shift = (counts / weight) @ rows
             mean += shift
             rows -= shift
@@ -165,7 +165,7 @@ class GroupMoments(Accumulator):
 
     @classmethod
     def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
-        """Undo `state`."""
+        """Return the accumulator whose `state` this is; without `copy` its arrays are taken over."""
         count, p = state["means"].shape
         given = {name: array.copy() for name, array in state.items()} if copy else state
         new = cls(p, given.get("groups"), count, given.get("times"))

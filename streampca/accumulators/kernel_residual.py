@@ -1,9 +1,9 @@
-"""`KernelResidual`: how far components of mapped samples are from those of the kernel that the map stands for.
+"""`KernelResidual`: residuals of components of mapped samples in the kernel that the map approximates.
 
-With K~ the kernel matrix of all n samples, centred, and u the unit vector of the samples' scores along a component,
-the residual of that component is |K~ u - l u| / l, l the squared length of the scores. Rows of K~ that are chosen at
-random give entries of K~ u - l u, whose squares have the mean of all, but for what chance does. It takes the kernel
-between the chosen rows and all samples, which are read once more.
+Let K~ be the centred kernel matrix of all n samples, u the unit vector of the samples' scores along a component, and l
+the squared length of the scores. The residual of the component is |K~ u - l u| / l. Rows of K~ chosen at random give
+entries of K~ u - l u, whose mean square estimates that of all entries. They need the kernel between the chosen rows
+and all samples, which are read once more.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Checked:
     ----------
     mapping : KernelMap or FourierMap
     mean : ndarray of shape (q,)
-        Of mapped samples.
+        Mean of mapped samples.
     components : ndarray of shape (k, q)
     rows : ndarray of shape (s, p)
         Samples chosen at random, before they are mapped.
     weights : ndarray of shape (s,) or None
-        How often each counts.
+        Weights of these samples.
     """
 
     mapping: FeatureMap
@@ -55,7 +55,7 @@ class Checked:
 
 
 class KernelResidual(Accumulator):
-    """Accumulates products of rows of a kernel matrix with scores, and what a map leaves out of all samples.
+    """Accumulates products of rows of a kernel matrix with scores, and the squared lengths that a map leaves out.
 
     Parameters
     ----------
@@ -73,7 +73,8 @@ class KernelResidual(Accumulator):
     squares : ndarray of shape (k,)
         Sums of squared scores.
     left, kept : float
-        Sum of the squared lengths that a Nystroem map leaves out of each sample, and of those of mapped samples.
+        Sums of the squared lengths that a Nystroem map leaves out of samples, and of the squared distances of mapped
+        samples from their mean.
 
     Notes
     -----
@@ -121,8 +122,8 @@ class KernelResidual(Accumulator):
         scores = checked.scores(checked.mapping(checked.rows))
         counts = np.ones(len(scores)) if checked.weights is None else checked.weights
         shares = counts / counts.sum()
-        # Over all samples entries have the mean 0, as K~ is centred: the mean of the chosen ones stands for what
-        # centring takes off. Squares about it are too small by the share of one of them.
+        # K~ is centred, so that entries of all samples have mean 0: the mean of the chosen ones estimates what
+        # centring subtracts. Squares about it are too small by the share of one sample.
         entries = self.products - values * scores
         entries -= shares @ entries
         squares = shares @ np.square(entries) / max(1 - float(shares @ shares), np.finfo(float).tiny)
@@ -133,7 +134,7 @@ class KernelResidual(Accumulator):
 
     @property
     def left_out(self) -> float:
-        """Largest share of the variance of the kernel's own features that landmarks leave out; NaN of random ones."""
+        """Largest share of the variance of the kernel's features that landmarks leave out; NaN for random features."""
         if not isinstance(self._checked.mapping, KernelMap):
             return float("nan")
         whole = self.left + self.kept
@@ -156,7 +157,7 @@ class KernelResidual(Accumulator):
 
     @classmethod
     def restored(cls, state: dict[str, Array], checked: Checked, piece_rows: int = 256) -> Self:
-        """Undo `state`, given what it is of."""
+        """Return the sums whose `state` this is, given the components and rows that they belong to."""
         new = cls(checked, piece_rows)
         for name in SUMS:
             value = np.array(state[name], dtype=np.float64)
@@ -165,5 +166,5 @@ class KernelResidual(Accumulator):
 
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> Self:
-        """Refuse: sums alone do not say what they are of; see `restored`."""
+        """Refuse: the sums do not hold the components and rows that they belong to; see `restored`."""
         raise NotImplementedError("use restored(state, checked)")

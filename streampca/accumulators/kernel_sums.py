@@ -1,4 +1,4 @@
-"""`KernelSums`: what the Hilbert-Schmidt independence criterion needs of two kernel matrices, added up tile by tile.
+"""`KernelSums`: sums over two kernel matrices, tile by tile, that give the Hilbert-Schmidt independence criterion.
 
 References
 ----------
@@ -21,14 +21,14 @@ Float64 = npt.NDArray[np.float64]
 
 
 class Estimates(NamedTuple):
-    """Estimates of the criterion: tr(K H L H) / (n - 1)^2, and that without bias."""
+    """Biased estimate of the criterion, tr(K H L H) / (n - 1)^2, and the unbiased one."""
 
     biased: float
     unbiased: float
 
 
 class KernelSums:
-    """Accumulates sums over tiles of two symmetric matrices K and L, both n x n, of the upper triangle.
+    """Accumulates sums over tiles of the upper triangles of two symmetric matrices K and L, both n x n.
 
     Parameters
     ----------
@@ -46,8 +46,8 @@ class KernelSums:
 
     Notes
     -----
-    The estimates do not change when a number is added to all entries of a matrix: subtract about the mean of the
-    entries from them, and no digits are lost where they are nearly alike.
+    Adding a number to all entries of a matrix does not change the estimates. Subtract the approximate mean of the
+    entries first, so that no digits are lost where they are nearly alike.
     """
 
     def __init__(self, n_samples: int) -> None:
@@ -55,7 +55,7 @@ class KernelSums:
         self.rows, self.diagonals = np.zeros((2, n_samples)), np.zeros((2, n_samples))
 
     def update(self, first: Span, second: Span, tiles: tuple[Float64, Float64]) -> None:
-        """Absorb K and L between samples `first` and `second`: the same, or later ones, whose mirror is counted too."""
+        """Absorb the tiles of K and L between samples `first` and `second`, equal or later; later ones count twice."""
         same = first == second
         self.product += (1 if same else 2) * float(np.vdot(*tiles))
         for sums, diagonal, tile in zip(self.rows, self.diagonals, tiles, strict=True):
@@ -72,7 +72,7 @@ class KernelSums:
         self.diagonals += other.diagonals
 
     def estimates(self) -> Estimates:
-        """Return both estimates, of all tiles."""
+        """Return both estimates, once all tiles are absorbed."""
         n, (k, m) = self.n_samples, self.rows
         biased = self.product - 2 / n * float(k @ m) + float(k.sum()) * float(m.sum()) / n**2
         product = self.product - float(np.vdot(*self.diagonals))
@@ -86,7 +86,7 @@ class KernelSums:
 
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> Self:
-        """Undo `state`."""
+        """Return the sums whose `state` this is."""
         new = cls(state["rows"].shape[1])
         new.product = float(state["product"])
         new.rows, new.diagonals = np.array(state["rows"]), np.array(state["diagonals"])

@@ -26,16 +26,16 @@ class Moments(abc.ABC):
     n_features : int
         p.
     precision : {"single", "double"}
-        Of products.
+        Precision of products.
     product_rows : int
-        Most rows multiplied at a time.
+        Largest number of rows multiplied at a time.
     probes : Probes or None
         W, and its products; None where they are not measured.
 
     Attributes
     ----------
     n_samples : int
-        Rows absorbed, but for those of weight 0.
+        Number of rows absorbed, except those of weight 0.
     weight : float
         Sum of their weights; n_samples where none were given.
     """
@@ -58,9 +58,9 @@ class Moments(abc.ABC):
         block : ndarray of shape (rows, p)
             Samples.
         at : int
-            Position of the first, for error messages.
+            Position of the first row, for error messages.
         weights : ndarray of shape (rows,), optional
-            How often each counts, at least 0: weight 2 is the row given twice, weight 0 a row not given.
+            Weight of each, at least 0: weight 2 is the row given twice, weight 0 a row not given.
 
         Raises
         ------

@@ -1,10 +1,11 @@
 """Regressions of every feature on latent scores, over the samples in which it is observed: one step of EM.
 
 Rows are y = m + V z + noise, with z normal of diagonal covariance L and noise of variance s2 in every feature
-(probabilistic PCA; Tipping & Bishop, 1999). Of a row of which the features O are observed, with M = V_O^T V_O +
-s2 L^-1, the scores have mean M^-1 V_O^T (y_O - m_O) and covariance s2 M^-1 (Ilin & Raiko, JMLR 11, 2010). Summed over
-the rows in which a feature is observed, their second moments and products with its values are the normal equations of
-its row of V and its mean. V is orthonormal, so M is near the identity whatever the spectrum, and float32 holds it.
+(probabilistic PCA; Tipping & Bishop, 1999). Where the features O of a row are observed, let M = V_O^T V_O + s2 L^-1:
+its scores have mean M^-1 V_O^T (y_O - m_O) and covariance s2 M^-1 (Ilin & Raiko, JMLR 11, 2010). The normal equations
+of a feature's row of V and its mean are sums over the rows in which it is observed: of the second moments of scores,
+and of products of scores with its values. V is orthonormal, so M is near the identity whatever the spectrum, and
+float32 holds it.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from .weighted_pieces import weighted_pieces
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-HELD_OUT = 1 / 64  # share of the observed values that are predicted and not learned from
-SHIFTS = 4093  # places at which a row's choice of them begins, a prime
-SPREAD = 2654435761  # takes rows one after another to places far apart (Knuth, TAOCP 3, 6.4)
-INVERTED = 2**17  # entries of M that are inverted at a time
-_STREAM = 5  # apart from what else is drawn with the same seed
+HELD_OUT = 1 / 64  # share of the observed values that are predicted but not learned from
+SHIFTS = 4093  # offsets at which a row's pattern of held-out values can begin, a prime
+SPREAD = 2654435761  # sends consecutive rows to offsets far apart (Knuth, TAOCP 3, 6.4)
+INVERTED = 2**17  # entries of the matrices M inverted at a time
+_STREAM = 5  # separates these draws from others of the same seed
 _MODEL = ("vectors", "variances", "noise", "centre", "features", "product_rows", "held_out", "seed")
 _NUMBERS = ("n_samples", "weight", "empty", "observed", "squares")
 _SUMS = ("moments", "products", "score_moments", "held")
@@ -52,32 +53,33 @@ class ObservedRegression(Accumulator):
     centre : ndarray of shape (p,)
         m.
     features : Span, optional
-        Range of features whose equations are added up; all by default. Scores are of all features in any case.
+        Range of features whose equations are added up; all by default. Scores always use all features.
     precision : {"single", "double"}
-        Of the products; sums are float64 always.
+        Precision of products; sums are always float64.
     product_rows : int
-        Most rows multiplied at a time.
+        Largest number of rows multiplied at a time.
     held_out : float
-        Share of the observed values that are left out of everything but predicted.
+        Share of the observed values that are left out of the sums, and predicted.
     seed : int
-        Of the choice of these.
+        Seed of the choice of these values.
 
     Attributes
     ----------
     n_samples, weight : int, float
-        Rows with any value, but for those of weight 0, and the sum of their weights.
+        Number of rows with any value, except those of weight 0, and the sum of their weights.
     empty, observed : float
         Weight of the rows without a value, and of all observed values, those held out included.
     moments : ndarray of shape (f, (l + 1)(l + 2) / 2)
-        Of f features: sums of the upper triangle of E[z z^T], of E[z], and of the weights, where they are observed.
+        Sums of the upper triangle of E[z z^T], of E[z] and of the weights, over the rows in which each feature is
+        observed.
     products : ndarray of shape (f, l + 1)
         Sums of the centred values times E[z], and of the values.
     squares : float
         Sum of the squares of the centred values of these features.
     score_moments : ndarray of shape ((l + 1)(l + 2) / 2,)
-        As `moments`, of all rows with any value.
+        The same sums over all rows with any value.
     held : ndarray of shape (3,)
-        Of the values held out: their number, and the sums of squared errors, of predictions and of the mean m.
+        Number of values held out, and the sums of squared errors of their predictions and of the mean m.
 
     Notes
     -----
@@ -137,7 +139,7 @@ class ObservedRegression(Accumulator):
             self._absorb_piece(piece, counts, at + some)
 
     def _absorb_piece(self, piece: Array, weights: Float64, places: npt.NDArray[np.intp]) -> None:
-        """Absorb rows that are multiplied at once, of some positions in the collection."""
+        """Absorb rows that are multiplied at once, given their positions in the collection."""
         observed = np.isfinite(piece)
         self.observed += float(weights @ np.count_nonzero(observed, axis=1))
         centred = self._centred(piece, observed)
@@ -159,7 +161,7 @@ class ObservedRegression(Accumulator):
         self.held += len(truth), float(np.sum(np.square(truth - guesses))), float(np.sum(np.square(truth, dtype=float)))
 
     def _centred(self, piece: Array, observed: npt.NDArray[np.bool_]) -> Array:
-        """Rows less the mean, 0 where they are not observed, in working memory."""
+        """Return rows less the mean, 0 where they are not observed, in working memory."""
         if self._work is None or len(self._work) < len(piece):
             self._work = np.empty((len(piece), self.n_features), self._dtype)
         centred = self._work[: len(piece)]
@@ -168,7 +170,7 @@ class ObservedRegression(Accumulator):
         return centred
 
     def _held_out(self, observed: npt.NDArray[np.bool_], places: npt.NDArray[np.intp]) -> tuple[Array, Array]:
-        """Rows and features of the observed values that are held out, the same for a row however rows are cut."""
+        """Return rows and features of the observed values held out: the same for a row, however rows are cut."""
         if not self.held_out:
             return np.empty(0, np.intp), np.empty(0, np.intp)
         p = self.n_features
@@ -184,7 +186,7 @@ class ObservedRegression(Accumulator):
         return np.concatenate(rows), np.concatenate(features)
 
     def _scores(self, observed: npt.NDArray[np.bool_], centred: Array, weights: Float64) -> tuple[Array, Array]:
-        """Return mean scores, (m, l), and what the regressions sum: weighted E[z z^T], E[z] and 1, (m, q)."""
+        """Return mean scores, (m, l), and the terms of the sums: weighted E[z z^T], E[z] and 1, (m, q)."""
         rows, width, (left, right) = len(centred), self.width, self._upper
         grams, sides = np.zeros((rows, len(left))), np.zeros((rows, width))
         for tile in self._tiles(Span(0, self.n_features)):
@@ -194,7 +196,7 @@ class ObservedRegression(Accumulator):
         scores = np.empty((rows, width), np.float64)
         factors = np.empty((rows, upper_entries(width + 1)), self._dtype)
         step = max(1, INVERTED // width**2)
-        with share_blas_threads(machine.cores()):  # of small matrices threads take longer
+        with share_blas_threads(machine.cores()):  # threads slow down products of small matrices
             for start in range(0, rows, step):
                 some = slice(start, start + step)
                 matrix = np.empty((len(grams[some]), width, width))
@@ -244,14 +246,14 @@ class ObservedRegression(Accumulator):
         self._work = self._pattern = None
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
-        """Everything as plain arrays; without `copy` the sums themselves, to be written down and not to."""
+        """Return everything as plain arrays; without `copy` the sums themselves, to be stored but not written to."""
         own = as_arrays({name: getattr(self, name) for name in (*_MODEL, *_NUMBERS)}, copy=True)
         sums = as_arrays({name: getattr(self, name) for name in _SUMS}, copy=copy)
         return {**own, **sums, "double": np.array(self.precision == "double")}
 
     @classmethod
     def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
-        """Exact inverse of `state`; without `copy` its sums are taken over."""
+        """Return the accumulator whose `state` this is; without `copy` its sums are taken over."""
         new = cls(
             np.array(state["vectors"]),
             np.array(state["variances"]),
@@ -271,9 +273,9 @@ class ObservedRegression(Accumulator):
 
 
 def _products(columns: Array) -> Array:
-    """Products of all pairs of columns, (f, l) to (f, l (l + 1) / 2), in the order of an upper triangle.
+    """Return products of all pairs of columns, (f, l) to (f, l (l + 1) / 2), in the order of an upper triangle.
 
-    A row of the triangle at a time: by lists of left and right columns it takes six times as long.
+    A row of the triangle at a time: indexing by lists of left and right columns takes six times as long.
     """
     count, width = columns.shape
     found, at = np.empty((count, upper_entries(width)), columns.dtype), 0

@@ -2,9 +2,9 @@
 
 A is -D^2 / 2 for a matrix D of distances, squared entry by entry as it is read (Torgerson, 1952; Gower, 1966), or a
 kernel matrix itself. Q is orthogonal to the ones, so H A H Q = H (A Q): rows of A are multiplied as they come, and the
-product is centred once, at the end. Nothing of the size of A is held.
+product is centred once, at the end. No array of the size of A is held.
 
-What is measured beside, once: the trace and the Frobenius norm of H A H, the means of the rows, products with random
+One pass also measures the trace and the Frobenius norm of H A H, the means of the rows, products with random
 directions that bound errors, and A w - A^T w for a random w, which is 0 where A is symmetric and, almost surely,
 nowhere else.
 """
@@ -27,22 +27,23 @@ from .protocol import Accumulator
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-# Of the largest entry of A: what a diagonal entry may be off 0, or two entries from one another that should be equal,
-# by the bytes of a floating-point number. Distances made of |x|^2 - 2 x.y + |y|^2 have such errors in their squares.
+# Tolerances, relative to the largest entry of A, by the bytes of a floating-point number: of diagonal entries that
+# should be 0, and of differences of entries that should be equal. Distances computed as |x|^2 - 2 x.y + |y|^2 have such
+# errors in their squares.
 ROUNDING = {2: 1e-3, 4: 1e-5, 8: 1e-10}
-_STREAM = 7  # apart from what else is drawn with the same seed
+_STREAM = 7  # separates these draws from others of the same seed
 _MEASURED = "measured_"
 
 
 class EntryError(DataError):
-    """An entry of a matrix that no distance, or no number, can be.
+    """An entry of a matrix that is invalid as a number or as a distance.
 
     Attributes
     ----------
     row, column : int
-        Of the entry.
+        Position of the entry.
     problem : str
-        What is wrong with it, in words.
+        Description of the problem.
     """
 
     def __init__(self, row: int, column: int, problem: str) -> None:
@@ -54,18 +55,18 @@ class EntryError(DataError):
 
 
 def tolerance_of(dtype: npt.DTypeLike) -> float:
-    """Share of the largest entry of A that entries of a stored dtype may be wrong by; 0 for whole numbers."""
+    """Return the tolerance of entries of a stored dtype, relative to the largest of A; 0 for whole numbers."""
     kind = np.dtype(dtype)
     return ROUNDING.get(kind.itemsize, 0.0) if kind.kind == "f" else 0.0
 
 
 def check_entries(rows: Array, at: int, *, distances: bool) -> None:
-    """Refuse rows of a matrix, the first of them number `at`, that hold what no distance or no number can be.
+    """Refuse rows of a matrix, the first of them number `at`, that hold an invalid entry.
 
     Raises
     ------
     EntryError
-        Naming the first entry that is not finite or too large, or, of distances, is negative or not 0 on the diagonal.
+        If an entry is not finite or too large or, among distances, negative or not 0 on the diagonal; names the first.
     """
     if not rows.size:
         return
@@ -93,7 +94,7 @@ def _first(wrong: npt.NDArray[np.bool_]) -> tuple[int, int]:
 
 
 def entries_of(rows: Array, *, distances: bool, out: Float64 | None = None) -> Float64:
-    """Return rows of A in float64, of rows as stored: -1/2 of the squares of distances, else what is stored."""
+    """Return rows of A in float64, given stored rows: -1/2 times squared distances, or the values themselves."""
     if not distances:
         return np.add(rows, 0.0, out=out, dtype=np.float64)
     made: Float64 = np.multiply(rows, rows, out=out, dtype=np.float64)
@@ -103,14 +104,14 @@ def entries_of(rows: Array, *, distances: bool, out: Float64 | None = None) -> F
 
 @dataclass
 class MatrixMeasures:
-    """Sums over the rows of A that are needed once; rows that were not seen yet are 0.
+    """Sums over the rows of A that are measured once; entries of rows not seen yet are 0.
 
     Attributes
     ----------
     products : ndarray of shape (n, 16)
         A W, for W random directions orthogonal to the ones.
     means : ndarray of shape (n,)
-        Of each row.
+        Mean of each row.
     skew : ndarray of shape (n,)
         A w - A^T w.
     squares : float
@@ -141,7 +142,7 @@ class MatrixMeasures:
 
     @property
     def column_means(self) -> Float64:
-        """Means of the columns of A, (n,), those of the rows by symmetry."""
+        """Means of the columns of A, (n,), which by symmetry are those of the rows."""
         return self.means.copy()
 
 
@@ -153,13 +154,13 @@ class SymmetricBlock(Accumulator):
     vectors : ndarray of shape (n, l)
         Q, orthogonal to the ones.
     distances : bool, default=True
-        Whether rows hold distances, of which A is -1/2 of the squares, or A itself.
+        If True, rows hold distances, and A is -1/2 times their squares; else they hold A.
     measures : bool, default=True
-        Whether entries are checked, and what `MatrixMeasures` holds is summed beside the product.
+        If True, check entries, and add up `MatrixMeasures` beside the product.
     product_rows : int, default=64
-        Rows that are float64 at a time.
+        Rows converted to float64 at a time.
     seed : int, default=0
-        Of the random directions.
+        Seed of the random directions.
 
     Notes
     -----
@@ -195,7 +196,7 @@ class SymmetricBlock(Accumulator):
         Raises
         ------
         EntryError
-            If an entry is not what it should be; looked for while things are measured.
+            If an entry is invalid, see `check_entries`; entries are checked with `measures` only.
         """
         if self._measured is not None:
             check_entries(block, at, distances=self.distances)
@@ -203,7 +204,7 @@ class SymmetricBlock(Accumulator):
             self._absorb_piece(block[start : start + self.product_rows], at + start)
 
     def _absorb_piece(self, piece: Array, at: int) -> None:
-        """Absorb rows that are float64 at a time."""
+        """Absorb rows that are converted at a time."""
         if self._work is None:
             self._work = np.empty((self.product_rows, len(self.vectors)))
         values = entries_of(piece, distances=self.distances, out=self._work[: len(piece)])
@@ -213,7 +214,7 @@ class SymmetricBlock(Accumulator):
             self._measure(self._measured, values, rows)
 
     def _measure(self, found: MatrixMeasures, values: Float64, rows: slice) -> None:
-        """Add what float64 rows come to; they are centred in place."""
+        """Add the measures of float64 rows, which are centred in place."""
         found.products[rows] += values @ self._directions
         found.skew[rows] += values @ self._along
         found.skew -= self._along[rows] @ values
@@ -265,21 +266,21 @@ class SymmetricBlock(Accumulator):
         return self._measured.trace
 
     def probes(self) -> MatrixMeasures | None:
-        """Probes, with products of H A H in place of those of A; None where nothing was measured."""
+        """Return the measures, with products of H A H in place of those of A; None where nothing was measured."""
         if self._measured is None:
             return None
         products = without(self._measured.products, np.ones(len(self.vectors)))
         return MatrixMeasures(**{**vars(self._measured), "products": products})
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
-        """Everything as plain arrays; without `copy` the sums themselves, to be written down and not to."""
+        """Return everything as plain arrays; without `copy` the sums themselves, to be stored but not written to."""
         own = {"distances": self.distances, "product_rows": self.product_rows, "seed": self.seed}
         found = as_arrays({**own, "vectors": self.vectors, "product": self._product}, copy=copy)
         return found if self._measured is None else found | as_arrays(vars(self._measured), _MEASURED, copy=copy)
 
     @classmethod
     def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
-        """Exact inverse of `state`; without `copy` its sums are taken over."""
+        """Return the accumulator whose `state` this is; without `copy` its sums are taken over."""
         measured = as_values(state, _MEASURED)
         new = cls(
             np.array(state["vectors"]),
@@ -298,14 +299,14 @@ class SymmetricBlock(Accumulator):
 
 
 class SymmetricRows(Accumulator):
-    """The matrix itself, float64: rows of A as they come, for matrices that fit in memory.
+    """Accumulates the rows of A in float64, for matrices that fit in memory.
 
     Parameters
     ----------
     size : int
         n.
     distances : bool, default=True
-        As for `SymmetricBlock`.
+        See `SymmetricBlock`.
     """
 
     kind = "symmetric_rows"
@@ -321,7 +322,7 @@ class SymmetricRows(Accumulator):
         Raises
         ------
         EntryError
-            If an entry is not what it should be.
+            If an entry is invalid, see `check_entries`.
         """
         check_entries(block, at, distances=self.distances)
         entries_of(block, distances=self.distances, out=self.matrix[at : at + len(block)])
@@ -331,12 +332,12 @@ class SymmetricRows(Accumulator):
         self.matrix += other.matrix
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
-        """Return the matrix; without `copy` itself, to be written down and not to."""
+        """Return the matrix; without `copy` itself, to be stored but not written to."""
         return {"distances": np.array(self.distances), "matrix": self.matrix.copy() if copy else self.matrix}
 
     @classmethod
     def from_state(cls, state: dict[str, Array], *, copy: bool = True) -> Self:
-        """Exact inverse of `state`; without `copy` its matrix is taken over."""
+        """Return the accumulator whose `state` this is; without `copy` its matrix is taken over."""
         new = cls(0, distances=bool(state["distances"]))
         new.matrix = np.array(state["matrix"], copy=copy or None)
         return new

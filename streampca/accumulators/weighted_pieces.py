@@ -1,4 +1,4 @@
-"""`weighted_pieces`: the rows of a block that count, some at a time."""
+"""`weighted_pieces`: cut the rows of a block that have a weight into pieces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Array = npt.NDArray[Any]
 def weighted_pieces(
     block: Array, weights: npt.NDArray[np.float64] | None, rows: int
 ) -> Iterator[tuple[npt.NDArray[np.intp], Array]]:
-    """Yield places of rows in a block, and these rows: at most so many, none of weight 0; a view where they adjoin."""
+    """Yield pieces of at most `rows` rows, none of weight 0: places in the block, and rows (a view if they adjoin)."""
     kept = np.arange(len(block)) if weights is None else np.flatnonzero(weights)
     for start in range(0, len(kept), rows):
         some = kept[start : start + rows]

@@ -273,7 +273,7 @@ def _blocks(
 def piece_rows(first: Side, second: Side, widths: list[int], most: int) -> int:
     """Return the rows that are mapped at a time."""
     row = sum(side.mapping_bytes(width) for side, width in zip((first, second), widths, strict=True))
-    # Of few rows, multiplying would take less time than adding the product.
+    # Multiplying few rows takes less time than adding the product.
     least = max(LEAST_PIECE, min(MOST_PIECE // 16, min(widths) // 4))
     return min(most, max(least, min(MOST_PIECE, PIECE // row)))
 
