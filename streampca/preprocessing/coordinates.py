@@ -17,7 +17,7 @@ from .resize import resampled
 def prepared_coordinates(
     preparation: Preparation, known: Mapping[str, Coordinate], axes: Sequence[str], raw_shape: tuple[int, ...]
 ) -> Mapping[str, Coordinate]:
-    """Coordinates of prepared samples, by name; text and dates are left out where pixels are merged."""
+    """Return coordinates of prepared samples, by name; text and dates are left out where pixels are merged."""
     if preparation.maps:
         return {}
     dims, made = axes[: len(preparation.of_images.shape_of(raw_shape))], {}
@@ -80,7 +80,7 @@ def _changes(preparation: Preparation, axis: int, raw_shape: tuple[int, ...]) ->
 def _prepared(
     preparation: Preparation, axis: int, values: Array | None, raw_shape: tuple[int, ...], at: int, *, around: bool
 ) -> Array | None:
-    """Cut and merge values along a sample's axis, their own axis `at`; `around` a circle where 360 follows on 0."""
+    """Cut and merge values along a sample's axis, which is their axis `at`; with `around`, 360 equals 0."""
     if values is None:
         return None
     ranges = preparation.ranges(raw_shape)

@@ -11,7 +11,7 @@ from .kernels import Array, Float64
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ClassMap:
-    """A class of each sample, (n, 1), to n_features columns, 1 in that of its class: the delta kernel.
+    """Indicator features of classes, (n, 1) to (n, n_features), 1 in the column of the class: the delta kernel.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class ClassMap:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class IdentityMap:
-    """Samples less a point near them: the linear kernel of samples whose mean is taken off.
+    """Samples less a point near them: the linear kernel of centred samples.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class IdentityMap:
 
     @property
     def n_features(self) -> int:
-        """Features given, those of a sample."""
+        """Number of features, that of a sample."""
         return len(self.origin)
 
     def __call__(self, rows: Array) -> Float64:

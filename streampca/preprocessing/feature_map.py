@@ -29,13 +29,13 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 EPS = float(np.finfo(np.float64).eps)
-LEAST_EIGENVALUE = 1e-12  # of the largest: as scikit-learn, which takes smaller ones for rounding
-MOST_DIMENSIONS = 21_201  # that directions of the Sobol sequence are tabulated for
+LEAST_EIGENVALUE = 1e-12  # relative to the largest; smaller ones are rounding, as in scikit-learn
+MOST_DIMENSIONS = 21_201  # dimensions that directions of the Sobol sequence are tabulated for
 _MAKING = Lock()
 
 
 class _MapOfArrays:
-    """Base of feature maps: a kernel and arrays that describe the map, their size and digest; NaN for NaN."""
+    """Base of feature maps that consist of a kernel and arrays."""
 
     kernel: Kernel
 
@@ -69,7 +69,7 @@ class _MapOfArrays:
         return sum(array.nbytes for array in self.arrays().values())
 
     def arrays(self) -> dict[str, Array]:
-        """The arrays by name."""
+        """Return the arrays by name."""
         return {name: getattr(self, name) for name in self.array_names()}
 
     @cached_property
@@ -105,13 +105,13 @@ def solved(
     matrix : ndarray of shape (m, m)
         Symmetric.
     name : str
-        What messages call it.
+        Name of the matrix in messages.
     rank : int, optional
-        Most features, q; all eigenvalues above rounding by default.
+        Largest number of features, q; all eigenvalues above rounding by default.
     centred : bool
-        Take the mean off rows and columns first.
+        If True, subtract the means of rows and columns first.
     may_be_negative : bool
-        Leave negative eigenvalues out, where they would be refused.
+        If True, leave negative eigenvalues out instead of refusing them.
 
     Raises
     ------
@@ -122,7 +122,7 @@ def solved(
     level = float(means.mean()) if centred else 0.0
     values, vectors = np.linalg.eigh(matrix - means - means[:, None] + level if centred else matrix)
     values, vectors = values[::-1], vectors[:, ::-1]
-    # The trace of the matrix before its mean was taken off says what its entries are rounded to.
+    # The rounding of entries is that of the matrix before its mean was subtracted.
     rounding = max(m * EPS, LEAST_EIGENVALUE) * float(np.abs(values).max(initial=0.0))
     rounding = max(rounding, m * EPS * float(np.abs(means).max(initial=0.0)))
     if values[-1] < -100 * rounding and not may_be_negative:
@@ -145,12 +145,12 @@ class KernelMap(_MapOfArrays):
     Attributes
     ----------
     kernel : Kernel
-        Resolved.
+        Resolved kernel.
     landmarks : ndarray of shape (m, p)
     weights : ndarray of shape (q, m)
     offset : ndarray of shape (q,)
     origin : ndarray of shape (p,)
-        Taken off samples and landmarks before they are compared, where the kernel is of differences.
+        Point subtracted from samples and landmarks before they are compared, for kernels of differences.
     level : ndarray of shape ()
         Mean of the kernel between landmarks, where their mean is the origin of the features; else 0.
     """
@@ -166,19 +166,19 @@ class KernelMap(_MapOfArrays):
     def nystroem(cls, kernel: Kernel, landmarks: Array, *, rank: int | None = None, centred: bool = False) -> Self:
         """Return the Nystroem map of landmarks.
 
-        With K = U diag(mu) U^T of the landmarks, a sample becomes diag(mu)^(-1/2) U^T k(x): inner products of mapped
-        landmarks are K itself, of other samples the best that functions k(., landmark) can do.
+        With K = U diag(mu) U^T for the landmarks, a sample is mapped to diag(mu)^(-1/2) U^T k(x). Inner products of
+        mapped landmarks are K itself, those of other samples the best approximation by functions k(., landmark).
 
         Parameters
         ----------
         kernel : Kernel
-            Resolved.
+            Resolved kernel.
         landmarks : ndarray of shape (m, p)
         rank : int, optional
             Largest q; all eigenvalues above rounding by default.
         centred : bool, default=False
-            Of H K H, H = I - (1/m) 1 1^T: the landmarks' mean is the origin. With all samples for landmarks mapped
-            samples are then the scores of kernel PCA; so kernels of distances need it.
+            If True, decompose H K H, H = I - (1/m) 1 1^T: the landmarks' mean is the origin. With all samples for
+            landmarks mapped samples are then the scores of kernel PCA. Kernel "distance" is always centred.
 
         Raises
         ------
@@ -211,7 +211,7 @@ class KernelMap(_MapOfArrays):
 
     @classmethod
     def foreseen(cls, kernel: Kernel, landmarks: int, n_features: int, q: int, dtype: npt.DTypeLike) -> Self:
-        """Return a map of the sizes of one to come, which takes no memory and maps nothing."""
+        """Return a map with the sizes of a fitted one, which takes no memory and maps nothing."""
 
         def zeros(*shape: int) -> Float64:
             return np.broadcast_to(0.0, shape)
@@ -222,7 +222,7 @@ class KernelMap(_MapOfArrays):
 
     @property
     def n_features(self) -> int:
-        """Features given, q."""
+        """Number of features, q."""
         return len(self.weights)
 
     @property
@@ -238,8 +238,8 @@ class KernelMap(_MapOfArrays):
 
     @property
     def compared(self) -> Float64:
-        """The landmarks as they are compared with samples; made once."""
-        with _MAKING:  # several threads map blocks: one makes it
+        """Landmarks as they are compared with samples; computed once."""
+        with _MAKING:  # several threads map blocks; one computes it
             return self._compared
 
     @cached_property
@@ -268,16 +268,16 @@ class KernelMap(_MapOfArrays):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FourierMap(_MapOfArrays):
-    """Random Fourier features: sqrt(2 / q) cos(frequencies (x - origin) + phases), of kernels of differences.
+    """Random Fourier features: sqrt(2 / q) cos(frequencies (x - origin) + phases), for kernels of differences.
 
     Attributes
     ----------
     kernel : Kernel
-        "rbf" or "laplacian", resolved.
+        Resolved kernel "rbf" or "laplacian".
     frequencies : ndarray of shape (q, p)
     phases : ndarray of shape (q,)
     origin : ndarray of shape (p,)
-        Near the samples: what is left of them then has all its digits.
+        Point near the samples, so that differences from it have all their digits.
     """
 
     kernel: Kernel
@@ -295,16 +295,16 @@ class FourierMap(_MapOfArrays):
 
     @classmethod
     def random(cls, kernel: Kernel, origin: Array, n_features: int, seed: int | np.random.Generator) -> Self:
-        """Draw frequencies of a resolved kernel, normal for "rbf", Cauchy for "laplacian"; a cosine and a sine of each.
+        """Draw frequencies for a resolved kernel: normal for "rbf", Cauchy for "laplacian"; a cosine and a sine each.
 
-        They are those of a scrambled Sobol sequence, which cover their distribution more evenly than independent ones:
-        by 4096 features of 3-dimensional samples, HSIC is 0.2 % off in place of 3.8 %. With the pair of each, the
-        kernel of a sample with itself is exact where `n_features` is even.
+        A scrambled Sobol sequence covers their distribution more evenly than independent draws: with 4096 features of
+        3-dimensional samples, HSIC is 0.2 % off instead of 3.8 %. With a cosine and a sine of each, the kernel of a
+        sample with itself is exact where `n_features` is even.
 
         Raises
         ------
         RequestError
-            If the kernel is another.
+            If the kernel is neither.
         """
         from scipy.special import ndtri
 
@@ -321,13 +321,13 @@ class FourierMap(_MapOfArrays):
 
     @classmethod
     def foreseen(cls, kernel: Kernel, n_features: int, q: int) -> Self:
-        """Return a map of the sizes of one to come, which takes no memory and maps nothing."""
+        """Return a map with the sizes of a fitted one, which takes no memory and maps nothing."""
         none = np.broadcast_to(0.0, (q, n_features))
         return cls(kernel=kernel, frequencies=none, phases=none[:, 0], origin=none[0])
 
     @property
     def n_features(self) -> int:
-        """Features given, q."""
+        """Number of features, q."""
         return len(self.frequencies)
 
     @property

@@ -22,8 +22,8 @@ from .sample_keys import lacking
 # whole blocks of 24 MiB, on 128 x 128 colour images), and is no more for a large block than for a small one.
 PIECE = 256 * KIB
 UNDONE = 2**17  # values whose level is added at a time, in float64
-MAP_PIECE = 8 * MIB  # held by a feature map for the rows that it maps at a time
-LEAST_MAPPED = 32  # rows: of fewer, products with landmarks are slow
+MAP_PIECE = 8 * MIB  # bytes that a feature map holds for the rows it maps at a time
+LEAST_MAPPED = 32  # rows mapped at a time: products of fewer with landmarks are slow
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Frame:
     preparation : Preparation
         Applied to raw samples; resolved.
     raw_shape, sample_shape : tuple of int
-        Of a raw and of a prepared sample.
+        Shapes of a raw and of a prepared sample.
     mask : ndarray of bool or None
         Over the prepared sample.
     keys : SampleKeys or None
@@ -61,12 +61,12 @@ class Frame:
 
     @cached_property
     def before_map(self) -> Frame:
-        """The frame of the steps before the feature map."""
+        """Frame of the steps before the feature map."""
         return replace(Frame.of(self.preparation.unmapped, self.raw_shape), keys=self.keys)
 
     @property
     def _steps(self) -> Preparation:
-        """The steps that values of features went through: none that are known, where features are mapped."""
+        """Steps that are undone on features: none where features are mapped, as mapping is not undone."""
         return Preparation() if self.preparation.maps else self.preparation
 
     @property
@@ -92,7 +92,7 @@ class Frame:
         return out
 
     def _mapped_raw(self, raw: Array, start: int) -> Array:
-        """Return raw rows as mapped ones, some at a time."""
+        """Prepare and map raw rows, some at a time."""
         out, step = np.empty((len(raw), self.n_features), self.row_dtype(raw.dtype)), self.map_rows
         for at in range(0, len(raw), step):
             try:
@@ -103,7 +103,7 @@ class Frame:
         return out
 
     def mapped(self, rows: Array) -> Array:
-        """Rows of features, (m, p), through the feature map, (m, q), some at a time."""
+        """Map rows of features, (m, p) to (m, q), some at a time."""
         mapping = self.preparation.mapped
         assert mapping is not None  # noqa: S101 - a preparation that maps is resolved before samples are read
         out, step = np.empty((len(rows), self.n_features), float_of(rows.dtype)), self.map_rows
@@ -113,7 +113,7 @@ class Frame:
 
     @property
     def map_rows(self) -> int:
-        """Rows that are mapped at a time."""
+        """Number of rows mapped at a time."""
         mapping = self.preparation.mapped
         return 1 if mapping is None else max(LEAST_MAPPED, MAP_PIECE // mapping.row_bytes)
 
@@ -224,7 +224,7 @@ class Frame:
         return self.preparation.dtype_of(raw)
 
     def scratch_bytes(self, raw: npt.DTypeLike) -> int:
-        """Most bytes `rows` holds beside the raw rows it is given and those it returns."""
+        """Return the most bytes that `rows` holds beside the raw rows it is given and those it returns."""
         if self.preparation.is_identity:
             return 0
         if self.preparation.mapped is not None:
@@ -237,7 +237,7 @@ class Frame:
 
     @property
     def mapping_bytes(self) -> int:
-        """Bytes held while rows are mapped, beside these and the result."""
+        """Bytes held while rows are mapped, beside the rows and the result."""
         mapping = self.preparation.mapped
         return 0 if mapping is None else self.map_rows * mapping.row_bytes
 

@@ -1,4 +1,4 @@
-"""`KernelFeatures`: the feature map that a preparation is to end with, as it is asked for."""
+"""`KernelFeatures`: the options of a feature map, with which a preparation ends."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from .feature_map import FeatureMap, FourierMap, KernelMap
 from .kernels import AUTO, Kernel
 
 ALL = "all"
-LANDMARK_SCALING = "classical-mds"  # the kind whose landmarks are compared by distances, and by no other kernel
+LANDMARK_SCALING = "classical-mds"  # the kind whose landmarks are always compared by distances
 CHOICES = ("uniform", "k-means++", "leverage")
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelFeatures:
-    """A feature map of a kernel: by landmarks (Nystroem), or random (Fourier).
+    """Options of a feature map of a kernel: by landmarks (Nystroem), or random (Fourier).
 
     Parameters
     ----------
     kernel : Kernel, default=Kernel("rbf")
     landmarks : int or "all", optional
-        Samples that all others are compared with, m; "all" takes every sample: the map is then exact. By default all,
-        unless random features are asked for.
+        Number of samples that all others are compared with, m; "all" takes every sample: the map is then exact. By
+        default all, unless random features are asked for.
     random_features : int, optional
-        Random Fourier features in place of landmarks, q; of kernels "rbf" and "laplacian".
+        Number of random Fourier features in place of landmarks, q; for kernels "rbf" and "laplacian".
     choice : {"uniform", "k-means++", "leverage"}, default="uniform"
-        How landmarks are chosen: at random; far apart; or by how much each adds to others.
+        Choice of landmarks: at random; far apart; or by how much each adds to others.
     rank : int, optional
-        Most features that landmarks give, those of the largest eigenvalues; by default all above rounding.
+        Largest number of features that landmarks give, those of the largest eigenvalues; by default all above rounding.
     seed : int, default=0
-        Of landmarks and random features.
+        Seed of landmarks and random features.
 
     Raises
     ------
@@ -100,7 +100,7 @@ class KernelFeatures:
         return self.landmarks
 
     def foreseen(self, n_samples: int, n_features: int, dtype: npt.DTypeLike) -> FeatureMap:
-        """Return a map of the sizes of the one to come, which takes no memory."""
+        """Return a map with the sizes of the fitted one, which takes no memory."""
         if self.random_features is not None:
             return FourierMap.foreseen(self.kernel, n_features, self.random_features)
         count = self.count_of(n_samples)
@@ -109,13 +109,13 @@ class KernelFeatures:
         return KernelMap.foreseen(self.kernel, count, n_features, q, dtype)
 
     def to_json(self) -> dict[str, Any]:
-        """Everything as plain data, the kernel's function by its name."""
+        """Return everything as plain data, the kernel's function by its name."""
         own = {name: getattr(self, name) for name in ("landmarks", "random_features", "choice", "rank", "seed")}
         return {"kernel": self.kernel.to_json(), **own}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], function: Callable[[Any, Any], float] | None = None) -> KernelFeatures:
-        """Inverse of `to_json`, given the function of a kernel of one's own; raises as `Kernel.from_json`."""
+        """Return the options whose `to_json` this is, given the kernel's function; raises as `Kernel.from_json`."""
         own = {name: data[name] for name in ("landmarks", "random_features", "choice", "rank", "seed") if name in data}
         return cls(kernel=Kernel.from_json(data["kernel"], function), **own)
 
@@ -133,21 +133,21 @@ def features_asked(
     rank: int | None = None,
     seed: int = 0,
 ) -> KernelFeatures | None:
-    """Return the feature map that a kind of model is asked for with; None where samples are taken as they are.
+    """Return the feature map that the options of a fit ask for; None where samples are not mapped.
 
     Parameters
     ----------
     kind : str
-        A key of `streampca.planning.registry.KINDS`.
+        Kind of model; a key of `streampca.planning.registry.KINDS`.
     kernel, gamma, degree, coef0, landmarks, random_features, landmark_choice, seed
-        As for `streampca.fit`.
+        See `streampca.fit`.
     rank : int, optional
         See `KernelFeatures`.
 
     Raises
     ------
     RequestError
-        If one is wrong, or given for a kind that has no kernel, or takes one only if it is named.
+        If an option is wrong, or is given for a kind without a kernel, or without the name of the kernel it is of.
     """
     given = {
         "kernel": kernel is not None,

@@ -1,4 +1,4 @@
-"""`Kernel`: a similarity of samples that is an inner product of some features of theirs, and its matrix between rows.
+"""`Kernel`: a similarity of samples that is an inner product of features, and its matrix between rows.
 
 Schölkopf, Smola and Müller (1998), Nonlinear component analysis as a kernel eigenvalue problem; the values of each
 kernel are those of `sklearn.metrics.pairwise`.
@@ -31,12 +31,12 @@ KERNELS: dict[str, tuple[str, ...]] = {
     "distance": (),
 }
 ALIASES = {"poly": "polynomial", "gaussian": "rbf"}
-# Of differences of samples alone: rows are set off by a common origin first, which a large offset would otherwise take
-# all digits of, as |x|^2 - 2 x.y + |y|^2 does.
+# Kernels that depend on differences of samples only. A common origin is subtracted from the rows first: with a large
+# offset, |x|^2 - 2 x.y + |y|^2 would lose all digits.
 OF_DIFFERENCES = ("rbf", "laplacian", "distance")
-# Not an inner product by itself, but of samples whose mean is taken off (conditionally positive definite).
+# Conditionally positive definite kernels: inner products only of samples whose mean is subtracted.
 CENTRED_ONLY = ("distance",)
-ASYMMETRY = 1e-8  # of the largest value: beyond rounding
+ASYMMETRY = 1e-8  # relative to the largest value; rounding is smaller
 COMPARED = 20  # rows on either side whose kernel is computed both ways
 MEDIAN_OF = 1000  # rows whose distances give the median
 
@@ -48,16 +48,17 @@ class Kernel:
     Parameters
     ----------
     name : {"linear", "polynomial", "rbf", "laplacian", "sigmoid", "cosine", "distance"}, default="rbf"
-        With x.y the inner product: x.y; (gamma x.y + coef0)^degree; exp(-gamma |x - y|^2); exp(-gamma |x - y|_1);
-        tanh(gamma x.y + coef0); x.y / (|x| |y|); -|x - y|^2 / 2, which gives classical multidimensional scaling.
-        The name is stored with a model; of a `function` it is any other.
+        Kernel, with x.y the inner product: x.y; (gamma x.y + coef0)^degree; exp(-gamma |x - y|^2);
+        exp(-gamma |x - y|_1); tanh(gamma x.y + coef0); x.y / (|x| |y|); -|x - y|^2 / 2, which gives classical
+        multidimensional scaling. The name is stored with a model; a `function` has any other name.
     gamma : float, "auto" or None, default="auto"
-        "auto" takes 1 / (2 d^2) for "rbf", d the median distance of a sample of rows, 1 / d for "laplacian", d in the
-        sum of absolute differences, and 1 / p for the others, p the number of features; None is 1 / p for all.
+        Factor of distances or products. "auto" is 1 / (2 d^2) for "rbf", d the median distance of a sample of rows,
+        1 / d for "laplacian", d in the sum of absolute differences, and 1 / p for the others, p the number of
+        features; None is 1 / p for all.
     degree : int, default=3
     coef0 : float, default=1
     function : callable, optional
-        A kernel of your own: of two rows (p,) and (p,), a number. It is called for every pair. It is never stored.
+        Kernel of your own: takes two rows, (p,) each, returns a number. It is called for every pair and never stored.
 
     Raises
     ------
@@ -95,7 +96,7 @@ class Kernel:
 
     @property
     def centred_only(self) -> bool:
-        """True where the kernel is an inner product only of samples whose mean is taken off."""
+        """True where the kernel is an inner product only of samples whose mean is subtracted."""
         return self.name in CENTRED_ONLY
 
     def resolved(self, rows: Array) -> Kernel:
@@ -124,10 +125,10 @@ class Kernel:
         Parameters
         ----------
         rows, others : ndarray
-            Of any real dtype; computed in float64.
+            Rows of any real dtype; the kernel is computed in float64.
         origin : ndarray of shape (p,), optional
-            Taken off both where the kernel is of differences; the mean of `others` by default. Give the same for all
-            blocks, and each block has the same bits.
+            Point subtracted from both for kernels of differences; the mean of `others` by default. Give the same for
+            all blocks, and each block has the same bits.
 
         Notes
         -----
@@ -170,7 +171,7 @@ class Kernel:
         return made
 
     def check_symmetric(self, rows: Array) -> None:
-        """Refuse a function of one's own that is not symmetric between some of these rows, (m, p).
+        """Refuse a kernel function that is not symmetric between some of these rows, (m, p).
 
         Raises
         ------
@@ -189,24 +190,24 @@ class Kernel:
             )
 
     def row_bytes(self, p: int, m: int) -> int:
-        """Bytes that `compared` and `between` hold for a row of p features and m others, the result included."""
-        return 8 * (2 * p + 2 * m)  # cosine and "laplacian" make copies, of the rows and of the result
+        """Return the bytes that `compared` and `between` hold for a row of p features and m others, with the result."""
+        return 8 * (2 * p + 2 * m)  # "cosine" and "laplacian" copy the rows and the result
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], function: Callable[[Array, Array], float] | None = None) -> Kernel:
-        """Inverse of `to_json`, given the function of one's own that its name stands for.
+        """Return the kernel whose `to_json` this is, given the function that its name stands for.
 
         Raises
         ------
         RequestError
-            If the name is of no kernel here, and there is no function.
+            If no kernel has the name, and there is no function.
         """
         given = {name: data[name] for name in ("gamma", "degree", "coef0") if name in data}
         own = None if data["name"] in KERNELS else function
         return cls(data["name"], function=own, **given)
 
     def to_json(self) -> dict[str, Any]:
-        """Name and parameters as plain data."""
+        """Return name and parameters as plain data."""
         return {"name": self.name, **{name: getattr(self, name) for name in KERNELS.get(self.name, ())}}
 
     def __str__(self) -> str:
@@ -221,7 +222,7 @@ class Kernel:
 def median_distance(rows: Array, *, absolute: bool = False) -> float:
     """Return the median of the distances between rows, Euclidean, or sums of absolute differences.
 
-    Of more than 1000 rows, those of 1000 that are spread evenly over them.
+    Among more than 1000 rows, 1000 that are spread evenly over them are taken.
     """
     from scipy.spatial.distance import pdist
 

@@ -66,9 +66,9 @@ class Preparation:
         Last of all: map each row of p features to q others, whose inner products are the values of a kernel, or nearly
         so. Components are then those of kernel PCA.
     learned : Learned, optional
-        What a fit found for anomaly, detrend and standardize: a model has it, and applies it to other samples.
+        Arrays that a fit found for anomaly, detrend and standardize; a model applies them to other samples.
     mapped : KernelMap or FourierMap, optional
-        What a fit made of `feature_map`: landmarks and weights, or random frequencies.
+        Feature map that a fit made for `feature_map`: landmarks and weights, or random frequencies.
 
     Raises
     ------
@@ -137,7 +137,7 @@ class Preparation:
 
     @property
     def maps(self) -> bool:
-        """True where rows of features are mapped to others at last."""
+        """True where the last step maps rows of features to others."""
         return self.feature_map is not None
 
     @property
@@ -158,7 +158,7 @@ class Preparation:
 
     @property
     def is_mapped(self) -> bool:
-        """True where there is a feature map, or none is asked for."""
+        """True where the feature map is made, or none is asked for."""
         return self.mapped is not None or not self.maps
 
     @property
@@ -168,22 +168,22 @@ class Preparation:
 
     @property
     def unlearned(self) -> Preparation:
-        """The steps up to the mask: what anomaly, detrend and standardize learn from."""
+        """Steps up to the mask, on which anomaly, detrend and standardize learn."""
         steps = replace(self.unmapped, anomaly=None, detrend=False, standardize=False, learned=None)
         return replace(steps, scale=None, normalize=None)
 
     @property
     def unnormalized(self) -> Preparation:
-        """All steps but normalize; all of them where rows are mapped, which is not undone."""
+        """Steps without normalize; all steps where rows are mapped, as mapping is not undone."""
         return self if self.maps else replace(self, normalize=None)
 
     @property
     def unmapped(self) -> Preparation:
-        """The steps before the feature map."""
+        """Steps before the feature map."""
         return replace(self, feature_map=None, mapped=None) if self.maps else self
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but arrays as plain data; a scale that is one is called "array".
+        """Return everything but arrays as plain data; a scale that is one is called "array".
 
         Steps that the first version did not have are there only where they are taken.
         """
@@ -209,7 +209,7 @@ class Preparation:
         feature_map: KernelFeatures | None = None,
         mapped: FeatureMap | None = None,
     ) -> Preparation:
-        """Inverse of `to_json`, given the arrays and the feature map; keys that belong to others are left alone."""
+        """Return the preparation whose `to_json` this is, given arrays and feature map; other keys are left alone."""
         stored = {name: data[name] for name in STORED if name in data}
         scale = scale if data.get("scale") == "array" else data.get("scale")
         return cls(**stored, mask=mask, scale=scale, learned=learned, feature_map=feature_map, mapped=mapped)
@@ -265,7 +265,7 @@ class Preparation:
         return shape if self.mapped is None else (self.mapped.n_features,)
 
     def image_bytes(self, raw_shape: tuple[int, ...], raw: npt.DTypeLike) -> int:
-        """Most bytes that `apply` to one sample, mask and scale hold at any time, beside the sample and its row."""
+        """Return the most bytes that `apply` to one sample, mask and scale hold, beside the sample and its row."""
         ranges = self.ranges(raw_shape)
         cropped = (*(stop - start for start, stop in ranges), *raw_shape[len(ranges) :])
         given = np.dtype(raw).itemsize * math.prod(cropped)  # a cropped block is copied when it is flattened

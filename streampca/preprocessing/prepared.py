@@ -33,17 +33,17 @@ class Prepared(View):
     Attributes
     ----------
     raw : Collection
-        What is read.
+        Collection that is read.
     preparation : Preparation
-        What is done to it.
+        Steps that its samples go through.
     frame : Frame
-        Does it.
+        Frame that applies them.
     mask : ndarray of bool or None
         Over the prepared sample; `n_features` counts its True pixels.
     unmapped : Prepared or None
         The collection as it is before the feature map; None where there is none.
     learning_bytes : int
-        Most bytes of the pass that found what the preparation has learned; 0 where none was made for this collection.
+        Largest memory of the pass in which the preparation learned, in bytes; 0 where this collection had none.
     dropped, n_dropped : tuple of Skipped, int
         The first samples left out because values are missing, and how many there are in all; see `complete_samples`.
 
@@ -113,7 +113,7 @@ class Prepared(View):
 
     @property
     def scratch_bytes(self) -> int:
-        """Most bytes that preparing holds beside a block, whatever the block; decoded images too, where one by one."""
+        """Most bytes held beside any block to prepare it, with decoded images where they come one by one."""
         if self.unmapped is not None:
             return self.unmapped.scratch_bytes + self.frame.mapping_bytes
         scratch, raw = self.frame.scratch_bytes(self.raw.dtype), self.raw

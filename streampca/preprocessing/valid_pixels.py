@@ -20,7 +20,7 @@ from ..units import MIB, counted
 from .preparation import Preparation
 from .prepared import Prepared
 
-LISTED = 1000  # samples left out that a model lists by name; their number it says in any case
+LISTED = 1000  # samples left out that a model lists by name; it holds their number in any case
 LOOKED_AT = 64  # samples in which `missing_share` looks for what is always missing
 LOOKED_AT_BYTES = 64 * MIB  # most that it reads, chunks decoded for a sample counted whole
 
@@ -73,7 +73,7 @@ def complete_samples(collection: Prepared, listener: Listener = silent, *, memor
     Returns
     -------
     Prepared
-        With `Prepared.dropped` and `Prepared.n_dropped`; the collection itself where nothing is missing.
+        Complete samples, with `dropped` and `n_dropped` set; the collection itself where nothing is missing.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def complete_samples(collection: Prepared, listener: Listener = silent, *, memor
     if complete.all():
         return Prepared(raw, preparation) if preparation is not collection.preparation else collection
     chosen = choose(raw, np.flatnonzero(complete))
-    chosen.kept = complete if raw.kept is None else _among(raw.kept, complete)  # of columns of weights
+    chosen.kept = complete if raw.kept is None else _among(raw.kept, complete)  # for columns of weights
     found, places = Prepared(chosen, preparation), np.flatnonzero(~complete)
     found.n_dropped, p = len(places), int(np.count_nonzero(ever))
     found.dropped = tuple(
@@ -150,7 +150,7 @@ def _finite(
     """Read a collection once; yield blocks of samples, and which of their values are finite."""
     began = time.perf_counter()
     listener(PassStarted(label, 1, 1, collection.n_samples, collection.nbytes))
-    # Beside a block of rows stands what is true of them, a byte a value.
+    # A value of a block takes one more byte, which says if it is finite.
     row = collection.row_bytes + getattr(collection, "prepared_bytes", 0) + collection.n_features
     for block in blocks_of(Span(0, collection.n_samples), block_rows(row, collection.chunks.samples, memory)):
         yield block, np.isfinite(collection.read(slice(*block)))
@@ -178,7 +178,7 @@ def _among(kept: npt.NDArray[Any], some: npt.NDArray[np.bool_]) -> npt.NDArray[n
 def area_scale(collection: Collection) -> npt.NDArray[np.float64]:
     r"""Return sqrt(cos(latitude)), the root of the area of each pixel but for a factor, shape (\*sample_shape)."""
     axes, shape = collection.axes or (), collection.sample_shape
-    for name, known in collection.coordinates.items():  # those of axes first
+    for name, known in collection.coordinates.items():  # coordinates of axes come first
         if is_latitude(name, known):
             height = np.sqrt(np.clip(np.cos(np.deg2rad(known.values.astype(np.float64))), 0, None))
             along = known.along(name)
@@ -190,7 +190,7 @@ def area_scale(collection: Collection) -> npt.NDArray[np.float64]:
 
 
 def missing_share(collection: Prepared) -> float:
-    """Share of features that are missing (NaN or infinite) in all of some samples spread over a collection.
+    """Return the share of features that are missing (NaN or infinite) in all of some samples spread over a collection.
 
     At most 64 samples and 64 MiB are read, at least one sample.
     """
