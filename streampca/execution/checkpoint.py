@@ -32,7 +32,7 @@ from .task import SavedPartial, Stateful
 Array = npt.NDArray[Any]
 
 RECORD = "run"  # name of the file that says which work the folder holds
-FILE = re.compile(r"[a-z]+(-[a-z]+)*(-\d+)?\.[ab]")  # names of such files, in a folder that may hold others
+FILE = re.compile(r"[a-z]+(-[a-z]+)*(-\d+)?\.[ab]")  # names of checkpoint files, in a folder that may hold others
 FOLDER = ".streampca-checkpoint"  # ending of the name of a folder that lies beside an output
 EVERY = 30.0  # seconds between saves, or more ...
 SHARE = 0.025  # ... so that they take no more of the time than this

@@ -20,7 +20,7 @@ class Switch:
     Attributes
     ----------
     asked : str or None
-        Who asked, e.g. ``"SIGTERM"``.
+        Signal that asked for it, e.g. ``"SIGTERM"``.
     has_checkpoint : bool
         Whether the running pass has a checkpoint, which ends it once it has saved what was done.
     """
@@ -58,12 +58,12 @@ class Switch:
 
 @contextmanager
 def signals_wait() -> Iterator[None]:
-    """Let the signals that stop a run wait until a short block is done, which must not be broken off halfway."""
+    """Delay signals that stop a run until a short block is done, which must not be interrupted halfway."""
     came: list[tuple[int, FrameType | None]] = []
     numbers = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
     before = {number: signal.getsignal(number) for number in numbers}
     ours = {number: handler for number, handler in before.items() if callable(handler)}
-    if threading.current_thread() is not threading.main_thread():  # which alone is given signals
+    if threading.current_thread() is not threading.main_thread():  # signals arrive in the main thread only
         ours = {}
     try:
         for number in ours:

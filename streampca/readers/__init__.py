@@ -98,14 +98,14 @@ def open_collection(
         image files, one sample a file; or an object with shape, dtype and slicing (numpy, dask, zarr, h5py, xarray), or
         a sparse matrix. A collection is taken as it is.
     key : str or sequence of str, optional
-        Which array, where the source holds several. Several names, or one text of them such as ``"u,v"``: variables of
-        one field, of the same samples, side by side along a last axis ``variable``. Of an `xarray.Dataset` all
-        variables that can hold images are by default.
+        Name of the array, where the source holds several. Several names, or one text of them such as ``"u,v"``, make
+        one field of the variables, of the same samples, side by side along a last axis ``variable``. By default, all
+        variables of an `xarray.Dataset` that can hold images do.
     sample_axes : sequence of int or str, optional
         The axes that make one image, wherever they lie; by default y, x and colour where the axes have such names,
         else all but the first. The others are flattened into samples in order.
     select : mapping of axis to int or slice, optional
-        What to take of an axis: an integer drops it, a slice narrows it.
+        Part of an axis to take: an integer drops the axis, a slice narrows it.
     patches : int, sequence of int or mapping, optional
         Make windows of the images the samples: their side, their sides ``(16, 16)``, or also the step between them,
         ``{"size": (16, 16), "step": (8, 8)}``. Colours stay inside. An array that is a single image will do.
@@ -127,12 +127,12 @@ def open_collection(
         have the same coordinates in another order are put in order, samples on another grid are refused. With
         "ignore", pixels correspond by their places.
     listing : path, optional
-        Where to keep the table of a folder's files, for the next time.
+        Path of the table of a folder's files, kept for the next time.
     like : PCAModel, optional
         Follow the tags of image files as when this model was fitted, see its ``provenance["reading"]``; and read the
         variables of one field that it was fitted on, where `key` names none.
     listener : callable, optional
-        Told of the files' being checked, where that is asked for.
+        Function that is told when files are checked, where that is asked for.
 
     Returns
     -------
@@ -225,7 +225,7 @@ def _opened(source: Any, options: Mapping[str, Any]) -> Collection:
             names = variables_in(options["key"])
             if options["key"] is None and is_dataset(source):
                 names = variables_of(source)
-            if len(names) > 1 and row.name != "joined":  # of files that are joined, each has the variables
+            if len(names) > 1 and row.name != "joined":  # each of joined files has the variables itself
                 parts = [_opened(source, {**options, "key": name}) for name in names]
                 whole = "xarray Dataset" if is_dataset(source) else None
                 return Variables(parts, names, source=whole, checked=is_checked(options["coordinates"]))

@@ -72,11 +72,11 @@ class Collection(abc.ABC):
     Attributes
     ----------
     source : str
-        What the user would call it: a path, or ``"numpy array"``.
+        Name that the user would give it: a path, or ``"numpy array"``.
     shape : tuple of int
         (n, \*sample_shape).
     dtype : numpy.dtype
-        As stored; what `read` returns. Always one of bool, integer, or real floating.
+        Dtype as stored, which `read` returns. Always one of bool, integer, or real floating.
     axes : tuple of str or None
         Names of the sample's axes where the format has them.
     mixed : bool
@@ -87,9 +87,9 @@ class Collection(abc.ABC):
     skipped : tuple of Skipped
         Files left out on request, which are no samples.
     kept : ndarray of bool or None
-        Which of the source's samples are here, where it is known how many were left out with those files.
+        Mask of the source's samples that are here, where it is known how many were left out with those files.
     reading : mapping of str to str or None
-        How the tags of image files are followed, see ``streampca.readers.tags``; None of other sources.
+        Treatment of the tags of image files, see ``streampca.readers.tags``; None for other sources.
     labels : ndarray of shape (n,) or None
         A value a sample, numbers or text, where labels were given on opening.
     opened : Opened or None
@@ -238,7 +238,7 @@ class Collection(abc.ABC):
 
     @property
     def decode_bytes(self) -> int:
-        """Most bytes `read` holds at any time beside the block it returns: chunks being decoded, scratch buffers."""
+        """Largest number of bytes `read` holds beside the block it returns: chunks being decoded, scratch buffers."""
         return 0
 
     @property
@@ -369,7 +369,7 @@ class Collection(abc.ABC):
         return [State(0, self.source, "")]
 
     def begun(self, first: int = 0) -> int:
-        """Return how many of the first samples have at least begun to be written, of which so many are known to be."""
+        """Return how many of the first samples have at least begun to be written; the `first` are known to have."""
         return self.n_samples
 
     def settled(self, seconds: float, first: int = 0, before: int = 0) -> int | None:
@@ -382,7 +382,7 @@ class Collection(abc.ABC):
         first : int
             Samples known to be complete, which are not looked at again.
         before : int
-            Samples that had begun to be written so long ago, as a look then has shown (`begun`).
+            Samples that had begun to be written that long ago, by the value of `begun` then.
 
         Returns
         -------
@@ -482,7 +482,7 @@ def first_change(before: str | Sequence[State], states: Sequence[State]) -> str 
 
 
 def growth_states(collection: Collection, states: Sequence[State] | None = None) -> Sequence[State]:
-    """Return the states by which a source is compared with itself after it has grown; of a file, those of its parts."""
+    """Return the states that tell if a grown source has kept its first samples; for a file, those of its parts."""
     states = collection.states() if states is None else states
     parts = collection.states_of_first(collection.n_samples) if len(states) == 1 else None
     return parts or states
@@ -493,7 +493,7 @@ def data_difference(provenance: Mapping[str, Any], collection: Collection) -> st
     known, states = provenance.get("states"), collection.states()
     if known is None:
         return f"the model is of an earlier version, which noted too little to tell if {collection.source} has changed"
-    either = states, growth_states(collection, states)  # of a model that followed a file, the latter
+    either = states, growth_states(collection, states)  # models that followed a file have the latter
     if any(provenance.get("fingerprint") == fingerprint_of(collection, each) for each in either):
         return None
     changed = first_change(known, states) or collection.source

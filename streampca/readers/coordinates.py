@@ -126,7 +126,7 @@ def orders_between(
     Returns
     -------
     dict of int to ndarray of int
-        By the number of an axis, places in `given` in the order of `wanted`; axes that agree as they are, are absent.
+        Places in `given` in the order of `wanted`, by the number of an axis; axes in the same order are absent.
     """
     common = CommonGrid(error)
     common.add(wanted, other)
@@ -146,7 +146,7 @@ class CommonGrid:
 
     @property
     def coordinates(self) -> dict[str, Coordinate]:
-        """Coordinates that all sources have, by the first one's names of the axes; then those called otherwise."""
+        """Coordinates that all sources have, by the first one's names of the axes; then those with other names."""
         dims = self._dims or ()
         along = {dims[axis]: known for axis, (known, _) in self._known.items() if axis not in self._apart}
         return along | {name: known for name, (known, _) in (self._others or {}).items()}
@@ -191,7 +191,7 @@ class CommonGrid:
     def _agreeing(
         self, given: Mapping[str, Coordinate], dims: Sequence[str], source: str
     ) -> dict[str, tuple[Coordinate, str]]:
-        """Return the coordinates not called as an axis that agree with those of all sources before.
+        """Return the coordinates not named as an axis that agree with those of all sources before.
 
         Latitudes, longitudes and levels of a MultiIndex say where pixels are: those that differ are refused.
         """
@@ -265,7 +265,7 @@ def _said(coordinate: Coordinate, place: int) -> str:
 
 
 def _comparable_places(given: Coordinate, wanted: Coordinate, name: str) -> tuple[Array, Array, float, float] | None:
-    """Values of both, flattened, see `_comparable`; of a grid that is not regular there is no typical step."""
+    """Return values of both, flattened, see `_comparable`; grids that are not regular have no typical step."""
     if np.shape(given.values) != np.shape(wanted.values):
         return None
     one, other = (each._replace(values=np.ravel(each.values)) for each in (given, wanted))
@@ -275,7 +275,7 @@ def _comparable_places(given: Coordinate, wanted: Coordinate, name: str) -> tupl
 def _comparable(
     given: Coordinate, wanted: Coordinate, name: str, *, regular: bool = True
 ) -> tuple[Array, Array, float, float] | None:
-    """Values of both as texts, or as float64 with the difference that is rounding and the period, 0 without one."""
+    """Return values of both as texts, or as float64 with the rounding of their difference and the period, if any."""
     one, other = plain(given.values, given.attributes), plain(wanted.values, wanted.attributes)
     if one is None or other is None or len(one.values) != len(other.values):
         return None
@@ -333,13 +333,13 @@ def _is_place(name: str, coordinate: Coordinate) -> bool:
 
 
 def is_latitude(name: str, coordinate: Coordinate) -> bool:
-    """Return whether a coordinate is a latitude in degrees, by its name or by what is said of it."""
+    """Return whether a coordinate is a latitude in degrees, by its name or its attributes."""
     about = coordinate.attributes
     return name.lower() in LATITUDES or about.get("standard_name") == "latitude" or about.get("units") in DEGREES_NORTH
 
 
 def is_longitude(name: str, coordinate: Coordinate) -> bool:
-    """Return whether a coordinate is a longitude in degrees, by its name or by what is said of it."""
+    """Return whether a coordinate is a longitude in degrees, by its name or its attributes."""
     about = coordinate.attributes
     named = name.lower() in LONGITUDES or about.get("standard_name") == "longitude"
     return about.get("units") in DEGREES_EAST or (named and about.get("units") in _DEGREES)

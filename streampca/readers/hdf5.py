@@ -89,7 +89,7 @@ class Hdf5Array(Reopening, StoredArray):
         self.dims = axis_names(dataset)
         self.attributes = {name: cf.plain_value(value) for name, value in attributes_of(dataset).items()}
         self._flat = None if held else _flat(dataset, self.shape, self.dtype, label)
-        # What is written to a file that is open for it may be in HDF5's memory only.
+        # Values written to an open file may be in HDF5's memory only.
         fixed = not held or dataset.file.mode == "r"
         self._decoder = chunk_decoder(dataset, self.dtype) if fixed else None
         # A file that is open for writing may be written to by HDF5 at any time; some files are in memory only.
@@ -116,7 +116,7 @@ class Hdf5Array(Reopening, StoredArray):
         self._most = max(1, min(_PIECE // size, _CHUNKS * math.prod(self.chunk_shape)))
         if self._flat is None:
             piece = largest_piece(self.shape, self.chunk_shape, self._most) * size
-            # What a thread cannot decode goes through HDF5, while the others go on.
+            # Chunks that threads cannot decode go through HDF5, while the others go on.
             held = max(piece, machine.cores() * self._decoder.held_bytes) if self._decoder is not None else piece
             self.decode_bytes = self._cache + _COPIES * chunk + held + (_PLAN + _INDEX_HELD if dataset.chunks else 0)
 
@@ -243,7 +243,7 @@ class Hdf5Array(Reopening, StoredArray):
             return min(written_entries(self._open(), first), self.shape[0])
 
     def settled(self, seconds: float, first: int = 0, before: int = 0) -> int | None:
-        """Return the entries that had begun to be written so long ago: nothing else tells the time in such a file."""
+        """Return the entries that had begun to be written that long ago; such files hold no other times."""
         return min(before, self.shape[0]) if self._can_grow else None
 
     @property

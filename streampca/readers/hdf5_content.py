@@ -51,13 +51,13 @@ class DatasetInfo(NamedTuple):
 
 
 def opened_file(path: str) -> Any:
-    """Open a file for reading; one that its writer keeps in SWMR mode as that asks for."""
+    """Open a file for reading, in SWMR mode if its writer has set that."""
     remote.refuse(path, "an HDF5 file")
     mode, errors = mode_of(path), []
     for way in ways_to_open(mode):
         try:
             return h5py.File(path, "r", **way)
-        except (OSError, RuntimeError) as error:  # h5py raises the second where the file locks are not wanted
+        except (OSError, RuntimeError) as error:  # h5py raises RuntimeError where file locks are not wanted
             errors.append(error)
     reason = first_line(errors[0])
     if mode.is_written and not mode.is_swmr:

@@ -1,4 +1,4 @@
-"""HDF5 datasets that grow: which of their entries are written, and states of those that were there before.
+"""HDF5 datasets that grow: number of their entries that are written, and states of their first entries.
 
 A writer that keeps a file in SWMR mode (single writer, multiple readers) lets others read it meanwhile:
 https://support.hdfgroup.org/documentation/hdf5/latest/_s_w_m_r___u_g.html. Flags in the first bytes of a file
@@ -19,16 +19,16 @@ from .collection import Array, State, digest, group_size
 from .stored.value_digests import named_rows, spread_rows
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_PLACES = (0, 512, 1024, 2048, 4096, 8192)  # a file may begin with a block of the user's
-_WRITING, _SWMR = 1, 4  # flags
-_LEAST_VERSION = 3  # of the file format; files of earlier ones are without flags
-# Bytes of chunks, as stored, that are digested: 10 ms, as of arrays in memory; and chunks of them at least.
+_PLACES = (0, 512, 1024, 2048, 4096, 8192)  # offsets of the signature, as a file may begin with a user block
+_WRITING, _SWMR = 1, 4  # bits of the flags
+_LEAST_VERSION = 3  # of the superblock; files of earlier versions have no flags
+# Bytes of stored chunks that are digested, which takes 10 ms, as with arrays in memory; and the least number of chunks.
 _BYTES, _CHUNKS = 16 * MIB, 16
-_ROWS = 16  # that are digested of a last chunk that they do not fill
+_ROWS = 16  # entries digested of a last chunk that is not full
 
 
 class Mode(NamedTuple):
-    """The ways in which a file may grow: if it can be followed, and if it is open for writing, in SWMR mode or else."""
+    """Flags of a file: if it can grow while it is read, if it is open for writing, and if that is in SWMR mode."""
 
     can_grow: bool = False
     is_written: bool = False
@@ -36,7 +36,7 @@ class Mode(NamedTuple):
 
 
 def mode_of(path: str) -> Mode:
-    """Read how a file may grow from its first bytes: HDF5 would lock it, and its writer could not open it then."""
+    """Read the mode of a file from its first bytes: HDF5 would lock it, and its writer could not open it then."""
     try:
         with open(path, "rb") as file:
             for place in _PLACES:
@@ -45,7 +45,7 @@ def mode_of(path: str) -> Mode:
                 if head.startswith(_SIGNATURE) and len(head) == 12:
                     flags = head[11] if head[8] >= _LEAST_VERSION else 0
                     return Mode(head[8] >= _LEAST_VERSION, bool(flags & _WRITING), bool(flags & _SWMR))
-    except OSError:  # which HDF5 words
+    except OSError:  # opening it by HDF5 will report it
         pass
     return Mode()
 
@@ -63,7 +63,7 @@ def ways_to_open(mode: Mode) -> list[dict[str, Any]]:
 
 
 def stored_chunks(dataset: Any) -> Array:
-    """Return the chunks that are stored: corner, place in the file, bytes and filters left out, by corner.
+    """Return the stored chunks in the order of their corners: corner, place in the file, bytes, filters left out.
 
     One pass over the index, 2 to 15 us a chunk, where asking for each takes time that grows with their number.
     """
@@ -78,9 +78,9 @@ def stored_chunks(dataset: Any) -> Array:
 
 
 def written_entries(dataset: Any, first: int) -> int:
-    """Return how many entries along axis 0 have at least begun to be written, of which so many are known to be.
+    """Return how many entries along axis 0 have at least begun to be written; the `first` are known to have.
 
-    Those before the first row of chunks of which one is not stored, but for the last ones that read as the fill value.
+    Entries count up to the first row of chunks of which one is not stored, without last ones that hold the fill value.
     """
     shape, sides = dataset.shape, dataset.chunks
     count, *others = (-(-length // side) for length, side in zip(shape, sides, strict=True))
@@ -93,10 +93,10 @@ def written_entries(dataset: Any, first: int) -> int:
 
 
 def growing_states(dataset: Any, length: int, label: str) -> list[State]:
-    """Return states of runs of chunks along axis 0 that the first entries lie in.
+    """Return states of runs of chunks along axis 0 in which the first `length` entries lie.
 
-    The place and size of every chunk, and the bytes of some; of a last chunk that they do not fill, which is written
-    anew when there are more, values of some of them.
+    A state covers place and size of every chunk and the bytes of some. A last chunk that is not full is written anew
+    when entries are added, so its state covers some of the values.
     """
     side, chunks = dataset.chunks[0], stored_chunks(dataset)
     full, axes = length // side, len(dataset.shape)

@@ -1,4 +1,4 @@
-"""`Target`: what supervised kinds of model learn from, classes or numbers of the samples, read from a column."""
+"""`Target`: classes or numbers of the samples, read from a column, from which supervised kinds of model learn."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def target_of(
     Parameters
     ----------
     column
-        As `open_column` takes it, or numbers of shape (n, l). Text, whole numbers and yes or no are classes; fractions
+        Column, see `open_column`, or numbers of shape (n, l). Text, whole numbers and yes or no are classes; fractions
         are numbers, or classes for a kind that takes these, where all are whole.
     collection : Collection
         The samples.
     kind : str
-        Of the model; a key of `streampca.planning.registry.KINDS`.
+        Kind of model; a key of `streampca.planning.registry.KINDS`.
     weights : ndarray of shape (n,), optional
-        How often each sample counts; the values of samples of weight 0 do not.
+        Weight of each sample; the values of samples of weight 0 are ignored.
     n_slices : int, default=10
         Parts that sorted numbers are cut into, for a kind that takes slices.
 
@@ -130,7 +130,7 @@ def _classes(values: Array, counted: npt.NDArray[np.bool_], collection: Collecti
 
 
 def _slices(values: Array, counted: npt.NDArray[np.bool_], collection: Collection, count: int) -> Target:
-    """Return a target of slices, each by its smallest number: nearly equal numbers of samples, equal numbers in one."""
+    """Return a target of slices, named by their least numbers: nearly equal in size, equal numbers in one slice."""
     if values.dtype.kind not in "biuf":
         raise RequestError(
             f"the target of {collection.source} holds text such as {str(values[0])!r}, and slices are of sorted "
@@ -140,7 +140,7 @@ def _slices(values: Array, counted: npt.NDArray[np.bool_], collection: Collectio
     seen = np.sort(numbers[counted, 0])
     edges = np.unique(seen[[part * len(seen) // count for part in range(1, count)]])
     edges = edges[edges > seen[0]]
-    if not len(edges):  # more than all but one slice are of the smallest number
+    if not len(edges):  # the smallest number fills all slices but part of the last
         edges = seen[seen > seen[0]][:1]
     return Target(np.searchsorted(edges, numbers[:, 0], side="right"), np.concatenate([seen[:1], edges]))
 

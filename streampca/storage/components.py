@@ -351,7 +351,7 @@ class StoredComponents:
 
     def _check_is_same(self) -> None:
         """Refuse what was read while another model took the place of this one."""
-        for _ in range(2):  # between the two renamings of a replacement the file is not there, and the next one is soon
+        for _ in range(2):  # the file is missing for an instant between the two renamings of a replacement
             self._check_is_there()
             with suppress(OSError, ValueError, LookupError, TypeError):  # damage, which reading has named
                 with open(os.path.join(self.path, NAME, METADATA), encoding="utf-8") as file:

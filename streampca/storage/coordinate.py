@@ -11,9 +11,9 @@ Array = npt.NDArray[Any]
 
 
 class Coordinate(NamedTuple):
-    """Values along one or several axes, one an entry, and what the source says of them (``units`` and the like).
+    """Values along one or several axes, one an entry, and their attributes in the source (``units`` and the like).
 
-    `axes` names its axes, in their order, where it is not called after its only one.
+    `axes` names its axes in order; it is empty where the coordinate is named as its only axis.
     """
 
     values: Array
@@ -21,5 +21,5 @@ class Coordinate(NamedTuple):
     axes: tuple[str, ...] = ()
 
     def along(self, name: str) -> tuple[str, ...]:
-        """Return the names of the axes of a coordinate that has a name."""
+        """Return the names of the axes, given the name of the coordinate."""
         return self.axes or (name,)

@@ -320,7 +320,7 @@ class ZarrWriter:
     def _write_along(
         self, dims: tuple[str, ...], name: str, values: Sequence[str] | Array, attributes: Mapping[str, Any]
     ) -> None:
-        """Write values along dimensions; text, which is along one, a part at a time."""
+        """Write values along dimensions; text, along one dimension, in parts."""
         how: dict[str, Any] = {"dtype": "string", "chunks": (min(len(values), NAMES_AT_A_TIME),)}
         is_text = not isinstance(values, np.ndarray) or values.dtype.kind in "OSUT"
         if isinstance(values, np.ndarray) and not is_text:

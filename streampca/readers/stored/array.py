@@ -59,7 +59,7 @@ class StoredArray(abc.ABC):
     chunk_shape : tuple of int
         Box that one access decodes.
     decode_bytes : int
-        Most bytes `read_into` holds beside its target.
+        Largest number of bytes that `read_into` holds beside its target.
     converted_bytes : int
         Bytes held from the first read on.
     encoded : bool
@@ -249,7 +249,7 @@ class ArrayCollection(Collection):
         return {name: found[name] for name in (*inner, *found) if name in found}
 
     def _along(self, dims: Sequence[str]) -> dict[str, Coordinate]:
-        """Coordinates of the array along some of its axes and no others, cut as the layout takes them."""
+        """Return coordinates of the array along some of its axes and no others, cut as the layout takes them."""
         taken, found = {dim: self.layout.taken(self.dims.index(dim)) for dim in dims}, {}
         for name, coordinate in self.array.coordinates.items():
             each = over_axes(coordinate, name, dims)

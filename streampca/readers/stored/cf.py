@@ -46,9 +46,9 @@ class Packing:
     Attributes
     ----------
     stored : numpy.dtype
-        What the stored bytes are taken for.
+        Dtype that the stored bytes are read as.
     dtype : numpy.dtype
-        Of the values, in native byte order.
+        Dtype of the values, in native byte order.
     scale, offset : numpy number, optional
         In that order of operations, each rounded to `dtype`; whole numbers wrap around.
     missing : tuple of numpy numbers
@@ -184,7 +184,7 @@ def decoded(values: Array, attributes: Mapping[str, Any], label: str) -> Coordin
 
 
 class Variable(NamedTuple):
-    """A small array beside another one: its axes and their lengths, whether it holds texts, and how it is read."""
+    """A small array beside another one: its axes, their lengths, if it holds texts, and the function that reads it."""
 
     axes: tuple[str, ...]
     shape: tuple[int, ...]
@@ -219,7 +219,7 @@ def coordinates_of(
 
 
 def auxiliary(attributes: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """Names of variables that only describe others: bounds of their cells, coordinates in several dimensions."""
+    """Return the names of variables that only describe others: bounds of cells, coordinates in several dimensions."""
     found = set()
     for path, own in attributes.items():
         folder = path.rpartition("/")[0]

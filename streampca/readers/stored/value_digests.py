@@ -18,7 +18,7 @@ from ..collection import Array, State, digest, file_state, group_size
 _ROWS = 2048
 # Bytes that are digested, of longer rows values evenly apart: 10 ms, less than 2 % of the fastest pass over 1 GB.
 _BYTES = 16 * MIB
-# Of an object whose slices may have to be decoded, one chunk of so many is read.
+# One in so many chunks is read of an object whose slices may have to be decoded.
 _CHUNKS = 128
 
 

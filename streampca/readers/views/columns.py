@@ -39,7 +39,7 @@ def open_column(source: Any, collection: Collection, *, wide: bool = False) -> A
         Whose samples they belong to. A column with a value for all samples that it was chosen from will do, or, where
         its samples are windows, one for each image.
     wide : bool, default=False
-        Whether a sample may have several numbers, in an array of two axes.
+        If True, a sample may have several numbers, in an array of two axes.
 
     Returns
     -------

@@ -46,16 +46,16 @@ def variables_fitted(dims: Sequence[str], coordinates: Mapping[str, Coordinate])
 
 
 class Variables(Filled, View):
-    """Several collections of the same samples on one grid; a pixel's values of all of them lie side by side.
+    """Collections of the same samples on one grid, with the values of a pixel side by side.
 
     Parameters
     ----------
     parts : sequence of Collection
-        One a variable, at least one.
+        Collections, one a variable, at least one.
     names : sequence of str
-        What the variables are called.
+        Names of the variables.
     source : str, optional
-        What they are all from; by default, what the first is from.
+        Common source; by default, that of the first.
     checked : bool, default=True
         Whether coordinates are compared, see `open_collection`; those in another order are put in that of the first.
 
@@ -90,13 +90,13 @@ class Variables(Filled, View):
 
     @property
     def chunks(self) -> Chunks:
-        """The largest of the parts', of as many features of each."""
+        """Largest chunks of the parts, with as many features of each."""
         samples, features = (max(sizes) for sizes in zip(*(part.chunks for part in self.parts), strict=True))
         return Chunks(samples, features * len(self.parts))
 
     @property
     def decode_bytes(self) -> int:
-        """Bytes that the parts hold, and a piece of one."""
+        """Bytes that the parts hold while reading, and a piece of one."""
         return sum(part.decode_bytes for part in self.parts) + max(map(piece_bytes, self.parts))
 
     @property
@@ -111,7 +111,7 @@ class Variables(Filled, View):
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """Attributes that all parts have alike."""
+        """Attributes that are the same in all parts."""
         others = [part.attributes for part in self.parts[1:]]
         return {
             name: value
@@ -125,13 +125,13 @@ class Variables(Filled, View):
         return self._coordinates
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
-        """Return those of the first part that all others have, too."""
+        """Return the coordinates of the first part whose names all other parts have."""
         shared = [part.sample_coordinates().keys() for part in self.parts[1:]]
         own = self.base.sample_coordinates().items()
         return {name: each for name, each in own if all(name in names for names in shared)}
 
     def of_parts(self, change: Callable[[Collection], Collection]) -> Variables:
-        """Return the same variables of parts that are changed, each by itself."""
+        """Return the variables with a change applied to each part."""
         return Variables(
             [change(part) for part in self.parts],
             self.names,
@@ -179,7 +179,7 @@ class Variables(Filled, View):
         return min(known) if len(known) == len(found) else None
 
     def _together(self, found: Sequence[Sequence[State]]) -> list[State]:
-        """Return one state a group where all parts have the same groups, else the groups of all of them."""
+        """Return a state for each group where all parts have the same groups, else the states of all parts."""
         firsts = [[state.first for state in states] for states in found]
         if any(other != firsts[0] for other in firsts):
             return sorted((state for states in found for state in states), key=lambda state: state.first)
@@ -211,7 +211,7 @@ def _samples_of(part: Collection) -> tuple[str, ...]:
 
 
 def _outer(part: Collection) -> list[str]:
-    """Names of the axes of an array that are flattened into samples."""
+    """Return the names of the axes of an array that are flattened into samples."""
     if not isinstance(part, ArrayCollection) or not part.dims:
         return []
     return [part.dims[axis] for axis in part.layout.outer]
