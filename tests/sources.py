@@ -583,7 +583,7 @@ def reordered(folder):
 
 
 def variables(folder):
-    """Two variables of a file, of which one is a float and in chunks."""
+    """Two variables of a file, one of them in chunks of floats."""
     first, second = values("i2", (23, 4, 5)), values("f4", (23, 4, 5))
     with h5py.File(folder / "x.h5", "w") as file:
         file["u"] = first

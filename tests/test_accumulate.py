@@ -129,9 +129,9 @@ NEW = {
 }
 _SAMPLES = ("scatter", "frequent", "group", "class", "cross", "observed")
 ALONG_SAMPLES = [kind for kind in NEW if kind.startswith(_SAMPLES)]
-# Those whose samples have no places.
+# Accumulators whose samples have no positions.
 ANYWHERE = [kind for kind in ALONG_SAMPLES if kind != "group_moments, in groups" and kind[:5] not in ("class", "cross")]
-UNDISCOUNTED = ("scatter_block", "group", "cross", "observed")  # of single fits, which know all weights beforehand
+UNDISCOUNTED = ("scatter_block", "group", "cross", "observed")  # used in single fits, which know all weights beforehand
 every_kind = pytest.mark.parametrize("kind", NEW)
 
 
@@ -212,7 +212,7 @@ def results(accumulator):
             late = 1 + float(np.linalg.norm(found.mean_times))
             return [found.weights * size, mean, found.squares, found.products / late**2], size
         case CrossScatter() as found:
-            # Samples may all be of one class: then there is only what the rounding of the means leaves.
+            # Where all samples are of one class, only the rounding of the means is left.
             about = 1e-3 * found.weight * float(np.linalg.norm(found.mean)) * (1 + np.linalg.norm(found.other_mean))
             size = float(np.linalg.norm(found.products)) + about
             return [found.products, found.mean * 1e-5 * size, found.other_mean * 1e-5 * size], size
@@ -271,7 +271,7 @@ def test_laws_where_values_are_missing_and_some_held_out(cut, seed):
 
 
 def test_regressions_are_those_of_each_row_by_itself():
-    """By the formulas, a row at a time; values held out have no part but in their own prediction."""
+    """Compare with the formulas, a row at a time; values held out only take part in their own prediction."""
     x = values(40, "f8", 3.0, seed=5)
     x[np.random.default_rng(0).random(x.shape) < 0.3] = np.nan
     x[11] = np.nan
@@ -753,7 +753,7 @@ def test_moments_of_groups_are_numpys(dtype):
 @pytest.mark.parametrize("precision", ["single", "double"])
 @pytest.mark.parametrize("dtype", ["u1", "f4", "f8"])
 def test_scatters_between_classes_are_numpys(dtype, precision):
-    """Of samples far from 0, by weights, merged from parts about other centres."""
+    """Compare weighted samples far from 0, merged from parts about other centres."""
     rng = np.random.default_rng(4)
     codes, weights = rng.integers(0, 4, 300), rng.integers(0, 3, 300).astype(float)
     x = values(300, dtype, 100.0) + (8 * codes[:, None]).astype(dtype)
@@ -773,7 +773,7 @@ def test_scatters_between_classes_are_numpys(dtype, precision):
 
 @pytest.mark.parametrize("dtype", ["u1", "f4", "f8"])
 def test_products_of_pairs_are_numpys(dtype):
-    """About means far from 0, by weights; of targets known beforehand, or given with each block."""
+    """Compare weighted pairs far from 0; targets are known beforehand, or given with each block."""
     rng = np.random.default_rng(3)
     x, weights = values(300, dtype, 3e4), rng.integers(0, 4, 300).astype(float)
     y = np.column_stack([x[:, 0], rng.normal(size=300)]) + 1e4

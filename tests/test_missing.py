@@ -35,7 +35,7 @@ def field(seed=0, *, land=True):
 
 
 def without(*pixels):
-    """A mask of all pixels but these."""
+    """Return a mask of all pixels but these."""
     mask = np.ones(SHAPE, bool)
     for pixel in pixels:
         mask[pixel] = False
@@ -198,7 +198,7 @@ def test_run_file(here, undrawn):
         )
     said = succeeded("run", "run.yaml", "-q")
     assert "left out 3 samples with missing values" in said
-    # Outputs of the run are of the samples that it learned from.
+    # The run writes outputs for the samples that it learned from.
     assert read_scores("out/scores.zarr").shape == (N - len(HOLES), 3)
     images = np.load("back.npy")
     assert images.shape == (N - len(HOLES), *SHAPE)
@@ -282,7 +282,7 @@ def test_means_are_learned_of_all_samples_or_refused(rule, steps):
 
 
 def gaps(shape, share, seed=0, *, side=1):
-    """Which values are missing: so large a share of each image, in squares."""
+    """Return which values are missing: a share of each image, in squares."""
     rng, missing = np.random.default_rng(seed), np.zeros(shape, bool)
     for image in missing:
         while image.mean() < share:
@@ -292,7 +292,7 @@ def gaps(shape, share, seed=0, *, side=1):
 
 
 def angle(components, others):
-    """Largest angle between two subspaces, degrees."""
+    """Return the largest angle between two subspaces, in degrees."""
     rows = [np.asarray(each, np.float64).reshape(len(each), -1).T for each in (components, others)]
     return float(np.degrees(subspace_angles(*rows)).max())
 
@@ -306,9 +306,9 @@ def mixed(n=400, shape=(8, 9), dtype="f8", offset=0.0, noise=0.1, seed=0):
 
 
 def further(x, model, steps):
-    """Variances and components of probabilistic PCA of rows with gaps by steps of plain EM from a model, and the noise.
+    """Return variances, components and noise of probabilistic PCA of rows with gaps, after steps of plain EM.
 
-    As Tipping and Bishop give them, a row at a time.
+    Formulas of Tipping and Bishop, a row at a time.
     """
     n, k, seen = len(x), model.n_components, np.isfinite(x)
     noise, mean = model.provenance["missing"]["noise_variance"] * (n - 1) / n, model.mean.ravel()
@@ -347,7 +347,7 @@ def test_em_finds_the_most_likely_model(whole):
     x = mixed(150, (4, 5), noise=0.7)
     x[gaps(x.shape, 0.25)] = np.nan
     ours = streampca.fit(x, n_components=3, missing="em", tol=1e-14, max_passes=400, memory="64MiB")
-    values, vectors, noise = further(x.reshape(150, -1), ours, 5)  # which stay where they are, but for the root of tol
+    values, vectors, noise = further(x.reshape(150, -1), ours, 5)  # which stay put, within the root of tol
     np.testing.assert_allclose(ours.explained_variance, values * 150 / 149, rtol=1e-7)
     assert angle(ours.components, vectors) < 1e-4
     np.testing.assert_allclose(ours.provenance["missing"]["noise_variance"], noise * 150 / 149, rtol=1e-7)
@@ -497,7 +497,7 @@ def test_what_few_values_do_not_determine_is_left_at_the_mean():
     components = model.components.reshape(4, -1)
     scores = model.transform(x, missing="em")
     along = components[:, 3] / np.linalg.norm(components[:, 3])
-    np.testing.assert_allclose(scores[0], along * (along @ scores[0]), atol=1e-9)  # one value tells one direction
+    np.testing.assert_allclose(scores[0], along * (along @ scores[0]), atol=1e-9)  # one value determines one direction
     np.testing.assert_allclose((scores @ components + model.mean.ravel())[0, 3], 50.0)
     assert np.isnan(scores[2]).all()
 
@@ -583,7 +583,7 @@ def test_commands_by_em(here):
 @pytest.mark.skipif(not (DATA / "frey_faces.npy").exists(), reason="frey_faces.npy is not in ../shared/data")
 @pytest.mark.parametrize(("share", "side", "within"), [(0.3, 4, 3.0), (0.1, 1, 1.2)])
 def test_faces(share, side, within):
-    """The first five components against those of complete faces; what is missing against the mean face's error."""
+    """Compare five components with those of complete faces, and errors of missing values with the mean face's."""
     x = np.load(DATA / "frey_faces.npy").astype(np.float32)
     complete = streampca.fit(x, n_components=5, precision="double")
     missing = gaps(x.shape, share, side=side) if side > 1 else np.random.default_rng(0).random(x.shape) < share

@@ -30,7 +30,7 @@ def wind():
 
 
 def by_svd(fields, factors=1.0):
-    """Components, singular values and scores of fields side by side, by numpy."""
+    """Return components, singular values and scores of fields side by side, by numpy."""
     rows = np.concatenate([((each - each.mean("time")) * factors).values.reshape(DAYS, -1) for each in fields], axis=1)
     u, s, vt = np.linalg.svd(rows, full_matrices=False)
     return vt[:K].reshape(K, len(fields), *SHAPE), s[:K], (u * s)[:, :K]
