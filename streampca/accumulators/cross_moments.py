@@ -55,11 +55,6 @@ class CrossMoments:
         self.squares, self.product = np.zeros(2), 0.0
         self.along, self.other_along = np.zeros(len(other_centre)), np.zeros(len(centre))
 
-    @property
-    def n_samples(self) -> int:
-        """Number of pairs absorbed."""
-        return self.cross.n_samples
-
     def update(self, rows: Float64, others: Float64, *, at: int = 0) -> None:
         """Absorb finite rows x, shape (rows, p), and y, (rows, l)."""
         x, y = rows - self.centres[0], others - self.centres[1]
@@ -80,7 +75,7 @@ class CrossMoments:
 
     def estimates(self) -> Estimates:
         """Return both estimates of the criterion, for the kernels that inner products of the rows give."""
-        n, products = self.n_samples, self.cross.products
+        n, products = self.cross.n_samples, self.cross.products
         u, v = self.cross.mean, self.cross.other_mean  # means of rows less the centres
         norm, (a, b) = float(np.vdot(products, products)), self.squares
         apart, other_apart = float(u @ u), float(v @ v)

@@ -111,7 +111,7 @@ class MatrixMeasures:
     products : ndarray of shape (n, 16)
         A W, for W random directions orthogonal to the ones.
     means : ndarray of shape (n,)
-        Mean of each row.
+        Mean of each row, and by symmetry of each column.
     skew : ndarray of shape (n,)
         A w - A^T w.
     squares : float
@@ -139,11 +139,6 @@ class MatrixMeasures:
         """Sum of the squares of the eigenvalues of H A H."""
         spread = self.means - self.means.mean()
         return max(0.0, self.squares - len(self.means) * float(spread @ spread))
-
-    @property
-    def column_means(self) -> Float64:
-        """Means of the columns of A, (n,), which by symmetry are those of the rows."""
-        return self.means.copy()
 
 
 class SymmetricBlock(Accumulator):

@@ -34,8 +34,6 @@ ALIASES = {"poly": "polynomial", "gaussian": "rbf"}
 # Kernels that depend on differences of samples only. A common origin is subtracted from the rows first: with a large
 # offset, |x|^2 - 2 x.y + |y|^2 would lose all digits.
 OF_DIFFERENCES = ("rbf", "laplacian", "distance")
-# Conditionally positive definite kernels: inner products only of samples whose mean is subtracted.
-CENTRED_ONLY = ("distance",)
 ASYMMETRY = 1e-8  # relative to the largest value; rounding is smaller
 COMPARED = 20  # rows on either side whose kernel is computed both ways
 MEDIAN_OF = 1000  # rows whose distances give the median
@@ -96,8 +94,8 @@ class Kernel:
 
     @property
     def centred_only(self) -> bool:
-        """True where the kernel is an inner product only of samples whose mean is subtracted."""
-        return self.name in CENTRED_ONLY
+        """True where the kernel is an inner product only of centred samples: conditionally positive definite."""
+        return self.name == "distance"
 
     def resolved(self, rows: Array) -> Kernel:
         """Return the kernel with `gamma` found in rows of a sample, (m, p).

@@ -216,7 +216,7 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
         measured = found.probes()
         assert measured is not None  # noqa: S101 - who calls this has seen to it
         _check_norm(measured.norm_squared, job)
-        self.products, self.mean = measured.products * self.scale, measured.column_means
+        self.products, self.mean = measured.products * self.scale, measured.means
         self.norm_squared, self.largest = measured.norm_squared * self.scale**2, measured.largest
 
     def step(self, product: Float64, listener: Listener, *, may_continue: bool) -> None:
