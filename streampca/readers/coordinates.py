@@ -154,7 +154,7 @@ class CommonGrid:
     def add(self, grid: Grid, source: str) -> dict[int, Order]:
         """Compare another source with those before it; see `orders_between`."""
         dims = grid.dims if self._dims is None else self._dims
-        named = self._checked and self._known and grid.coordinates  # of others, names may be made up
+        named = self._checked and self._known and grid.coordinates  # without coordinates, names may be made up
         if named and dims != grid.dims and sorted(dims) == sorted(grid.dims):
             raise self._error(
                 f"samples of {source} have axes {', '.join(grid.dims)} and those of {self._first} {', '.join(dims)}; "
@@ -181,8 +181,7 @@ class CommonGrid:
                 raise self._error(f"{name} of {source} is {apart_at}; give samples {same}, or {OVERRIDE}.")
             else:
                 orders[axis] = order
-        others = self._agreeing(in_orders(grid.coordinates, grid.dims, orders), grid.dims, source)
-        self._others = others
+        self._others = self._agreeing(in_orders(grid.coordinates, grid.dims, orders), grid.dims, source)
         self._dims, self._first = dims, self._first or source  # nothing is kept of a source that is refused
         self._known |= found
         self._apart |= apart
