@@ -88,7 +88,7 @@ class Moments(abc.ABC):
         """Absorb rows, given the square roots of their weights if these are not all 1."""
 
     def _centred(self, piece: Array, parts: tuple[Array, ...], roots: Float64 | None) -> Array:
-        """Rows less a centre (`split`), each times the root of its weight, in working memory."""
+        """Return rows less a centre (`split`), each times the root of its weight, in working memory."""
         if self._work is None or len(self._work) < len(piece):
             self._work = np.empty((min(self.product_rows, max(len(piece), FIRST_ROWS)), self.n_features), self._dtype)
         centred = self._work[: len(piece)]

@@ -75,7 +75,7 @@ class Frame:
         return replace(self, preparation=self.preparation.unnormalized)
 
     def rows(self, raw: Array, start: int = 0) -> Array:
-        """Raw rows of samples from number `start` on, (m, prod(raw_shape)), as rows of features, (m, p)."""
+        """Turn raw rows of samples from number `start` on, (m, prod(raw_shape)), into rows of features, (m, p)."""
         if self.preparation.is_identity:
             check_digits(raw, raw.dtype)
             return raw
@@ -118,7 +118,7 @@ class Frame:
         return 1 if mapping is None else max(LEAST_MAPPED, MAP_PIECE // mapping.row_bytes)
 
     def row(self, image: Array, number: int = 0) -> Array:
-        """One raw image, perhaps of another size (as `resize` allows) or grey among coloured ones, as a row, (p,)."""
+        """Turn a raw image, perhaps of another size (as `resize` allows) or grey among coloured ones, into a row."""
         if self.preparation.maps:
             mapped: Array = self.mapped(self.before_map.row(image, number)[None])[0]
             return mapped
@@ -133,7 +133,7 @@ class Frame:
             return self.normalized(scaled)[0]
 
     def features(self, images: Array) -> Array:
-        """Prepared images, (m, *sample_shape), as rows of features, (m, p); not scaled."""
+        """Turn prepared images, (m, *sample_shape), into rows of features, (m, p); not scaled."""
         rows = images.reshape(len(images), math.prod(self.sample_shape))
         return rows if self.mask is None else rows.compress(self.mask.ravel(), axis=1)
 
@@ -220,7 +220,7 @@ class Frame:
         return np.divide(1.0 if scale is None else scale, divisor)
 
     def row_dtype(self, raw: npt.DTypeLike) -> np.dtype[Any]:
-        """The dtype `rows` gives for raw samples of a dtype."""
+        """Return the dtype that `rows` gives for raw samples of a dtype."""
         return self.preparation.dtype_of(raw)
 
     def scratch_bytes(self, raw: npt.DTypeLike) -> int:
@@ -258,7 +258,7 @@ class Frame:
         return 0 if self._steps.learned is None else 3 * 8 * max(UNDONE, self.n_features)
 
     def _step(self, raw: npt.DTypeLike) -> int:
-        """Samples prepared at a time."""
+        """Return the number of samples prepared at a time."""
         return max(1, PIECE // (math.prod(self.raw_shape) * np.dtype(raw).itemsize))
 
 

@@ -233,11 +233,11 @@ class Preparation:
         return float_of(dtype) if weighted or self.maps else dtype
 
     def shape_of_image(self, raw_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Shape of a prepared image among others of more or fewer channels, of which grey ones need no `grey`."""
+        """Return the shape of a prepared image among others of more or fewer channels; grey ones need no `grey`."""
         return self.of_images.shape_of(raw_shape, coloured=len(raw_shape) > 2)
 
     def shape_of(self, raw_shape: tuple[int, ...], *, coloured: bool = True) -> tuple[int, ...]:
-        """Shape of a prepared sample; `grey` is for those that are coloured.
+        """Return the shape of a prepared sample; `grey` is for those that are coloured.
 
         Raises
         ------

@@ -267,7 +267,7 @@ class Collection(abc.ABC):
         return None
 
     def sample_coordinates(self) -> Mapping[str, Coordinate]:
-        """Coordinates along the samples (time ...), n values each, by name, where the source has them."""
+        """Return the coordinates along the samples (time ...), n values each, by name, where the source has them."""
         return {}
 
     @abc.abstractmethod
@@ -440,7 +440,7 @@ def place_of(collection: Collection) -> str | None:
 
 
 def sample_dims(collection: Collection) -> tuple[str, ...]:
-    """Names of a sample's axes: the source's own, else by their number and lengths."""
+    """Return the names of a sample's axes: the source's own, else by their number and lengths."""
     shape, names = collection.sample_shape, collection.axes
     taken = {"component", "eigenvalue", "sample"}
     if names and len(set(names)) == len(names) and not taken & set(names):
@@ -553,7 +553,7 @@ def digest(*parts: object) -> str:
 
 
 def file_state(path: str) -> tuple[int, int]:
-    """Size in bytes and time of last change in nanoseconds: what tells one state of a file from another, cheaply."""
+    """Return the size in bytes and time of last change in nanoseconds, which tell states of a file apart cheaply."""
     try:
         state = os.stat(path)
     except OSError as error:

@@ -191,7 +191,7 @@ class Hdf5Array(Reopening, StoredArray):
                 target[...] = direct
 
     def _open(self) -> Any:
-        """The dataset, opened in this process with a cache of known size."""
+        """Return the dataset, opened in this process with a cache of known size."""
         with self._lock:
             if self._dataset is None or self._process != os.getpid():
                 try:
@@ -256,7 +256,7 @@ class Hdf5Array(Reopening, StoredArray):
 
 
 def dataset_of_object(dataset: Any, label: str) -> StoredArray:
-    """An `h5py.Dataset` of the caller's: read through their file here, by path in a process it was sent to."""
+    """Return an `h5py.Dataset` of the caller's, read through their file here, by path in a process it was sent to."""
     return cf.unpacked(Hdf5Array(dataset, label, held=True), attributes_of(dataset), label)
 
 
@@ -270,7 +270,7 @@ def _bound_index(file: Any) -> None:
 
 
 def _flat(dataset: Any, shape: tuple[int, ...], dtype: np.dtype[Any], label: str) -> FlatArray | None:
-    """The dataset as one run of plain values, where it is one.
+    """Return the dataset as one run of plain values, where it is one.
 
     200 MiB of float32 in blocks of 20 took 0.02 to 0.04 s by position and 0.11 to 0.13 s by h5py.
     """

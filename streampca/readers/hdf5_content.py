@@ -92,7 +92,7 @@ def reading(label: str) -> Iterator[None]:
 
 
 def dtype_of(dataset: Any, label: str) -> np.dtype[Any]:
-    """The numpy dtype of a dataset's values."""
+    """Return the numpy dtype of a dataset's values."""
     try:
         dtype: np.dtype[Any] = dataset.dtype
     except TypeError as error:
@@ -127,7 +127,7 @@ def select_dataset(file: Any, key: str | None, source: str) -> Any:
 
 
 def attributes_of(item: Any) -> dict[str, Any]:
-    """Attributes as h5py gives them, without those that tie datasets together or cannot be read."""
+    """Return the attributes as h5py gives them, without those that tie datasets together or cannot be read."""
     found = {}
     for name in item.attrs:
         with suppress(OSError, TypeError, KeyError, ValueError, RuntimeError):  # types that numpy does not have
@@ -149,7 +149,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def axis_names(dataset: Any) -> tuple[str, ...] | None:
-    """Labels of the axes, or names of their dimension scales; None where no axis has either."""
+    """Return the labels of the axes, or names of their dimension scales; None where no axis has either."""
     labels = _attribute_of_axes(dataset, "DIMENSION_LABELS")
     names: list[str] = []
     for axis in range(len(dataset.shape)):
@@ -161,7 +161,7 @@ def axis_names(dataset: Any) -> tuple[str, ...] | None:
 
 
 def scale_of(dataset: Any, axis: int) -> Any:
-    """The dimension scale of an axis: of several the one in one dimension and of its length; None without any.
+    """Return the dimension scale of an axis: of several, the one-dimensional one of its length; None without any.
 
     The attribute is read as any other: HDF5's own functions for it free memory twice where a file is damaged.
     """
@@ -176,7 +176,7 @@ def scale_of(dataset: Any, axis: int) -> Any:
 
 
 def _attribute_of_axes(dataset: Any, name: str) -> Any:
-    """An attribute with an entry for each axis; None where there is none, or it is damaged."""
+    """Return an attribute with an entry for each axis; None where there is none, or it is damaged."""
     with suppress(OSError, RuntimeError, ValueError, KeyError, TypeError):
         values = dataset.attrs.get(name)
         return values if np.shape(values)[:1] == (len(dataset.shape),) else None
@@ -227,7 +227,7 @@ def check_stored(dataset: Any, label: str) -> int:
 
 
 def sources_of(dataset: Any) -> list[tuple[str, str]]:
-    """Files and datasets that a virtual dataset is put together from, each once; patterns of names are left out."""
+    """Return the files and datasets that make up a virtual dataset, each once; patterns of names are left out."""
     folder = os.path.dirname(dataset.file.filename)
     found: dict[tuple[str, str], None] = {}
     for source in dataset.virtual_sources() if dataset.is_virtual else ():

@@ -338,7 +338,7 @@ class ZarrWriter:
             array[...] = values
 
     def abandon(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: nothing is held open."""
 
 
 WRITERS: dict[str, Callable[[str, OutputArray, UnfinishedOutput | None], Writer]] = {

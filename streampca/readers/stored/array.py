@@ -91,7 +91,7 @@ class StoredArray(abc.ABC):
         return {}
 
     def names(self, axis: str) -> Sequence[str] | None:
-        """Texts along an axis, one an entry, where the format keeps such; read when asked for."""
+        """Return the texts along an axis, one an entry, where the format keeps such; read when asked for."""
         return None
 
     @abc.abstractmethod
@@ -165,7 +165,7 @@ class ObjectArray(StoredArray):
         return {name: coordinate for name, coordinate in found.items() if coordinate is not None}
 
     def read(self, box: Box) -> Array:
-        """Slice the array; a view where it gives one."""
+        """Return a slice of the array; a view where it gives one."""
         try:
             values = self._sliced(box)
         except (StreampcaError, MemoryError):
@@ -221,7 +221,7 @@ class ArrayCollection(Collection):
         self.axes = tuple(self.dims[axis] for axis in layout.inner) if self.dims else None
 
     def laid_out(self, layout: Layout) -> Self:
-        """The same array seen by another layout of its axes."""
+        """Return the same array seen by another layout of its axes."""
         other = copy.copy(self)
         other._lay_out(layout)
         return other
@@ -278,7 +278,7 @@ class ArrayCollection(Collection):
         return found
 
     def sample_names(self) -> Sequence[str] | None:
-        """Texts that the array has along the one axis that counts samples."""
+        """Return the texts that the array has along the one axis that counts samples."""
         if len(self.layout.outer) != 1 or not self.dims:
             return None
         [axis] = self.layout.outer
@@ -413,7 +413,7 @@ def page_shape(shape: tuple[int, ...], values: int) -> tuple[int, ...]:
 
 
 def dims_of(array: Any) -> tuple[str, ...] | None:
-    """Axis names as xarray, Zarr 3 and Zarr 2 keep them."""
+    """Return the axis names as xarray, Zarr 3 and Zarr 2 keep them."""
     for dims in (
         getattr(array, "dims", None),
         getattr(getattr(array, "metadata", None), "dimension_names", None),

@@ -173,7 +173,7 @@ def packing_of(attributes: Mapping[str, Any], stored: np.dtype[Any], label: str)
 
 
 def decoded(values: Array, attributes: Mapping[str, Any], label: str) -> Coordinate:
-    """Values of a small array in memory and the attributes that still hold of them."""
+    """Return the values of a small array in memory, and the attributes that still hold for them."""
     packing = packing_of(attributes, values.dtype, label)
     plain = {name: plain_value(value) for name, value in attributes.items() if name not in PACKING}
     if packing is None:
@@ -230,7 +230,7 @@ def auxiliary(attributes: Mapping[str, Mapping[str, Any]]) -> set[str]:
 
 
 def plain_value(value: Any) -> Any:
-    """An attribute as text, a number, or a list of them."""
+    """Return an attribute as text, a number, or a list of them."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if isinstance(value, (np.ndarray, np.generic)):
@@ -242,7 +242,7 @@ def plain_value(value: Any) -> Any:
 
 
 def _taken_for(stored: np.dtype[Any], attributes: Mapping[str, Any], label: str) -> np.dtype[Any]:
-    """The dtype that ``_Unsigned`` says the stored bytes are."""
+    """Return the dtype that ``_Unsigned`` says the stored bytes are."""
     unsigned = attributes.get("_Unsigned")
     if unsigned is None or stored.kind not in "iu":
         return stored
@@ -254,7 +254,7 @@ def _taken_for(stored: np.dtype[Any], attributes: Mapping[str, Any], label: str)
 
 
 def _factor(attributes: Mapping[str, Any], name: str, label: str) -> Any:
-    """One number as it is typed, None where there is none."""
+    """Return one number as it is typed, None where there is none."""
     number = _bound(attributes, name, label)
     if number is None:
         return None
@@ -281,7 +281,7 @@ def _missing(
 
 
 def _zarr_fill(value: Any, stored: np.dtype[Any]) -> Any:
-    """The number that xarray writes as text into the attributes of a Zarr array: a double in base 64."""
+    """Return the number that xarray writes as text into attributes of a Zarr array: a double in base 64."""
     if stored.kind == "f" and isinstance(value, str):
         try:
             return np.float64(struct.unpack("<d", base64.standard_b64decode(value))[0])
@@ -291,7 +291,7 @@ def _zarr_fill(value: Any, stored: np.dtype[Any]) -> Any:
 
 
 def _as_taken(number: Any, stored: np.dtype[Any], taken: np.dtype[Any]) -> Any:
-    """A number of an attribute as a stored one; itself where it cannot be one, so that nothing equals it."""
+    """Return a number of an attribute as a stored one; itself where it cannot be one, so that nothing equals it."""
     if taken.kind == "f":
         with np.errstate(over="ignore"):
             return taken.type(number)
@@ -305,7 +305,7 @@ def _as_taken(number: Any, stored: np.dtype[Any], taken: np.dtype[Any]) -> Any:
 def _limits(
     attributes: Mapping[str, Any], stored: np.dtype[Any], taken: np.dtype[Any], label: str, *, packs: bool
 ) -> tuple[Any, Any, bool]:
-    """Least and largest valid number where they exclude any, and whether they are in the units of the values."""
+    """Return the least and largest valid number where they exclude any, and whether they are in units of the values."""
     low, high = _bound(attributes, "valid_min", label), _bound(attributes, "valid_max", label)
     if "valid_range" in attributes:
         numbers = _numbers(attributes["valid_range"], "valid_range", label)
@@ -336,7 +336,7 @@ def _bound(attributes: Mapping[str, Any], name: str, label: str) -> Any:
 
 
 def _numbers(value: Any, name: str, label: str) -> Array:
-    """An attribute as a flat array of real numbers, of the type it has."""
+    """Return an attribute as a flat array of real numbers, of the type it has."""
     try:
         numbers = np.atleast_1d(np.asarray(value)).reshape(-1)
     except ValueError:  # lists of lists of several lengths
@@ -354,7 +354,7 @@ def _wrong(value: Any, name: str, label: str) -> SourceError:
 
 
 def _float_for(taken: np.dtype[Any], scale: Any, offset: Any) -> np.dtype[Any]:
-    """The dtype of unpacked values: that of the factors; with an offset float64, unless both factors agree on less."""
+    """Return the dtype of unpacked values: of the factors; with an offset float64, unless both agree on less."""
     kinds = [np.dtype(type(factor)) for factor in (scale, offset) if factor is not None]
     agreed = len(kinds) == 2 and kinds[0] == kinds[1] and kinds[0] in (np.float32, np.float64)
     if offset is None or (agreed and not (taken.itemsize == 4 and taken.kind in "iu")):

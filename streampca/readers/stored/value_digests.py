@@ -74,7 +74,7 @@ def spread_rows(n: int, most: int) -> Array:
 
 
 def _part_of(shape: tuple[int, ...], most: int) -> tuple[slice, ...]:
-    """Slices that take at most about so many values of a row, evenly apart along its longest axes."""
+    """Return slices that take at most about so many values of a row, evenly apart along its longest axes."""
     steps = [1] * len(shape)
     for axis in sorted(range(len(shape)), key=lambda axis: -shape[axis]):
         left = math.prod(-(-length // step) for length, step in zip(shape, steps, strict=True))

@@ -77,7 +77,7 @@ def open_column(source: Any, collection: Collection, *, wide: bool = False) -> A
 
 
 def matching(condition: str, collection: Collection) -> Array:
-    """Places of the samples whose labels meet a condition, ascending."""
+    """Return the places of the samples whose labels meet a condition, ascending."""
     parts = _CONDITION.fullmatch(condition)
     if parts is None:
         raise RequestError(
@@ -102,13 +102,13 @@ def matching(condition: str, collection: Collection) -> Array:
 
 
 def table_column(source: str) -> tuple[str, str] | None:
-    """Path of a table and name of a column, where `source` is ``table.csv:column``."""
+    """Return the path of a table and the name of a column, where `source` is ``table.csv:column``."""
     path, _, column = source.rpartition(":")
     return (path, column) if path.lower().endswith(_TABLES) and not os.path.exists(source) else None
 
 
 def cells(path: str, column: str) -> Iterator[str]:
-    """Texts of a column; rows are read one at a time."""
+    """Return the texts of a column; rows are read one at a time."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             rows = csv.reader(file, delimiter="\t" if path.lower().endswith(".tsv") else ",")
@@ -176,7 +176,7 @@ def _array(given: Any, subject: str) -> Array:
 
 
 def _numbers_or_text(path: str, column: str) -> Array:
-    """A column of a table: whole numbers, else numbers, where all its cells are, else text."""
+    """Return a column of a table: whole numbers, else numbers, where all its cells are, else text."""
     try:
         numbers = np.fromiter(map(float, cells(path, column)), np.float64)
     except ValueError as error:
@@ -188,7 +188,7 @@ def _numbers_or_text(path: str, column: str) -> Array:
 
 
 def _coded(texts: Iterable[str]) -> Array:
-    """Texts as an array, holding each different one once on the way."""
+    """Return texts as an array, holding each different one once on the way."""
     codes: dict[str, int] = {}
     numbers = np.fromiter((codes.setdefault(text, len(codes)) for text in texts), np.int32)
     return np.array(list(codes), np.str_)[numbers] if codes else np.empty(0, np.str_)
@@ -222,7 +222,7 @@ def _folders(collection: Collection) -> Array:
 
 
 def _fitted(values: Array, collection: Collection) -> Array | None:
-    """Values of the samples that are left, of a column for these or for all that they were taken from."""
+    """Return the values of the samples that are left, from a column for these or for all they were taken from."""
     if len(values) == collection.n_samples:
         return values
     if (base := _base(collection)) is not None:
@@ -242,7 +242,7 @@ def _counts(collection: Collection) -> str:
 
 
 def _wanted(text: str, sign: str, condition: str, labels: Array) -> Array:
-    """Values a condition compares labels with: numbers for numbers, else text."""
+    """Return the values that a condition compares labels with: numbers for numbers, else text."""
     texts = [text] if sign in _ORDERS else [part.strip() for part in text.split(",")]
     if labels.dtype.kind == "U":
         return np.array(texts, np.str_)

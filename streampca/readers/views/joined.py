@@ -276,15 +276,15 @@ class Joined(Reopening, Filled):
         return f"{self.where(index)} (sample {index})"
 
     def paths(self) -> list[str]:
-        """The files of a list; else the folder or glob."""
+        """Return the files of a list; else the folder or glob."""
         return [*super().paths(), *self.files.unnamed(self.source)]
 
     def sample_names(self) -> Sequence[str] | None:
-        """Paths of the files below their common folder, where each holds one sample."""
+        """Return the paths of the files below their common folder, where each holds one sample."""
         return self.files.names if len(self.files) == self.n_samples else None
 
     def part(self, number: int) -> Collection:
-        """One of the parts, opened."""
+        """Return one of the parts, opened."""
         with self._lock:
             if number in self._open:
                 self._open.move_to_end(number)
@@ -333,7 +333,7 @@ class Joined(Reopening, Filled):
         return found
 
     def _now(self) -> tuple[Listing, Array]:
-        """The files that there are now, and their states; of a file that was not in its place any text."""
+        """Return the files that there are now, and their states; any text for a file that was not in its place."""
         files = self.files.current()
 
         def state_of_part(at: int) -> int:
@@ -347,7 +347,7 @@ class Joined(Reopening, Filled):
         return files, np.fromiter(_each(len(files), state_of_part), np.uint64, len(files))
 
     def _with_order(self, number: int, state: int) -> int:
-        """The state of a part, with the order in which it is read."""
+        """Return the state of a part, with the order in which it is read."""
         orders = self._orders.get(number, {})
         own = [(axis, digest(order.tobytes())) for axis, order in sorted(orders.items())]
         return _number((state, own)) if own else state
@@ -357,7 +357,7 @@ class Joined(Reopening, Filled):
         return number, index - int(self._ends[number])
 
     def _pieces(self, rows: slice) -> Iterator[tuple[int, slice]]:
-        """Parts that samples lie in, and which of each; of an empty range, an empty range of the first."""
+        """Return the parts that samples lie in, and which of each; an empty range of the first for an empty range."""
         if rows.stop == rows.start:
             yield 0, slice(0, 0)
         start = rows.start
@@ -388,7 +388,7 @@ def _described(files: Listing, opener: Callable[[str], Collection], at: int) -> 
 
 
 def _number(state: object) -> int:
-    """Digest as a number of 64 bits: of many parts, as many are held."""
+    """Return a digest as a number of 64 bits, as one is held for each of many parts."""
     return int(digest(state), 16)
 
 
@@ -414,7 +414,7 @@ def _unlike(path: str, its: _Kind, theirs: _Kind, source: str) -> SourceError:
 
 
 def _listing(source: str | Sequence[str]) -> Listing:
-    """Paths of a source held as a common folder, where they have one, and names below it."""
+    """Return the paths of a source held as a common folder, where they have one, and names below it."""
     paths = list(source) if not isinstance(source, str) else array_files_in(source)
     listing = Listing.of(paths)
     listing.again = partial(_listing, source) if isinstance(source, str) else None
