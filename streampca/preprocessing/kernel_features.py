@@ -17,6 +17,7 @@ from .kernels import AUTO, Kernel
 ALL = "all"
 LANDMARK_SCALING = "classical-mds"  # the kind whose landmarks are always compared by distances
 CHOICES = ("uniform", "k-means++", "leverage")
+STORED = ("landmarks", "random_features", "choice", "rank", "seed")  # fields beside the kernel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,13 +111,12 @@ class KernelFeatures:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain data, the kernel's function by its name."""
-        own = {name: getattr(self, name) for name in ("landmarks", "random_features", "choice", "rank", "seed")}
-        return {"kernel": self.kernel.to_json(), **own}
+        return {"kernel": self.kernel.to_json(), **{name: getattr(self, name) for name in STORED}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], function: Callable[[Any, Any], float] | None = None) -> KernelFeatures:
         """Return the options whose `to_json` this is, given the kernel's function; raises as `Kernel.from_json`."""
-        own = {name: data[name] for name in ("landmarks", "random_features", "choice", "rank", "seed") if name in data}
+        own = {name: data[name] for name in STORED if name in data}
         return cls(kernel=Kernel.from_json(data["kernel"], function), **own)
 
 
@@ -178,10 +178,12 @@ def features_asked(
                 "rbf (kernel='rbf')."
             )
         return None
-    parameters: dict[str, Any] = {"gamma": gamma, "degree": degree, "coef0": coef0}
-    if callable(kernel):
-        asked = Kernel(getattr(kernel, "__name__", type(kernel).__name__), function=kernel, **parameters)
-    else:
-        asked = Kernel(kernel, **parameters)
-    how: dict[str, Any] = {"landmarks": landmarks, "random_features": random_features, "choice": landmark_choice}
-    return KernelFeatures(kernel=asked, seed=seed, **how)
+    name = getattr(kernel, "__name__", type(kernel).__name__) if callable(kernel) else kernel
+    function = kernel if callable(kernel) else None
+    return KernelFeatures(
+        kernel=Kernel(name, gamma, degree, coef0, function),
+        landmarks=landmarks,
+        random_features=random_features,
+        choice=landmark_choice,
+        seed=seed,
+    )
