@@ -62,7 +62,7 @@ def symmetric_product(
     product : ndarray or None
         See `among`; None for float64.
     diagonal : ndarray of shape (rows,)
-        Of the product.
+        Diagonal of the product.
     """
     if rows.dtype == np.float64:
         before = total.diagonal().copy()
@@ -75,8 +75,8 @@ def symmetric_product(
 def update_among(rows: Array, out: Array, *, beta: float = 1.0) -> None:
     """Make `out`, in Fortran order, ``beta * out + rows @ rows.T`` in its upper triangle; all float32 or all float64.
 
-    Of very many rows by one thread: two threads of OpenBLAS 0.3.30 write beyond their buffers, and the process dies
-    (seen from 16000 float64 and 30000 float32 rows on).
+    One thread multiplies very many rows: two of OpenBLAS 0.3.30 write beyond their buffers, and the process dies (seen
+    from 16000 float64 and 30000 float32 rows on).
     """
     syrk = blas.ssyrk if out.dtype == np.float32 else blas.dsyrk
     matrix, turned = _fortran(rows)

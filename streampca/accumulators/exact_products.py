@@ -14,7 +14,7 @@ class ExactProducts:
     Parameters
     ----------
     precision : {"single", "double"}
-        Of the products.
+        Precision of products.
     most : int
         Longest piece: rows, or features.
 

@@ -72,13 +72,13 @@ class Gram(Accumulator):
     n_samples : int
         n.
     precision : {"single", "double"}
-        Of the products; sums are float64 always.
+        Precision of products; sums are always float64.
     product_features : int
-        Most features multiplied at a time.
+        Largest number of features multiplied at a time.
     threads : int
         Tiles multiplied at a time, in single precision.
     seed : int
-        Of the probe directions; accumulators to be merged must share it.
+        Seed of the probe directions; accumulators to be merged must share it.
 
     Attributes
     ----------

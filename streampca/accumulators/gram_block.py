@@ -28,7 +28,7 @@ from .tile_product import FeatureTile
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-# Of the squares about the centre: where less of them is variance, what centring leaves is rounding.
+# Share of the squares about the centre: where variance is less of them, centring leaves rounding only.
 NO_VARIANCE = {"single": 1e-6, "double": 64 * float(np.finfo(np.float64).eps)}
 
 
@@ -53,13 +53,13 @@ class GramBlock(Accumulator):
     measures : bool
         Whether the trace is found, and products with random probes that bound errors.
     precision : {"single", "double"}
-        Of the products; sums are float64 always.
+        Precision of products; sums are always float64.
     product_features : int
-        Most features multiplied at a time.
+        Largest number of features multiplied at a time.
     threads : int
         Tiles multiplied at a time.
     seed : int
-        Of the probe directions.
+        Seed of the probe directions.
 
     Attributes
     ----------

@@ -29,9 +29,9 @@ class Directions:
     Parameters
     ----------
     seed : int
-        Of the draw; the same seed gives the same rows, whichever are asked for.
+        Seed of the draw; the same seed gives the same rows, whichever are asked for.
     columns : int, default=8
-        How many.
+        Number of directions.
     """
 
     def __init__(self, seed: int, columns: int = PROBES) -> None:
@@ -99,9 +99,9 @@ class Probes:
         self.pieces += 1
 
     def multiply(self, rows: Array) -> Array:
-        """X^T (X W), (n_features, 8), in the precision of the rows.
+        """Return X^T (X W), (n_features, 8), in the precision of the rows.
 
-        By scipy's BLAS, as every product beside a symmetric update: numpy brings a second BLAS, and threads of the two
+        The product is by scipy's BLAS, as all beside a symmetric update: numpy brings a second one, and threads of both
         spinning for each other's cores made this loop 3 times slower (benchmarks/choices.py).
         """
         directions = self.directions if rows.dtype == np.float64 else self._working

@@ -21,9 +21,9 @@ class RowBuffer:
     n_features : int
         p.
     dtype : dtype
-        Of the rows.
+        Dtype of the rows.
     most : int
-        Rows there is room for.
+        Largest number of rows.
 
     Attributes
     ----------

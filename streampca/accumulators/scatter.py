@@ -38,11 +38,11 @@ class Scatter(Moments, Accumulator):
     n_features : int
         p.
     precision : {"single", "double"}
-        Of the products; sums are float64 always.
+        Precision of products; sums are always float64.
     product_rows : int
-        Most rows multiplied at a time.
+        Largest number of rows multiplied at a time.
     seed : int
-        Of the probe directions; accumulators to be merged must share it.
+        Seed of the probe directions; accumulators to be merged must share it.
     one_thread : bool, default=False
         Whether others are at work at the same time, each in a thread of its own (`streampca.execution.threads`).
 

@@ -37,11 +37,11 @@ class ScatterBlock(Moments, Accumulator):
         The exact mean less the centre, which has digits that no float64 mean holds where the centre is large. Where it
         is not known, it is measured, together with the trace of S and with products of random probes that bound errors.
     precision : {"single", "double"}
-        Of the products; sums are float64 always.
+        Precision of products; sums are always float64.
     product_rows : int
-        Most rows multiplied at a time.
+        Largest number of rows multiplied at a time.
     seed : int
-        Of the probe directions.
+        Seed of the probe directions.
 
     Attributes
     ----------

@@ -23,7 +23,7 @@ class FeatureTile(NamedTuple):
     Attributes
     ----------
     values : ndarray of shape (n, width)
-        As stored.
+        Values as stored.
     at : int
         Position of the first feature, which decides the rows of W.
     checked : bool
@@ -73,11 +73,11 @@ class TileProducts:
     Parameters
     ----------
     dtype : dtype
-        Of products.
+        Dtype of products.
     most_features : int
-        Of a tile.
+        Largest number of features of a tile.
     seed : int
-        Of the probe directions.
+        Seed of the probe directions.
     one_thread : bool
         Whether others are at work at the same time (`streampca.execution.threads`).
     """
@@ -106,7 +106,7 @@ class TileProducts:
         Parameters
         ----------
         tile : FeatureTile
-            What to multiply.
+            Tile to multiply.
         total : ndarray of shape (n, n)
             Double precision: products are added to this at once.
         """

@@ -87,7 +87,7 @@ class CheckpointFolder:
     Attributes
     ----------
     record : mapping
-        What `begin` noted of the run that is resumed: ``plan``, ``scratch`` and its details; empty for a new one.
+        Record that `begin` made of the run that is resumed: ``plan``, ``scratch`` and its details; empty for a new one.
     is_recorded : bool
         True where the record is in the folder: a run that ends without it leaves nothing to resume.
 
@@ -244,7 +244,7 @@ class StageCheckpoint:
     Attributes
     ----------
     number : int
-        Of the pass, where a stage is folded several times: partial results of another pass are ignored.
+        Number of the pass, where a stage is folded several times: partial results of another pass are ignored.
     """
 
     def __init__(self, folder: CheckpointFolder, name: str) -> None:

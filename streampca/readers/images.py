@@ -82,7 +82,7 @@ def open_images(
     except RequestError:
         if not skip:
             raise
-        # What is asked of an image's axes takes images of one shape: those of most, where others may be left out.
+        # Options on an image's axes need images of one shape: that of most images, where others may be left out.
         fitting = census.fitting(census.places, lambda shape: shape, label)
         log_skipped(fitting.skipped_since(census), len(files), label)
         census = fitting

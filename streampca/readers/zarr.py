@@ -34,7 +34,7 @@ from .zarr_threads import OneChunkReader
 
 # Pieces of this many decoded bytes bound what a read holds beside its result; 4 to 128 MiB read equally fast.
 _PIECE = 4 * MIB
-# What the memory pools of Zarr's decoding threads keep, as measured with chunks of 0.1 to 16 MiB.
+# Bytes that the memory pools of Zarr's decoding threads keep, as measured with chunks of 0.1 to 16 MiB.
 _POOLS = 6 * MIB
 # Chunks in memory while one is decoded, measured with values that do not compress: 2.0 with zstd, 2.8 with Blosc, 3.0
 # with zlib and with filters, which make one out of another, 3.9 with gzip, which puts its output together.
@@ -42,7 +42,7 @@ _COPIES, _MOST_COPIES = {"Zstd": 2, "Blosc": 3}, 4
 # Requests for small chunks under way at once: servers take long to begin, whatever is asked for.
 _REQUESTS, _REQUESTED = 16, 32 * MIB
 
-# What Zarr and codecs raise for bytes that arrived and make no sense; other errors are of the way to them.
+# Errors of Zarr and codecs for bytes that arrived and make no sense; others are of the way to the bytes.
 _DAMAGE = (ValueError, LookupError, TypeError, RuntimeError)
 
 

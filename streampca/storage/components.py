@@ -91,11 +91,11 @@ class ComponentWriter:
     dims : tuple of str
         Names of the sample's axes.
     dtype : dtype
-        As stored, float32 or float64.
+        Dtype as stored, float32 or float64.
     mask : ndarray of bool or None
         Pixels that are features.
     identity : str, optional
-        Of the components that these are a copy of; a new one by default.
+        Identity of the components that these are a copy of; a new one by default.
     unfinished : UnfinishedOutput, optional
         The model, if it shall be resumable: `sync` then puts components on disk and marks it so.
     resume : UnfinishedComponents, optional
@@ -104,7 +104,7 @@ class ComponentWriter:
     Attributes
     ----------
     identity : str
-        Of the components.
+        Identity of the components.
     resumed : bool
         Whether `resume` was found.
     """

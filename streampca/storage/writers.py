@@ -35,8 +35,8 @@ SAMPLE, SAMPLE_AXIS = "sample", "sample_axis"  # the array of names, and the att
 NAMES_AT_A_TIME = 100_000
 # Zarr leaves out chunks that hold nothing but the fill value; with all of them written, one that is missing is lost.
 EVERY_CHUNK: Any = {"write_empty_chunks": True}
-# Of copies: pictures of 8 bits as small as Zarr's default makes them and as fast to read, of 16 bits 12 % smaller,
-# for bytes of one kind are gathered first (benchmarks/copies.py).
+# Compression of copies: pictures of 8 bits are as small as with Zarr's default and as fast to read, those of 16 bits
+# 12 % smaller, as bytes of one kind are gathered first (benchmarks/copies.py).
 COMPRESSION = BloscCodec(cname="zstd", clevel=1, shuffle="shuffle")
 
 
@@ -49,7 +49,7 @@ class OutputArray:
     name : str
         ``"scores"``, ``"images"`` or ``"components"``.
     shape, dims, dtype
-        Of the array, samples first.
+        Shape, names of axes and dtype of the array, samples first.
     names : sequence of str or None
         The samples' own names.
     chunk_rows : int
@@ -245,7 +245,7 @@ class ZarrWriter:
 
     def __getstate__(self) -> dict[str, Any]:
         self._is_shared = True
-        # What is written last, names above all, may be large, and is written by the process that opened the output.
+        # Arrays written last, names above all, may be large, and are written by the process that opened the output.
         table = replace(self._table, names=None, attributes={}, coordinates={}, sample_coordinates={})
         return {"path": os.path.abspath(self._path), "table": table, "syncs": self._unsynced is not None}
 

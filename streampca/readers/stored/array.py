@@ -55,7 +55,7 @@ class StoredArray(abc.ABC):
     shape : tuple of int
         Lengths of the axes.
     dtype : numpy.dtype
-        As stored.
+        Dtype as stored.
     chunk_shape : tuple of int
         Box that one access decodes.
     decode_bytes : int

@@ -36,7 +36,7 @@ def open_column(source: Any, collection: Collection, *, wide: bool = False) -> A
         ``table.csv:column`` (or ``.tsv``, with tabs), a row a sample in order, numbers where all are; or ``"folder"``,
         the name of the folder each sample's file lies in.
     collection : Collection
-        Whose samples they belong to. A column with a value for all samples that it was chosen from will do, or, where
+        Collection of these samples. A column with a value for all samples that it was chosen from will do, or, where
         its samples are windows, one for each image.
     wide : bool, default=False
         If True, a sample may have several numbers, in an array of two axes.

@@ -81,7 +81,7 @@ def joined(
     return Joined(files, opener, source=label, how=how, skip=skip, checked=checked)
 
 
-# What the parts of one collection have in common: the shape of a sample, its dtype and the names of its axes.
+# Kind that the parts of one collection share: the shape of a sample, its dtype and the names of its axes.
 _Kind = tuple[tuple[int, ...], "np.dtype[Any]", tuple[str, ...] | None]
 
 
