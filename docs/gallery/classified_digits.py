@@ -34,9 +34,9 @@ for share, model in found.items():
     print(f"{share:.0%} of the variance: {model[0].n_components_} components, accuracy {accuracy[share]:.3f}")
 
 # %%
-# More components than those that hold 80 % add little. On the 60000 training images of MNIST 44 components hold as much,
-# and the same classifier then has an accuracy of 0.962 on the 10000 test images. Some digits that are mistaken for
-# others:
+# More components than those that hold 80 % add little. On the 60000 training images of MNIST 44 components hold as
+# much, and the same classifier then has an accuracy of 0.962 on the 10000 test images. Some digits that are mistaken
+# for others:
 
 figure, axes = plt.subplots(1, 2, figsize=(7, 3), layout="constrained")
 axes[0].plot([model[0].n_components_ for model in found.values()], list(accuracy.values()), "o-")
