@@ -99,6 +99,11 @@ class ModelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return tags
 
 
+def of_model(name: str, meaning: str) -> Any:
+    """Return a property that reads an attribute of the fitted model."""
+    return property(lambda estimator: getattr(estimator._fitted(f"{name}_"), name), doc=meaning)
+
+
 def is_single(dtype: Any) -> bool:
     """Return whether a dtype, or None, is float32 in any byte order."""
     return dtype is not None and np.dtype(dtype).newbyteorder("=") == np.float32

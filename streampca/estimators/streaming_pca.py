@@ -30,14 +30,9 @@ from ..preprocessing import Preparation
 from ..readers.weights import weights_of
 from ..units import parse_bytes
 from .inputs import is_batches, seed_of
-from .model_estimator import ModelEstimator, is_single
+from .model_estimator import ModelEstimator, is_single, of_model
 
 Array = npt.NDArray[Any]
-
-
-def _of_model(name: str, meaning: str) -> Any:
-    """Return a property that reads an attribute of the fitted model."""
-    return property(lambda estimator: getattr(estimator._fitted(f"{name}_"), name), doc=meaning)
 
 
 class StreamingPCA(ModelEstimator):
@@ -250,7 +245,7 @@ class StreamingPCA(ModelEstimator):
         """Take a model as the one that was fitted."""
         self._pickles_statistic, self._pickled_var = False, None
         self._batches: IncrementalFit | None = None
-        self._whole: PCAModel | None = model
+        self._model: PCAModel | None = model
         self._begun = self._settings()
         self.n_features_in_, self.n_samples_seen_ = n_features, n_samples
 
@@ -258,7 +253,7 @@ class StreamingPCA(ModelEstimator):
         """Return what is pickled: of a fit no p x p statistic, which only `partial_fit` would go on from."""
         state, (_, model) = dict(super().__getstate__()), self._state
         if model is not None and isinstance(model.statistic, Scatter) and not self._pickles_statistic:
-            state |= {"_whole": model.without_statistic(), "_pickled_var": model.statistic.feature_variance}
+            state |= {"_model": model.without_statistic(), "_pickled_var": model.statistic.feature_variance}
         return state
 
     def _request(self, seed: int | None = None) -> Request:
@@ -332,7 +327,7 @@ class StreamingPCA(ModelEstimator):
             )
         if self.method not in ("auto", "covariance"):
             raise RequestError(f"method={self.method!r} reads samples again; fit batches by 'auto' or 'covariance'.")
-        for name in ("_batches", "_whole", "n_features_in_", "feature_names_in_"):
+        for name in ("_batches", "_model", "n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
         for batch in batches:
             if not self._waits(batch):
@@ -367,7 +362,7 @@ class StreamingPCA(ModelEstimator):
             else:
                 begun = IncrementalFit.going_on(model, self._request())
         begun.add(raw, sample_weight, logged)
-        self._batches, self._whole = begun, None
+        self._batches, self._model = begun, None
         self.n_features_in_, self.n_samples_seen_ = raw.n_features, begun.n_samples
 
     def score_samples(self, X: Any) -> Any:
@@ -407,31 +402,24 @@ class StreamingPCA(ModelEstimator):
     @property
     def _state(self) -> tuple[IncrementalFit | None, PCAModel | None]:
         """Return the batches learned from, or the model; neither before the first."""
-        return self.__dict__.get("_batches"), self.__dict__.get("_whole")
+        return self.__dict__.get("_batches"), self.__dict__.get("_model")
 
     def _fitted(self, name: str) -> PCAModel:
         """Return the model of all samples so far, or say why there is no attribute `name`."""
-        begun, model = self._state
-        if begun is not None:
-            request = self._request(begun.request.seed)
-            if lacking := begun.lacking(request):
-                raise NotFittedError(f"this {type(self).__name__} has no {name} yet: {lacking}; give it more samples.")
-            found = begun.model(request, logged)
-            return begun.completed(found, self._count_in(found, begun.n_samples))
-        if model is None:
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet and has no {name}; call fit first.")
-        return model
+        begun, _ = self._state
+        if begun is None:
+            return super()._fitted(name)
+        request = self._request(begun.request.seed)
+        if lacking := begun.lacking(request):
+            raise NotFittedError(f"this {type(self).__name__} has no {name} yet: {lacking}; give it more samples.")
+        found = begun.model(request, logged)
+        return begun.completed(found, self._count_in(found, begun.n_samples))
 
     def _count_in(self, found: PCAModel, n_samples: int) -> int:
         """Return how many components a model of so many samples is to have."""
         if self.n_components is None:  # copies of samples add dimensions without variance
             return max(found.n_components, min(int(found.total_weight or n_samples), found.n_features))
         return found.n_components if self._count is None else self._count
-
-    @property
-    def model_(self) -> PCAModel:
-        """The model, with images, names, saving and lazy application."""
-        return self._fitted("model_")
 
     def _as_given(self, values: Array) -> Array:
         """Return values in the floating dtype of the samples."""
@@ -464,13 +452,13 @@ class StreamingPCA(ModelEstimator):
             )
         return statistic.feature_variance
 
-    explained_variance_ = _of_model("explained_variance", "Variance along each component.")
-    explained_variance_ratio_ = _of_model("explained_variance_ratio", "Share of the total variance of each component.")
-    singular_values_ = _of_model("singular_values", "Singular values of the centred data.")
-    error_bound_ = _of_model("error_bound", "Bound on each pair's relative residual.")
-    angle_bound_ = _of_model("angle_bound", "Bound on each direction's angle, radians.")
-    n_components_ = _of_model("n_components", "Number of components found.")
-    noise_variance_ = _of_model("noise_variance", "Mean variance of the directions left out.")
+    explained_variance_ = of_model("explained_variance", "Variance along each component.")
+    explained_variance_ratio_ = of_model("explained_variance_ratio", "Share of the total variance of each component.")
+    singular_values_ = of_model("singular_values", "Singular values of the centred data.")
+    error_bound_ = of_model("error_bound", "Bound on each pair's relative residual.")
+    angle_bound_ = of_model("angle_bound", "Bound on each direction's angle, radians.")
+    n_components_ = of_model("n_components", "Number of components found.")
+    noise_variance_ = of_model("noise_variance", "Mean variance of the directions left out.")
 
     @property
     def n_samples_(self) -> int:

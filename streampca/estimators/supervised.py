@@ -14,7 +14,7 @@ from ..events import logged
 from ..execution.checkpoint import Checkpointing
 from ..fitting.fit import fit_collection
 from ..fitting.plan import narrowed, prepared
-from ..models.supervised import DiscriminantModel, SupervisedPCAModel
+from ..models.supervised import DiscriminantModel
 from ..planning.request import Request
 from ..preprocessing import Preparation
 from ..preprocessing.kernel_features import KernelFeatures, features_asked
@@ -25,7 +25,7 @@ from ..readers.target import Target, target_of
 from ..readers.weights import weights_of
 from ..units import parse_bytes
 from .inputs import seed_of
-from .model_estimator import ModelEstimator, is_single
+from .model_estimator import ModelEstimator, is_single, of_model
 
 Array = npt.NDArray[Any]
 
@@ -119,25 +119,10 @@ class SupervisedEstimator(ModelEstimator):
         """Mean as a row of features."""
         return self._as_given(self._fitted("mean_").subspace.mean)
 
-    @property
-    def explained_variance_(self) -> Array:
-        """Variance along each axis."""
-        return self._fitted("explained_variance_").explained_variance
-
-    @property
-    def explained_variance_ratio_(self) -> Array:
-        """Share of the total variance along each axis."""
-        return self._fitted("explained_variance_ratio_").explained_variance_ratio
-
-    @property
-    def n_components_(self) -> int:
-        """Number of axes found."""
-        return self._fitted("n_components_").n_components
-
-    @property
-    def n_samples_(self) -> int:
-        """Number of samples fitted, without those of weight 0."""
-        return self._fitted("n_samples_").n_samples
+    explained_variance_ = of_model("explained_variance", "Variance along each axis.")
+    explained_variance_ratio_ = of_model("explained_variance_ratio", "Share of the total variance along each axis.")
+    n_components_ = of_model("n_components", "Number of axes found.")
+    n_samples_ = of_model("n_samples", "Number of samples fitted, without those of weight 0.")
 
 
 class SupervisedPCA(SupervisedEstimator):
@@ -267,20 +252,8 @@ class SupervisedPCA(SupervisedEstimator):
             )
         return super().inverse_transform(X)
 
-    @property
-    def dependence_(self) -> Array:
-        """Part of each axis in the criterion."""
-        return self._model_of("dependence_").dependence
-
-    @property
-    def dependence_ratio_(self) -> Array:
-        """Share of each axis in the criterion."""
-        return self._model_of("dependence_ratio_").dependence_ratio
-
-    def _model_of(self, name: str) -> SupervisedPCAModel:
-        model = self._fitted(name)
-        assert isinstance(model, SupervisedPCAModel)  # noqa: S101 - the kind that is fitted
-        return model
+    dependence_ = of_model("dependence", "Part of each axis in the criterion.")
+    dependence_ratio_ = of_model("dependence_ratio", "Share of each axis in the criterion.")
 
 
 class DiscriminantEstimator(SupervisedEstimator):
@@ -308,15 +281,8 @@ class DiscriminantEstimator(SupervisedEstimator):
         model = self._model_of("scalings_")
         return self._as_given((np.asarray(model.subspace.components, np.float64) * model.scaling[:, None]).T)
 
-    @property
-    def separation_(self) -> Array:
-        """Scatter between means along each axis over that which it is compared with."""
-        return self._model_of("separation_").separation
-
-    @property
-    def separation_ratio_(self) -> Array:
-        """Share of each axis in the separation along all."""
-        return self._model_of("separation_ratio_").separation_ratio
+    separation_ = of_model("separation", "Scatter between means along each axis over that which it is compared with.")
+    separation_ratio_ = of_model("separation_ratio", "Share of each axis in the separation along all.")
 
     def _model_of(self, name: str) -> DiscriminantModel:
         model = self._fitted(name)
