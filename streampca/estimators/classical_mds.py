@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..errors import RequestError
 from ..events import logged
-from ..execution.checkpoint import Checkpointing
 from ..fitting.fit import fit_collection
 from ..fitting.plan import narrowed, prepared
 from ..models.classical_mds import ClassicalMDSModel
@@ -148,12 +147,10 @@ class ClassicalMDS(ModelEstimator):
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Float64:
         """Find the positions of samples, and return them, shape (n, n_components_); see `fit`."""
         request = self._request()
-        collection = self._opened(X)
-        if self._makes_distances:
-            collection = open_collection(self._distances(self._samples, self._samples))
-        checkpoint = None if self.checkpoint is None else Checkpointing(os.fspath(self.checkpoint))
+        collection = self._samples_or_distances(X)
         rows = prepared(narrowed(collection, None), self._preparation(request), logged, request=request)
-        model = cast("ClassicalMDSModel", fit_collection(rows, request, checkpoint=checkpoint, listener=logged))
+        fitted = fit_collection(rows, request, checkpoint=self._checkpointing, listener=logged)
+        model = cast("ClassicalMDSModel", fitted)
         if model.from_matrix:
             embedding = model.embedding
         else:
@@ -180,14 +177,14 @@ class ClassicalMDS(ModelEstimator):
 
     @property
     def _makes_distances(self) -> bool:
-        """True where the metric is one that is computed here."""
+        """True where distances are computed here, by scikit-learn."""
         return self.metric not in METRICS
 
-    def _opened(self, X: Any, *, least: int = 2, reset: bool = True) -> Collection:
-        """Return what was given as a collection; of a metric to be computed the samples are kept."""
+    def _samples_or_distances(self, X: Any) -> Collection:
+        """Open what was given to `fit`; compute distances of samples, and keep these, where the metric asks for it."""
         X = stacked(X)
         if is_table(X):
-            X = validate_data(self, unmasked(X), reset=reset, dtype="numeric", ensure_min_samples=least)
+            X = validate_data(self, unmasked(X), dtype="numeric", ensure_min_samples=2)
         elif self._makes_distances:
             raise RequestError(
                 f"metric {self.metric!r} takes a table in memory, and {type(X).__name__} was given; use metric "
@@ -195,6 +192,7 @@ class ClassicalMDS(ModelEstimator):
             )
         if self._makes_distances:
             self._samples = X
+            return open_collection(self._distances(X, X))
         found = open_collection(X)
         self.n_features_in_ = found.n_features
         return found

@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..errors import RequestError
 from ..events import logged
-from ..execution.checkpoint import Checkpointing
 from ..fitting.fit import fit_collection
 from ..fitting.plan import narrowed, prepared
 from ..models.classical_mds import ClassicalMDSModel
@@ -206,10 +205,6 @@ class KernelPCA(ModelEstimator):
         self._model, self.n_features_in_ = model, raw.n_features
         self._take(model.mds_eigenvalues)
         return self
-
-    @property
-    def _checkpointing(self) -> Checkpointing | None:
-        return None if self.checkpoint is None else Checkpointing(os.fspath(self.checkpoint))
 
     def _take(self, values: Float64) -> None:
         """Keep the eigenvalues of what was fitted, with 0 for components that are asked for beyond them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..execution.checkpoint import Checkpointing
 from ..models.pca import PCAModel
 from ..readers import Collection, open_collection
 from ..readers.collection import unmasked
@@ -25,6 +27,7 @@ class ModelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     whiten: bool
     missing: str
+    checkpoint: str | os.PathLike[str] | None
     n_features_in_: int
 
     @property
@@ -41,6 +44,11 @@ class ModelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def __sklearn_is_fitted__(self) -> bool:
         return "_model" in self.__dict__
+
+    @property
+    def _checkpointing(self) -> Checkpointing | None:
+        """Where and how often a fit saves its progress, if it does."""
+        return None if self.checkpoint is None else Checkpointing(os.fspath(self.checkpoint))
 
     @property
     def _n_features_out(self) -> int:

@@ -18,7 +18,6 @@ from sklearn.utils.validation import check_is_fitted
 from ..accumulators import FrequentDirections, Scatter
 from ..errors import ModelError, RequestError
 from ..events import logged
-from ..execution.checkpoint import Checkpointing
 from ..fitting.fit import fit_collection
 from ..fitting.incremental import IncrementalFit
 from ..fitting.null_components import with_n_components
@@ -155,8 +154,7 @@ class StreamingPCA(ModelEstimator):
         asked = self._request()  # refused before anything is read
         raw = narrowed(self._opened(X, least=2), self.preparation)
         request, weights = _spanned(asked, raw.n_samples), weights_of(sample_weight, raw, asked.half_life)
-        how: dict[str, Any] = {"weights": weights, "request": request, "missing": self.missing}
-        collection = prepared(raw, self.preparation, logged, **how)
+        collection = prepared(raw, self.preparation, logged, weights=weights, request=request, missing=self.missing)
         n, p = collection.n_samples, collection.n_features
         if collection.n_dropped:
             request, weights = _spanned(asked, n), weights_of(sample_weight, collection.raw, asked.half_life)
@@ -165,7 +163,7 @@ class StreamingPCA(ModelEstimator):
             collection,
             request,
             weights=weights,
-            checkpoint=None if self.checkpoint is None else Checkpointing(os.fspath(self.checkpoint)),
+            checkpoint=self._checkpointing,
             listener=logged,
         )
         self._take(with_n_components(model, self._count_in(model, n)), collection.raw.n_features, n)

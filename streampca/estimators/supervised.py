@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,7 +12,6 @@ import numpy.typing as npt
 
 from ..errors import RequestError
 from ..events import logged
-from ..execution.checkpoint import Checkpointing
 from ..fitting.fit import fit_collection
 from ..fitting.plan import narrowed, prepared
 from ..models.supervised import DiscriminantModel
@@ -38,7 +38,6 @@ class SupervisedEstimator(ModelEstimator):
     memory: int | str | None
     precision: str
     preparation: Preparation | None
-    checkpoint: str | os.PathLike[str] | None
     random_state: Any
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -60,24 +59,19 @@ class SupervisedEstimator(ModelEstimator):
         request = self._request()
         preparation = with_features(self.preparation, self._features(request.seed))
         raw = narrowed(self._opened(X, least=2), preparation)
-        weights, target = self._columns(raw, y, sample_weight)
-        how: dict[str, Any] = {"weights": weights, "target": target, "request": request, "missing": self.missing}
-        collection = prepared(raw, preparation, logged, **how)
+        weights, target = _columns(raw, y, sample_weight, request)
+        collection = prepared(
+            raw, preparation, logged, weights=weights, target=target, request=request, missing=self.missing
+        )
         if collection.n_dropped:
-            weights, target = self._columns(collection.raw, y, sample_weight)
-        checkpoint = None if self.checkpoint is None else Checkpointing(os.fspath(self.checkpoint))
+            weights, target = _columns(collection.raw, y, sample_weight, request)
         model = fit_collection(
-            collection, request, weights=weights, target=target, checkpoint=checkpoint, listener=logged
+            collection, request, weights=weights, target=target, checkpoint=self._checkpointing, listener=logged
         )
         self._model, self.n_features_in_ = model, collection.raw.n_features
         if target is not None and target.classes is not None and self._kind != "sliced-inverse-regression":
             self.classes_ = target.classes
         return self
-
-    def _columns(self, raw: Collection, y: Any, sample_weight: Any) -> tuple[Array | None, Target | None]:
-        """Return the weights and the target of a collection."""
-        weights = weights_of(sample_weight, raw)
-        return weights, target_of(_plain(y), raw, self._kind, weights, n_slices=self._request().n_slices)
 
     def _request(self) -> Request:
         """Return what the parameters ask."""
@@ -88,12 +82,7 @@ class SupervisedEstimator(ModelEstimator):
             precision=self.precision,
             seed=seed_of(self.random_state),
             missing=self.missing,
-            **self._own_options(),
         )
-
-    def _own_options(self) -> dict[str, Any]:
-        """Return the options of this kind alone."""
-        return {}
 
     def _features(self, seed: int) -> KernelFeatures | None:
         """Return the feature map that is asked for, of kinds that take a kernel."""
@@ -363,8 +352,8 @@ class FisherDiscriminant(DiscriminantEstimator):
         self.checkpoint = checkpoint
         self.random_state = random_state
 
-    def _own_options(self) -> dict[str, Any]:
-        return {"shrinkage": self.shrinkage}
+    def _request(self) -> Request:
+        return replace(super()._request(), shrinkage=self.shrinkage)
 
 
 class SlicedInverseRegression(DiscriminantEstimator):
@@ -436,8 +425,14 @@ class SlicedInverseRegression(DiscriminantEstimator):
         self.checkpoint = checkpoint
         self.random_state = random_state
 
-    def _own_options(self) -> dict[str, Any]:
-        return {"n_slices": self.n_slices}
+    def _request(self) -> Request:
+        return replace(super()._request(), n_slices=self.n_slices)
+
+
+def _columns(raw: Collection, y: Any, sample_weight: Any, request: Request) -> tuple[Array | None, Target | None]:
+    """Return the weights and the target of a collection."""
+    weights = weights_of(sample_weight, raw)
+    return weights, target_of(_plain(y), raw, request.kind, weights, n_slices=request.n_slices)
 
 
 def _plain(y: Any) -> Any:
