@@ -262,6 +262,12 @@ def test_the_estimator_is_the_model():
         SupervisedPCA().fit(DIGITS)
 
 
+def test_classes_are_those_of_the_last_fit():
+    estimator = SupervisedPCA(1).fit(ROWS, LABELS)
+    assert estimator.classes_.tolist() == [0, 1, 2]
+    assert not hasattr(estimator.fit(ROWS, ROWS[:, 0]), "classes_")
+
+
 # -- in the features of a kernel
 
 KERNELS = {

@@ -69,6 +69,7 @@ class SupervisedEstimator(ModelEstimator):
             collection, request, weights=weights, target=target, checkpoint=self._checkpointing, listener=logged
         )
         self._model, self.n_features_in_ = model, collection.raw.n_features
+        self.__dict__.pop("classes_", None)  # of a fit before, to classes
         if target is not None and target.classes is not None and self._kind != "sliced-inverse-regression":
             self.classes_ = target.classes
         return self
