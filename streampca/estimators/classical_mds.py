@@ -34,34 +34,35 @@ Float64 = npt.NDArray[np.float64]
 class ClassicalMDS(ModelEstimator):
     """Classical multidimensional scaling, also known as principal coordinates analysis or Torgerson's scaling.
 
-    Points in few dimensions whose Euclidean distances are those of the samples, as nearly as may be. Of Euclidean
-    distances they are the scores of principal components; a matrix of any other distances may be on disk and larger
-    than memory.
+    Finds points in few dimensions whose Euclidean distances approximate those of the samples. For Euclidean distances
+    these are the scores of principal components. A matrix of any other distances may be on disk and larger than memory.
 
     Parameters
     ----------
     n_components : int, default=2
         Number of dimensions.
     metric : str or callable, default="euclidean"
-        "euclidean" takes samples of features, of any size; "precomputed" a symmetric matrix of distances, and "kernel"
-        one of inner products, each as an array or a path. Any other metric of ``sklearn.metrics.pairwise_distances``
-        takes a table in memory, and makes the matrix of all distances there.
+        With "euclidean", `X` holds samples, of any size; with "precomputed", a symmetric matrix of distances, and with
+        "kernel" one of inner products, each as an array or a path. With any other metric of
+        ``sklearn.metrics.pairwise_distances``, `X` is a table in memory, and so is the matrix of all distances.
     metric_params : dict, optional
         Further arguments of the metric.
     landmarks : int, optional
-        Landmark scaling (de Silva and Tenenbaum, 2004), of metric "euclidean": so many samples, drawn at random, are
-        scaled, and all are placed by their distances to them; by default all samples are scaled.
+        Number of samples, drawn at random, that are scaled; all samples are then placed by their distances to these
+        (landmark scaling; de Silva and Tenenbaum, 2004). For metric "euclidean" only. By default all samples are
+        scaled.
     rank : int, optional
-        Axes that landmarks place samples along, before principal components rotate these to `n_components`; all that
-        the landmarks span by default. Placed along `n_components` of them only, samples have more stress.
+        Number of axes along which landmarks place samples, before principal components reduce these to `n_components`;
+        by default all that the landmarks span. With no more than `n_components` of them the stress is larger.
     memory : int or str, optional
         Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
     tol : float, default=1e-4
-        Residual of an eigenvector, relative to its eigenvalue, at which a matrix that is read again and again is done.
+        Residual of an eigenvector, relative to its eigenvalue, at which the iteration over a matrix larger than memory
+        stops.
     max_passes : int, optional
-        Most reads of it; by default as many as `tol` takes, up to 30.
+        Largest number of passes over such a matrix; by default as many as `tol` takes, up to 30.
     random_state : int, RandomState or None, default=0
-        Seeds the directions that bound errors, and the start of iterations.
+        Seed of the directions that bound errors, of the start of iterations, and of the choice of landmarks.
     checkpoint : path, optional
         Folder for checkpoints of a fit, so that the same fit resumes after it was killed.
 
@@ -74,9 +75,9 @@ class ClassicalMDS(ModelEstimator):
     negative_share_ : ndarray of shape (2,)
         Bounds on the share of negative eigenvalues in the sum of absolute values: 0 for Euclidean distances.
     n_components_, n_features_in_ : int
-        Dimensions there are, which are fewer than asked for where fewer eigenvalues are positive.
+        Number of dimensions, smaller than asked for where fewer eigenvalues are positive, and number of features.
     model_ : ClassicalMDSModel
-        The same with names, saving and lazy application.
+        The fitted model, with names, saving and lazy application.
 
     Notes
     -----
@@ -137,7 +138,7 @@ class ClassicalMDS(ModelEstimator):
         DataError
             If the matrix is not symmetric, or an entry is no distance; the entry is named.
         RequestError
-            If it is not square, or there are not so many dimensions.
+            If the matrix is not square, or has fewer dimensions than are asked for.
         BudgetError
             If not even a block of rows and a basis fit `memory`.
         """
@@ -166,8 +167,8 @@ class ClassicalMDS(ModelEstimator):
         Parameters
         ----------
         X : array-like, images, path or Collection
-            Samples of the features that were fitted; or, of a matrix, rows of distances to the fitted samples or
-            of inner products with them, (m, n). Paths and collections give a lazy dask array.
+            Samples with the features that were fitted; after a fit to a matrix, rows of distances to the fitted samples
+            or of inner products with them, (m, n). Paths and collections give a lazy dask array.
         """
         check_is_fitted(self)
         if not is_table(stacked(X)):
@@ -198,7 +199,7 @@ class ClassicalMDS(ModelEstimator):
         return found
 
     def _distances(self, one: Array, other: Array) -> Float64:
-        """Distances between rows of two tables, (m, n), float64."""
+        """Return the distances between rows of two tables, (m, n), float64."""
         from sklearn.metrics import pairwise_distances
 
         return np.asarray(
@@ -207,7 +208,7 @@ class ClassicalMDS(ModelEstimator):
         )
 
     def _preparation(self, request: Request) -> Preparation | None:
-        """Return the step that places samples by landmarks, if there are to be any."""
+        """Return the preparation that places samples by landmarks, if these are asked for."""
         if self.landmarks is None:
             return None
         if self.metric != "euclidean":
@@ -241,7 +242,7 @@ class ClassicalMDS(ModelEstimator):
 
 
 def _with_signs(model: ClassicalMDSModel, embedding: Float64) -> tuple[ClassicalMDSModel, Float64]:
-    """Turn axes of a model in memory so that the largest absolute coordinate of each is positive."""
+    """Flip axes of a model in memory so that the largest absolute coordinate along each is positive."""
     largest = embedding[np.argmax(np.abs(embedding), axis=0), np.arange(embedding.shape[1])]
     signs = np.where(largest < 0, -1.0, 1.0)
     if not isinstance(model.components, np.ndarray):

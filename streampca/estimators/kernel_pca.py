@@ -40,52 +40,54 @@ class KernelPCA(ModelEstimator):
     Parameters
     ----------
     n_components : int, optional
-        All that are not 0 by default.
+        Number of components; by default all with eigenvalues above 0.
     kernel : {"linear", "poly", "rbf", "sigmoid", "cosine", "laplacian", "precomputed"} or callable, default="linear"
-        A callable takes two samples. For "precomputed" `X` is the n x n kernel matrix itself, an array or a path, which
-        must be symmetric and have no negative eigenvalues.
+        Kernel, or a function of two samples. For "precomputed", `X` is the n x n kernel matrix itself, an array or a
+        path, which must be symmetric and have no negative eigenvalues.
     gamma : float, "auto" or None, default=None
-        1 / n_features by default; "auto" goes by the median distance of a sample.
+        Parameter of kernels that have it. None is 1 / n_features; "auto" is derived from the median distance between
+        samples.
     degree, coef0 : optional
-        Of the kernels that have them.
+        Parameters of kernels that have them.
     alpha : float, default=1.0
         Ridge of the regression that learns pre-images.
     fit_inverse_transform : bool, default=False
         Learn pre-images, for `inverse_transform`.
     remove_zero_eig : bool, default=False
-        Leave out components whose eigenvalue is 0; they are never there if `n_components` is None.
+        Leave out components whose eigenvalue is 0; with ``n_components=None`` they always are.
     random_state : int, RandomState or None, default=0
-        Of landmarks and random features.
+        Seed of landmarks and random features.
     landmarks : int, optional
-        Samples that all others are compared with (Nystroem). By default all, which is exact, and takes n x n numbers.
+        Number of samples that all others are compared with (Nystroem). By default all samples, which is exact and takes
+        n x n numbers.
     random_features : int, optional
-        Random Fourier features in place of landmarks.
+        Number of random Fourier features, in place of landmarks.
     landmark_choice : {"uniform", "k-means++", "leverage"}, default="uniform"
         How landmarks are chosen.
     preparation : Preparation, optional
-        Applied to every sample first.
+        Preparation of every sample, applied first.
     memory : int or str, optional
-        Most bytes to use; half of what the machine allows by default.
+        Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
     checkpoint : path, optional
         Folder for checkpoints of a fit, so that the same fit resumes after it was killed.
 
     Attributes
     ----------
     eigenvalues_ : ndarray of shape (n_components_,)
-        Of the centred kernel matrix, descending.
+        Eigenvalues of the centred kernel matrix, descending.
     eigenvectors_ : ndarray of shape (n_samples, n_components_)
-        Its unit eigenvectors; where all samples are landmarks.
+        Unit eigenvectors of that matrix, where all samples are landmarks.
     residual_estimate_, left_out_ : ndarray of shape (n_components_,), float
-        See `KernelPCAModel`; of landmarks and random features.
+        Estimates of what landmarks and random features lose; see `KernelPCAModel`.
     X_fit_ : ndarray
         Samples that others are compared with: those fitted, or the landmarks.
     gamma_ : float or None
-        As found.
+        Parameter of the kernel, as found in the samples where it was not given.
     dual_coef_, X_transformed_fit_ : ndarray
-        Of the regression that learns pre-images.
+        Coefficients and scores of the regression that learns pre-images.
     n_features_in_ : int
     model_ : KernelPCAModel, or ClassicalMDSModel of a precomputed kernel
-        The same with images, saving and lazy application.
+        The fitted model, with images, saving and lazy application.
 
     Examples
     --------
@@ -141,7 +143,7 @@ class KernelPCA(ModelEstimator):
             For kernel "precomputed", the kernel between all samples, (n, n).
         y : ignored
         sample_weight : array-like of shape (n,), optional
-            How often each sample counts.
+            How often each sample counts: weight 2 is the sample given twice.
         """
         if self.n_components is not None and not (isinstance(self.n_components, int) and self.n_components >= 1):
             raise RequestError(f"n_components={self.n_components!r} is not a number of components; give one, or None.")
@@ -177,7 +179,7 @@ class KernelPCA(ModelEstimator):
         return self
 
     def _fit_matrix(self, X: Any, sample_weight: Any) -> Self:
-        """Fit a kernel matrix that is given: classical scaling of inner products."""
+        """Fit a precomputed kernel matrix, by classical scaling of inner products."""
         if self.fit_inverse_transform:
             raise RequestError("Cannot fit_inverse_transform with a precomputed kernel; leave it out.")
         if sample_weight is not None or self.landmarks is not None or self.random_features is not None:
@@ -207,20 +209,20 @@ class KernelPCA(ModelEstimator):
         return self
 
     def _take(self, values: Float64) -> None:
-        """Keep the eigenvalues of what was fitted, with 0 for components that are asked for beyond them."""
+        """Store the eigenvalues that were found, and 0 for components that are asked for beyond them."""
         self._rank = len(values)
         missing = 0 if self.remove_zero_eig or self.n_components is None else max(0, self.n_components - len(values))
         self.eigenvalues_ = np.concatenate([values, np.zeros(missing)])
 
     def transform(self, X: Any) -> Any:
-        """Return scores along the components, (n, n_components_): lazily of what is opened, see `PCAModel.transform`.
+        """Return scores along the components, (m, n_components_); lazily for paths, see `PCAModel.transform`.
 
-        For kernel "precomputed", `X` is the kernel between samples and those fitted, (m, n).
+        For kernel "precomputed", `X` is the kernel between m samples and those fitted, (m, n).
         """
         return self._padded(super().transform(X))
 
     def _padded(self, scores: Any) -> Any:
-        """Return scores with columns of 0 along components without variance."""
+        """Append columns of 0 to scores, for components without variance."""
         missing = len(self.eigenvalues_) - scores.shape[1]
         if missing < 1:
             return scores
@@ -231,7 +233,7 @@ class KernelPCA(ModelEstimator):
         )
 
     def _learn_pre_images(self) -> None:
-        """Regress samples on their scores by the kernel, as scikit-learn does."""
+        """Regress samples on their scores with the kernel, as scikit-learn does."""
         scores, kernel = self._padded(np.asarray(self.model_.transform_rows(self.X_fit_))), self._kernel_of_scores()
         matrix = kernel.matrix(scores, scores)
         matrix[np.diag_indices_from(matrix)] += self.alpha
@@ -243,9 +245,9 @@ class KernelPCA(ModelEstimator):
         return kernel if kernel.function is None else Kernel("linear")
 
     def inverse_transform(self, X: Any) -> Array:
-        """Return pre-images of scores, (n, n_features), learned with `fit_inverse_transform`.
+        """Return pre-images of scores, (n, n_features), by the regression that `fit_inverse_transform` asks for.
 
-        `model_.inverse_transform` gives others, fixed points among them, without.
+        `model_.inverse_transform` needs no such regression, and also offers fixed points.
         """
         check_is_fitted(self)
         if not hasattr(self, "dual_coef_"):
@@ -271,7 +273,7 @@ class KernelPCA(ModelEstimator):
 
     @property
     def gamma_(self) -> float | None:
-        """The kernel's parameter as found."""
+        """Parameter of the kernel, as found in the samples where it was not given."""
         gamma = self.model_.kernel.gamma
         return float(gamma) if gamma is not None and not isinstance(gamma, str) else None
 
@@ -286,7 +288,7 @@ class KernelPCA(ModelEstimator):
             wanted = model.preparation.feature_map
             if wanted is None or not wanted.is_exact:
                 raise AttributeError("eigenvectors_ are of all samples, and only landmarks are kept; use transform.")
-            # By the scores: weights of the map, which divide by small eigenvalues, would take digits.
+            # The scores have more digits than the weights of the map, which are divided by small eigenvalues.
             vectors = model.transform_rows(self.X_fit_) / np.sqrt(self.eigenvalues_[: self._rank])
         return np.pad(vectors, ((0, 0), (0, len(self.eigenvalues_) - self._rank)))
 
@@ -312,7 +314,7 @@ class KernelPCA(ModelEstimator):
         return len(self.eigenvalues_)
 
     def __sklearn_tags__(self) -> Any:
-        """Return what scikit-learn may expect: sparse samples are taken, or kernels of pairs."""
+        """Return scikit-learn's tags: `X` may be sparse, or a kernel between pairs of samples."""
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.kernel == PRECOMPUTED
         return tags

@@ -1,4 +1,4 @@
-"""`ModelEstimator`: what scikit-learn's interfaces to models share, the samples they take and how these are mapped."""
+"""`ModelEstimator`, the base of the estimators: it validates input as scikit-learn does, and applies the model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 
 
 class ModelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """An estimator whose fit leaves a model, by which it transforms tables, images and all that can be opened."""
+    """Base of estimators that fit a model, and transform tables, images and all that can be opened with it."""
 
     whiten: bool
     missing: str
@@ -32,11 +32,11 @@ class ModelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     @property
     def model_(self) -> PCAModel:
-        """The model, with images, names, saving and lazy application."""
+        """The fitted model, with images, names, saving and lazy application."""
         return self._fitted("model_")
 
     def _fitted(self, name: str) -> PCAModel:
-        """Return the model, or say why there is no attribute `name`."""
+        """Return the model; before a fit, raise an error that names the attribute asked for."""
         model: PCAModel | None = self.__dict__.get("_model")
         if model is None:
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet and has no {name}; call fit first.")
@@ -55,18 +55,18 @@ class ModelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self.model_.n_components
 
     def transform(self, X: Any) -> Any:
-        """Scores of samples, (n, n_components_), in float32 of float32; whitened if the estimator says so."""
+        """Return scores of samples, (n, n_components_), float32 for samples in float32; whitened with `whiten`."""
         check_is_fitted(self)
         samples = self._values(X)
         scores = self.model_.transform(samples, whiten=self.whiten)
         return scores.astype(np.float32) if is_single(getattr(samples, "dtype", None)) else scores
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
-        """Fit and return the scores of the samples fitted."""
+        """Fit the model, and return the scores of the samples that it was fitted to."""
         return self.fit(X, y, **fit_params).transform(X)
 
     def inverse_transform(self, X: Any) -> Any:
-        """Samples from scores, in the shape of the samples fitted: (n, p) or images."""
+        """Return samples from scores, in the shape of those fitted: (n, p) or images."""
         check_is_fitted(self)
         return self.model_.inverse_transform(X if hasattr(X, "shape") else np.asarray(X), whiten=self.whiten)
 
@@ -99,7 +99,7 @@ class ModelEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         validate_data(self, frame._meta, reset=reset, skip_check_array=True)
 
     def __sklearn_tags__(self) -> Any:
-        """Return what scikit-learn may expect: sparse samples are taken, float32 stays float32, NaN by some rules."""
+        """Return scikit-learn's tags: `X` may be sparse, with some values of `missing` also NaN; float32 stays so."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = tags.input_tags.three_d_array = True
         tags.input_tags.allow_nan = self.missing != "error"

@@ -51,17 +51,17 @@ class StreamingPCA(ModelEstimator):
     memory : int or str, optional
         Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
     precision : {"auto", "single", "double"}, default="auto"
-        Of products; sums are always double.
+        Precision of products; sums are always double.
     preparation : Preparation, optional
-        Applied to every sample first.
+        Preparation of every sample, applied first.
     missing : {"error", "drop-features", "drop-samples", "em"}, default="error"
-        What becomes of NaN and infinity, in tables and in images; see `streampca.fit`. `transform` gives a row for
-        every sample in any case: with "drop-samples" scores of NaN where a sample is not complete, with "em" those of
-        least squares over what is there.
+        Treatment of NaN and infinity, in tables and in images; see `streampca.fit`. `transform` always gives a row for
+        every sample: with "drop-samples", scores of incomplete samples are NaN; with "em", they are those of least
+        squares over the values that are there.
     checkpoint : path, optional
         Folder for checkpoints of a fit, so that the same fit resumes after it was killed.
     random_state : int, RandomState or None, default=0
-        Seeds the probes that bound the error, and what method "randomized" starts from; components of the exact
+        Seed of the probes that bound the error, and of the start of method "randomized"; components of the exact
         methods do not depend on it.
     tol : float, default=1e-4
         Residual of a component, relative to its variance, at which method "randomized" stops.
@@ -89,7 +89,7 @@ class StreamingPCA(ModelEstimator):
     noise_variance_ : float
         Mean variance of the directions left out.
     model_ : PCAModel
-        The same with images, names, saving and lazy application.
+        The fitted model, with images, names, saving and lazy application.
 
     Notes
     -----
@@ -248,7 +248,7 @@ class StreamingPCA(ModelEstimator):
         self.n_features_in_, self.n_samples_seen_ = n_features, n_samples
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled: of a fit no p x p statistic, which only `partial_fit` would go on from."""
+        """Return what is pickled: after `fit` without the p x p statistic, which only `partial_fit` would use."""
         state, (_, model) = dict(super().__getstate__()), self._state
         if model is not None and isinstance(model.statistic, Scatter) and not self._pickles_statistic:
             state |= {"_model": model.without_statistic(), "_pickled_var": model.statistic.feature_variance}
@@ -285,7 +285,7 @@ class StreamingPCA(ModelEstimator):
             )
 
     def _settings(self) -> dict[str, Any]:
-        """Parameters that must be the same for all batches."""
+        """Return the parameters that must be the same for all batches."""
         return {name: getattr(self, name) for name in ("preparation", "precision", "half_life", "missing")}
 
     def _changed(self) -> str | None:
@@ -294,7 +294,7 @@ class StreamingPCA(ModelEstimator):
         return next((name for name, value in self._begun.items() if value != now[name]), None)
 
     def _waits(self, X: Any) -> bool:
-        """Let a plain array like those before wait for more, if it can: what all else takes 20 times as long for."""
+        """Buffer a plain array like those before it, if possible, which takes a twentieth of the time of `_add`."""
         begun, _ = self._state
         if begun is None or type(X) is not np.ndarray or "feature_names_in_" in self.__dict__:
             return False
@@ -466,12 +466,12 @@ class StreamingPCA(ModelEstimator):
 
 
 def _spanned(request: Request, n_samples: int) -> Request:
-    """Ask for one component less than there are samples: centred, they span one less, and the last one is added."""
+    """Ask for one component less than there are samples, which is what they span centred; the last is added later."""
     return replace(request, n_components=n_samples - 1) if request.n_components == n_samples > 1 else request
 
 
 def _adds_batches(method: Any, missing: Any) -> bool:
-    """Return whether a method can go on; raise an error for `available_if` to show as the cause where it cannot."""
+    """Return True where batches can be added later; else raise the error that `available_if` shows as the cause."""
     if method in ("dual", "randomized", "em"):
         raise AttributeError(
             f"method={method!r} has nothing to which later batches could be added; partial_fit takes method 'auto' or "

@@ -1,4 +1,4 @@
-"""`SupervisedPCA`, `FisherDiscriminant`, `SlicedInverseRegression`: scikit-learn's interface to supervised kinds."""
+"""`SupervisedPCA`, `FisherDiscriminant` and `SlicedInverseRegression`: estimators that learn from a target."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Array = npt.NDArray[Any]
 
 
 class SupervisedEstimator(ModelEstimator):
-    """An estimator of a kind of model that learns from a target."""
+    """Base of estimators that learn from a target."""
 
     _kind: ClassVar[str]
     n_components: int | float | None
@@ -41,13 +41,13 @@ class SupervisedEstimator(ModelEstimator):
     random_state: Any
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Learn axes of samples from a label, or a number, of each.
+        """Learn axes from samples and a label or number for each.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, p), images (n, *sample_shape), path, glob, paths or Collection
         y : array-like of shape (n,), path or str
-            Anything `open_column` takes. Text and whole numbers are classes.
+            Target: anything `open_column` takes. Text and whole numbers are classes.
         sample_weight : array-like of shape (n,), optional
             How often each sample counts: weight 2 is the sample given twice.
         """
@@ -69,13 +69,13 @@ class SupervisedEstimator(ModelEstimator):
             collection, request, weights=weights, target=target, checkpoint=self._checkpointing, listener=logged
         )
         self._model, self.n_features_in_ = model, collection.raw.n_features
-        self.__dict__.pop("classes_", None)  # of a fit before, to classes
+        self.__dict__.pop("classes_", None)  # of an earlier fit
         if target is not None and target.classes is not None and self._kind != "sliced-inverse-regression":
             self.classes_ = target.classes
         return self
 
     def _request(self) -> Request:
-        """Return what the parameters ask."""
+        """Return the request that the parameters make."""
         return Request(
             kind=self._kind,
             n_components=self.n_components,
@@ -86,11 +86,11 @@ class SupervisedEstimator(ModelEstimator):
         )
 
     def _features(self, seed: int) -> KernelFeatures | None:
-        """Return the feature map that is asked for, of kinds that take a kernel."""
+        """Return the feature map of the kernel, if one is asked for."""
         return None
 
     def __sklearn_tags__(self) -> Any:
-        """Return what scikit-learn may expect: a target is needed."""
+        """Return scikit-learn's tags: a target is required."""
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
@@ -119,21 +119,23 @@ class SupervisedPCA(SupervisedEstimator):
     """Supervised principal component analysis: orthonormal axes along which samples depend most on their labels.
 
     The axes maximise the Hilbert-Schmidt independence criterion of projected samples and target (Barshan, Ghodsi,
-    Azimifar and Zolghadri Jahromi, 2011): leading eigenvectors of X^T H B H X, for a kernel B of the target.
+    Azimifar and Zolghadri Jahromi, 2011). They are the leading eigenvectors of X^T H B H X, for a kernel B of the
+    target.
 
     Parameters
     ----------
     n_components : int, float or None, default=None
-        A number of axes; or a fraction of the criterion, between 0 and 1; None for all: one less than there are
-        classes, or as many as numbers a sample has.
+        A number of axes; a fraction of the criterion, between 0 and 1; or None for all, which are one less than there
+        are classes, or as many as a sample has numbers.
     kernel : {"linear", "poly", "rbf", "sigmoid", "cosine", "laplacian"} or callable, optional
-        Find the axes in the features of a kernel; by default in those of the samples.
+        Kernel in whose features the axes are found; by default they are found in those of the samples.
     gamma, degree, coef0 : optional
-        Of the kernels that have them. gamma="auto" goes by the median distance of a sample.
+        Parameters of kernels that have them. gamma="auto" is derived from the median distance between samples.
     landmarks : int, optional
-        Samples that all others are compared with (Nystroem). By default all, which is exact, and takes n x n numbers.
+        Number of samples that all others are compared with (Nystroem). By default all samples, which is exact and takes
+        n x n numbers.
     random_features : int, optional
-        Random Fourier features in place of landmarks.
+        Number of random Fourier features, in place of landmarks.
     landmark_choice : {"uniform", "k-means++", "leverage"}, default="uniform"
         How landmarks are chosen.
     whiten : bool, default=False
@@ -141,23 +143,23 @@ class SupervisedPCA(SupervisedEstimator):
     memory : int or str, optional
         Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
     precision : {"auto", "single", "double"}, default="auto"
-        Of the products by which variances are measured; those of samples with the target are always double.
+        Precision of the products that measure variances; products of samples with the target are always double.
     preparation : Preparation, optional
-        Applied to every sample first.
+        Preparation of every sample, applied first.
     missing : {"error", "drop-features", "drop-samples"}, default="error"
-        What becomes of NaN and infinity; see `streampca.fit`.
+        Treatment of NaN and infinity; see `streampca.fit`.
     checkpoint : path, optional
         Folder for checkpoints of a fit, so that the same fit resumes after it was killed.
     random_state : int, RandomState or None, default=0
-        Of landmarks and random features; without a kernel it has no part in the axes.
+        Seed of landmarks and random features; without a kernel the axes do not depend on it.
 
     Attributes
     ----------
     components_ : ndarray of shape (n_components_, n_features_in_)
-        Orthonormal, by descending dependence; float32 of samples in float32. With a kernel, of q features that stand
-        for it, (n_components_, q), as is `mean_`.
+        Orthonormal, by descending dependence; float32 of samples in float32. With a kernel, they and `mean_` are of the
+        q features that stand for it: (n_components_, q) and (q,).
     dependence_, dependence_ratio_ : ndarray of shape (n_components_,)
-        Part, and share, of each axis in the criterion.
+        Contribution of each axis to the criterion, and its share.
     explained_variance_, explained_variance_ratio_ : ndarray of shape (n_components_,)
         Variance along each axis, not in descending order, and its share of the total.
     classes_ : ndarray of shape (c,)
@@ -165,14 +167,14 @@ class SupervisedPCA(SupervisedEstimator):
     mean_ : ndarray of shape (n_features_in_,)
     n_components_, n_samples_, n_features_in_ : int
     model_ : SupervisedPCAModel
-        The same with images, names, saving and lazy application.
+        The fitted model, with images, names, saving and lazy application.
 
     Notes
     -----
-    `fit` takes text and whole numbers for classes (the kernel is 1 where two are equal, else 0) and fractions for
-    numbers (the kernel is their product). Label features of your own, ``y`` of shape (n, l), stand for the kernel
-    y y^T. Two passes over the samples; 16 p l bytes for l classes or numbers, beside blocks. A kernel of samples takes
-    one more for its landmarks, and what `streampca.KernelPCA` takes to map samples.
+    `fit` takes text and whole numbers for classes (B is 1 where two are equal, else 0) and fractions for numbers (B is
+    their product). Label features of your own, ``y`` of shape (n, l), stand for B = y y^T. Cost: two passes over the
+    samples, and 16 p l bytes for l classes or numbers beside blocks. A kernel takes one more pass for its landmarks,
+    and the time of `streampca.KernelPCA` to map samples.
 
     Examples
     --------
@@ -234,7 +236,7 @@ class SupervisedPCA(SupervisedEstimator):
         )
 
     def inverse_transform(self, X: Any) -> Any:
-        """Samples from scores, as of models; refused with a kernel, whose features are those of no sample."""
+        """Return samples from scores; refused with a kernel, whose features are those of no sample."""
         if self.model_.preparation.maps:
             raise RequestError(
                 "SupervisedPCA with a kernel makes no samples of scores, whose features are those of no sample; fit "
@@ -242,15 +244,15 @@ class SupervisedPCA(SupervisedEstimator):
             )
         return super().inverse_transform(X)
 
-    dependence_ = of_model("dependence", "Part of each axis in the criterion.")
+    dependence_ = of_model("dependence", "Contribution of each axis to the criterion.")
     dependence_ratio_ = of_model("dependence_ratio", "Share of each axis in the criterion.")
 
 
 class DiscriminantEstimator(SupervisedEstimator):
-    """Base of Fisher's discriminants and sliced inverse regression, whose axes are not orthogonal."""
+    """Base of the estimators whose axes are not orthogonal."""
 
     def transform(self, X: Any) -> Any:
-        """Scores of samples, (n, n_components_), with a variance of 1 within classes, or of all; else as whitened."""
+        """Return scores of samples, (n, n_components_): centred samples times `scalings_`; whitened with `whiten`."""
         scores = super().transform(X)
         if self.whiten:
             return scores
@@ -258,7 +260,7 @@ class DiscriminantEstimator(SupervisedEstimator):
         return scores * scaling.astype(scores.dtype)
 
     def inverse_transform(self, X: Any) -> Any:
-        """Samples from scores: the projections of samples of such scores on the span of the axes."""
+        """Return the projections on the span of the axes of samples that have these scores."""
         X = X if hasattr(X, "shape") else np.asarray(X)
         if not self.whiten:
             scaling = self._model_of("scaling_").scaling[: X.shape[-1]]
@@ -267,7 +269,7 @@ class DiscriminantEstimator(SupervisedEstimator):
 
     @property
     def scalings_(self) -> Array:
-        """Axes as columns of features, (p, k), each times its `scaling`: what centred samples are multiplied by."""
+        """Axes as columns of features, (p, k), each times its `scaling`: centred samples times these are scores."""
         model = self._model_of("scalings_")
         return self._as_given((np.asarray(model.subspace.components, np.float64) * model.scaling[:, None]).T)
 
@@ -283,37 +285,38 @@ class DiscriminantEstimator(SupervisedEstimator):
 class FisherDiscriminant(DiscriminantEstimator):
     """Fisher's linear discriminants of classes, as axes to project samples on.
 
-    They are those of scikit-learn's ``LinearDiscriminantAnalysis(solver="eigen")``, as a transformer: for samples that
-    need not fit in memory, in one pass.
+    The axes are those of scikit-learn's ``LinearDiscriminantAnalysis(solver="eigen")``, found in one pass over samples
+    that need not fit in memory.
 
     Parameters
     ----------
     n_components : int, float or None, default=None
-        A number of axes, up to the classes less one; or a fraction of the separation along all; None for all.
+        A number of axes, up to the classes less one; a fraction of the separation along all; or None for all.
     shrinkage : float, optional
-        From 0 to 1, as scikit-learn's: the covariance within classes, and that between, move so far to a multiple of
-        the identity. Needed where features are constant, follow from others, or are more than samples.
+        Share, from 0 to 1, by which the covariances within and between classes are moved towards multiples of the
+        identity, as in scikit-learn. Needed where features are constant, follow from others, or outnumber samples.
     whiten : bool, default=False
         Give all scores a variance of 1; by default it is 1 within classes.
     memory, precision, preparation, missing, checkpoint, random_state
-        As of `SupervisedPCA`; ``precision="double"`` where classes lie thousands of deviations apart.
+        As for `SupervisedPCA`; ``precision="double"`` where classes lie thousands of deviations apart.
 
     Attributes
     ----------
     components_ : ndarray of shape (n_components_, n_features_in_)
         Unit vectors, by descending separation; not orthogonal.
     scalings_ : ndarray of shape (n_features_in_, n_components_)
-        scikit-learn's: scores are centred samples times these.
+        Axes as scikit-learn scales them: scores are centred samples times these.
     separation_, separation_ratio_ : ndarray of shape (n_components_,)
         Scatter of the means over that within classes, along each axis; its share, scikit-learn's
         ``explained_variance_ratio_``.
     explained_variance_, explained_variance_ratio_ : ndarray of shape (n_components_,)
         Variance that each axis adds to that in the span of those before it, and its share of the total.
     classes_ : ndarray of shape (c,)
+        Labels, ascending.
     mean_ : ndarray of shape (n_features_in_,)
     n_components_, n_samples_, n_features_in_ : int
     model_ : DiscriminantModel
-        The same with images, names, saving and lazy application; its scores are along the unit vectors.
+        The fitted model, with images, names, saving and lazy application; its scores are along the unit vectors.
 
     Notes
     -----
@@ -358,39 +361,39 @@ class FisherDiscriminant(DiscriminantEstimator):
 
 
 class SlicedInverseRegression(DiscriminantEstimator):
-    """Directions by which a number changes, whatever the function (Li, 1991).
+    """Sliced inverse regression: the directions on which a number depends, whatever the function (Li, 1991).
 
-    Samples are sorted by the number and cut into slices; the directions are those along which the means of slices
-    differ most, for the covariance of all samples.
+    Samples are sorted by the number and cut into slices. The directions are those along which the means of slices
+    differ most, relative to the covariance of all samples.
 
     Parameters
     ----------
     n_components : int, float or None, default=None
-        A number of directions, fewer than slices; or a fraction of the separation along all; None for all.
+        A number of directions, fewer than slices; a fraction of the separation along all; or None for all.
     n_slices : int, default=10
-        At least 2; equal numbers are of one slice, so that there may be fewer.
+        Number of slices, at least 2; equal numbers are of one slice, so that there may be fewer.
     whiten : bool, default=False
-        As by default, scores have a variance of 1, by n - 1 in place of n.
+        Scale scores to a variance of 1 over n - 1; by default it is 1 over n.
     memory, precision, preparation, missing, checkpoint, random_state
-        As of `SupervisedPCA`.
+        As for `SupervisedPCA`.
 
     Attributes
     ----------
     components_ : ndarray of shape (n_components_, n_features_in_)
         Unit vectors, by descending separation; not orthogonal.
     scalings_, separation_ratio_, explained_variance_, explained_variance_ratio_ : ndarray
-        As of `FisherDiscriminant`.
+        As for `FisherDiscriminant`.
     separation_ : ndarray of shape (n_components_,)
         Share of the variance along each direction that lies between slices, from 0 to 1.
     mean_ : ndarray of shape (n_features_in_,)
     n_components_, n_samples_, n_features_in_ : int
     model_ : InverseRegressionModel
-        The same with images, names, saving and lazy application; its scores are along the unit vectors.
+        The fitted model, with images, names, saving and lazy application; its scores are along the unit vectors.
 
     Notes
     -----
-    A function that is even about the mean, such as a square, moves no slice's mean, and is not seen. Cost as of
-    `FisherDiscriminant`.
+    A function that is even about the mean, such as a square, moves no slice's mean and is not found. The cost is that
+    of `FisherDiscriminant`.
 
     Examples
     --------
@@ -437,7 +440,7 @@ def _columns(raw: Collection, y: Any, sample_weight: Any, request: Request) -> t
 
 
 def _plain(y: Any) -> Any:
-    """Return a target as `open_column` takes it; objects as what they hold."""
+    """Return a target as `open_column` takes it; an array of objects becomes one of what these are."""
     if isinstance(y, (str, os.PathLike)):
         return y
     values = np.asarray(y)
