@@ -104,13 +104,18 @@ def null_variance(model: PCAModel) -> float:
     return float(eps * max(model.n_samples, model.n_features) * model.explained_variance[:1].sum())
 
 
+def not_principal(what: str, model: PCAModel) -> RequestError:
+    """Return the error that refuses something to a model whose components are not principal ones."""
+    return RequestError(
+        f"{what} are of principal components, and {model.name} is of kind {model.kind!r}; fit one of kind 'pca' for "
+        "them."
+    )
+
+
 def check_variances(model: PCAModel, count: int) -> None:
     """Refuse the first components of a model if they are not principal ones, or one of them is null."""
     if model.about_axes:
-        raise RequestError(
-            f"rotations and draws are of principal components, and {model.name} is of kind {model.kind!r}; fit one of "
-            "kind 'pca' for them."
-        )
+        raise not_principal("rotations and draws", model)
     null = np.flatnonzero(null_directions(model)[:count])
     if len(null):
         fewer = f"; take the first {null[0]} (n_components={null[0]})" if null[0] else ""

@@ -39,7 +39,6 @@ DRAWN = (
     "explained_variance", "error_bound", "angle_bound", "total_variance", "n_samples", "total_weight", "eigenvalues",
     "outside", "variance_bound", "provenance", "name",
 )  # fmt: skip
-UNSEEN = ("references",)  # fields that a summary leaves out
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -89,40 +88,35 @@ class KernelPCAModel(PCAModel):
         return self.mapping.kernel
 
     def __repr__(self) -> str:
-        ratio = float(self.explained_variance_ratio.sum())
-        return (
-            f"{type(self).__name__}({self.n_components} components in {self.mapping.n_features} features of kernel "
-            f"{self.kernel}, {ratio:.1%} of their variance over {self.n_samples} samples)"
-        )
+        return repr_in_features(self, self.mapping)
 
     def summary(self) -> dict[str, Any]:
         """The numbers as plain data; see `PCAModel.summary`."""
         found = super().summary()
-        whole = {name: value for name, value in found.items() if name not in UNSEEN}
-        return {**whole, "left_out": None if np.isnan(self.left_out) else float(self.left_out)}
+        del found["references"]  # samples
+        return {**found, "left_out": None if np.isnan(self.left_out) else float(self.left_out)}
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences on what the map leaves out."""
-        k, rows = self.n_components, int(self.checked_rows)
-        own, kept = self.mapping, self.preparation.feature_map
-        exact = kept is not None and kept.is_exact
-        if exact:
-            way = f"all {len(own.landmarks)} samples as landmarks: exact" if isinstance(own, KernelMap) else "exact"
-        elif isinstance(own, KernelMap):
-            way = f"{len(own.landmarks)} landmarks, which leave out at most {self.left_out:.2%} of the variance"
+        mapping, asked = self.mapping, self.preparation.feature_map
+        if not isinstance(mapping, KernelMap):
+            way = f"{mapping.n_features} random features"
+        elif asked is not None and asked.is_exact:
+            way = f"all {len(mapping.landmarks)} samples as landmarks: exact"
         else:
-            way = f"{own.n_features} random features"
-        said = [f"kernel {self.kernel} by {way}"]
-        if k:
-            worst = int(np.argmax(self.residual_estimate))
-            middle = float(np.median(self.residual_estimate))
-            said.append(
-                f"residuals in the kernel's own features are about {middle:.2g} (median), at most "
-                f"{self.residual_estimate[worst]:.2g} (component {worst + 1}), as estimated from {rows} rows of the "
-                "kernel matrix: no bounds, as those above, which are of mapped samples"
-            )
-        return tuple(said)
+            way = f"{len(mapping.landmarks)} landmarks, which leave out at most {self.left_out:.2%} of the variance"
+        of_map = f"kernel {self.kernel} by {way}"
+        if not self.n_components:
+            return (of_map,)
+        worst = int(np.argmax(self.residual_estimate))
+        return (
+            of_map,
+            f"residuals in the kernel's own features are about {np.median(self.residual_estimate):.2g} (median), at "
+            f"most {self.residual_estimate[worst]:.2g} (component {worst + 1}), as estimated from "
+            f"{int(self.checked_rows)} rows of the kernel matrix: no bounds, as those above, which are of mapped "
+            "samples",
+        )
 
     def as_images(self) -> PCAModel:
         """Return a model of images to draw in place of this one, in the units of prepared images.
@@ -132,7 +126,7 @@ class KernelPCAModel(PCAModel):
         """
         steps = np.diag(np.sqrt(self.explained_variance))
         images = np.asarray(self.inverse_transform(np.vstack([np.zeros((1, len(steps))), steps, -steps])))
-        k, mask = len(steps), self.image_frame.mask
+        k = len(steps)
         apart = images[1 : k + 1] - images[k + 1 :]
         lengths = np.sqrt(np.nansum(np.square(apart).reshape(k, -1), axis=1)).reshape(k, *[1] * (apart.ndim - 1))
         own = {name: getattr(self, name) for name in DRAWN}
@@ -142,7 +136,7 @@ class KernelPCAModel(PCAModel):
             sample_dims=image_dims(images.shape[1:]),
             raw_shape=images.shape[1:],
             raw_kind="f",
-            mask=mask,
+            mask=self.image_frame.mask,
             **own,
         )
 
@@ -154,7 +148,7 @@ class KernelPCAModel(PCAModel):
     # -- pre-images
 
     def inverse_transform(
-        self, scores: Any, *, whiten: bool = False, coordinates: str = CHECK, how: str = WAYS[0]
+        self, scores: Any, *, whiten: bool = False, coordinates: str = CHECK, how: str = "ridge"
     ) -> Any:
         """Return pre-images: samples whose features come near those of scores. No exact inverse exists.
 
@@ -200,7 +194,7 @@ class KernelPCAModel(PCAModel):
         *,
         coordinates: str = CHECK,
         missing: str | None = None,
-        how: str = WAYS[0],
+        how: str = "ridge",
     ) -> Any:
         """Return pre-images of samples projected on the first components; see `inverse_transform`."""
         self._check_way(how)
@@ -211,26 +205,14 @@ class KernelPCAModel(PCAModel):
         return self._mapped(samples, function, result, coordinates=coordinates, missing=subspace.missing)
 
     def write_reconstruction(self, *given: Any, **how: Any) -> NoReturn:
-        """Refuse to write images; see `reconstruct`, whose lazy arrays can be written.
-
-        Raises
-        ------
-        ModelError
-            Always.
-        """
+        """Refuse to write pre-images; the lazy arrays of `reconstruct` can be written."""
         raise ModelError(
             f"{self.name} is of kind {self.kind!r}, whose images are pre-images and are not written by streampca; "
             "write scores, or use load_model(...).reconstruct(...), which gives lazy arrays."
         )
 
     def residual(self, *given: Any, **how: Any) -> NoReturn:
-        """Refuse: what pre-images leave of samples is no distance that was minimised; see `reconstruction_error`.
-
-        Raises
-        ------
-        ModelError
-            Always.
-        """
+        """Refuse residuals, as pre-images are not projections; see `reconstruction_error`."""
         raise ModelError(
             f"{self.name} is of kind {self.kind!r}, whose pre-images are not projections; subtract reconstruct(...), "
             "or use reconstruction_error(...), the squared distance in feature space."
@@ -297,6 +279,15 @@ class KernelPCAModel(PCAModel):
                 break
         found: Float64 = points + mapping.origin
         return found
+
+
+def repr_in_features(model: PCAModel, mapping: FeatureMap) -> str:
+    """Return the representation of a model whose components lie in the features of a kernel."""
+    ratio = float(model.explained_variance_ratio.sum())
+    return (
+        f"{type(model).__name__}({model.n_components} components in {mapping.n_features} features of kernel "
+        f"{mapping.kernel}, {ratio:.1%} of their variance over {model.n_samples} samples)"
+    )
 
 
 def image_dims(shape: tuple[int, ...]) -> tuple[str, ...]:

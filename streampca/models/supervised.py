@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import qr
 
-from ..errors import RequestError
 from ..preprocessing.feature_map import KernelMap
 from ..preprocessing.kernels import Kernel
 from ..storage.components import StoredComponents
-from .accuracy import percent
+from .accuracy import not_principal, percent
+from .kernel_pca import repr_in_features
 from .pca import PCAModel
 from .subspace import Subspace
 
 Float64 = npt.NDArray[np.float64]
-
 
 LISTED = 4  # shares named in a sentence
 
@@ -40,17 +39,11 @@ class SupervisedModel(PCAModel):
         classes = self.classes
         return "a target of numbers" if classes is None else f"{len(classes)} classes"
 
-    def score_samples(self, *args: Any, **how: Any) -> Any:
+    def score_samples(self, *args: Any, **how: Any) -> NoReturn:
         """Refuse likelihoods, which are of principal components."""
-        raise self._not_of_principal_components("likelihoods")
+        raise not_principal("likelihoods", self)
 
     score = get_covariance = get_precision = score_samples
-
-    def _not_of_principal_components(self, what: str) -> RequestError:
-        return RequestError(
-            f"{what} are of principal components, and {self.name} is of kind {self.kind!r}; fit one of kind 'pca' for "
-            "them."
-        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -85,13 +78,8 @@ class SupervisedPCAModel(SupervisedModel):
         return None if mapping is None else mapping.kernel
 
     def __repr__(self) -> str:
-        if self.preparation.mapped is None:
-            return super().__repr__()
-        ratio = float(self.explained_variance_ratio.sum())
-        return (
-            f"{type(self).__name__}({self.n_components} components in {self.preparation.mapped.n_features} features of "
-            f"kernel {self.kernel}, {ratio:.1%} of their variance over {self.n_samples} samples)"
-        )
+        mapping = self.preparation.mapped
+        return super().__repr__() if mapping is None else repr_in_features(self, mapping)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -109,11 +97,10 @@ class SupervisedPCAModel(SupervisedModel):
     @property
     def about_axes(self) -> str:
         """A sentence that describes the axes, and their shares in the dependence of samples on the target."""
-        shares = ", ".join(percent(share) for share in self.dependence_ratio[:LISTED])
-        more = " ..." if self.n_components > LISTED else ""
+        shares = _listed([percent(share) for share in self.dependence_ratio])
         return (
             f"supervised principal components of {self._learned_from}, by descending share in the dependence on it "
-            f"({shares}{more}); no bound on their error is known"
+            f"({shares}); no bound on their error is known"
         )
 
     @property
@@ -178,11 +165,10 @@ class DiscriminantModel(SupervisedModel):
     @property
     def about_axes(self) -> str:
         """A sentence that describes the axes, and how far the classes lie apart along them."""
-        found = ", ".join(f"{value:.3g}" for value in self.separation[:LISTED])
-        more = " ..." if self.n_components > LISTED else ""
+        found = _listed([f"{value:.3g}" for value in self.separation])
         return (
             f"Fisher's discriminants of {self._learned_from}, whose means vary along them so many times as much as "
-            f"samples within classes: {found}{more}; no bound on their error is known"
+            f"samples within classes: {found}; no bound on their error is known"
         )
 
 
@@ -199,9 +185,13 @@ class InverseRegressionModel(DiscriminantModel):
     @property
     def about_axes(self) -> str:
         """A sentence that describes the axes, and which share of the variance along them lies between slices."""
-        found = ", ".join(percent(value) for value in self.separation[:LISTED])
-        more = " ..." if self.n_components > LISTED else ""
+        found = _listed([percent(value) for value in self.separation])
         return (
             f"directions of sliced inverse regression; between slices of the target lies so much of the variance along "
-            f"them: {found}{more}; no bound on their error is known"
+            f"them: {found}; no bound on their error is known"
         )
+
+
+def _listed(values: Sequence[str]) -> str:
+    """List the first few values for a sentence."""
+    return ", ".join(values[:LISTED]) + (" ..." if len(values) > LISTED else "")
