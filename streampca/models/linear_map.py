@@ -241,8 +241,9 @@ class LinearMap(ABC):
         Over the samples fitted it averages to (n - 1)/n times the sum of the variances left out.
         """
         subspace = self._first(n_components, missing)
-        how: dict[str, Any] = {"coordinates": coordinates, "missing": subspace.missing}
-        return self.number_of_each(samples, subspace.squared_error, "reconstruction_error", **how)
+        return self.number_of_each(
+            samples, subspace.squared_error, "reconstruction_error", coordinates=coordinates, missing=subspace.missing
+        )
 
     def hotelling_t2(
         self,
@@ -259,8 +260,9 @@ class LinearMap(ABC):
         `reconstruction_error`'s.
         """
         subspace = self._first(n_components, missing)
-        how: dict[str, Any] = {"coordinates": coordinates, "missing": subspace.missing}
-        return self.number_of_each(samples, subspace.t2, "hotelling_t2", **how)
+        return self.number_of_each(
+            samples, subspace.t2, "hotelling_t2", coordinates=coordinates, missing=subspace.missing
+        )
 
     def number_of_each(
         self, samples: Any, function: RowMap, name: str, *, coordinates: str = CHECK, missing: str = "error"
@@ -321,8 +323,8 @@ class LinearMap(ABC):
         """Return images made of samples that are not normalized yet."""
         function = OfNumbered(partial(reconstructions_of, subspace, residual=residual), self.frame)
         images = MapResult(self.sample_dims, coordinates=self.coordinates, shape=self.sample_shape)
-        how: dict[str, Any] = {"coordinates": coordinates, "missing": subspace.missing}
-        return self._mapped(samples, function, images, self.preparation.unnormalized, **how)
+        steps = self.preparation.unnormalized
+        return self._mapped(samples, function, images, steps, coordinates=coordinates, missing=subspace.missing)
 
     def _mapped(
         self,

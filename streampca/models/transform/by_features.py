@@ -262,12 +262,12 @@ class ByFeatures:
             return
         total = arrays.pop("total")
         bad = np.flatnonzero(~np.isfinite(total).all(axis=1))
-        if work.subspace.missing != "error":
+        if work.subspace.missing == "error":
+            for index in bad:
+                at = run.start + int(index)
+                refuse_bad(work.collection.named, work.collection.read(slice(at, at + 1)), at)
+        else:
             total[bad] = np.nan
-            bad = bad[:0]
-        for index in bad:
-            at = run.start + int(index)
-            refuse_bad(work.collection.named, work.collection.read(slice(at, at + 1)), at)
         if "squares" in arrays:  # of what lies beside the components; where that is nothing, rounding
             squares = arrays.pop("squares")
             beside = np.maximum(squares - np.square(work.subspace.along_basis(total)).sum(axis=1), 0)
