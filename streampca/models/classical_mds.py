@@ -1,4 +1,4 @@
-"""`ClassicalMDSModel`: classical multidimensional scaling, of features or of a matrix of distances or of a kernel.
+"""`ClassicalMDSModel`: classical multidimensional scaling of samples, or of a matrix of distances or inner products.
 
 References
 ----------
@@ -24,11 +24,11 @@ from .subspace import Subspace
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-STRESS_BYTES = 16 * 2**20  # of rows of distances that are compared at a time
+STRESS_BYTES = 16 * 2**20  # size of the rows of distances that are compared at a time
 
 
 def _of_features_only(name: str) -> Any:
-    """Return the method of `PCAModel` of a name, refused by models of distances."""
+    """Return the method of `PCAModel` with this name, which models of distances refuse."""
     whole = getattr(PCAModel, name)
 
     @wraps(whole)
@@ -45,13 +45,13 @@ def _of_features_only(name: str) -> Any:
 
 
 class DistancePlacement(Subspace):
-    """Coordinates of samples from their distances to the fitted ones: Lambda^-1/2 U^T (-1/2 d^2 - mean), Gower's.
+    """Gower's coordinates of samples from their distances to the fitted ones: Lambda^-1/2 U^T (-1/2 d^2 - mean).
 
-    `components` are Lambda^-1/2 U^T, (k, n); `mean` is that of the columns of -1/2 D^2, (n,).
+    `components` are Lambda^-1/2 U^T, (k, n), and `mean` is the mean row of -1/2 D^2, (n,).
     """
 
     def _centred(self, rows: Array) -> Array:
-        """-1/2 of the squares of rows of distances, less the mean, in float64."""
+        """Return -1/2 times the squares of rows of distances, less the mean, in float64."""
         made: Float64 = np.multiply(rows, rows, dtype=np.float64)
         made *= -0.5
         made -= self.mean
@@ -60,29 +60,28 @@ class DistancePlacement(Subspace):
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class ClassicalMDSModel(PCAModel):
-    """Points whose Euclidean distances are those of samples, as nearly as so few dimensions allow.
+    """Points whose Euclidean distances approximate those of samples, in few dimensions.
 
-    A model of features holds principal components, and `transform` projects. The components of a model of a matrix are
-    eigenvectors of B, -1/2 H D^2 H for distances D and H K H for a kernel K, one number for each fitted sample, and
-    `transform` takes rows of distances to the fitted samples, or of inner products with them, (m, n). Images of scores
-    have no meaning then, and are refused.
+    Fitted to samples, the model holds principal components, and `transform` projects. Fitted to a matrix, its
+    components are eigenvectors of B, which is -1/2 H D^2 H for distances D and H K H for a kernel K, with one number
+    for each fitted sample, and `transform` takes rows of distances to the fitted samples, or of inner products with
+    them, (m, n). Methods that make images of scores are then refused.
 
     Attributes
     ----------
     from_distances : bool
-        Whether it was fitted to a matrix of distances.
+        Whether the model was fitted to a matrix of distances.
     from_kernel : bool
-        Whether it was fitted to a matrix of inner products: the scores are those of kernel PCA.
+        Whether the model was fitted to a matrix of inner products; scores are then those of kernel PCA.
     negative_share : ndarray of shape (2,)
-        Bounds on the share that negative eigenvalues of B have in the sum of absolute values: 0 for Euclidean
-        distances. The two are equal where all eigenvalues are known (``eigenvalues``, over n - 1, the negative ones
-        last).
+        Bounds on the share of negative eigenvalues of B in the sum of absolute values: 0 for Euclidean distances. The
+        two are equal where all eigenvalues are known (``eigenvalues``, over n - 1, the negative ones last).
 
     Notes
     -----
-    `explained_variance` holds eigenvalues of B over n - 1, variances along the axes. `total_variance` is the sum of the
-    absolute values of all of them, at its least where they are not all known; of Euclidean distances that is the
-    variance of the points.
+    `explained_variance` holds eigenvalues of B over n - 1: the variances along the axes. `total_variance` is the sum of
+    the absolute values of all of them, or a lower bound on it where they are not all known. For Euclidean distances it
+    is the variance of the points.
     """
 
     kind: ClassVar[str] = "classical-mds"
@@ -98,12 +97,12 @@ class ClassicalMDSModel(PCAModel):
 
     @property
     def mds_eigenvalues(self) -> Float64:
-        """Eigenvalues of B that the axes have, (k,), descending: squared lengths of the embedding's columns."""
+        """Eigenvalues of B along the axes, (k,), descending: squared lengths of the embedding's columns."""
         return self.explained_variance * ((self.total_weight or self.n_samples) - 1)
 
     @property
     def from_matrix(self) -> bool:
-        """True where it was fitted to a matrix of pairs of samples."""
+        """True where the model was fitted to a matrix of pairs of samples."""
         return bool(self.from_distances or self.from_kernel)
 
     def __repr__(self) -> str:
@@ -121,7 +120,7 @@ class ClassicalMDSModel(PCAModel):
 
     @property
     def estimated_negative_share(self) -> float | None:
-        """Estimate of the share that `negative_share` bounds, by random directions; None where there is none.
+        """Estimate of the share that `negative_share` bounds, from random directions; None where it was not made.
 
         No bound on its error is known; with 20 directions it was off by 1 % of itself on distances between 1200 images.
         """
@@ -130,12 +129,12 @@ class ClassicalMDSModel(PCAModel):
 
     @cached_property
     def embedding(self) -> Float64:
-        """Coordinates of the fitted samples, (n, k), where the model is of a matrix.
+        """Coordinates of the fitted samples, (n, k), where the model was fitted to a matrix.
 
         Raises
         ------
         ModelError
-            If it is of features: these samples themselves are then to be transformed.
+            If the model was fitted to samples, which it does not hold: transform them.
         """
         if not self.from_matrix:
             raise ModelError(f"{self.name} was fitted to features and does not hold its samples; transform them.")
@@ -143,7 +142,7 @@ class ClassicalMDSModel(PCAModel):
 
     @property
     def variance_left(self) -> float:
-        """See `PCAModel`: none is known where negative eigenvalues may have been missed."""
+        """See `PCAModel`; infinite where negative eigenvalues may have been missed."""
         return np.inf if self.from_matrix and self.eigenvalues is None else super().variance_left
 
     @property
@@ -153,7 +152,7 @@ class ClassicalMDSModel(PCAModel):
 
     @property
     def subspace(self) -> Subspace:
-        """Mean and components as plain rows; for a model of a matrix, what places rows of it."""
+        """Mean and components as plain rows; for a model of a matrix, the map that places rows of it."""
         if not self.from_matrix:
             return super().subspace
         rows = np.asarray(self.components, np.float64) / np.sqrt(self.mds_eigenvalues)[:, None]
@@ -166,12 +165,12 @@ class ClassicalMDSModel(PCAModel):
         Parameters
         ----------
         distances
-            Distances between the fitted samples, (n, n), an array or what can be opened: read once.
+            Distances between the fitted samples, (n, n), as an array or anything that can be opened. They are read once.
 
         Raises
         ------
         ModelError
-            If the model is of features, or the matrix is of another size.
+            If the model was fitted to samples, or the matrix has another size.
 
         Notes
         -----
@@ -193,7 +192,7 @@ class ClassicalMDSModel(PCAModel):
             apart += float(np.einsum("ij,ij->", rows, rows))
         return float(np.sqrt(apart / whole))
 
-    # -- what a matrix of pairs has no images for
+    # -- methods that need features
 
     inverse_transform = _of_features_only("inverse_transform")
     reconstruct = _of_features_only("reconstruct")

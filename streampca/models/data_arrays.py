@@ -183,7 +183,7 @@ class NamedSamples:
 
     @property
     def coordinates(self) -> dict[str, Coordinate]:
-        """Along the axes of one sample, by the model's names of these; then those called otherwise."""
+        """Coordinates of one sample, under the model's names of its axes: first those of axes, then the others."""
         own = [str(name) for name in self.array.dims[len(self.outer) :]]
         known, called = named_coordinates(self.array), dict(zip(own, self.inner, strict=False))
         found = {}
@@ -266,7 +266,7 @@ class NamedSamples:
             for name, own in self.array.coords.items()
             if name in (*result.dims, *brought) or any(lengths.get(str(dim)) != n for dim, n in own.sizes.items())
         ]
-        own = self.array.coords.to_dataset().drop_vars(left_out)  # an index of several levels goes with them
+        own = self.array.coords.to_dataset().drop_vars(left_out)  # also drops an index of several levels
         about: Mapping[Any, Any] = {"units": result.units} if result.units else {}
         about = self.array.attrs if result.name is None else about
         made = DataArray(values.reshape(shape), own.coords, whole, name=result.name or self.array.name, attrs=about)
@@ -274,12 +274,12 @@ class NamedSamples:
 
 
 def one_array(dataset: Dataset, names: Sequence[str], dims: Sequence[str], model: str) -> DataArray:
-    """Put variables of a Dataset side by side, along an axis ``variable``; lazily where one is not in memory.
+    """Stack variables of a Dataset along an axis ``variable``; lazily where one is not in memory.
 
     Raises
     ------
     ModelError
-        If one is not there, or has other axes than the first.
+        If a variable is not there, or has other axes than the first.
     """
     missing = next((name for name in names if name not in dataset.data_vars), None)
     if missing is not None:
@@ -301,7 +301,7 @@ def one_array(dataset: Dataset, names: Sequence[str], dims: Sequence[str], model
 
 
 def by_variable(made: DataArray, given: Dataset) -> Dataset:
-    """Return images of several variables as a Dataset of these, with what the samples say of each."""
+    """Return images of several variables as a Dataset, with the attributes that the samples have."""
     found = made.to_dataset(VARIABLE)
     for name in found.data_vars:
         found[name].attrs = dict(given[name].attrs)
@@ -309,13 +309,13 @@ def by_variable(made: DataArray, given: Dataset) -> Dataset:
 
 
 def _is_read(array: DataArray) -> bool:
-    """Return whether an array is in memory, or lazy already, and not in a file that xarray has not read."""
+    """Return False for an array in a file that xarray has not read, True for one in memory or of dask."""
     # No public attribute says whether xarray has read a file yet; `data` would read all of it.
     return array.chunks is not None or isinstance(getattr(array.variable, "_data", None), np.ndarray)
 
 
 def with_coordinates(made: Named, coordinates: Mapping[str, Coordinate]) -> Named:
-    """Give an array or Dataset of xarray's coordinates; marked levels become a MultiIndex again."""
+    """Return an array or Dataset with coordinates assigned; levels marked as such become a MultiIndex again."""
     found: dict[str, tuple[tuple[str, ...], Array, dict[str, Any]]] = {}
     for name, each in coordinates.items():
         about = {key: value for key, value in each.attributes.items() if key != LEVEL}
@@ -326,7 +326,7 @@ def with_coordinates(made: Named, coordinates: Mapping[str, Coordinate]) -> Name
 
 
 def _indexes_of(coordinates: Mapping[str, Coordinate]) -> dict[Any, list[Hashable]]:
-    """Names of the levels, in order, of each MultiIndex of which all are there, by its axis."""
+    """Return the names of the levels, in order, of each MultiIndex that has all of them, by its axis."""
     levels: dict[str, dict[int, str]] = {}
     for name, each in coordinates.items():
         if LEVEL in each.attributes:
@@ -339,7 +339,7 @@ def _indexes_of(coordinates: Mapping[str, Coordinate]) -> dict[Any, list[Hashabl
 
 
 def decoded_times(values: Array, attributes: Mapping[str, Any]) -> Array:
-    """Return numbers with units of time as the times that they stand for; all else as it is."""
+    """Convert numbers with units of time to times; return other values as they are."""
     from xarray import Variable, conventions
 
     if time_of(Coordinate(values, attributes)) is None:

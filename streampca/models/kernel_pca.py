@@ -1,4 +1,4 @@
-"""`KernelPCAModel`: components of samples in the feature space of a kernel, and samples near a point of that space.
+"""`KernelPCAModel`: components in the feature space of a kernel, and pre-images of points of that space.
 
 References
 ----------
@@ -30,11 +30,11 @@ from .transform import map_array
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-RIDGE = 1e-3  # of the mean diagonal of the kernel of scores
-REFERENCES = 2000  # landmarks that pre-images are learned from, at most: their kernel is solved for
+RIDGE = 1e-3  # relative to the mean diagonal of the kernel of scores
+REFERENCES = 2000  # most samples that pre-images are learned from: their kernel matrix is solved in memory
 FIXED_STEPS, FIXED_TOLERANCE = 100, 1e-6
 WAYS = ("ridge", "fixed-point")
-# Fields of what is drawn in place of a model.
+# Fields that the images drawn in place of a model take from it.
 DRAWN = (
     "explained_variance", "error_bound", "angle_bound", "total_variance", "n_samples", "total_weight", "eigenvalues",
     "outside", "variance_bound", "provenance", "name",
@@ -43,24 +43,25 @@ DRAWN = (
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class KernelPCAModel(PCAModel):
-    """Principal components of samples as a kernel sees them; see `PCAModel` for what all models do.
+    """Principal components in the feature space of a kernel; see `PCAModel` for what all models have.
 
-    Samples are mapped to q features, whose inner products are the kernel's values or nearly so: `components` and `mean`
-    are of these, (k, q) and (q,), and so is `error_bound`, a bound for mapped samples. How far the map is from the
-    kernel, `residual_estimate` and `left_out` say, which are estimates and not bounds.
+    Samples are mapped to q features whose inner products are the kernel's values, or near them. `components` and `mean`
+    are of these features, (k, q) and (q,), and `error_bound` holds for mapped samples. `residual_estimate` and
+    `left_out` say how far the map is from the kernel; they are estimates and not bounds.
 
     Attributes
     ----------
     residual_estimate : ndarray of shape (k,)
-        Estimates of |K~ u - l u| / l for the centred kernel matrix K~ of all samples, with u the unit vector of their
-        scores along each component: from `checked_rows` of its rows, chosen at random. Some eigenvalue of K~ lies
-        within that share of l.
+        Estimates of |K~ u - l u| / l for the centred kernel matrix K~ of all samples and the unit vector u of their
+        scores along each component, from `checked_rows` rows chosen at random. Some eigenvalue of K~ lies within that
+        share of l.
     left_out : float
-        Share of the variance of the kernel's own features that landmarks leave out, at most; NaN of random features.
+        Largest share of the variance of the kernel's own features that landmarks may leave out; NaN with random
+        features.
     checked_rows : int
-        Rows of the kernel matrix that were computed.
+        Number of rows of the kernel matrix that were computed.
     references : ndarray of shape (r, p)
-        Samples, before they are mapped, that pre-images are learned from where there are no landmarks.
+        Samples, not mapped, from which pre-images are learned where there are no landmarks.
     """
 
     kind: ClassVar[str] = "kernel-pca"
@@ -84,21 +85,21 @@ class KernelPCAModel(PCAModel):
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel, its parameters found."""
+        """The kernel, with the parameters that were found."""
         return self.mapping.kernel
 
     def __repr__(self) -> str:
         return repr_in_features(self, self.mapping)
 
     def summary(self) -> dict[str, Any]:
-        """The numbers as plain data; see `PCAModel.summary`."""
+        """Return the numbers as plain data; see `PCAModel.summary`."""
         found = super().summary()
         del found["references"]  # samples
         return {**found, "left_out": None if np.isnan(self.left_out) else float(self.left_out)}
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences on what the map leaves out."""
+        """Sentences about the map, and about what it leaves out."""
         mapping, asked = self.mapping, self.preparation.feature_map
         if not isinstance(mapping, KernelMap):
             way = f"{mapping.n_features} random features"
@@ -121,8 +122,8 @@ class KernelPCAModel(PCAModel):
     def as_images(self) -> PCAModel:
         """Return a model of images to draw in place of this one, in the units of prepared images.
 
-        Its mean is the pre-image of the mean; its components are the differences of pre-images one standard deviation
-        to either side of it along each component, of unit length.
+        Its mean is the pre-image of the mean. Its components, of unit length, are the differences between the
+        pre-images one standard deviation to either side of the mean along each component.
         """
         steps = np.diag(np.sqrt(self.explained_variance))
         images = np.asarray(self.inverse_transform(np.vstack([np.zeros((1, len(steps))), steps, -steps])))
@@ -141,7 +142,7 @@ class KernelPCAModel(PCAModel):
         )
 
     def transform_rows(self, rows: Array) -> Float64:
-        """Return scores of samples as they are before they are mapped, (m, p)."""
+        """Return scores of samples that are not mapped yet, (m, p) to (m, k)."""
         scores: Float64 = self.subspace.project(self.mapping(rows)).astype(np.float64, copy=False)
         return scores
 
@@ -150,18 +151,18 @@ class KernelPCAModel(PCAModel):
     def inverse_transform(
         self, scores: Any, *, whiten: bool = False, coordinates: str = CHECK, how: str = "ridge"
     ) -> Any:
-        """Return pre-images: samples whose features come near those of scores. No exact inverse exists.
+        """Return pre-images: samples whose features lie near those of scores. No exact inverse exists.
 
         Parameters
         ----------
         scores : ndarray or dask array of shape (n, j)
-            Along the first j components, j <= k.
+            Scores along the first j components, j <= k.
         whiten, coordinates
             As for `PCAModel.inverse_transform`.
         how : {"ridge", "fixed-point"}, default="ridge"
-            "ridge" regresses landmarks (or the samples kept of random features) on their scores, by the same kernel.
-            "fixed-point", of kernel "rbf" with landmarks, starts from there and iterates to a sample whose features
-            are nearest (Mika et al.), which is a weighted mean of landmarks.
+            "ridge" regresses landmarks (with random features, `references`) on their scores. "fixed-point", for kernel
+            "rbf" with landmarks, starts there and iterates to a sample whose features are nearest (Mika et al.), which
+            is a weighted mean of landmarks.
 
         Returns
         -------
@@ -171,7 +172,7 @@ class KernelPCAModel(PCAModel):
         Raises
         ------
         RequestError
-            If there are no such components, or no fixed points.
+            If there are fewer components than scores, or no fixed points for this kernel.
         """
         self._check_way(how)
         if is_data_array(scores):
@@ -196,7 +197,7 @@ class KernelPCAModel(PCAModel):
         missing: str | None = None,
         how: str = "ridge",
     ) -> Any:
-        """Return pre-images of samples projected on the first components; see `inverse_transform`."""
+        """Return pre-images of the projections of samples on the first components; see `inverse_transform`."""
         self._check_way(how)
         subspace = self._first(n_components, missing)
         function = partial(self._reconstructed, subspace=subspace, how=how)
@@ -250,19 +251,19 @@ class KernelPCAModel(PCAModel):
 
     @cached_property
     def _learned(self) -> ScoreRegression:
-        """The regression of samples on their scores."""
+        """Regression of samples on their scores."""
         mapping = self.mapping
         rows = mapping.landmarks if isinstance(mapping, KernelMap) else self.references
         some = rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), REFERENCES)).astype(int))]
         return ScoreRegression.of(self.transform_rows(some), np.asarray(some, np.float64))
 
     def _fixed(self, scores: Float64, start: Float64) -> Float64:
-        """Return fixed points that iterations from starting rows end at: weighted means of landmarks."""
+        """Iterate from starting rows to fixed points, which are weighted means of landmarks."""
         mapping = self.mapping
         assert isinstance(mapping, KernelMap)  # noqa: S101 - see `_check_way`
         kept = np.asarray(self.components[: scores.shape[1]], np.float64)
         weights = (self.mean + scores @ kept) @ mapping.weights
-        if mapping.offset.any():  # about the mean of the landmarks
+        if mapping.offset.any():  # the features are centred on the mean of the landmarks
             weights += (1 - weights.sum(axis=1, keepdims=True)) / weights.shape[1]
         points, compared = start - mapping.origin, mapping.compared
         moving = np.arange(len(points))
@@ -291,7 +292,7 @@ def repr_in_features(model: PCAModel, mapping: FeatureMap) -> str:
 
 
 def image_dims(shape: tuple[int, ...]) -> tuple[str, ...]:
-    """Names of the axes of images that features were made of."""
+    """Return names for the axes of images before the map."""
     return ("y", "x") if len(shape) == 2 else tuple(f"axis_{axis}" for axis in range(len(shape)))
 
 
@@ -302,11 +303,11 @@ class ScoreRegression:
     Attributes
     ----------
     kernel : Kernel
-        Between scores; "rbf" by the median of their distances.
+        Kernel between scores: "rbf", with gamma from the median of their distances.
     scores : ndarray of shape (m, k)
     weights : ndarray of shape (m, p)
     mean : ndarray of shape (p,)
-        Of the rows.
+        Mean of the rows.
     """
 
     kernel: Kernel
@@ -324,7 +325,7 @@ class ScoreRegression:
         return cls(kernel, scores, np.linalg.solve(matrix, rows - mean), mean)
 
     def at(self, scores: Float64) -> Float64:
-        """Return rows at scores along the first components, those along others taken for 0."""
+        """Return rows at scores along the first components; scores along the others are taken as 0."""
         padded = np.zeros((len(scores), self.scores.shape[1]))
         padded[:, : scores.shape[1]] = scores
         made: Float64 = self.kernel.matrix(padded, self.scores) @ self.weights

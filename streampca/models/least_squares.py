@@ -1,8 +1,7 @@
 """Scores of rows in which values are missing, by least squares over the features that are observed.
 
-With the observed features O of a row, the scores minimise |y_O - m_O - V_O^T z|^2: the coefficients that predict best
-what is there. Of a complete row they are the projection. Directions that hardly any observed feature tells apart are
-left at 0, the mean.
+For the observed features O of a row, the scores z minimise |y_O - m_O - V_O^T z|^2. For a complete row they are the
+projection. Directions that the observed features hardly determine keep a score of 0, that of the mean.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from scipy.linalg import LinAlgError, cho_solve, cholesky, eigh
 Float64 = npt.NDArray[np.float64]
 Array = npt.NDArray[np.generic]
 
-LEAST_SEEN = 1e-4  # of the squared length of a direction, that observed features must hold: noise grows hundredfold
-ROWS_BYTES = 2**22  # of the small matrices of rows that are solved together
-PIECE_BYTES = 2**21  # of the components multiplied at a time, as float64
+LEAST_SEEN = 1e-4  # share of a direction's squared length that must be observed; at this share noise grows 100 times
+ROWS_BYTES = 2**22  # size of the small matrices of rows that are solved together
+PIECE_BYTES = 2**21  # size of the components multiplied at a time, as float64
 
 
 class NormalEquations:
-    """Adds up V_O V_O^T and V_O (y - m)_O for some rows, a piece of the features at a time.
+    """Sums V_O V_O^T and V_O (y - m)_O of some rows, over one piece of the features after another.
 
     Parameters
     ----------
@@ -56,10 +55,10 @@ class NormalEquations:
             self._matrices[row] += product if fewer else whole - product
 
     def shrunk(self, variance: Float64, noise: float) -> tuple[Float64, Float64]:
-        """Return the most likely scores under a Gaussian with noise, (m, k), and what they add to its density, (m,).
+        """Return the most likely scores under a Gaussian with noise, (m, k), and terms of their density, (m,).
 
-        Scores z minimise |y_O - m_O - V_O^T z|^2 / s2 + z^T D^-1 z, with the variances D along the components that are
-        not noise. The second is that last term, and the logarithm of the determinant of I + V_O^T D V_O / s2.
+        Scores z minimise |y_O - m_O - V_O^T z|^2 / s2 + z^T D^-1 z, with D the variances along the components beyond
+        the noise s2. The terms are the second of these, plus the logarithm of the determinant of I + V_O^T D V_O / s2.
         """
         scores, added = np.zeros(self._sides.shape), np.zeros(len(self._sides))
         deviations = np.sqrt(variance)
@@ -73,7 +72,7 @@ class NormalEquations:
         return scores, added
 
     def solved(self) -> Float64:
-        """Return the scores, (m, k); NaN of rows without a value."""
+        """Return the scores, (m, k); NaN for rows without a value."""
         scores = np.full(self._sides.shape, np.nan)
         for row in np.flatnonzero(self._seen):
             scores[row] = _solved(self._matrices[row], self._sides[row])
@@ -81,7 +80,7 @@ class NormalEquations:
 
 
 def _solved(matrix: Float64, side: Float64) -> Float64:
-    """Solve a positive semi-definite system; of what it does not determine, the least solution."""
+    """Solve a positive semi-definite system; where it is nearly singular, return the solution of least norm."""
     try:
         cholesky(matrix - LEAST_SEEN * np.eye(len(matrix)), check_finite=False)
         return np.asarray(cho_solve((cholesky(matrix, check_finite=False), False), side, check_finite=False))
@@ -92,18 +91,18 @@ def _solved(matrix: Float64, side: Float64) -> Float64:
 
 
 def groups(rows: npt.NDArray[np.intp], n_features: int, width: int) -> Iterator[npt.NDArray[np.intp]]:
-    """Cut the numbers of rows into groups that are solved together."""
+    """Yield the numbers of rows in groups that are solved together."""
     step = _together(n_features, width)
     yield from (rows[start : start + step] for start in range(0, len(rows), step))
 
 
 def least_squares_bytes(n_features: int, width: int) -> int:
-    """Most bytes that scores of a group of rows take, beside the block they are in."""
+    """Return the largest number of bytes that the scores of a group of rows take, beside the block they are in."""
     piece = min(n_features, max(1, PIECE_BYTES // (8 * width)))
     rows = _together(n_features, width)
     return rows * (2 * 8 * width * width + 8 * n_features + 10 * piece) + 8 * width * (3 * piece + 4 * width)
 
 
 def _together(n_features: int, width: int) -> int:
-    """Rows whose scores are solved for together."""
+    """Return the number of rows whose scores are solved for together."""
     return max(1, ROWS_BYTES // (8 * max(width * width, n_features)))

@@ -67,16 +67,16 @@ class GaussianDensity:
     def log_density(self, rows: Array) -> Float64:
         """Logarithm of the density at each row, (m, p) to (m,), float64; minus infinity beside a degenerate Gaussian.
 
-        Of rows in which values are missing, where the subspace takes these ("em"), that of the values there are: the
-        marginal density; 0 where there is none.
+        For rows in which values are missing, where the subspace takes these ("em"), this is the marginal density of
+        the observed values; 0 where there are none.
 
-        Computed in float64 whatever the rows and the components are. Cost 4 m p k flops, and of such rows up to
-        p k^2 + k^3 each; components that are stored are read twice.
+        Computed in float64 whatever the rows and the components are. Cost: 4 m p k flops, and up to p k^2 + k^3 for
+        each such row; components that are stored are read twice.
 
         Raises
         ------
         SampleError
-            If a row holds NaN or infinity, and the subspace does not take it or the Gaussian is degenerate.
+            If a row holds NaN or infinity, and the subspace does not take these or the Gaussian is degenerate.
         """
         found = np.empty(len(rows))
         complete: npt.NDArray[np.bool_] = np.ones(len(rows), bool)
@@ -89,12 +89,12 @@ class GaussianDensity:
         return found
 
     def _marginal(self, rows: Float64) -> Float64:
-        """Logarithm of the density of the values of rows that are there, (m,)."""
+        """Return the logarithm of the marginal density of the observed values of rows, (m,)."""
         observed = np.isfinite(rows).sum(axis=1)
         equations = NormalEquations(len(rows), len(self.subspace.variance))
         for span, piece in self.subspace.pieces():
             equations.add(rows[:, slice(*span)], piece.mean, cast("Array", piece.components))
-        # Of the scores that explain a row best a sum of squares is left, in which no digits cancel.
+        # The residual of the most likely scores is a sum of squares, in which no digits cancel.
         scores, exponent = equations.shrunk(self.subspace.variance - self.noise, self.noise)
         for part, features, piece in _parts(self.subspace, rows):
             exponent[part] += piece.squared_error(rows[part, features], scores[part]) / self.noise
@@ -102,7 +102,7 @@ class GaussianDensity:
         return found
 
     def _complete(self, rows: Array, numbers: npt.NDArray[np.intp]) -> Float64:
-        """Logarithm of the density at complete rows, (m,), of these numbers."""
+        """Return the logarithm of the density at complete rows, (m,), with these numbers."""
         scores, error = _scores_and_errors(self.subspace, rows)
         bad = np.flatnonzero(~np.isfinite(error))
         if len(bad):

@@ -114,11 +114,11 @@ class LinearMap(ABC):
             Whether the coordinates of samples must be those of the model, in any order, or pixels are taken by place;
             see `open_collection`. Samples or models without coordinates are taken by place.
         missing : {"error", "drop-features", "drop-samples", "em"}, optional
-            What becomes of samples in which a feature is NaN or infinite; by default as when the model was fitted.
-            "error": the first is named. "drop-features": what was missing when the model was fitted lies outside its
-            mask, and elsewhere it is an error. "drop-samples": they keep their place, and every score is NaN. "em":
-            scores are those of least squares over what is observed of a sample (NaN where nothing is), which
-            `reconstruct` fills in from; errors are over what is observed.
+            Treatment of samples in which a feature is NaN or infinite; by default as when the model was fitted.
+            "error": the first is named in an error. "drop-features": features missing when the model was fitted lie
+            outside its mask, and others are an error. "drop-samples": such samples keep their place, and every score is
+            NaN. "em": scores are those of least squares over the observed features (NaN where there are none), from
+            which `reconstruct` fills in the others; errors are over the observed features.
 
         Returns
         -------
@@ -133,8 +133,8 @@ class LinearMap(ABC):
             the model's names, or their coordinates are other than the model's; or if the model takes the means of
             groups or a trend off samples, and they are of no group that it knows, or come without dates or labels.
         DataError
-            If a feature of a sample is NaN or infinite, and `missing` does not say what becomes of it; where the result
-            is lazy, when it is computed.
+            If a feature of a sample is NaN or infinite and `missing` does not allow it; where the result is lazy, when
+            it is computed.
         """
         k, units = self.n_components, None if whiten else units_of(self, self.preparation)
         scores = MapResult((COMPONENT,), "scores", component_numbers(k), units, shape=(k,))
@@ -199,7 +199,7 @@ class LinearMap(ABC):
         Parameters
         ----------
         samples, coordinates, missing
-            As for `transform`; images of samples whose scores are NaN are NaN.
+            As for `transform`. Images are NaN where scores are.
         n_components : int, optional
             How many components to use; all by default.
 
@@ -284,7 +284,7 @@ class LinearMap(ABC):
         return self._mapped(samples, function, result, coordinates=coordinates, missing=missing)
 
     def rule_for(self, missing: str | None) -> str:
-        """Return what becomes of samples with missing values: as asked, or as when the model was fitted.
+        """Return the treatment of samples with missing values: as asked for, or as when the model was fitted.
 
         Raises
         ------
@@ -486,7 +486,7 @@ class LinearMap(ABC):
 
     @property
     def _grid_bytes(self) -> int:
-        """Bytes of the model's coordinates along several axes, and as many of the samples they are compared with."""
+        """Bytes of the model's coordinates along several axes, and of as many of the samples compared with them."""
         arrays = [np.asarray(each.values) for each in self.coordinates.values()]
         return 2 * sum(array.nbytes for array in arrays if array.ndim > 1)
 

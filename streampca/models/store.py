@@ -64,7 +64,7 @@ CHUNK_BYTES = 4 * MIB  # of one chunk: small enough to read a component alone, l
 HELD_SHARE = 4  # components of at most this share of the budget are read into memory; they are worked on in copies
 PIECE_SHARE = 16  # of the budget for what is read of others at a time
 SHARD_BYTES = 16 * MIB  # of one file, so that large arrays do not become a million of them
-BESIDE = "coordinates"  # attribute of the root: names of coordinates that are called like no axis, as xarray reads it
+BESIDE = "coordinates"  # root attribute that xarray reads: names of coordinates other than those of axes
 STATE = "state"  # sub-group of the mergeable statistic
 PER_COMPONENT = ("explained_variance", "explained_variance_ratio", "singular_values", "error_bound", "angle_bound")
 SAMPLE = ("sample",)  # in place of the names of the sample's axes
@@ -75,7 +75,8 @@ AXES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("n_samples", "total_variance", "total_weight", "outside"), ()),
     "eigenvalues": ("eigenvalue",),
 }
-MAP = "map_"  # beginning of the names of a feature map's arrays, whose axes these are
+MAP = "map_"  # prefix of the names of a feature map's arrays
+# axes of these arrays
 MAP_AXES: dict[str, tuple[str, ...]] = {
     "landmarks": ("landmark", "pixel"),
     "weights": (*MAPPED, "landmark"),
@@ -85,7 +86,7 @@ MAP_AXES: dict[str, tuple[str, ...]] = {
     "frequencies": (*MAPPED, "pixel"),
     "phases": MAPPED,
 }
-BEFORE_MAP = "pixel_"  # beginning of the names of mask and scale, and of axes of pixels, where features are mapped
+BEFORE_MAP = "pixel_"  # prefix of mask and scale before a map, and of the axes of pixels
 GROUPS = ("group", "anomaly_group")  # axis of means of groups: the first that is none of a sample's axes
 DERIVED = ("explained_variance_ratio", "singular_values")  # written for others, and not read
 REQUIRED = ("mean", "explained_variance", "error_bound", "angle_bound", "n_samples", "total_variance")
@@ -375,10 +376,7 @@ def model_arrays(model: PCAModel) -> dict[str, Stored]:
 
 
 def kept_coordinates(known: Mapping[str, Coordinate], dims: tuple[str, ...]) -> dict[str, Coordinate]:
-    """Return the coordinates that a model of samples with axes `dims` keeps: along these, called like no array of it.
-
-    They are numbers or, along one axis, texts.
-    """
+    """Return the coordinates along the axes `dims`, except those named like an array of the model."""
     taken = {COMPONENTS, "component", "group_mean", "group_weight", "trend", "deviation", STATE, *GROUPS, *AXES}
     return {
         name: each
@@ -388,7 +386,7 @@ def kept_coordinates(known: Mapping[str, Coordinate], dims: tuple[str, ...]) -> 
 
 
 def _is_plain_name(name: str) -> bool:
-    """Return whether a list of names, with spaces between them, can have a name; as can a folder of a store."""
+    """Return whether a name can be a folder of a store, and part of a list separated by spaces."""
     return bool(name) and not name.startswith((".", "_")) and not any(each.isspace() or each in "/\\" for each in name)
 
 
@@ -408,7 +406,7 @@ def _learned_arrays(model: PCAModel) -> dict[str, Stored]:
 
 
 def _pixels(model: PCAModel) -> tuple[tuple[str, ...], tuple[int, ...], npt.NDArray[np.bool_] | None]:
-    """Return names and lengths of the axes of pixels, which features are made of by a map if there is one, and mask."""
+    """Return names and lengths of the axes of pixels, and their mask: before the map where features are mapped."""
     if not model.preparation.maps:
         return model.sample_dims, model.sample_shape, model.mask
     before = model.frame.before_map
@@ -432,7 +430,7 @@ def _map_arrays(model: PCAModel) -> dict[str, Stored]:
 def _read_map(
     opened: OpenModel, prepared: Mapping[str, Any], function: Callable[..., float] | None
 ) -> tuple[KernelFeatures, FeatureMap] | tuple[None, None]:
-    """Return the feature map of an opened model, with the function of its kernel if that is none of ours."""
+    """Read the feature map of an opened model; `function` is its kernel, where that is not a built-in one."""
     if "feature_map" not in prepared:
         return None, None
     name = prepared["feature_map"]["kernel"]["name"]
@@ -445,9 +443,7 @@ def _read_map(
     kind = FourierMap if wanted.random_features else KernelMap
     arrays, lengths = {}, {MAPPED[0]: opened.array("mean").shape[0]}
     for each in kind.array_names():
-        values = opened.read(f"{MAP}{each}")
-        if values is None:
-            raise opened.damaged(f"{MAP}{each}", "there is no such array")
+        values = _required(opened, f"{MAP}{each}")
         expected = tuple(
             lengths.setdefault(axis, length) for axis, length in zip(MAP_AXES[each], values.shape, strict=False)
         )
@@ -524,7 +520,7 @@ def read_fields(
     """Return the fields of an opened `PCAModel`, and those of the arrays that its kind adds; raises as `read_model`.
 
     Components stay on disk where they take more than a `HELD_SHARE` of `memory` bytes. Only arrays of the names that
-    format 1 and the kind know are read. A kernel of one's own needs its `function`.
+    format 1 and the kind know are read. `function` is the kernel of the model, where that is not a built-in one.
     """
     path = opened.path
     names, dims = _checked_names(opened)
@@ -559,20 +555,20 @@ def read_fields(
         "preparation": preparation,
         "provenance": provenance,
         "name": path,
-        **{name: _own_array(opened, name) for name in own_arrays},
+        **{name: _required(opened, name)[()] for name in own_arrays},  # arrays, and numbers
     }
 
 
-def _own_array(opened: OpenModel, name: str) -> Any:
-    """Read an array, or a number, that a kind of model has beside those of a `PCAModel`."""
+def _required(opened: OpenModel, name: str) -> Array:
+    """Read an array without which the model is damaged."""
     values = opened.read(name)
     if values is None:
         raise opened.damaged(name, "there is no such array")
-    return values if values.ndim else values[()]
+    return values
 
 
 def _coordinates_beside(opened: OpenModel, dims: tuple[str, ...]) -> dict[str, Coordinate]:
-    """Read the coordinates that are called like no axis."""
+    """Read the coordinates that are not named like an axis."""
     found, lengths = {}, dict(zip(dims, opened.array("mean").shape, strict=False))
     for name in str(opened.group.attrs.get(BESIDE, "")).split():
         array = opened.array(name)

@@ -57,7 +57,7 @@ def squared_lengths(rows: Array, others: Array) -> Float64:
 
 @dataclass(frozen=True)
 class Subspace:
-    """An affine subspace of R^p with a basis, orthonormal or of unit vectors at any angles.
+    """An affine subspace of R^p with a basis of unit vectors, orthonormal unless there is a `triangle`.
 
     Small to pickle next to the blocks it is applied to, and free of storage, units and names.
 
@@ -70,12 +70,12 @@ class Subspace:
     variance : ndarray of shape (k,)
         Variances along the components, for whitening and T2; 0 of a null direction.
     missing : {"error", "drop-samples", "em"}
-        What becomes of rows in which values are missing (NaN or infinite): they are not looked for, and whoever uses
-        the scores finds NaN there; or their scores are NaN, and nothing is wrong; or their scores are those of least
-        squares over the features that are observed, NaN only where there is none.
+        Treatment of rows in which values are missing (NaN or infinite). "error": these are not looked for, and callers
+        refuse NaN in the scores. "drop-samples": their scores are NaN. "em": their scores are those of least squares
+        over the features that are observed, and NaN only where there is none.
     triangle : ndarray of shape (k, k) or None
-        Upper triangular R, of components^T = Q R with orthonormal columns Q; None where components are orthonormal.
-        Rows are reconstructed by the projection on the span of the components, whatever their angles.
+        Upper triangular factor R of components^T = Q R, with orthonormal columns Q; None where components are
+        orthonormal. Rows are reconstructed by projection on the span of the components.
     """
 
     mean: Float64
@@ -129,9 +129,9 @@ class Subspace:
                 yield features, self.piece(features)
 
     def project(self, rows: Array, *, whiten: bool = False) -> Array:
-        """Scores of rows: (m, p) to (m, k). Sums over pieces are float64.
+        """Return scores of rows: (m, p) to (m, k). Sums over pieces are float64.
 
-        Cost 2 m p k flops, and of rows to which least squares apply up to p k^2 + k^3 each.
+        Cost: 2 m p k flops, and up to p k^2 + k^3 for each row that takes least squares.
         """
         found = self._scores(rows)
         if self.missing != "error" and rows.dtype.kind == "f":
@@ -203,7 +203,7 @@ class Subspace:
         return rows
 
     def squared_error(self, rows: Array, scores: Array | None = None) -> Array:
-        """Squared distance of each row from the subspace, shape (m,), float64; over its observed features.
+        """Return the squared distance of each row from the subspace over its observed features, shape (m,), float64.
 
         Reads stored components twice, or once where the rows' scores are given, as `project` makes them.
         """
@@ -233,14 +233,14 @@ class Subspace:
         return found
 
     def along_basis(self, scores: Array) -> Array:
-        """Return scores of the first components along an orthonormal basis, whose first vectors span what these do."""
+        """Return scores of the first components along an orthonormal basis of the same nested spans."""
         if self.triangle is None:
             return scores
         own = self.triangle[: scores.shape[1], : scores.shape[1]]
         return np.asarray(solve_triangular(own, scores.T, trans=1, check_finite=False).T, dtype=scores.dtype)
 
     def _coefficients(self, scores: Array) -> Array:
-        """Return the weights of the first components that make the projections of rows of such scores, (m, j)."""
+        """Return the coefficients of the first components in the projections of rows with these scores, (m, j)."""
         if self.triangle is None:
             return scores
         own = self.triangle[: scores.shape[1], : scores.shape[1]]

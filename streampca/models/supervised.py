@@ -1,4 +1,4 @@
-"""Models of kinds that learn from a target: supervised principal components."""
+"""Models that learn from a target: supervised principal components, discriminants, sliced inverse regression."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ LISTED = 4  # shares named in a sentence
 
 
 class SupervisedModel(PCAModel):
-    """Axes that were learned from a target: what `PCAModel` does with principal components only is refused."""
+    """Axes learned from a target; methods of `PCAModel` that need principal components are refused."""
 
     @property
     def classes(self) -> npt.NDArray[Any] | None:
-        """Labels of the target, ascending; None where it was numbers."""
+        """Labels of the target, ascending; None for a target of numbers."""
         found = (self.provenance.get("target") or {}).get("classes")
         return None if found is None else np.array(found)
 
     @property
     def _learned_from(self) -> str:
-        """Say what the target was."""
+        """Description of the target."""
         classes = self.classes
         return "a target of numbers" if classes is None else f"{len(classes)} classes"
 
@@ -50,19 +50,19 @@ class SupervisedModel(PCAModel):
 class SupervisedPCAModel(SupervisedModel):
     """Supervised principal components: orthonormal axes along which samples depend most on the target.
 
-    With a kernel they lie in its features: `components` and `mean`, (k, q) and (q,), are of q features that stand for
-    it, and so is what `reconstruct` and `inverse_transform` return.
+    With a kernel the axes lie in its feature space: `components` and `mean`, (k, q) and (q,), and the results of
+    `reconstruct` and `inverse_transform` are of the q features that stand for it.
 
-    `components` are in the order of `dependence`, and `explained_variance` holds the variances along them, in no order
-    of its own; error bounds are NaN, as none is known.
+    `components` are in the order of `dependence`; `explained_variance`, the variances along them, is not sorted. Error
+    bounds are NaN, as none is known.
 
     Attributes
     ----------
     dependence : ndarray of shape (k,)
-        Share of each axis in the Hilbert-Schmidt independence criterion of samples and target: eigenvalues of X^T H B H
-        X over (n - 1)^2, descending; in squared units of the samples times those of the target.
+        Contribution of each axis to the Hilbert-Schmidt independence criterion of samples and target: eigenvalues of
+        X^T H B H X over (n - 1)^2, descending, in squared units of the samples times those of the target.
     total_dependence : float
-        The criterion itself: the sum over all axes there are.
+        The criterion: the sum of the contributions of all axes, also those that are not kept.
     """
 
     kind = "supervised-pca"
@@ -73,7 +73,7 @@ class SupervisedPCAModel(SupervisedModel):
 
     @property
     def kernel(self) -> Kernel | None:
-        """The kernel in whose features the axes lie, its parameters found; None of samples as they are."""
+        """The kernel in whose features the axes lie, with the parameters found; None where they lie in the samples'."""
         mapping = self.preparation.mapped
         return None if mapping is None else mapping.kernel
 
@@ -96,7 +96,7 @@ class SupervisedPCAModel(SupervisedModel):
 
     @property
     def about_axes(self) -> str:
-        """A sentence that describes the axes, and their shares in the dependence of samples on the target."""
+        """A sentence that describes the axes, with their shares in the dependence of samples on the target."""
         shares = _listed([percent(share) for share in self.dependence_ratio])
         return (
             f"supervised principal components of {self._learned_from}, by descending share in the dependence on it "
@@ -111,24 +111,23 @@ class SupervisedPCAModel(SupervisedModel):
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class DiscriminantModel(SupervisedModel):
-    """Fisher's discriminants: axes along which the means of classes lie furthest apart, for the scatter within classes.
+    """Fisher's discriminants: axes along which class means lie furthest apart, relative to the scatter within classes.
 
-    `components` have unit length and are not orthogonal; scores along them are not correlated within classes (without
-    shrinkage). `reconstruct` and `inverse_transform` project on the span of the axes. `explained_variance` holds what
-    each axis adds to the variance in the span of those before it, so that the shares add up; error bounds are NaN, as
-    none is known.
+    `components` have unit length and are not orthogonal; scores along them are uncorrelated within classes (without
+    shrinkage). `reconstruct` and `inverse_transform` project on the span of the axes. `explained_variance` is the
+    variance that each axis adds to that in the span of the axes before it, so that the shares add up. Error bounds are
+    NaN, as none is known.
 
     Attributes
     ----------
     separation : ndarray of shape (k,)
         Scatter of the means along each axis over that within classes, descending.
     total_separation : float
-        Sum over all axes there are.
+        Sum of the separations of all axes, also those that are not kept.
     score_variance : ndarray of shape (k,)
-        Variance of the scores along each axis, by which `whiten` divides.
+        Variance of the scores along each axis; ``whiten=True`` divides scores by its root.
     scaling : ndarray of shape (k,)
-        By which scores are to be multiplied for a variance of 1 within classes: scikit-learn's scores, up to sign and
-        shift.
+        Factors that give scores a variance of 1 within classes, and make them scikit-learn's up to sign and shift.
     """
 
     kind = "discriminant"
@@ -156,7 +155,7 @@ class DiscriminantModel(SupervisedModel):
 
     @cached_property
     def _triangle(self) -> Float64:
-        """Upper triangular R, of axes^T = Q R."""
+        """Upper triangular factor R of axes^T = Q R."""
         own = np.asarray(self.components) if isinstance(self.components, StoredComponents) else self.components
         rows = self.frame.features(own).astype(np.float64)
         triangle: Float64 = qr(rows.T, mode="r", check_finite=False)[0][: len(rows)]
@@ -164,7 +163,7 @@ class DiscriminantModel(SupervisedModel):
 
     @property
     def about_axes(self) -> str:
-        """A sentence that describes the axes, and how far the classes lie apart along them."""
+        """A sentence that describes the axes, with the separation of the classes along them."""
         found = _listed([f"{value:.3g}" for value in self.separation])
         return (
             f"Fisher's discriminants of {self._learned_from}, whose means vary along them so many times as much as "
@@ -174,17 +173,17 @@ class DiscriminantModel(SupervisedModel):
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class InverseRegressionModel(DiscriminantModel):
-    """Directions of sliced inverse regression: those by which the target changes, whatever the function.
+    """Directions of sliced inverse regression, on which the target depends, whatever the function.
 
-    As a `DiscriminantModel` with slices of the sorted target as classes, and the scatter of all samples in place of
-    that within classes: `separation` lies between 0 and 1, and `scaling` is for a variance of 1 of all samples.
+    The model is a `DiscriminantModel` with slices of the sorted target as classes, and the scatter of all samples in
+    place of that within classes: `separation` lies between 0 and 1, and `scaling` gives scores a variance of 1.
     """
 
     kind = "sliced-inverse-regression"
 
     @property
     def about_axes(self) -> str:
-        """A sentence that describes the axes, and which share of the variance along them lies between slices."""
+        """A sentence that describes the axes, with the share of the variance along them that lies between slices."""
         found = _listed([percent(value) for value in self.separation])
         return (
             f"directions of sliced inverse regression; between slices of the target lies so much of the variance along "
@@ -193,5 +192,5 @@ class InverseRegressionModel(DiscriminantModel):
 
 
 def _listed(values: Sequence[str]) -> str:
-    """List the first few values for a sentence."""
+    """Return the first few values as a list in a sentence."""
     return ", ".join(values[:LISTED]) + (" ..." if len(values) > LISTED else "")
