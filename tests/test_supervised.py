@@ -8,6 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
+import xarray as xr
 from click.testing import CliRunner
 from scipy.linalg import eigh
 from sklearn.datasets import load_digits
@@ -266,6 +267,15 @@ def test_classes_are_those_of_the_last_fit():
     estimator = SupervisedPCA(1).fit(ROWS, LABELS)
     assert estimator.classes_.tolist() == [0, 1, 2]
     assert not hasattr(estimator.fit(ROWS, ROWS[:, 0]), "classes_")
+
+
+def test_a_coordinate_named_like_an_array_of_the_kind_is_not_stored_in_its_place(tmp_path):
+    along = {"separation": ("x", np.arange(5.0)), "lon": ("x", np.arange(5.0))}
+    images = xr.DataArray(ROWS[:, None] * [[1.0], [2.0]], dims=("time", "y", "x"), coords=along)
+    model = streampca.fit(images, kind="discriminant", target=LABELS, shrinkage=0.5, output=tmp_path / "m.zarr")
+    again = streampca.load_model(tmp_path / "m.zarr")
+    assert [*again.coordinates] == ["lon"]
+    np.testing.assert_array_equal(again.separation, model.separation)
 
 
 # -- in the features of a kernel

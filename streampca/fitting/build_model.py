@@ -133,11 +133,11 @@ def _dropped(collection: Prepared) -> dict[str, Any]:
 
 def model_of(collection: Prepared, found: Decomposition, provenance: dict[str, Any], components: Any) -> PCAModel:
     """Return the model of a decomposition of a collection, whose components are `components`."""
-    dims = sample_dims(collection)
-    return model_class(found.kind)(
+    dims, kind = sample_dims(collection), model_class(found.kind)
+    return kind(
         **numbers_of(found, collection.sample_shape, collection.mask, components),
         sample_dims=dims,
-        coordinates=kept_coordinates(collection.coordinates, dims),
+        coordinates=kept_coordinates(collection.coordinates, dims, kind.own_arrays),
         raw_shape=collection.raw.sample_shape,
         raw_kind=collection.raw.dtype.kind,
         mask=collection.mask,

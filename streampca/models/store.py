@@ -375,9 +375,16 @@ def model_arrays(model: PCAModel) -> dict[str, Stored]:
     return arrays | {name: Stored(each.along(name), each.values, each.attributes) for name, each in along}
 
 
-def kept_coordinates(known: Mapping[str, Coordinate], dims: tuple[str, ...]) -> dict[str, Coordinate]:
-    """Return the coordinates along the axes `dims`, except those named like an array of the model."""
-    taken = {COMPONENTS, "component", "group_mean", "group_weight", "trend", "deviation", STATE, *GROUPS, *AXES}
+def kept_coordinates(
+    known: Mapping[str, Coordinate], dims: tuple[str, ...], own_arrays: Mapping[str, tuple[str, ...]]
+) -> dict[str, Coordinate]:
+    """Return the coordinates along the axes `dims`, except those named like an array of the model or an axis of one.
+
+    `own_arrays` are those that its kind adds.
+    """
+    arrays = {**AXES, **own_arrays}
+    taken = {COMPONENTS, "group_mean", "group_weight", "trend", "deviation", STATE, *GROUPS, *arrays}
+    taken.update(*(axes for axes in arrays.values() if axes != SAMPLE))
     return {
         name: each
         for name, each in known.items()
