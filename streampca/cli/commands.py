@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -16,7 +16,7 @@ from .. import __version__
 from ..errors import ConfigError, Stopped, StreampcaError, first_line
 from ..execution.signals import Switch, stopping_on_signals
 from .command_line import Decorator, argument, combined, option, options, takes_run, words_of
-from .option_texts import read_count
+from .option_texts import number_or_word, read_count
 from .options import Run
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def info(run: Run, as_json: bool) -> None:
     if not as_json:
         for name, text in facts.items():
             click.echo(f"{name:<12}{text}")
-        _list_skipped(found.skipped)
+        _list_left_out("skipped", found.skipped, len(found.skipped))
         return
     plain = {
         "source": found.source,
@@ -180,22 +180,12 @@ def info(run: Run, as_json: bool) -> None:
     click.echo(json.dumps(plain, indent=1))
 
 
-def _list_skipped(skipped: Sequence[Sequence[str]]) -> None:
-    """Print the first files that were left out, each with its reason."""
-    for path, reason in skipped[:SHOWN]:
-        click.echo(f"{'skipped':<12}{path}: {reason}")
-    if len(skipped) > SHOWN:
-        click.echo(f"{'':<12}... and {len(skipped) - SHOWN} more (--json lists all)")
-
-
-def _list_dropped(dropped: Mapping[str, Any] | None) -> None:
-    """Print the first samples that were left out because values are missing."""
-    if dropped is None:
-        return
-    for name, reason in dropped["listed"][:SHOWN]:
-        click.echo(f"{'left out':<12}{name}: {reason}")
-    if dropped["samples"] > SHOWN:
-        click.echo(f"{'':<12}... and {dropped['samples'] - SHOWN} more (--json lists up to 1000)")
+def _list_left_out(word: str, listed: Sequence[Sequence[str]], count: int, stored: str = "all") -> None:
+    """Print the first files or samples that were left out, each with its reason."""
+    for name, reason in listed[:SHOWN]:
+        click.echo(f"{word:<12}{name}: {reason}")
+    if count > SHOWN:
+        click.echo(f"{'':<12}... and {count - SHOWN} more (--json lists {stored})")
 
 
 @cli.command()
@@ -342,8 +332,10 @@ def inspect(model: str, count: int, verify: bool, as_json: bool) -> None:
     part = "part {} of {} of ".format(*about["part"]) if "part" in about else ""
     source = f"{part}{about.get('source')}"
     click.echo(f"\nfitted {about.get('created')} from {source} by streampca {about.get('streampca')}")
-    _list_skipped(about.get("skipped") or [])
-    _list_dropped(about.get("dropped"))
+    skipped, dropped = about.get("skipped") or [], about.get("dropped")
+    _list_left_out("skipped", skipped, len(skipped))
+    if dropped is not None:
+        _list_left_out("left out", dropped["listed"], dropped["samples"], "up to 1000")
     if verified is not None:
         said = (
             "every checksum agrees" if verified.sealed else "it was written without checksums, so damage may not show"
@@ -445,8 +437,8 @@ def hsic(
             a,
             b,
             target=target,
-            gamma=_gamma(gamma),
-            y_gamma=_gamma(y_gamma),
+            gamma=number_or_word(gamma),
+            y_gamma=number_or_word(y_gamma),
             seed=run.fit.seed,
             memory=run.fit.memory,
             preparation=preparation_of(run.prepare),
@@ -457,14 +449,6 @@ def hsic(
             **opening_of(run.collection),
         )
     click.echo(json.dumps(found.to_json(), indent=1) if as_json else repr(found))
-
-
-def _gamma(text: str) -> float | str:
-    """Read a kernel's gamma: a number, or a word, which is judged later."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 @cli.command()

@@ -74,8 +74,8 @@ def read_size(text: str) -> list[int]:
     return _sides(text, "--resize")
 
 
-def read_scale(text: str) -> float | str:
-    """Read a number, or leave the name of a file."""
+def number_or_word(text: str) -> float | str:
+    """Read a number, or leave a word or the name of a file."""
     try:
         return float(text)
     except ValueError:

@@ -200,12 +200,12 @@ class PrepareConfig(Section):
     scale: float | str | None = option(
         None,
         "number, .npy of one a pixel, or area (by latitude); undone by reconstruct",
-        CommandLine("FACTOR", read=option_texts.read_scale),
+        CommandLine("FACTOR", read=option_texts.number_or_word),
     )
     weights: float | str | None = option(
         None,
         "of pixels: another name of scale; coslat is area",
-        CommandLine("FACTOR", read=option_texts.read_scale),
+        CommandLine("FACTOR", read=option_texts.number_or_word),
     )
     normalize: Literal["mean", "norm", "ratio"] | None = option(
         None, "each image alone: less its mean, over its norm, or over its mean"
@@ -265,7 +265,7 @@ class FitConfig(Section):
         "auto",
         "of the kernel: auto goes by the median distance of samples, null is 1/p",
         CommandLine(
-            "GAMMA", help="of the kernel; auto goes by the median distance of samples", read=option_texts.read_scale
+            "GAMMA", help="of the kernel; auto goes by the median distance of samples", read=option_texts.number_or_word
         ),
     )
     degree: int = option(3, "of kernel polynomial", "D", ge=1)

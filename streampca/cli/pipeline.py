@@ -199,10 +199,18 @@ class _Job:
         shared = self.run.execution.kind != "local" and fit.memory is None  # workers say what memory there is
         if self.model is not None or not self.outputs.need_model or shared:
             request = None
-        how: dict[str, Any] = {"weights": weights, "request": request, "missing": fit.missing}
+        target = None
         if request is not None and self.preparation.learns:
-            how["target"] = target_of(fit.target, self.raw, fit.kind, weights, n_slices=fit.n_slices)
-        return prepared(self.raw, self.preparation, self.listener, **how)
+            target = target_of(fit.target, self.raw, fit.kind, weights, n_slices=fit.n_slices)
+        return prepared(
+            self.raw,
+            self.preparation,
+            self.listener,
+            weights=weights,
+            request=request,
+            missing=fit.missing,
+            target=target,
+        )
 
     @property
     def samples(self) -> Collection:
