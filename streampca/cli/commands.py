@@ -392,18 +392,24 @@ def report(
 @cli.command()
 @click.argument("a")
 @click.argument("b", required=False)
-@click.option("--target", metavar="COLUMN", help="Compare A with a label or number a sample: a column, as for labels.")
+@click.option(
+    "--target", metavar="COLUMN", help="Label or number of each sample, in place of B: a column, as for labels."
+)
 @click.option("--kernel", default="rbf", show_default=True, metavar="NAME", help="Kernel of A.")
-@click.option("--gamma", default="auto", show_default=True, metavar="NUMBER", help="Its gamma, or auto.")
+@click.option("--gamma", default="auto", show_default=True, metavar="NUMBER", help="Gamma of that kernel, or auto.")
 @click.option("--y-kernel", metavar="NAME", help="Kernel of B [default: rbf; delta of classes].")
-@click.option("--y-gamma", default="auto", show_default=True, metavar="NUMBER", help="Its gamma, or auto.")
-@click.option("--method", default="auto", show_default=True, help="How: auto, exact, landmarks or fourier.")
-@click.option("--estimator", default="biased", show_default=True, help="Estimate tested: biased or unbiased.")
-@click.option("--landmarks", type=int, metavar="M", help="Samples that stand for all [default: 200].")
-@click.option("--features", type=int, default=1024, show_default=True, metavar="Q", help="Features of fourier.")
-@click.option("--permutations", type=int, default=200, show_default=True, metavar="B", help="Of the test; 0: none.")
-@click.option("--test-samples", type=int, default=10_000, show_default=True, metavar="N", help="Most permuted.")
-@option("fit.seed", help="Of samples drawn, features and permutations.")
+@click.option("--y-gamma", default="auto", show_default=True, metavar="NUMBER", help="Gamma of that kernel, or auto.")
+@click.option("--method", default="auto", show_default=True, help="Method: auto, exact, landmarks or fourier.")
+@click.option("--estimator", default="biased", show_default=True, help="Estimate that is tested: biased or unbiased.")
+@click.option("--landmarks", type=int, metavar="M", help="Number of landmarks [default: 200].")
+@click.option("--features", type=int, default=1024, show_default=True, metavar="Q", help="Number of Fourier features.")
+@click.option(
+    "--permutations", type=int, default=200, show_default=True, metavar="B", help="Permutations; 0 for no test."
+)
+@click.option(
+    "--test-samples", type=int, default=10_000, show_default=True, metavar="N", help="Most samples in the test."
+)
+@option("fit.seed", help="Seed of the samples drawn, features and permutations.")
 @_opening
 @_preparing
 @_budget
@@ -426,7 +432,7 @@ def hsic(
 ) -> None:
     """Measure how far A depends on B, or on labels, and test it.
 
-    A and B are collections of as many samples, in the same order. Options of opening and preparation are those of A.
+    A and B are collections of the same samples, in the same order. Options of opening and preparation are for A.
     """
     from ..fitting.hsic import hsic as measured
     from .from_config import cluster_of, opening_of, preparation_of

@@ -1,4 +1,4 @@
-"""From the sections of a run to the engine's own values: a collection, a preparation, a request, a cluster, a plan."""
+"""Converts the sections of a run to the engine's values: a collection, a preparation, a request, a cluster, a plan."""
 
 from __future__ import annotations
 
@@ -123,5 +123,5 @@ def plan_run(run: Run, *, shape: str | None = None, dtype: str = "uint8", worker
     weight = foreseen_weight(run.fit.sample_weight, weighed, run.fit.half_life, shape)
     target = target_of(run.fit.target, weighed, request.kind, n_slices=request.n_slices)
     planned = plan_collection(collection, request, total_weight=weight, target=target)
-    # A map that is still to be found maps nothing: what is measured is reading.
+    # The feature map is not there yet, so reading is measured without it.
     return planned if shape is not None else calibrated(planned, collection.unmapped or collection)

@@ -217,14 +217,16 @@ class FitConfig(Section):
 
     kind: str = option("pca", f"kind of model: {', '.join(KINDS)}", "KIND")
     target: str | None = option(
-        None, "what supervised kinds learn from, a label or number a sample: a column, as for labels", "COLUMN"
+        None, "label or number of each sample, for supervised kinds: a column, as for labels", "COLUMN"
     )
-    shrinkage: float | None = option(None, "of kind discriminant: towards a multiple of the identity", "SHARE", ge=0)
-    n_slices: int = option(10, "of kind sliced-inverse-regression: parts of the sorted target", "N", ge=2)
+    shrinkage: float | None = option(
+        None, "kind discriminant: share by which covariances move towards multiples of the identity", "SHARE", ge=0
+    )
+    n_slices: int = option(10, "kind sliced-inverse-regression: number of parts of the sorted target", "N", ge=2)
     metric: Metric = option(
         "euclidean",
-        "of kind classical-mds: euclidean for samples of features; precomputed for a matrix of distances, kernel for "
-        "one of inner products",
+        "kind classical-mds: euclidean for samples; precomputed for a matrix of distances, kernel for one of inner "
+        "products",
         "METRIC",
     )
     n_components: Annotated[int | float | RuleName | None, BeforeValidator(_count_or_rule)] = option(
@@ -251,35 +253,37 @@ class FitConfig(Section):
     )
     missing: MissingRule = option(
         "error",
-        "values that are NaN or infinite: stop at the first, leave out pixels or samples that hold any, or em: fit the "
-        "others by probabilistic PCA",
+        "values that are NaN or infinite: an error, pixels or samples with any left out (drop-features, drop-samples), "
+        "or probabilistic PCA of the others (em)",
         "RULE",
     )
     kernel: str | None = option(
         None,
-        f"of kinds kernel-pca (rbf by default) and supervised-pca: "
+        f"kernel of kinds kernel-pca (rbf by default) and supervised-pca: "
         f"{', '.join(name for name in KERNELS if name != 'distance')}",
         "NAME",
     )
     gamma: float | str | None = option(
         "auto",
-        "of the kernel: auto goes by the median distance of samples, null is 1/p",
+        "gamma of the kernel; auto is derived from the median distance of samples, null is 1/p",
         CommandLine(
-            "GAMMA", help="of the kernel; auto goes by the median distance of samples", read=option_texts.number_or_word
+            "GAMMA",
+            help="gamma of the kernel; auto is derived from the median distance of samples",
+            read=option_texts.number_or_word,
         ),
     )
-    degree: int = option(3, "of kernel polynomial", "D", ge=1)
-    coef0: float = option(1.0, "of kernels polynomial and sigmoid", "C")
+    degree: int = option(3, "degree of kernel polynomial", "D", ge=1)
+    coef0: float = option(1.0, "constant of kernels polynomial and sigmoid", "C")
     landmarks: int | str | None = option(
         None,
-        "of kinds kernel-pca and classical-mds: samples that all others are compared with; by default all",
+        "number of samples that all others are compared with, by a kernel or classical-mds; by default all",
         CommandLine("M", read=option_texts.read_landmarks),
     )
-    random_features: int | None = option(None, "random Fourier features in place of landmarks", "Q", ge=1)
+    random_features: int | None = option(None, "number of random Fourier features, in place of landmarks", "Q", ge=1)
     landmark_choice: str = option("uniform", f"how landmarks are chosen: {', '.join(CHOICES)}", "HOW")
     sample_weight: str | None = option(None, "how often each sample counts: a column, as for labels", "COLUMN")
     update: str | None = option(
-        None, "a model to add the samples to; of a source that it has seen and that has grown, the new ones", "MODEL"
+        None, "a model to add the samples to; only the new ones, where its own source has grown", "MODEL"
     )
     approximate: bool = option(False, "let components stand for a model to update that keeps no statistic")
     scratch: str | None = option(None, "folder for a scratch copy; beside the output by default", "FOLDER")
@@ -325,8 +329,8 @@ class OutputConfig(Section):
     )
     missing: MissingRule | None = option(
         None,
-        "values that are NaN or infinite in samples to apply a model to: an error, scores of NaN (drop-samples), or "
-        "least squares over the others (em); as fitted by default",
+        "values that are NaN or infinite in samples that a model is applied to: an error, scores of NaN "
+        "(drop-samples), or least squares over the others (em); as fitted by default",
         "RULE",
     )
     residual: bool = option(False, "write what reconstruction leaves of each image, in place of the reconstruction")

@@ -214,7 +214,7 @@ class _Job:
 
     @property
     def samples(self) -> Collection:
-        """The raw samples that a model is applied to: of a fit, those that it learns from."""
+        """Raw samples that the model is applied to; after a fit, those that it was fitted to."""
         return self.raw if self.run.model else self.collection.raw
 
     @cached_property
@@ -230,7 +230,7 @@ class _Job:
 
     @cached_property
     def target(self) -> Target | None:
-        """The target that a supervised kind of model learns from."""
+        """Target of a supervised kind of model, if there is one."""
         fit = self.run.fit
         return target_of(fit.target, self.collection.raw, fit.kind, self.weights, n_slices=fit.n_slices)
 

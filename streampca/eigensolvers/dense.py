@@ -18,7 +18,7 @@ Float64 = npt.NDArray[np.float64]
 def solve_dense(
     fresh: Callable[[], Float64], wanted: Wanted, *, most: int, room: int | None = None, signed: bool = False
 ) -> Solution:
-    """All eigenvalues, and the eigenvectors that were asked for, of a symmetric positive semi-definite matrix.
+    """Find all eigenvalues, and the eigenvectors asked for, of a symmetric matrix, positive semi-definite by default.
 
     Parameters
     ----------
@@ -32,13 +32,13 @@ def solve_dense(
     room : int, optional
         Most eigenvectors there is memory for; fewer are returned than asked for where they would not fit.
     signed : bool, default=False
-        Whether eigenvalues may be negative: the spectrum then has all of them, and no pair has one that is not above
-        rounding. A fraction is then of the sum of those above 0.
+        Whether eigenvalues may be negative. The spectrum then has all of them, the eigenpairs only those above
+        rounding, of whose sum a fraction is taken.
 
     Returns
     -------
     Solution
-        With `spectrum`. Negative eigenvalues, which are rounding unless they may be, are raised to zero.
+        With `spectrum`. Negative eigenvalues, which are rounding unless `signed`, are raised to zero.
 
     Notes
     -----

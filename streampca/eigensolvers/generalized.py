@@ -14,7 +14,7 @@ Float64 = npt.NDArray[np.float64]
 
 
 class Dependent(NamedTuple):
-    """A feature that the others determine, to rounding, so that there is no solution."""
+    """A feature that the features before it determine to rounding, so that there is no solution."""
 
     feature: int
 
@@ -27,20 +27,20 @@ def solve_generalized(
     Parameters
     ----------
     matrix : ndarray of shape (p, p)
-        S, positive definite, upper triangle, Fortran order; overwritten.
+        Positive definite matrix S: its upper triangle, in Fortran order; overwritten.
     factor : ndarray of shape (c, p)
-        D.
+        Factor D of the matrix on the left.
     ridge : float, default=0.0
-        At least 0.
+        Multiple of the identity added on the left, at least 0.
     tolerance : float
-        Share of a feature's scatter, beside what features before it determine, that is taken for rounding.
+        Share of a feature's scatter beyond what the features before it determine, up to which that is rounding.
 
     Returns
     -------
     values : ndarray of shape (m,)
-        Descending, m at most min(c, p).
+        Eigenvalues mu, descending, with m = min(c, p).
     vectors : ndarray of shape (p, m)
-        V, with V^T S V = I, or `Dependent` where S is singular. Signs by `fix_signs`.
+        Eigenvectors V, with V^T S V = I and signs by `fix_signs`. Where S is singular, `Dependent` is returned instead.
 
     Notes
     -----
@@ -70,6 +70,6 @@ def solve_generalized(
 
 
 def _number_in(text: str) -> int:
-    """First whole number in a text of LAPACK's: the leading minor that is not positive definite."""
+    """Return the first whole number in LAPACK's message: the order of the minor that is not positive definite."""
     digits = "".join(each if each.isdigit() else " " for each in text).split()
     return int(digits[0]) if digits else 1

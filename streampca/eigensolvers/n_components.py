@@ -182,9 +182,9 @@ def most_likely(spectrum: Float64, n_samples: float) -> int:
     -----
     Cost p^2. Scale-free; as in scikit-learn, the rank that keeps everything is not considered.
 
-    Variances of no more than rounding are left out, as in Minka's own program: directions without any, such as constant
-    pixels, are no noise to judge the rest by. scikit-learn takes them for it; the evidence is then unbounded where
-    everything else is kept: with a constant feature it finds every other component.
+    Variances of no more than rounding are left out, as in Minka's own program: directions without variance, such as
+    constant pixels, are not noise. scikit-learn counts them as noise; the evidence is then unbounded where everything
+    else is kept, so that with a constant feature it finds every other component.
     """
     values = np.asarray(spectrum, np.float64) / (n_samples - 1)
     values = values[values > NEGLIGIBLE * values[0]]

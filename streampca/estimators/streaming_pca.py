@@ -180,7 +180,7 @@ class StreamingPCA(ModelEstimator):
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, p), images (n, *sample_shape), path, glob, paths or Collection
-            Of any length from 1; whatever `fit` takes is one batch.
+            A batch of any length from 1; anything that `fit` takes is one batch.
         y : ignored
         sample_weight : array-like of shape (n,), optional
             How often each sample of the batch counts: weight 2 is the sample given twice.
@@ -227,7 +227,7 @@ class StreamingPCA(ModelEstimator):
         model : PCAModel
             Such as ``load_model(path, statistic=True)``: `partial_fit` goes on from it where it has its statistic.
         **params
-            Of the estimator; by default those that the model was fitted with.
+            Parameters of the estimator; by default those that the model was fitted with.
         """
         asked = (model.provenance.get("plan") or {}).get("request") or {}
         own = ("n_components", "precision", "tol", "max_passes", "half_life", "missing")

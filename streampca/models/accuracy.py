@@ -105,7 +105,7 @@ def null_variance(model: PCAModel) -> float:
 
 
 def not_principal(what: str, model: PCAModel) -> RequestError:
-    """Return the error that refuses something to a model whose components are not principal ones."""
+    """Return the error for something that needs principal components, asked of a model that has others."""
     return RequestError(
         f"{what} are of principal components, and {model.name} is of kind {model.kind!r}; fit one of kind 'pca' for "
         "them."
@@ -208,7 +208,7 @@ def component_rows(model: Any, count: int) -> list[tuple[str, ...]]:
 
 
 def _direction(angle: float, bound: float) -> str:
-    """Say a bound on the angle of a component in words, given that on its residual."""
+    """Return the bound on a component's angle as text, given the bound on its residual."""
     if np.isfinite(angle):
         return f"{max(np.degrees(angle), _DEGREES):.1g}°"
     return "unresolved" if np.isfinite(bound) else "not measured"
@@ -276,7 +276,7 @@ def _of_rank(model: PCAModel, trust: Trust) -> str:
 
 
 def _of_missing(model: PCAModel) -> str:
-    """Say what components of collections with missing values are, and what is known of them."""
+    """Say what the components are, and what is known of their error, where values were missing."""
     found = model.provenance.get("missing")
     if not found:
         return ""

@@ -165,7 +165,7 @@ class ClassicalMDSModel(PCAModel):
         Parameters
         ----------
         distances
-            Distances between the fitted samples, (n, n), as an array or anything that can be opened. They are read once.
+            Distances between the fitted samples, (n, n), as an array or anything that can be opened; read once.
 
         Raises
         ------

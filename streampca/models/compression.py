@@ -262,7 +262,7 @@ def _squared_errors(
 ) -> tuple[Float64, float]:
     """Sums over all samples of the squared errors of 1 ... K components, shape (K,), and of the samples themselves."""
     pair = [samples] if against is None else [samples, against]
-    whole: Subspace = replace(model.subspace, missing="error")  # errors of a few pixels of a sample are not its own
+    whole: Subspace = replace(model.subspace, missing="error")  # the error of a few pixels is not a sample's
     fit = rows_beside(whole, model.frame, pair, memory)
     subspace = whole.held() if fit.are_held else whole
     errors, given = np.zeros(len(whole.components)), np.zeros(1)

@@ -83,7 +83,7 @@ class PCAModel(LinearMap):
     mask : ndarray of bool or None
         Pixels that are features.
     preparation : Preparation
-        Applied to every raw collection first.
+        Preparation of every raw collection, applied first.
     raw_shape, raw_kind : tuple of int, str
         Shape of a raw sample and numpy's kind of its dtype.
     provenance : mapping
@@ -138,7 +138,7 @@ class PCAModel(LinearMap):
 
     @property
     def makes_images(self) -> bool:
-        """True where scores make images; false of a model of distances alone."""
+        """True where images can be made of scores, which a model of distances cannot."""
         return True
 
     @property
@@ -153,7 +153,7 @@ class PCAModel(LinearMap):
 
     @property
     def about_axes(self) -> str:
-        """A sentence that describes the components where they are not principal ones; empty where they are."""
+        """A sentence that describes components that are not principal ones; empty for principal ones."""
         return ""
 
     def __repr__(self) -> str:
@@ -187,7 +187,7 @@ class PCAModel(LinearMap):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences that another kind of model adds to how far its numbers can be trusted."""
+        """Sentences that a kind of model adds to those on how far its numbers can be trusted."""
         return ()
 
     @property
@@ -226,10 +226,10 @@ class PCAModel(LinearMap):
         Returns
         -------
         ndarray, dask array or DataArray of shape (n,)
-            At once or lazily as by `transform`; natural logarithms. Where the noise is 0, of a density over the
-            subspace alone, as of ``scipy.stats.multivariate_normal`` with ``allow_singular=True``: it is minus infinity
-            for samples that do not lie in it. After a fit with ``missing="em"``, of samples in which values are missing
-            that of the values there are, the marginal density, which is less negative the fewer they are; 0 of none.
+            Natural logarithms, at once or lazily as by `transform`. Where the noise is 0, the density is one over the
+            subspace alone, as of ``scipy.stats.multivariate_normal`` with ``allow_singular=True``: minus infinity for
+            samples that do not lie in it. After a fit with ``missing="em"``, samples in which values are missing have
+            the marginal density of the observed ones, which is less negative the fewer these are; 0 for none.
 
         Raises
         ------
@@ -240,7 +240,7 @@ class PCAModel(LinearMap):
 
         Notes
         -----
-        Computed in float64 whatever the samples are, in 4 n p k flops, and up to p k^2 + k^3 for a sample in which
+        Computed in float64 whatever the samples are, in 4 n p k flops, and up to p k^2 + k^3 for each sample in which
         values are missing; components on disk are read twice for each chunk of samples.
         """
         density = density_of(self, self.count_of(n_components))
@@ -464,9 +464,9 @@ def load_model(
     statistic : bool, default=False
         Load the statistic that `partial_fit` goes on from, too: 8 p^2 bytes, where the model keeps it.
     memory : int or str, optional
-        Most bytes that what follows is to use, such as ``"2 GiB"``; half of what the machine allows by default.
+        Most bytes to use with the model, such as ``"2 GiB"``; half of what the machine allows by default.
     kernel : callable, optional
-        The kernel that the model was fitted with, where that is a function of your own: models hold its name only.
+        Kernel that the model was fitted with, where that is a function of your own, of which models hold the name only.
 
     Raises
     ------

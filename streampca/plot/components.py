@@ -134,12 +134,12 @@ def _walked(model: PCAModel, view: SampleView, count: int, deviations: Float64) 
 
 
 def drawn(model: PCAModel) -> PCAModel:
-    """Return the model whose mean and components are drawn: of kernel PCA, pre-images."""
+    """Return the model whose mean and components are drawn; for kernel PCA, one of pre-images."""
     return model.as_images() if isinstance(model, KernelPCAModel) else model
 
 
 def _pre_images(model: PCAModel, view: SampleView, count: int, deviations: Float64) -> Float64:
-    """Return pictures as `_walked` does, of pre-images at each step along each component."""
+    """Return pictures of pre-images at each step along each component, shaped as those of `_walked`."""
     scores = np.zeros((count, len(deviations), count))
     scores[np.arange(count), :, np.arange(count)] = np.sqrt(model.explained_variance[:count])[:, None] * deviations
     images = np.asarray(model.inverse_transform(scores.reshape(-1, count)))

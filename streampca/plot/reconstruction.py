@@ -187,7 +187,7 @@ def _reconstructed(
     if subspace.missing == "error":
         distance = squared_lengths(normalized, subspace.mean)
         left = distance[:, None] - np.cumsum(scores**2, axis=1)[:, np.array(steps) - 1]
-    else:  # over the values that are there, of which components are not orthogonal
+    else:  # over the observed values, where components are not orthogonal
         distance = squared_lengths(np.where(np.isfinite(normalized), normalized, subspace.mean), subspace.mean)
         of = [subspace.first(step).squared_error(normalized, scores[:, :step]) for step in steps]
         left = np.stack(of, axis=1)
@@ -223,7 +223,7 @@ def _versions(model: PCAModel, view: SampleView, scores: Float64, steps: list[in
 def prepared_rows(model: PCAModel, images: Sequence[Array]) -> Array:
     """Return raw samples, of several sizes if `resize` allows it, as rows of features (m, p); not normalized.
 
-    Values that are missing are refused, unless the model has a rule for them.
+    Missing values are refused, unless the model has a rule for them.
     """
     frame, rows = model.frame.unnormalized, []
     if frame.lacks_keys:

@@ -46,7 +46,7 @@ def applied(
 ) -> Array:
     """Map rows of features, of samples from number `start` on; raw rows if there is a `frame`, which prepares them.
 
-    Samples that are not finite are refused, unless `missing` is another rule than "error", which the map follows.
+    Samples that are not finite are refused if `missing` is "error"; otherwise the map is left to follow that rule.
 
     Raises
     ------

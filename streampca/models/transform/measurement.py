@@ -117,9 +117,9 @@ def rows_beside(subspace: Subspace, frame: Frame, collections: Sequence[Collecti
     Parameters
     ----------
     subspace, frame : Subspace, Frame
-        Of a model.
+        Those of a model.
     collections : sequence of Collection
-        Of prepared samples; so many of each are in memory together.
+        Prepared samples; as many of each are in memory together.
     memory : int, str or None
         Budget; the default as for `Request`.
 

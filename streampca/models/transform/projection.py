@@ -31,7 +31,7 @@ class Projection:
     subspace, frame : Subspace, Frame
         The model's numbers, and how rows become images.
     collection : Collection
-        Of prepared samples, not yet normalized if images are made of them; or of scores.
+        Prepared samples, not yet normalized if images are made of them; or scores.
     whiten : bool
         Whether scores are to be whitened, or are.
     given : bool
@@ -39,11 +39,11 @@ class Projection:
     makes_images : bool
         Whether images are made, or scores.
     residual : bool
-        Whether, of images, what they leave of the samples.
+        Whether images are replaced by what they leave of the samples.
     windows : Windows or None
-        Where the images, which are windows, lie in the pictures that are put together of them; None: in none.
+        Windows of which pictures are put together, if they are.
     grid_bytes : int
-        Bytes of coordinates along several axes, those of the model and of the samples.
+        Bytes of the coordinates along several axes of the model and of the samples.
     """
 
     subspace: Subspace

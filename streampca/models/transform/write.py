@@ -168,7 +168,7 @@ def _planned(work: Projection, path: str, memory: int | None, workers: int) -> A
     try:
         return _in_blocks(work, memory, threads=threads, ahead=1, workers=workers)
     except BudgetError:  # all components do not fit beside a sample
-        if work.subspace.missing == "em":  # least squares take all of them
+        if work.subspace.missing == "em":  # least squares need all components at once
             raise
         found = work.plan(memory)
     if workers == 1:

@@ -108,7 +108,7 @@ def overview(survey: Survey) -> Any:
 def pictures_of_model(model: PCAModel, used: PCAModel, figures: Compression | None) -> Iterator[ReportFigure]:
     """Yield the figures that need no samples; `used` is the model with those components that fit memory.
 
-    Without `figures`, those of compression, the model makes no images.
+    `figures` are those of compression, None for a model that makes no images.
     """
     yield _scree(model)
     if figures is None:

@@ -85,7 +85,7 @@ class Page:
 def page_of(model: PCAModel, survey: Survey | None, *, missing: str, kind: str, listener: Listener) -> Page:
     """Draw all figures of a report, one at a time, and return its page; `missing` says why there is no survey.
 
-    A model of a matrix of distances has none, and no images: its samples are drawn where they are placed.
+    For a model of a matrix of distances, which has no images, the page shows where its samples are placed.
     """
     used = survey.model if survey else model
     figures = model.compression() if model.makes_images else None
