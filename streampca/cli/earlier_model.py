@@ -23,11 +23,7 @@ from .options import Run
 
 
 def load_earlier(
-    path: str,
-    run: Run,
-    collection: Prepared,
-    weights: npt.NDArray[np.float64] | None,
-    target: Target | None = None,
+    path: str, run: Run, collection: Prepared, weights: npt.NDArray[np.float64] | None, target: Target | None = None
 ) -> PCAModel | None:
     """Load the model at a path, if there is one.
 

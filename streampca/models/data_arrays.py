@@ -20,16 +20,7 @@ from ..errors import ModelError, RequestError
 from ..preprocessing import Preparation
 from ..preprocessing.coordinates import prepared_coordinates
 from ..preprocessing.sample_keys import SampleFacts
-from ..readers.coordinates import (
-    LEVEL,
-    Grid,
-    Order,
-    is_straight,
-    named_coordinates,
-    order_of,
-    over_axes,
-    time_of,
-)
+from ..readers.coordinates import LEVEL, Grid, Order, is_straight, named_coordinates, order_of, over_axes, time_of
 from ..readers.views.variables import VARIABLE
 from ..storage.components import StoredComponents
 from ..storage.coordinate import Coordinate

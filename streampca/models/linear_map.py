@@ -187,12 +187,7 @@ class LinearMap(ABC):
         return map_array(scores, function, shape=self.sample_shape, dtype=dtype, named=named)
 
     def reconstruct(
-        self,
-        samples: Any,
-        n_components: int | None = None,
-        *,
-        coordinates: str = CHECK,
-        missing: str | None = None,
+        self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK, missing: str | None = None
     ) -> Any:
         """Samples projected on the first components and back: what the model keeps of them.
 
@@ -213,12 +208,7 @@ class LinearMap(ABC):
         return self._images(samples, self._first(n_components, missing), coordinates)
 
     def residual(
-        self,
-        samples: Any,
-        n_components: int | None = None,
-        *,
-        coordinates: str = CHECK,
-        missing: str | None = None,
+        self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK, missing: str | None = None
     ) -> Any:
         """Return each prepared sample less its reconstruction.
 
@@ -228,12 +218,7 @@ class LinearMap(ABC):
         return self._images(samples, self._first(n_components, missing), coordinates, residual=True)
 
     def reconstruction_error(
-        self,
-        samples: Any,
-        n_components: int | None = None,
-        *,
-        coordinates: str = CHECK,
-        missing: str | None = None,
+        self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK, missing: str | None = None
     ) -> Any:
         """Squared distance of each prepared sample from its reconstruction, shape (n,), float64.
 
@@ -246,12 +231,7 @@ class LinearMap(ABC):
         )
 
     def hotelling_t2(
-        self,
-        samples: Any,
-        n_components: int | None = None,
-        *,
-        coordinates: str = CHECK,
-        missing: str | None = None,
+        self, samples: Any, n_components: int | None = None, *, coordinates: str = CHECK, missing: str | None = None
     ) -> Any:
         """Hotelling's T2 of each sample, shape (n,), float64: how far out it lies along the components.
 
