@@ -58,7 +58,7 @@ def solve_dense(
     k = count_components(positive, total, wanted, complete=True) or len(positive)
     k = min(k, room or k)
     values, vectors = eigh(fresh(), subset_by_index=(p - k, p - 1), **options)
-    if len(values) < k:  # LAPACK's dsyevr loses pairs of which many eigenvalues are the same; dsyev works in place, too
+    if len(values) < k:  # dsyevr loses some of many equal eigenvalues; dsyev does not, and works in place too
         values, vectors = (found[..., p - k :] for found in eigh(fresh(), **options | {"driver": "ev"}))
     residuals = np.full(k, np.finfo(np.float64).eps * p**0.5 * np.abs(spectrum).max())
     return Solution(np.maximum(values[::-1], 0.0), fix_signs(vectors[:, ::-1]), residuals, spectrum)

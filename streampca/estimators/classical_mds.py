@@ -234,7 +234,7 @@ class ClassicalMDS(ModelEstimator):
         )
 
     def __sklearn_tags__(self) -> Any:
-        """Return what scikit-learn may expect: with a matrix of distances, X is pairwise."""
+        """Return scikit-learn's tags: `X` may be a matrix of pairs of samples; it is not sparse."""
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise, tags.input_tags.sparse = self.metric in METRICS[1:], False
         tags.transformer_tags.preserves_dtype = []

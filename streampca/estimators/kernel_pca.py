@@ -26,7 +26,7 @@ from ..preprocessing.preparation import with_features
 from ..readers.weights import weights_of
 from ..units import format_shape, parse_bytes
 from .inputs import seed_of
-from .model_estimator import ModelEstimator
+from .model_estimator import ModelEstimator, of_model
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -203,7 +203,7 @@ class KernelPCA(ModelEstimator):
         )
         collection = prepared(raw, None, logged, request=request)
         model = fit_collection(collection, request, checkpoint=self._checkpointing, listener=logged)
-        assert isinstance(model, ClassicalMDSModel)  # noqa: S101 - as the request says
+        assert isinstance(model, ClassicalMDSModel)  # noqa: S101 - the kind that was asked for
         self._model, self.n_features_in_ = model, raw.n_features
         self._take(model.mds_eigenvalues)
         return self
@@ -256,12 +256,9 @@ class KernelPCA(ModelEstimator):
         made: Array = self._kernel_of_scores().matrix(scores, self.X_transformed_fit_) @ self.dual_coef_
         return made
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "eigenvalues_")
-
     @property
     def model_(self) -> Any:
-        """The model, with saving and lazy application; and images, where the kernel is not precomputed."""
+        """The fitted model, with saving, lazy application and, unless the kernel is precomputed, images."""
         check_is_fitted(self)
         return self._model
 
@@ -292,15 +289,13 @@ class KernelPCA(ModelEstimator):
             vectors = model.transform_rows(self.X_fit_) / np.sqrt(self.eigenvalues_[: self._rank])
         return np.pad(vectors, ((0, 0), (0, len(self.eigenvalues_) - self._rank)))
 
-    @property
-    def residual_estimate_(self) -> Float64:
-        """Estimates of the residuals of the components in the kernel's own features."""
-        estimate: Float64 = self.model_.residual_estimate
-        return estimate
+    residual_estimate_ = of_model(
+        "residual_estimate", "Estimates of the components' residuals in the kernel's features."
+    )
 
     @property
     def left_out_(self) -> float:
-        """Share of the variance of the kernel's own features that landmarks leave out, at most."""
+        """Largest share of the variance of the kernel's own features that landmarks may leave out."""
         return float(self.model_.left_out)
 
     @property
@@ -311,7 +306,7 @@ class KernelPCA(ModelEstimator):
 
     @property
     def _n_features_out(self) -> int:
-        return len(self.eigenvalues_)
+        return self.n_components_
 
     def __sklearn_tags__(self) -> Any:
         """Return scikit-learn's tags: `X` may be sparse, or a kernel between pairs of samples."""
