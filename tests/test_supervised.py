@@ -269,6 +269,17 @@ def test_classes_are_those_of_the_last_fit():
     assert not hasattr(estimator.fit(ROWS, ROWS[:, 0]), "classes_")
 
 
+def test_reconstructions_on_axes_at_any_angle_are_drawn_as_the_model_makes_them():
+    images = DIGITS.reshape(-1, 8, 8)
+    model = streampca.fit(images, kind="discriminant", target=TARGETS, n_components=5, shrinkage=0.1)
+    drawn = streampca.plot.reconstructions(model, images[:1], ladder=[2, 5])[0, 1:]
+    distance = np.square(images[0] - model.mean).sum()
+    for ax, step in zip(drawn, [2, 5], strict=True):
+        np.testing.assert_allclose(ax.images[0].get_array(), model.reconstruct(images[:1], step)[0], atol=1e-9)
+        error = np.sqrt(model.reconstruction_error(images[:1], step)[0] / distance)
+        assert ax.get_xlabel() == f"error {100 * error:.3g} %"
+
+
 def test_a_coordinate_named_like_an_array_of_the_kind_is_not_stored_in_its_place(tmp_path):
     along = {"separation": ("x", np.arange(5.0)), "lon": ("x", np.arange(5.0))}
     images = xr.DataArray(ROWS[:, None] * [[1.0], [2.0]], dims=("time", "y", "x"), coords=along)

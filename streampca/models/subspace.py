@@ -197,7 +197,7 @@ class Subspace:
 
     def part_of_rows(self, scores: Array) -> Array:
         """Return some features of rows, of the piece along them: (m, j) to (m, features), in the scores' dtype."""
-        loads = self._coefficients(scores)
+        loads = self.coefficients(scores)
         rows: Array = loads @ cast("Array", self.components)[: scores.shape[1]].astype(scores.dtype, copy=False)
         rows += self.mean.astype(scores.dtype)
         return rows
@@ -208,7 +208,7 @@ class Subspace:
         Reads stored components twice, or once where the rows' scores are given, as `project` makes them.
         """
         scores, error = self.project(rows) if scores is None else scores, np.zeros(len(rows))
-        loads = self._coefficients(scores)
+        loads = self.coefficients(scores)
         for features, piece in self.pieces():
             # What `_centred` leaves of the mean lies below the rounding of the rows themselves.
             centred = piece._centred(rows[:, slice(*features)])
@@ -239,7 +239,7 @@ class Subspace:
         own = self.triangle[: scores.shape[1], : scores.shape[1]]
         return np.asarray(solve_triangular(own, scores.T, trans=1, check_finite=False).T, dtype=scores.dtype)
 
-    def _coefficients(self, scores: Array) -> Array:
+    def coefficients(self, scores: Array) -> Array:
         """Return the coefficients of the first components in the projections of rows with these scores, (m, j)."""
         if self.triangle is None:
             return scores

@@ -21,7 +21,7 @@ from .subspace import Subspace
 
 Float64 = npt.NDArray[np.float64]
 
-LISTED = 4  # shares named in a sentence
+LISTED = 4  # values listed in a sentence
 
 
 class SupervisedModel(PCAModel):
@@ -29,7 +29,7 @@ class SupervisedModel(PCAModel):
 
     @property
     def classes(self) -> npt.NDArray[Any] | None:
-        """Labels of the target, ascending; None for a target of numbers."""
+        """Labels of the target, or lower ends of its slices, ascending; None for a target of numbers."""
         found = (self.provenance.get("target") or {}).get("classes")
         return None if found is None else np.array(found)
 

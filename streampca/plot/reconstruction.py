@@ -186,31 +186,29 @@ def _reconstructed(
     scores = np.asarray(subspace.project(normalized), np.float64)
     if subspace.missing == "error":
         distance = squared_lengths(normalized, subspace.mean)
-        left = distance[:, None] - np.cumsum(scores**2, axis=1)[:, np.array(steps) - 1]
+        left = distance[:, None] - np.cumsum(subspace.along_basis(scores) ** 2, axis=1)[:, np.array(steps) - 1]
     else:  # over the observed values, where components are not orthogonal
         distance = squared_lengths(np.where(np.isfinite(normalized), normalized, subspace.mean), subspace.mean)
         of = [subspace.first(step).squared_error(normalized, scores[:, :step]) for step in steps]
         left = np.stack(of, axis=1)
     del normalized
     errors = np.sqrt(np.maximum(left, 0) / np.where(distance > 0, distance, 1)[:, None])
-    versions = _versions(model, view, scores, steps, numbers)
+    versions = _versions(model, view, [subspace.coefficients(scores[:, :step]) for step in steps], numbers)
     for number, row in enumerate(rows):
         original = view.one(frame.images(row[None])[0])
         yield ReconstructedSample(original, versions[:, number], errors[number])
 
 
-def _versions(model: PCAModel, view: SampleView, scores: Float64, steps: list[int], numbers: Float64 | None) -> Float64:
-    """Return pictures (steps, samples, ...) of reconstructions, as sums of pictures of components."""
-    factors = factors_of(model)
-    made, total = {}, np.repeat(mean_pictures(model, view)[None], len(scores), axis=0)
-    wanted = sorted(set(steps))
-    edges = sorted({0, *wanted, *range(0, wanted[-1], TOGETHER)})
-    for start, stop in pairwise(edges):
+def _versions(model: PCAModel, view: SampleView, weights: Sequence[Array], numbers: Float64 | None) -> Float64:
+    """Return pictures of reconstructions, (steps, samples, ...): components times their weights, (samples, step)."""
+    factors, mean = factors_of(model), mean_pictures(model, view)
+    versions = np.tile(mean, (len(weights), len(weights[0]), *(1,) * mean.ndim))
+    ends = {each.shape[1] for each in weights}
+    for start, stop in pairwise(sorted({0, *ends, *range(0, max(ends), TOGETHER)})):
         components = view.read(model.components, start, stop, over=factors)
-        total += np.tensordot(scores[:, start:stop], components, axes=1)
-        if stop in wanted:
-            made[stop] = total.copy()
-    versions = np.stack([made[step] for step in steps])
+        for version, own in zip(versions, weights, strict=True):
+            if stop <= own.shape[1]:
+                version += np.tensordot(own[:, start:stop], components, axes=1)
     if numbers is not None:
         own = numbers.reshape(1, -1, *(1,) * (versions.ndim - 2))
         if model.preparation.normalize == "mean":
