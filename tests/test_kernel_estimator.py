@@ -9,6 +9,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.decomposition import KernelPCA as Theirs
+from sklearn.exceptions import NotFittedError
 
 import streampca
 from streampca.errors import DataError, RequestError
@@ -89,3 +90,11 @@ def test_bad_input_is_refused_in_one_line(given, rows, said):
     with pytest.raises((DataError, RequestError), match=said) as refused:
         streampca.KernelPCA(**given).fit(rows)
     assert "\n" not in str(refused.value)
+
+
+def test_an_estimator_whose_fit_failed_is_not_fitted():
+    estimator = streampca.KernelPCA(2).fit(ROWS)
+    with pytest.raises(DataError):
+        estimator.fit(np.full((10, 4), np.nan))
+    with pytest.raises(NotFittedError, match="is not fitted yet"):
+        estimator.transform(ROWS)
