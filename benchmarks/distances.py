@@ -28,7 +28,7 @@ TOL = 1e-5
 
 
 class Fitted(NamedTuple):
-    """A fit, and what it took."""
+    """Result of a fit, with its time, memory and passes."""
 
     seconds: float
     peak: int | None
@@ -40,13 +40,13 @@ class Fitted(NamedTuple):
 
 
 def points(n: int, dimensions: int) -> npt.NDArray[np.float64]:
-    """Points, (n, dimensions), about their mean."""
+    """Return centred points, (n, dimensions)."""
     made = np.random.default_rng(0).standard_normal((n, dimensions)) / np.sqrt(np.arange(1, dimensions + 1))
     return made - made.mean(axis=0)
 
 
 def distances(of: npt.NDArray[np.float64]) -> Iterator[npt.NDArray[np.float32]]:
-    """Yield blocks of rows of their distances."""
+    """Yield blocks of rows of the matrix of distances between points."""
     squares = np.einsum("ij,ij->i", of, of)
     for start in range(0, len(of), ROWS):
         some = slice(start, start + ROWS)
@@ -57,7 +57,7 @@ def distances(of: npt.NDArray[np.float64]) -> Iterator[npt.NDArray[np.float32]]:
 
 
 def stored(directory: Path, n: int, dimensions: int, layout: str) -> Path:
-    """Write the matrix, unless it is there."""
+    """Write the matrix unless it exists, and return its path."""
     path = directory / f"distances-{n}-{dimensions}.{layout}"
     if path.exists():
         return path
@@ -71,7 +71,7 @@ def stored(directory: Path, n: int, dimensions: int, layout: str) -> Path:
 
 
 def fit(path: Path, k: int, memory: str) -> Fitted:
-    """Fit the matrix; imports what that needs first."""
+    """Fit the matrix, after importing everything that the fit needs."""
     import streampca.fitting.fit
     import streampca.fitting.methods
     import streampca.models.classical_mds

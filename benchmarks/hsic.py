@@ -21,7 +21,7 @@ Float64 = npt.NDArray[np.float64]
 
 
 def definition(x: Float64, y: Float64, gammas: tuple[float, float]) -> tuple[float, float]:
-    """Both estimates from whole kernel matrices, as they are defined."""
+    """Return the biased and the unbiased estimate of whole kernel matrices by their definitions."""
     k, m = rbf_kernel(x, gamma=gammas[0]), rbf_kernel(y, gamma=gammas[1])
     n = len(k)
     centred = k - k.mean(axis=0)
@@ -35,7 +35,7 @@ def definition(x: Float64, y: Float64, gammas: tuple[float, float]) -> tuple[flo
 
 
 def weakly_dependent(n: int, seed: int = 0, p: int = 5) -> tuple[Float64, Float64]:
-    """Samples whose first values are dependent, a little and not linearly, and float32 as they would be stored."""
+    """Return float32 samples whose first values depend on each other weakly and not linearly."""
     random = np.random.default_rng(seed)
     x, y = random.normal(size=(n, p)), random.normal(size=(n, p))
     y[:, 0] += 1.5 * np.cos(2 * x[:, 0])
@@ -43,7 +43,7 @@ def weakly_dependent(n: int, seed: int = 0, p: int = 5) -> tuple[Float64, Float6
 
 
 def rejected(count: int, n: int) -> int:
-    """Independent pairs, seeds 0 to count - 1, rejected at 5 %."""
+    """Return how many independent pairs, seeds 0 to count - 1, are rejected at 5 %."""
     found = 0
     for seed in range(count):
         tell(f"independent pair {seed + 1} of {count}")
@@ -55,7 +55,7 @@ def rejected(count: int, n: int) -> int:
 
 
 def power(count: int, n: int) -> tuple[float, float]:
-    """Shares of pairs on a noisy circle, without correlation, that are found: by rbf, and by linear kernels."""
+    """Return the shares of uncorrelated pairs on a noisy circle that rbf and linear kernels detect."""
     found = np.zeros((count, 2), bool)
     for seed in range(count):
         tell(f"dependent pair {seed + 1} of {count}")
@@ -70,7 +70,7 @@ def power(count: int, n: int) -> tuple[float, float]:
 
 
 def cases(n: int) -> list[list[str]]:
-    """The three cases: HSIC, its p-value and the norm of the covariance, divided by the deviations."""
+    """Return name, HSIC, p-value and correlation of three cases."""
     random = np.random.default_rng(0)
     x = random.uniform(-4 * np.pi, 4 * np.pi, (n, 1))
     others = {"independent": random.uniform(-1, 1, (n, 1)), "x2 = sin x1": np.sin(x), "x2 = 2 x1": 2 * x}
@@ -83,7 +83,7 @@ def cases(n: int) -> list[list[str]]:
 
 
 def written(where: Path, n: int) -> tuple[Path, Path]:
-    """Store samples block by block; every block by a seed of its own."""
+    """Store samples block by block, each made from its own seed."""
     paths = where / f"x{n}.npy", where / f"y{n}.npy"
     if all(path.exists() for path in paths):
         return paths
@@ -96,7 +96,7 @@ def written(where: Path, n: int) -> tuple[Path, Path]:
 
 
 def of_many(paths: tuple[Path, Path], options: dict[str, Any]) -> tuple[Any, float, int | None, int]:
-    """One call on samples on disk, with its time, its peak and its estimate."""
+    """Return the result of one call on stored samples, with its time, peak and memory estimate."""
     hsic(np.eye(60), np.eye(60), gamma=1.0, y_gamma=1.0, permutations=1, method="landmarks")  # imports, and BLAS
     found, seconds, peak = measured(lambda: hsic(*map(str, paths), memory="512MiB", **options))
     return found.to_json(), seconds, peak, found.plan.memory_estimate.total

@@ -36,7 +36,7 @@ PIECE = 256  # rows multiplied at a time
 
 
 def linear(n: int, p: int, k: int) -> tuple[float, int | None]:
-    """CPU seconds and peak of a fit of n x p uint8."""
+    """Return CPU seconds and peak of a linear fit of n x p uint8."""
     values = np.random.default_rng(0).integers(0, 255, (4096, p), np.uint8)
     samples = np.resize(values, (n, p))
     began = time.process_time()
@@ -45,22 +45,22 @@ def linear(n: int, p: int, k: int) -> tuple[float, int | None]:
 
 
 def products(n: int, p: int, m: int) -> tuple[float, int | None]:
-    """CPU seconds of the kernel's products and exponentials alone, for a fit and the pass after it."""
+    """Return CPU seconds of the kernel's products and exponentials alone, for a fit and the pass after it."""
     random = np.random.default_rng(0)
     rows, landmarks = random.random((PIECE, p)), random.random((m, p))
     checked, weights = random.random((CHECKED_ROWS, p)), random.random((m, m))
     began = time.process_time()
-    with threadpool_limits(1):  # threads that wait for one another take time of their own
+    with threadpool_limits(1):  # waiting threads would add CPU time
         for _ in range(0, n, PIECE):
-            for _ in range(2):  # samples are mapped in either pass
+            for _ in range(2):  # both passes map samples
                 np.exp(-(rows @ landmarks.T)) @ weights
             np.exp(-(rows @ checked.T))
     return time.process_time() - began, None
 
 
 def kernel(source: str, m: int, k: int) -> tuple[float, int | None]:
-    """CPU seconds and peak of kernel PCA by landmarks."""
-    streampca.KernelPCA(1, kernel="rbf").fit(np.eye(4))  # what is imported on first use
+    """Return CPU seconds and peak of kernel PCA by landmarks."""
+    streampca.KernelPCA(1, kernel="rbf").fit(np.eye(4))  # imports on first use
     began = time.process_time()
     how: dict[str, Any] = {"kind": "kernel-pca", "landmarks": m, "memory": MEMORY}
     _, _, peak = measured(partial(streampca.fit, source, n_components=k, **how))
@@ -68,7 +68,7 @@ def kernel(source: str, m: int, k: int) -> tuple[float, int | None]:
 
 
 def residuals(samples: Array, m: int, k: int) -> Array:
-    """Ratio of each reported residual to that of the whole kernel matrix."""
+    """Return the ratio of each reported residual to that of the whole kernel matrix."""
     model: Any = streampca.fit(samples, n_components=k, kind="kernel-pca", landmarks=m)
     rows = samples.reshape(len(samples), -1)
     scores = np.asarray(model.transform(samples), np.float64)

@@ -34,13 +34,13 @@ Array = npt.NDArray[Any]
 SEEDS = range(5)
 MOST = 1.5  # times a fit of principal components
 PROBLEMS = {"2 against 3": (2, 3), "ten digits": tuple(range(10))}
-MOST_TARGETS = 2000  # samples up to which a kernel with the identity added is tried
-# axes in the features of an rbf kernel -> its gamma as a multiple of that by the median distance
+MOST_TARGETS = 2000  # largest number of samples for a kernel with the identity added
+# Name of axes in the features of an rbf kernel: multiple of gamma="auto".
 KERNELS = {"supervised, rbf kernel": 1.0, "supervised, rbf of half the width": 4.0}
 
 
 def axes_of(name: str, x: Array, y: Array, landmarks: int) -> Any:
-    """Learn two axes, or the one there is."""
+    """Learn two axes, or one where there is only one."""
     if name == "principal":
         return streampca.StreamingPCA(2).fit(x)
     if name == "discriminants":
@@ -57,7 +57,7 @@ def axes_of(name: str, x: Array, y: Array, landmarks: int) -> Any:
 
 
 def accuracy(name: str, x: Array, y: Array, seed: int, landmarks: int) -> float:
-    """Share of test samples that 5 neighbours along the axes of the training samples classify rightly."""
+    """Return the share of test samples that 5 nearest training samples along the axes classify correctly."""
     train, test, train_labels, test_labels = train_test_split(x, y, test_size=0.5, random_state=seed, stratify=y)
     axes = axes_of(name, train, train_labels, landmarks)
     neighbours = KNeighborsClassifier(5).fit(axes.transform(train), train_labels)
@@ -83,7 +83,7 @@ def accuracies(x: Array, y: Array, landmarks: int) -> bool:
 
 
 def seconds(kind: str, x: Array, labels: Array) -> float:
-    """Time of a fit of a few axes."""
+    """Return the seconds of a fit of a few axes."""
     options: dict[str, Any] = {} if kind == "pca" else {"kind": kind, "target": labels}
     if kind == "discriminant":
         options["shrinkage"] = 0.01  # some pixels are black in every picture

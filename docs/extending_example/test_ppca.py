@@ -81,7 +81,7 @@ def test_the_command_line_knows_it(tmp_path, monkeypatch):
 
 
 def test_a_method_makes_its_own_kind_only():
-    """Another is refused, with what would do."""
+    """Another method is refused, and the message names the right one."""
     with pytest.raises(
         RequestError, match=r"method 'ppca' makes a model of kind 'ppca', and kind is 'pca'; use .*kind="
     ):
@@ -91,7 +91,7 @@ def test_a_method_makes_its_own_kind_only():
 
 
 def test_samples_are_not_added_to_it(model):
-    """The noise would be that of the samples before."""
+    """Its noise is that of the samples before an update."""
     with pytest.raises(ModelError, match="is of kind 'ppca', and only models of kind 'pca' can be updated and merged"):
         streampca.update(model, IMAGES)
     with pytest.raises(ModelError, match="fit all samples together"):

@@ -7,7 +7,7 @@ components that hold 80 % of the variance are few enough.
 """
 
 # %%
-# The classifier works on scores, in a pipeline of scikit-learn's. Its accuracy is measured on digits that were not
+# The classifier works on scores, in a pipeline of scikit-learn. Its accuracy is measured on digits that were not
 # fitted.
 
 import matplotlib.pyplot as plt
@@ -23,7 +23,7 @@ fitted, others, kinds, true = train_test_split(digits.data, digits.target, rando
 
 
 def classifier(share):
-    """Components that hold a share of the variance, and a Gaussian of their scores for each class."""
+    """Return a classifier by Gaussians of the scores of components that hold a share of the variance."""
     return make_pipeline(streampca.StreamingPCA(share), QuadraticDiscriminantAnalysis(reg_param=0.05))
 
 
@@ -35,8 +35,8 @@ for share, model in found.items():
 
 # %%
 # More components than those that hold 80 % add little. On the 60000 training images of MNIST 44 components hold as
-# much, and the same classifier then has an accuracy of 0.962 on the 10000 test images. Some digits that are mistaken
-# for others:
+# much, and the same classifier then has an accuracy of 0.962 on the 10000 test images. These are some of the digits
+# that are mistaken for others:
 
 figure, axes = plt.subplots(1, 2, figsize=(7, 3), layout="constrained")
 axes[0].plot([model[0].n_components_ for model in found.values()], list(accuracy.values()), "o-")

@@ -7,8 +7,8 @@ HSIC of the pixel with the *class* asks how much the ink there tells of the digi
 """
 
 # %%
-# The digits of scikit-learn, 8 x 8 pixels of 0 to 16. A Gaussian kernel compares the ink of two images at one pixel,
-# the delta kernel their classes.
+# The digits of scikit-learn have 8 x 8 pixels of 0 to 16. A Gaussian kernel compares the ink of two images at one
+# pixel, and the delta kernel compares their classes.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -27,8 +27,8 @@ for place in np.ndindex(8, 8):
     covariance[place] = np.cov(ink[:, 0], labels)[0, 1] ** 2
 
 # %%
-# A permutation test says which values mean nothing: the first two of these pixels are constant, and labels in any other
-# order would do as well there.
+# A permutation test shows which values are due to chance: the first two of these pixels are constant, so any other
+# order of the labels gives as large a value.
 
 p_values = [
     streampca.hsic(images[:, *place, None], target=labels, gamma=gamma, permutations=99).p_value

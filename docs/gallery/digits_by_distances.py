@@ -3,8 +3,8 @@ Digits by their distances
 =========================
 
 Classical scaling needs distances alone. Here 600 handwritten digits are laid out by two metrics: Euclidean distances,
-which give their principal components, and sums of absolute differences, which no points in any number of dimensions
-have. How far these are from Euclidean, the negative eigenvalues say.
+which give their principal components, and sums of absolute differences, which are not the distances of points in any
+number of dimensions. The negative eigenvalues measure how far these are from Euclidean.
 """
 
 # %%
@@ -24,7 +24,7 @@ models = {
 }
 
 # %%
-# Where the digits lie along the first two axes of each.
+# The digits along the first two axes of each.
 
 figure, axes = plt.subplots(1, 2, figsize=(10, 4.4), layout="constrained")
 for (metric, model), ax in zip(models.items(), axes, strict=True):

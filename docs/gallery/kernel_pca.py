@@ -2,8 +2,8 @@ r"""
 Kernel PCA: circles, and noise taken off digits
 ===============================================
 
-Principal components are directions. What lies on circles has none that tells it apart, and pictures of digits fill no
-plane: but their features under a kernel may. Kernel PCA finds the principal components of these features, from the
+Principal components are directions. No direction tells points on two circles apart, and images of digits do not lie in
+a plane, but their features under a kernel may. Kernel PCA finds the principal components of these features from the
 kernel between samples alone.
 """
 
@@ -26,10 +26,10 @@ for ax, values, title in zip(axes, (points, linear, curved), ("points", "PCA", "
     ax.set(title=title, xticks=[], yticks=[])
 
 # %%
-# Digits, learned from clean ones, and others with noise whose deviation is a quarter of the range. Both kinds of
-# components take noise away: the best number of principal components leaves a mean squared error of about 7 of 16, and
-# forty components of a Gaussian kernel by 600 landmarks leave less than 5. Images of kernel components are pre-images:
-# those whose features are nearest, found by fixed points.
+# Components are learned from clean digits, and other digits have noise with a standard deviation of a quarter of the
+# range. Both kinds of components reduce the noise: the best number of principal components leaves a mean squared error
+# of about 7 of 16, and forty components of a Gaussian kernel by 600 landmarks leave less than 5. Images of kernel
+# components are pre-images: images whose features are nearest, found by fixed points.
 
 digits = load_digits().images.astype(np.float32)
 digits = digits[np.random.default_rng(0).permutation(len(digits))]
@@ -40,7 +40,7 @@ kernel = streampca.fit(fitted, n_components=40, kind="kernel-pca", landmarks=600
 
 
 def error(images):
-    """Mean squared error beside the clean digits."""
+    """Return the mean squared difference from the clean digits."""
     return float(np.mean(np.square(np.asarray(images) - clean)))
 
 
@@ -60,7 +60,7 @@ for (name, pictures), line in zip(made.items(), axes, strict=True):
     line[0].set_ylabel(f"{name}\n{error(pictures):.1f}", fontsize=7)
 
 # %%
-# What a component means, pictures along it show. The model says how far it is from the whole kernel matrix.
+# Pictures along a component show its meaning. The model reports how far it is from the whole kernel matrix.
 
 streampca.plot.walks(kernel, 3, figure=plt.figure(figsize=(6, 4), layout="constrained"))
 print("\n".join(kernel.notes))
