@@ -1,4 +1,4 @@
-"""A working folder of one's own, with images and a model in it: what commands are tried on; and a disk that fills."""
+"""Fixtures of several files: working folders with images and a model, a small disk, and settings of all tests."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hypothesis import settings
 from shell import not_drawn, pictures, succeeded
 from threadpoolctl import threadpool_limits
 
-# Tests run side by side: threads of BLAS would wait for each other's cores. In processes that tests start too, whose
-# bits are compared with ours, and which are forked: by a process without threads, therefore.
+# Tests run side by side, and threads of BLAS would wait for each other's cores. Processes that tests start are limited
+# too, as their bits are compared with ours, and forking needs a process without threads.
 threadpool_limits(1, user_api="blas")
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
@@ -27,14 +27,14 @@ settings.load_profile("house")
 
 
 def pytest_collection_modifyitems(items):
-    """Files with slow tests come first, whole: what a module shares is made once, and small tests are left to share."""
+    """Move whole files with slow tests to the front, so that small tests remain to be shared by workers."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture(scope="module")
 def unsynced():
-    """For tests that save after every block: a kill loses nothing that the system was given, only power cuts do."""
+    """Turn fsync off for tests that save after every block: a kill, unlike a power cut, loses nothing written."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
         yield
@@ -42,13 +42,13 @@ def unsynced():
 
 @pytest.fixture(scope="class")
 def pair(request, tmp_path_factory):
-    """A collection and what it holds, of a row of `sources.SOURCES`: made once for all tests of a contract."""
+    """Collection and its values, from a row of `sources.SOURCES`, made once for all tests of a contract."""
     return request.param(tmp_path_factory.mktemp("source"))
 
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """An empty working folder."""
+    """Empty working folder."""
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     return tmp_path / "work"
@@ -62,7 +62,7 @@ def source(here):
 
 @pytest.fixture(scope="session")
 def fitted_once(tmp_path_factory):
-    """A folder with images and the model of them."""
+    """Folder with images and a model fitted to them."""
     folder = tmp_path_factory.mktemp("fitted")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -79,13 +79,13 @@ def model(fitted_once, source):
 
 @pytest.fixture
 def undrawn(monkeypatch):
-    """Reports whose pictures are not drawn, which takes most of their time."""
+    """Leave out the drawing of reports, which takes most of their time."""
     monkeypatch.setattr("streampca.plot.report.page.drawn", not_drawn)
 
 
 @pytest.fixture
 def disk(here):
-    """A file system of 4 MiB."""
+    """File system of 4 MiB."""
     mount, unmount = shutil.which("mount"), shutil.which("umount")
     if mount is None or unmount is None or os.geteuid() != 0:
         pytest.skip("only root can mount a small file system")

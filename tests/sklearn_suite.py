@@ -1,4 +1,4 @@
-"""Runs scikit-learn's own tests of PCA, IncrementalPCA and KernelPCA on ours, through `sklearn_adapter` and another.
+"""Run scikit-learn's own tests of PCA, IncrementalPCA and KernelPCA on this package's, through the adapters.
 
     python tests/sklearn_suite.py [options of pytest]
 

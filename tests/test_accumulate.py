@@ -77,23 +77,23 @@ def gram_block(x, weights=None, **more):
 
 
 def group_moments(x):
-    """Groups in turn, and times that are not evenly spaced."""
+    """Return moments of five groups in turn, at times that are not evenly spaced."""
     return partial(GroupMoments, x.shape[1], np.arange(len(x)) % 5, 5, times=np.arange(len(x)) ** 1.5)
 
 
 def class_scatter(x, **more):
-    """Classes in turn, of which one may stay empty."""
+    """Return a scatter of three classes in turn and one that stays empty."""
     return partial(ClassScatter, x.shape[1], 4, np.arange(len(x)) % 3, **more)
 
 
 def cross_scatter(x):
-    """Targets far from 0, of which two follow the samples."""
+    """Return products with three targets that are far from 0; two of them are features of the samples."""
     targets = np.column_stack([x[:, :2].astype(np.float64), np.arange(len(x)) % 3]) + 1e3
     return partial(CrossScatter, x.shape[1], 3, targets)
 
 
 def regression(x, **more):
-    """Three latent variables, and a mean that is one off."""
+    """Return a regression on three latent variables, about a mean that is 1 too large."""
     mean = x.mean(axis=0, dtype=np.float64) if len(x) else np.zeros(x.shape[1])
     return partial(ObservedRegression, block(size=len(mean)), np.array([9.0, 4, 1]), 2.0, np.rint(mean) + 1, **more)
 
@@ -731,7 +731,7 @@ def test_unit_weights_change_no_bit_and_a_sample_of_weight_nought_may_hold_anyth
 
 @pytest.mark.parametrize("dtype", ["u1", "f4", "f8"])
 def test_moments_of_groups_are_numpys(dtype):
-    """Of samples far from 0, by weights, with a cycle much larger than what is left of it."""
+    """Weighted samples are far from 0, and their cycle is much larger than the residuals."""
     rng = np.random.default_rng(3)
     groups, times, weights = rng.integers(0, 4, 300), np.cumsum(rng.gamma(2.0, size=300)), rng.gamma(2.0, size=300)
     x = values(300, dtype, 100.0) + (1000 * groups[:, None] if dtype == "f8" else 0)

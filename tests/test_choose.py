@@ -97,7 +97,7 @@ def test_fit_by_evidence_is_scikit_learns():
 
 
 def test_evidence_is_not_of_constant_features():
-    """Where scikit-learn's takes them for the noise, and finds every other direction beside it."""
+    """scikit-learn's takes constant features for the noise, and so finds all other directions."""
     x = spiked(500, 40, np.array([5.0, 4.0, 3.0]))
     with_constants = np.pad(x, ((0, 0), (0, 5)), constant_values=7.0)
     assert streampca.fit(with_constants, n_components="mle").n_components == 3

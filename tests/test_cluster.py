@@ -67,9 +67,9 @@ def images(folder):
 
 @contextmanager
 def processes_here(folder, count):
-    """Processes of a thread each, forked from one that has imported the package: many are killed and come again."""
+    """Start a cluster of processes forked from one that has imported the package, as tests kill and restart many."""
     forkserver.ensure_running()
-    # Variables set before workers start stay set in this process: MALLOC_TRIM_THRESHOLD_ then lowers all peaks.
+    # Without this, MALLOC_TRIM_THRESHOLD_ stays set in this process and lowers peaks that later tests measure.
     how = {"worker.multiprocessing-method": FORKED.get_start_method(), "nanny.pre-spawn-environ": {}}
     with (
         dask.config.set({f"distributed.{name}": value for name, value in how.items()}),
@@ -195,7 +195,7 @@ def test_weights_travel(client, images, method):
 
 
 def test_an_update_is_shared_and_gives_the_bits_of_one_fit(client, folder, monkeypatch):
-    monkeypatch.setattr("streampca.fitting.incremental.WAITING_BYTES", 1)  # so that the samples are read as a batch
+    monkeypatch.setattr("streampca.fitting.incremental.WAITING_BYTES", 1)  # samples are read as one batch
     x = np.random.default_rng(1).integers(0, 255, (3000, 16), dtype=np.uint8)
     np.save(folder / "later.npy", x[1000:])
     before = streampca.fit(x[:1000], n_components=3, method="covariance")

@@ -307,12 +307,12 @@ def test_what_has_no_samples_is_refused(field, model):
         model.inverse_transform(model.transform(field).isel(time=0))
 
 
-# -- coordinates that are called like no axis
+# -- coordinates that are not named after an axis
 
 
 @pytest.fixture(scope="module")
 def curvilinear():
-    """A field on a grid whose latitudes and longitudes are two-dimensional, across longitude 0, with named columns."""
+    """Field on a grid of two-dimensional latitudes and longitudes that crosses longitude 0, with named columns."""
     rng = np.random.default_rng(0)
     y, x = np.arange(7)[:, None], np.arange(10)
     return xr.DataArray(
@@ -326,10 +326,10 @@ def curvilinear():
 
 
 def sources_of(field, tmp_path):
-    """The field as an object, and as files that xarray writes."""
+    """Return the field as an object and as files that xarray writes."""
     field.to_netcdf(tmp_path / "x.nc")
     field.drop_vars("station").to_netcdf(tmp_path / "classic.nc", engine="scipy")
-    texts = field.assign_coords(station=field["station"].astype(object))  # of fixed ones Zarr warns
+    texts = field.assign_coords(station=field["station"].astype(object))  # Zarr warns of texts of fixed length
     texts.to_zarr(tmp_path / "x.zarr", consolidated=False)
     return field, tmp_path / "x.nc", tmp_path / "classic.nc", tmp_path / "x.zarr"
 
@@ -371,7 +371,7 @@ def test_another_curvilinear_grid_is_refused(curvilinear, tmp_path):
     )
     around = curvilinear.assign_coords(lon=curvilinear["lon"].astype(np.float32) - 360)
     np.testing.assert_array_equal(model.transform(around), model.transform(curvilinear))
-    other_names = curvilinear.assign_coords(station=curvilinear["station"].str.upper())  # say nothing of places
+    other_names = curvilinear.assign_coords(station=curvilinear["station"].str.upper())  # names are not positions
     np.testing.assert_array_equal(model.transform(other_names), model.transform(curvilinear))
     curvilinear.isel(time=slice(15)).to_netcdf(tmp_path / "0.nc")
     moved.isel(time=slice(15, None)).to_netcdf(tmp_path / "1.nc")
@@ -386,7 +386,7 @@ def test_curvilinear_coordinates_are_cut_binned_and_turned_as_pixels_are(curvili
     lat = cut["lat"].drop_vars("station").coarsen(y=2, x=2).mean()
     np.testing.assert_allclose(model.to_xarray()["lat"], lat)
     first = model.to_xarray()["lon"].values % 360
-    np.testing.assert_allclose(first[0], [350, 356, 2, 8])  # no mean of 359 and 2 is 180
+    np.testing.assert_allclose(first[0], [350, 356, 2, 8])  # the mean of 359 and 2 must not be 180
     with_axes = curvilinear.assign_coords(y=np.arange(7), x=np.arange(10))
     model = streampca.fit(with_axes, n_components=2)
     turned = with_axes.isel(y=slice(None, None, -1))

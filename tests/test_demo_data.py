@@ -135,7 +135,7 @@ def test_places_that_are_taken_and_nothing_are_refused(make, tmp_path):
         make(tmp_path / "images.zarr", 0)
 
 
-# The demonstration as it is typed, but for fewer patches, and what making each collection took.
+# Runs the demo with fewer patches, and measures the peak of making each collection.
 _METERED = """
 import json, sys
 from functools import partial

@@ -40,7 +40,7 @@ def pair():
     StreamingPCA(n_components=2, method="dual", whiten=True, precision="double"),
     StreamingPCA(n_components=0.5, whiten=True, precision="double"),
     StreamingPCA(n_components="elbow"),
-    StreamingPCA(n_components="mp", method="covariance", whiten=True),  # whose weights count
+    StreamingPCA(n_components="mp", method="covariance", whiten=True),  # "mp" depends on weights
     StreamingPCA(n_components=0),
     StreamingPCA(missing="drop-samples"),
 ])  # fmt: skip

@@ -1,4 +1,4 @@
-"""Kernels and feature maps: against scikit-learn's, and against theorems."""
+"""Kernels and feature maps compared with scikit-learn's and with theorems."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Following a source that is being written: complete samples are taken in order, and the stored model is whole."""
+"""Following a source that is being written: complete samples are added in order, and the stored model is valid."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def followed(opened, listener=silent, k=4, **pace):
 
 
 def in_bursts(path, write, bursts):
-    """Open a source, before which the next burst is written each time."""
+    """Return a function that writes the next burst and opens the source."""
     left = iter(bursts)
 
     def opened():
@@ -154,7 +154,7 @@ def test_an_interrupt_stores_what_was_added():
 
 @pytest.mark.parametrize("name", ["absorb", "_note"])
 def test_an_interrupt_while_a_batch_is_added_loses_nothing(name, monkeypatch):
-    """Signals wait for what must not be broken off; what was added then is in the stored model."""
+    """Signals wait until a batch is added completely, and the stored model has its samples."""
     monkeypatch.setattr(incremental, "WAITING_BYTES", 1)
     calls, owner = [], Scatter if name == "absorb" else incremental.IncrementalFit
     plain = getattr(owner, name)
@@ -173,7 +173,7 @@ def test_an_interrupt_while_a_batch_is_added_loses_nothing(name, monkeypatch):
             write_folder("images", X[200:300])
         return open_collection("images")
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # packages set others when they are imported
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # some packages replace it when they are imported
     try:
         same(followed(opened, interval=1000.0), whole(X[:300]))
     finally:
@@ -182,7 +182,7 @@ def test_an_interrupt_while_a_batch_is_added_loses_nothing(name, monkeypatch):
 
 
 class Clock:
-    """Time that passes while somebody sleeps; what happens at a time is done then."""
+    """Clock whose time passes only in `sleep`, which also makes the writes due at a time."""
 
     def __init__(self, at):
         self.now, self.at = 1e9, sorted(at.items())
@@ -208,7 +208,7 @@ class Clock:
 
 @pytest.mark.parametrize("step", [0.4, 3.0, 8.0])
 def test_an_image_is_in_the_stored_model_in_time(step, monkeypatch):
-    """After the interval, the time to settle and two looks at most; solving takes no time by this clock."""
+    """The delay is at most the interval, the time to settle and two looks; solving takes no time by this clock."""
 
     def write(first, stop):
         for number in range(first, stop):
@@ -238,7 +238,7 @@ def test_an_image_is_in_the_stored_model_in_time(step, monkeypatch):
 
 
 def test_a_listing_that_misses_a_file_does_no_harm():
-    """Files that are added while a folder is listed may show without others before them."""
+    """A listing made while files are added may lack a file and yet have a later one."""
     write_folder("images", X[:300])
     looks = []
 
@@ -333,7 +333,7 @@ for line in sys.stdin:
 
 @pytest.fixture
 def writer(tmp_path):
-    """Return what runs lines in another process, which h5py lets have the file at the same time."""
+    """Return a function that runs a line in another process, as HDF5 opens a file once in a process."""
     np.save("all.npy", X)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", SWMR_WRITER], text=True, cwd=tmp_path, **pipes) as process:
@@ -364,7 +364,7 @@ def extended(start, stop):
 
 @pytest.mark.parametrize("options", ["chunks=(50, 8, 8)", "chunks=(150, 8, 8), compression='gzip', shuffle=True"])
 def test_hdf5_is_followed_while_it_is_written(options, writer):
-    """In bursts that end inside chunks, over a kill, and while its writer closes it and opens it again."""
+    """Bursts end inside chunks, following is broken off twice, and the writer closes the file and opens it again."""
     start = f"made('x.h5', {options})", "write(0, 130)"
     opened = lines_before_looks(writer, start, extended(130, 260), (), extended(260, 300))
     same(followed(opened, until=300), whole(X[:300]))
@@ -380,7 +380,7 @@ def test_hdf5_is_followed_while_it_is_written(options, writer):
 
 
 def test_images_of_hdf5_that_are_not_written_yet_are_waited_for(writer, monkeypatch):
-    """By a clock: chunks that are not stored, values that are still the fill value, and half an image."""
+    """The file has chunks that are not stored, images that are still the fill value, and half an image."""
     half = "data[60, :4] = np.load('all.npy')[60, :4]; file.flush()"
     clock = Clock(
         {
@@ -407,7 +407,7 @@ def test_images_of_hdf5_that_are_not_written_yet_are_waited_for(writer, monkeypa
     assert 5 <= stored[40] <= 7
     assert 45 <= stored[60] <= 47
     assert 65 <= stored[61] <= 67
-    assert 85 <= stored[200] <= 87  # closed: what was never written is the fill value for good
+    assert 85 <= stored[200] <= 87  # once the file is closed, the fill value is final
     same(model, whole(np.concatenate([X[:61], np.zeros((139, 8, 8), "u1")])))
 
 

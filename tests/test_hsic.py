@@ -1,4 +1,4 @@
-"""HSIC: against the definition, by theorems, and as a test that keeps its level."""
+"""HSIC: its values against the definition and theorems, and its test against the level asked for."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ untested = partial(hsic, permutations=0)
 
 
 def direct(k, m):
-    """Both estimates of two kernel matrices, by their definitions."""
+    """Return the biased and the unbiased estimate of two kernel matrices by their definitions."""
     n = len(k)
     h, ones = np.eye(n) - 1 / n, np.ones(n)
     biased = np.trace(k @ h @ m @ h) / (n - 1) ** 2
@@ -40,7 +40,7 @@ def direct(k, m):
 
 
 def pairs(n=300, seed=0, p=4):
-    """Samples, of which the second ones depend on the first in a way that no line shows."""
+    """Return two collections of samples that are dependent but hardly correlated."""
     random = np.random.default_rng(seed)
     x = random.normal(size=(n, p))
     return x, np.column_stack([np.cos(2 * x[:, 0]), random.normal(size=n)]) + 0.3 * random.normal(size=(n, 2))
@@ -55,7 +55,7 @@ def assert_direct(found, k, m):
 
 @pytest.mark.parametrize("name", ["rbf", "laplacian", "polynomial", "cosine", "linear", "sigmoid"])
 def test_tiles_add_up_to_the_definition(name, monkeypatch):
-    """In tiles that do not divide the samples, and of which three strips are read at a time."""
+    """The tiles do not divide the samples, and three strips of them are read at a time."""
     monkeypatch.setattr("streampca.planning.hsic.TILES", (64,))
     x, y = pairs()
     found = untested(x, y, kernel=Kernel(name, gamma=0.3), y_kernel="rbf", y_gamma=0.7)
@@ -78,7 +78,7 @@ def test_digits_and_their_labels():
 
 
 def test_linear_kernels_give_the_norm_of_the_covariance():
-    """And an offset of the samples takes no digits."""
+    """An offset of the samples costs no digits."""
     x, y = pairs()
     norm = np.sum(np.cov(x.T, y.T)[:4, 4:] ** 2)
     for method in ("exact", "landmarks"):
@@ -87,7 +87,7 @@ def test_linear_kernels_give_the_norm_of_the_covariance():
 
 
 def test_distances_give_the_covariance_of_distances():
-    """Of squared distances the kernel is linear, up to what centring takes off."""
+    """The kernel of squared distances is the linear one up to terms that centring removes."""
     x, y = pairs()
     expected = untested(x, y, kernel="linear", y_kernel="linear")
     found = untested(x, y, kernel="distance", y_kernel="distance")
@@ -102,7 +102,7 @@ def test_all_samples_for_landmarks_are_exact():
 
 
 def test_features_come_near_the_exact_value():
-    """The unbiased estimate too, of which the diagonals are taken off."""
+    """So does the unbiased estimate, which leaves out the diagonals."""
     x, y = pairs(1000, p=2)
     exact, few = untested(x, y), untested(x, y, method="landmarks")
     many = untested(x, y, method="fourier", features=1024)
@@ -115,7 +115,7 @@ def test_features_come_near_the_exact_value():
 
 
 def test_classes_are_exact_however_many_there_are():
-    """More of them than landmarks."""
+    """There are more classes than landmarks."""
     x, labels = pairs(600)[0], np.arange(600) % 250
     exact, few = untested(x, target=labels), untested(x, target=labels, method="landmarks", landmarks=240)
     assert few.widths[1] == 250
@@ -124,7 +124,7 @@ def test_classes_are_exact_however_many_there_are():
 
 @pytest.mark.parametrize("method", ["exact", "landmarks"])
 def test_parts_merge_and_states_round_trip(method):
-    """The sums of a fold: merged in any cutting, and through their states."""
+    """Sums that are merged, one of them restored from its state, give the estimates of all samples."""
     x, y = pairs(40)
     if method == "exact":
         k, m = x @ x.T, y @ y.T
@@ -174,7 +174,7 @@ def independent(seed, n=60):
     [("exact", "biased"), pytest.param("landmarks", "unbiased", marks=pytest.mark.campaign)],
 )
 def test_independent_pairs_are_rejected_as_often_as_the_level_says(way, estimator, monkeypatch):
-    """Of 200 at 5 %, 10 on average: 3 to 19 but once in some hundred times."""
+    """A level of 5 % rejects 10 of 200 on average, and 3 to 19 except once in some hundred runs."""
     monkeypatch.setattr("streampca.planning.hsic.EXACT_TEST", 10_000 if way == "exact" else 0)
     rejected = 0
     for seed in PAIRS:
@@ -194,7 +194,7 @@ def test_a_random_sample_is_tested_where_there_are_more(monkeypatch):
 
 
 def test_dependence_without_correlation_is_found():
-    """Power over 0.9, where the norm of the covariance is what chance makes it."""
+    """The power is over 0.9, while linear kernels reject about as often as by chance."""
     found, seen = [], []
     for seed in range(30):
         random = np.random.default_rng(seed)
@@ -207,7 +207,7 @@ def test_dependence_without_correlation_is_found():
 
 
 def test_the_three_cases_are_ranked():
-    """Independent, x2 = 2 x1 and x2 = sin x1: over whole periods the sine has next to no covariance."""
+    """The cases are independence, x2 = sin x1, which has little covariance over whole periods, and x2 = 2 x1."""
     random = np.random.default_rng(0)
     x = random.uniform(-4 * np.pi, 4 * np.pi, (500, 1))
     others = {"independent": random.uniform(-1, 1, (500, 1)), "sine": np.sin(x), "line": 2 * x}
@@ -220,7 +220,7 @@ def test_the_three_cases_are_ranked():
 
 
 def test_equal_values_count_against_a_rejection():
-    """Of two classes of three samples most pairings are the observed one or its mirror."""
+    """With two classes of three samples, 2 of the 20 labellings are the observed one and its mirror image."""
     found = hsic(np.arange(6.0)[:, None] > 2, target=[0, 0, 0, 1, 1, 1], permutations=400, kernel="linear")
     assert found.p_value == pytest.approx(2 / 20, abs=0.05)
 
@@ -288,7 +288,7 @@ def test_a_checkpoint_of_other_work_is_refused(tmp_path):
 
 
 def test_tasks_travel_to_workers():
-    """Pickled, they read and add up the same."""
+    """A pickled task reads and adds up the same."""
     sides = tuple(KernelSide(streampca.open_collection(rows), Kernel("rbf", gamma=0.3)) for rows in (X, Y))
     sides = tuple(side.resolved(np.random.default_rng(0)) for side in sides)
     maps = tuple(side.feature_map("landmarks", HsicRequest(), np.random.default_rng(0)) for side in sides)
@@ -307,7 +307,7 @@ def test_tasks_travel_to_workers():
 
 
 def test_blocks_and_tests_shrink_with_the_budget():
-    """Down to a refusal that names the budget that would do; and that does."""
+    """The refusal of a smaller budget names one that suffices."""
     big = np.broadcast_to(np.float32(0), (10**6, 64))
     side = KernelSide(streampca.open_collection(big), kernel_of("rbf", 1.0)).sizes
     plans = [plan_hsic(side, side, HsicRequest(memory=size * 2**20)) for size in (512, 64)]

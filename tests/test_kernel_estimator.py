@@ -1,4 +1,4 @@
-"""The estimator `KernelPCA`: what scikit-learn's own tests of its namesake do not hold it to."""
+"""The estimator `KernelPCA`, beyond scikit-learn's own tests of its namesake (see test_sklearn_suite)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of kind "kernel-pca": exact, by landmarks and by random features; what they say of their own accuracy."""
+"""Models of kind "kernel-pca": exact, by landmarks and by random features, and the accuracy they report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from streampca.preprocessing.kernels import Kernel
 
 DIGITS = load_digits().images
 FITTED, OTHERS = DIGITS[:600], DIGITS[600:700]
-# name and parameters, and scikit-learn's
+# name: parameters, which scikit-learn calls the same
 KERNELS = {
     "linear": {},
     "polynomial": {"gamma": 1e-3, "degree": 2, "coef0": 0.5},
@@ -40,7 +40,7 @@ def fitted(source=FITTED, n_components=10, **given):
 
 
 def exact_residuals(model, images, weights=None):
-    """|K~ u - l u| / l of every component, from the whole kernel matrix."""
+    """Return |K~ u - l u| / l of every component, computed from the whole kernel matrix."""
     rows = images.reshape(len(images), -1)
     weights = np.ones(len(rows)) if weights is None else weights
     scores = model.transform(images)
@@ -65,7 +65,7 @@ def test_exact_models_are_scikit_learns(name):
     wanted = theirs.transform(OTHERS.reshape(100, 64))
     np.testing.assert_allclose(np.abs(model.transform(OTHERS)), np.abs(wanted), atol=1e-7 * np.abs(wanted).max())
     assert isinstance(model, KernelPCAModel)
-    # What is exact says so: its residuals are rounding, and nothing is left out.
+    # The residuals of an exact model are rounding, and its landmarks leave nothing out.
     assert model.residual_estimate.max() < 1e-9
     assert model.left_out < 1e-9
     assert "exact" in model.notes[0]
@@ -81,13 +81,13 @@ def test_the_linear_kernel_is_dual_pca():
 
 @pytest.mark.parametrize("given", [{"landmarks": 100}, {"random_features": 256}], ids=["landmarks", "random"])
 def test_residuals_are_those_of_the_whole_kernel_matrix_if_all_rows_are_taken(given):
-    images = FITTED[:400]  # fewer than are taken at random of more
+    images = FITTED[:400]  # larger collections are sampled
     weights = np.arange(400) % 3 + 1.0
     for counts in (None, weights):
         model = fitted(images, landmarks=given.get("landmarks"), random_features=given.get("random_features"),
                        sample_weight=counts)  # fmt: skip
         found = model.residual_estimate
-        # Of all rows the mean is known, and a share of 1/n of the squares is not missing.
+        # The estimate divides by 1 - 1/n, as for sampled rows, though all rows are taken.
         np.testing.assert_allclose(found, exact_residuals(model, images, counts), rtol=5e-3)
 
 
@@ -206,7 +206,7 @@ def test_pre_images_come_nearer_to_samples_than_their_mean(given):
 
 
 def test_fixed_points_are_nearest_in_feature_space():
-    """No small step from one of them comes nearer to the projection: its kernel with that, as a sum of landmarks'."""
+    """No small step from one of them increases its kernel with the projection, a sum of kernels with landmarks."""
     model = fitted(n_components=10)
     projected = model.subspace.reconstruct(model.transform(OTHERS[:20]))
     points = np.asarray(model.reconstruct(OTHERS[:20], how="fixed-point"))

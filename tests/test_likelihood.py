@@ -66,12 +66,10 @@ def test_the_model_equals_pca(model, whole):
 
 
 def exact_likelihood(count, whiten):
-    """That of the digits, in extended precision, of eigenpairs refined there (Ogita & Aishima, 2018)."""
+    """Return log-likelihoods of the digits in extended precision, from eigenpairs refined by Ogita & Aishima (2018)."""
     wide, n = DIGITS[:, DIGITS.std(axis=0) > 0].astype(np.longdouble), len(DIGITS)
     total = wide.sum(axis=0)
-    covariance = (n * (wide.T @ wide) - np.outer(total, total)) / (
-        n * (n - 1)
-    )  # of whole numbers: not rounded but once
+    covariance = (n * (wide.T @ wide) - np.outer(total, total)) / (n * (n - 1))  # sums of whole numbers are exact
     vectors = np.linalg.eigh(covariance.astype(float))[1].astype(np.longdouble)
     for _ in range(3):
         left, turned = np.eye(len(vectors)) - vectors.T @ vectors, vectors.T @ covariance @ vectors
@@ -91,7 +89,7 @@ def exact_likelihood(count, whiten):
 @pytest.mark.parametrize("whiten", [False, True])
 @pytest.mark.parametrize("count", [5, 40, 60])
 def test_digits_are_kept_down_to_the_last_component(count, whiten):
-    """Of the 61 there are, where rounding of scikit-learn's own is 1e-9 (60 whitened)."""
+    """The digits have 61 components; at the last ones scikit-learn rounds to 1e-9 (60 whitened)."""
     found = StreamingPCA(count, whiten=whiten).fit(DIGITS).score_samples(DIGITS)
     np.testing.assert_allclose(found, exact_likelihood(count, whiten), rtol=1e-10)
 
@@ -296,7 +294,7 @@ def test_a_hundred_thousand_features_take_no_square_array(tmp_path):
 
 @pytest.fixture(scope="module")
 def holey():
-    """Digits of which a fifth of the pixels is missing, and one of them altogether."""
+    """Digits that lack a fifth of their pixels, and one that lacks all."""
     rows = np.where(np.random.default_rng(0).random(DIGITS.shape) < 0.2, np.nan, DIGITS)[:400]
     rows[3] = np.nan
     return rows
@@ -313,7 +311,7 @@ def marginals(rows, mean, covariance):
 def test_incomplete_samples_have_the_density_of_what_is_there(holey, tmp_path, monkeypatch):
     model = streampca.fit(holey, n_components=8, missing="em", max_passes=5, method="em", tol=0.5)
     model.save(tmp_path / "model.zarr")
-    monkeypatch.setattr(likelihood, "PIECE", 500)  # a few rows and features at a time
+    monkeypatch.setattr(likelihood, "PIECE", 500)  # so that a few rows and features are processed at a time
     rows = np.concatenate([holey[:60], DIGITS[:5]])
     for count in (8, 3):
         known = marginals(rows, model.subspace.mean, model.get_covariance(count))

@@ -1,4 +1,4 @@
-"""A feature map as the last step of a preparation: found in samples, stored with the model, and applied anywhere."""
+"""Feature maps as the last step of a preparation: derived from samples, stored with the model, and applied."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_landmarks_are_samples_chosen_by_the_seed_and_come_near_the_exact_varian
     landmarks = model.preparation.mapped.landmarks
     assert len({tuple(row) for row in landmarks}) == 60
     assert {tuple(row) for row in landmarks} <= {tuple(row) for row in FITTED.reshape(200, 64)}
-    # A Nystroem variance is at most the exact one, as it is that of projections.
+    # Nystroem variances are those of projections, and so at most the exact ones.
     assert np.all(model.explained_variance <= exact * (1 + 1e-9))
     assert np.all(model.explained_variance >= 0.7 * exact)
 

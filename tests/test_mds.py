@@ -1,4 +1,4 @@
-"""Classical scaling: of distances what principal components are of samples, and what is said where they are not."""
+"""Classical scaling: principal coordinates of distances, and diagnostics of distances that are not Euclidean."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ DISTANCES = pairwise_distances(POINTS)
 
 
 def apart(one, other):
-    """Largest difference of coordinates up to the sign of each axis, to the largest of all."""
+    """Return the largest difference of coordinates, up to the sign of each axis, relative to the largest coordinate."""
     signs = np.sign(np.einsum("ij,ij->j", one, other))
     return np.abs(one * signs - other).max() / np.abs(other).max()
 
 
 def tree(depth):
-    """Distances along the edges of a binary tree, all of length 1, between its nodes."""
+    """Return distances between the nodes of a binary tree along its edges, all of length 1."""
     n = 2**depth - 1
     found = np.zeros((n, n), np.uint8)
     for one in range(n):
@@ -58,7 +58,7 @@ def tree(depth):
 
 
 def roads(n=120):
-    """Distances along roads between places, each of which has one to its four nearest neighbours."""
+    """Return distances between places along roads, where each place has a road to its four nearest neighbours."""
     places = np.random.default_rng(5).uniform(0, 100, (n, 2))
     straight = pairwise_distances(places)
     near = np.where(straight <= np.sort(straight, axis=1)[:, [4]], straight, 0)
@@ -68,14 +68,14 @@ def roads(n=120):
 
 
 def centred(distances):
-    """B = -1/2 H D^2 H, directly."""
+    """Return B = -1/2 H D^2 H."""
     made = -0.5 * distances.astype(np.float64) ** 2
     return made - made.mean(axis=0) - made.mean(axis=1)[:, None] + made.mean()
 
 
 @pytest.fixture(params=["held", "products"])
 def way(request, monkeypatch):
-    """The matrix held in memory, or read pass after pass however small it is."""
+    """Schedule of a fit: the matrix is held in memory, or read pass after pass however small it is."""
     if request.param == "products":
         monkeypatch.setattr(symmetric, "WORTH_ITERATING", 0)
         monkeypatch.setattr(symmetric._Held, "fits", lambda sizes, memory: False)
@@ -87,7 +87,7 @@ def way(request, monkeypatch):
 
 @pytest.mark.parametrize("cuts", [[1, 9, 9], [30, 31, 60]])
 def test_sums_obey_the_laws(cuts):
-    """Of every accumulator; to rounding, as rows that are float64 at a time are cut otherwise."""
+    """They hold to rounding, as the number of rows converted to float64 at a time depends on the cuts."""
     matrix = DISTANCES[:64, :64].astype(np.float32)
     block = without(RNG.standard_normal((64, 3)), np.ones(64))
 
@@ -102,7 +102,7 @@ def test_sums_obey_the_laws(cuts):
 
 
 def test_products_and_sums_are_those_of_the_centred_matrix():
-    """And the norm to all its digits, however far the entries are from 0."""
+    """The norm loses no digits where entries are far from 0."""
     block = without(RNG.standard_normal((300, 4)), np.ones(300))
     found, exact = SymmetricBlock(block), centred(DISTANCES)
     found.update(DISTANCES)
@@ -117,7 +117,7 @@ def test_products_and_sums_are_those_of_the_centred_matrix():
 
 
 def test_distances_of_points_give_their_principal_components(way):
-    """Scores, variances, and their share; within the bounds that come with them."""
+    """Scores, variances and their shares are those of scikit-learn's PCA, within the bounds reported."""
     pca = PCA(6).fit(POINTS)
     model = streampca.fit(DISTANCES, n_components=6, tol=1e-9, **HOW)
     assert model.provenance["plan"]["solver"] == ("dense" if way == "held" else "lanczos")
@@ -154,7 +154,7 @@ def test_what_is_no_matrix_of_inner_products_is_refused(way, matrix):
 
 
 def test_features_give_the_same_as_their_distances():
-    """By the ordinary fit, of another kind: it projects, and makes images."""
+    """Features take the fit of principal components, which projects and makes images."""
     digits = load_digits().data
     model = streampca.fit(digits, kind="classical-mds", n_components=10)
     by_distances = streampca.fit(pairwise_distances(digits), n_components=10, **HOW)
@@ -169,7 +169,7 @@ def test_features_give_the_same_as_their_distances():
 
 
 def test_a_map_is_found_in_its_distances():
-    """Of 50 places, but for where north is."""
+    """The map of 50 places is found up to rotation and reflection."""
     places = RNG.uniform(0, 1000, (50, 2))
     model = streampca.fit(pairwise_distances(places), n_components=2, **HOW)
     *_, disparity = procrustes(places, model.embedding)
@@ -179,7 +179,7 @@ def test_a_map_is_found_in_its_distances():
 
 
 def test_new_samples_are_placed_by_their_distances(way, tmp_path):
-    """Where the projection of their features would be: at once, lazily and to files."""
+    """They are placed where their features would be projected, at once, lazily and to files."""
     new = POINTS[:9] + 0.01 * RNG.standard_normal((9, 20))
     rows = pairwise_distances(new, POINTS)
     model = streampca.fit(DISTANCES, n_components=6, tol=1e-9, **HOW)
@@ -197,7 +197,7 @@ def test_new_samples_are_placed_by_their_distances(way, tmp_path):
 
 @pytest.mark.parametrize(("distances", "lost"), [(tree(7), 0.0446), (roads(), 0.1385)], ids=["tree", "roads"])
 def test_what_is_not_euclidean_is_said(way, distances, lost):
-    """The share of negative eigenvalues is within its bounds, one where all are known."""
+    """The share of negative eigenvalues is within its bounds, which are equal where all eigenvalues are known."""
     exact = np.linalg.eigvalsh(centred(distances))
     share = np.abs(exact[exact < 0]).sum() / np.abs(exact).sum()
     assert share == pytest.approx(lost, abs=1e-3)
@@ -220,7 +220,7 @@ def test_what_is_not_euclidean_is_said(way, distances, lost):
 
 
 def test_how_many_dimensions_the_eigenvalues_say():
-    """A fraction is of the positive ones, all are those above rounding; where there are fewer a warning says so."""
+    """A fraction is one of the positive eigenvalues, None takes those above rounding, and too large a number warns."""
     square = pairwise_distances(RNG.standard_normal((30, 3)) * [3, 2, 1])
     assert streampca.fit(square, n_components=0.9, **HOW).n_components in (2, 3)
     assert streampca.fit(square, n_components=None, **HOW).n_components == 3
@@ -234,7 +234,7 @@ def test_how_many_dimensions_the_eigenvalues_say():
 
 
 def test_it_is_stored_as_what_it_is(tmp_path):
-    """And loaded, pickled and shown; what needs features is refused."""
+    """A loaded model is of the same class, and refuses methods that need features."""
     model = streampca.fit(DISTANCES, n_components=3, **HOW)
     model.save(tmp_path / "model.zarr")
     loaded = streampca.load_model(tmp_path / "model.zarr")
@@ -250,7 +250,7 @@ def test_it_is_stored_as_what_it_is(tmp_path):
 
 
 def test_the_negative_share_is_estimated_where_bounds_are_loose(monkeypatch):
-    """By the random block: nearer to it than the bounds are."""
+    """The estimate by the random block is closer to the share than the bounds are."""
     monkeypatch.setattr(symmetric._Held, "fits", lambda sizes, memory: False)
     distances = pairwise_distances(load_digits().data[:600], metric="manhattan")
     exact = np.linalg.eigvalsh(centred(distances))
@@ -266,7 +266,7 @@ def test_the_negative_share_is_estimated_where_bounds_are_loose(monkeypatch):
 
 
 def test_plans_name_their_memory_and_say_what_was_not_taken():
-    """A large matrix is read pass after pass; where that does not fit either the least memory is named."""
+    """A large matrix is read pass after pass; where that does not fit either, the refusal names the least memory."""
     plan = streampca.plan(shape="20000x20000", dtype="float32", n_components=10, memory="192 MiB", tol=1e-5, **HOW)
     assert (plan.method, plan.solver, plan.schedule) == ("symmetric", "lanczos", "products")
     assert plan.passes <= 10
@@ -279,7 +279,7 @@ def test_plans_name_their_memory_and_say_what_was_not_taken():
 
 
 def spoilt(row, column, value, *, both=True):
-    """The matrix with another entry."""
+    """Return the matrix of distances with one entry replaced."""
     made = DISTANCES.copy()
     made[row, column] = value
     if both:
@@ -303,11 +303,11 @@ def spoilt(row, column, value, *, both=True):
     ],
 )
 def test_what_is_no_matrix_of_distances_is_refused(way, matrix, message):
-    """In one line that names an entry."""
+    """The refusal is one line that names an entry."""
     with pytest.raises(DataError, match=message) as refusal:
         streampca.fit(matrix, n_components=3, **HOW)
     assert "\n" not in str(refusal.value)
-    assert copy.copy(EntryError(1, 2, "is odd")).column == 2  # as it comes from a worker
+    assert copy.copy(EntryError(1, 2, "is odd")).column == 2  # workers send a copy
 
 
 @pytest.mark.parametrize(
@@ -329,13 +329,13 @@ def test_what_is_no_matrix_of_distances_is_refused(way, matrix, message):
     ],
 )
 def test_what_does_not_go_together_is_refused(source, options, message):
-    """Before anything is read."""
+    """The refusal comes before anything is read."""
     with pytest.raises(RequestError, match=message):
         streampca.fit(source, **options)
 
 
 def test_small_asymmetry_of_rounding_passes():
-    """As of distances computed row by row in float32."""
+    """Distances computed row by row in float32 are asymmetric by that much."""
     noisy = DISTANCES.astype(np.float32) * (1 + 1e-7 * RNG.standard_normal((300, 300)).astype(np.float32))
     model = streampca.fit(noisy, n_components=3, **HOW)
     assert apart(model.embedding, PCA(3).fit_transform(POINTS)) < 1e-5
@@ -361,7 +361,7 @@ print(json.dumps({"peak": meter.peak(), "estimate": plan.memory_estimate.total, 
 @pytest.mark.slow
 @pytest.mark.parametrize(("memory", "solver"), [("40MiB", "lanczos"), ("120MiB", "lanczos"), ("1GiB", "dense")])
 def test_the_memory_estimate_is_honest(tmp_path, memory, solver):
-    """A matrix of 69 MiB in fresh processes, or a smaller one that is held."""
+    """The matrix of 69 MiB is read pass after pass, and one of 17 MiB is held."""
     n = 1500 if solver == "dense" else 3000
     points = RNG.standard_normal((n, 50)) / np.arange(1, 51)
     layout = zarr.create_array(tmp_path / "d.zarr", shape=(n, n), chunks=(100, 500), dtype="float64")
@@ -376,7 +376,7 @@ def test_the_memory_estimate_is_honest(tmp_path, memory, solver):
 
 
 def test_the_estimator_is_scikit_learns(tmp_path):
-    """Positions, signs and eigenvalues, of features, of distances and by a metric; and new samples are placed."""
+    """Coordinates, signs and eigenvalues agree for features, for distances and for a metric."""
     theirs = manifold.ClassicalMDS(3).fit(POINTS)
     np.save(tmp_path / "d.npy", DISTANCES)
     for given, how in ((POINTS, {}), (DISTANCES, {"metric": "precomputed"}), (POINTS, {"metric": "minkowski"})):
@@ -394,7 +394,7 @@ def test_the_estimator_is_scikit_learns(tmp_path):
 
 
 def test_landmarks_stand_for_all_samples():
-    """All samples as landmarks give classical scaling; some of them nearly that, with little more stress."""
+    """All samples as landmarks give classical scaling, and some of them give little more stress."""
     digits = load_digits().data
     distances = pairwise_distances(digits)
 
@@ -422,7 +422,7 @@ def test_landmarks_stand_for_all_samples():
 
 @pytest.mark.parametrize("name", [name for name in dir(sklearn_tests) if name.startswith("test_")])
 def test_scikit_learns_own_tests_pass(name, monkeypatch):
-    """All but the words of a refusal."""
+    """Only the words of a refusal differ."""
     monkeypatch.setattr(sklearn_tests, "ClassicalMDS", streampca.ClassicalMDS)
     if name == "test_classical_mds_wrong_inputs":
         with pytest.raises(AssertionError, match="Array must be symmetric"):
@@ -432,8 +432,7 @@ def test_scikit_learns_own_tests_pass(name, monkeypatch):
 
 
 @parametrize_with_checks([streampca.ClassicalMDS()])
-def test_it_is_an_estimator(estimator, check):
-    """By scikit-learn's checks."""
+def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
 
@@ -441,7 +440,7 @@ def test_it_is_an_estimator(estimator, check):
 
 
 def test_the_command_line_scales_a_matrix(tmp_path, monkeypatch):
-    """Fit, look at, and apply; and a run file says the same."""
+    """Commands fit, inspect and apply a model, and the run file they print makes the same model."""
     monkeypatch.chdir(tmp_path)
     np.save("d.npy", DISTANCES)
     np.save("new.npy", DISTANCES[:5])

@@ -110,8 +110,8 @@ def write(path, n, shape, dtype, layout):
     ],
 )
 def test_data_larger_than_the_budget(tmp_path, monkeypatch, layout, dtype, n, memory):
-    """Twice, in a campaign four times: fitted, transformed and reconstructed, with all threads of BLAS."""
-    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)  # which have buffers
+    """Data of twice the budget (four times in a campaign) are fitted, transformed and reconstructed within it."""
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)  # all threads of BLAS, which have buffers
     source = write(tmp_path / "source", n, (32, 32), dtype, layout)
     found = measured(IMPORTED + ALL, source, tmp_path, memory)
     print(round(found["peak"] / MIB, 1))
@@ -147,7 +147,7 @@ CASES = {
     "along samples, scratch": ("singles", "f4", 400, (256, 256), ALONG | {"schedule": "scratch"}),
     "along samples, stored": ("npy", "f4", 400, (256, 256), ALONG | {"n_components": 200, "memory": "88MiB"}),
 }
-# Of each method, side and schedule one, and files of pictures; the others run in a campaign.
+# One case for each method, side and schedule, and pictures; the others run in a campaign.
 IN_THE_SUITE = [
     "npy, uint8, dense", "pictures", "products", "em", "sweep", "scratch", "along samples, stored",
 ]  # fmt: skip
@@ -216,7 +216,7 @@ from streampca import Preparation
 source, folder, memory, labels = sys.argv[1:]
 collection = streampca.open_collection(source, labels=labels)
 preparation = Preparation(anomaly="label", standardize=True)
-asked = {"n_components": 5, "memory": memory, "preparation": preparation, "max_passes": 4}  # noise takes 30
+asked = {"n_components": 5, "memory": memory, "preparation": preparation, "max_passes": 4}  # noise converges in 30
 plan = streampca.plan(collection, **asked)
 meter = PeakMeter()
 model = streampca.fit(collection, **asked, listener=lambda event: None)
@@ -229,7 +229,7 @@ print(json.dumps({"fit": fit, "peak": meter.peak(), "estimate": plan.memory_esti
 
 
 def test_means_of_many_groups_are_counted(tmp_path):
-    """366 means of images, 11 MiB, of 21 MiB of samples."""
+    """The means of 366 groups take 11 MiB, and the samples 21 MiB."""
     rng = np.random.default_rng(0)
     np.save(tmp_path / "x.npy", rng.normal(size=(1400, 63, 63)).astype(np.float32) + 300)
     np.save(tmp_path / "labels.npy", np.arange(1400) % 366)
@@ -254,7 +254,7 @@ print(json.dumps({"fit": fit, "peak": meter.peak(), "estimate": plan.memory_esti
 
 
 def test_several_variables_of_a_file_are_read_in_blocks(tmp_path):
-    """One in chunks that are packed and one that is not, 132 MiB together."""
+    """One variable is in compressed chunks, one is contiguous, and they take 132 MiB together."""
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("u", (30000, 24, 24), "f4")
         file.create_dataset("v", (30000, 24, 24), "f4", chunks=(1000, 12, 24), compression="gzip", compression_opts=1)
@@ -269,7 +269,7 @@ def test_several_variables_of_a_file_are_read_in_blocks(tmp_path):
 
 
 KIND = """
-import scipy.spatial.distance, scipy.stats, sklearn.metrics.pairwise  # loaded on use
+import scipy.spatial.distance, scipy.stats, sklearn.metrics.pairwise  # imported on use
 source, folder, memory, options, target = sys.argv[1:]
 asked = {"n_components": 5, "memory": memory, **json.loads(options)}
 if asked["kind"] != "kernel-pca":

@@ -1,4 +1,4 @@
-"""Missing values: one rule at every door, in tables and images, in Python, commands and run files."""
+"""Missing values: every entry point follows the rule for tables and images, in Python, commands and run files."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from streampca.events import Converging, PassStarted, Warned
 
 N, SHAPE = 90, (6, 5)
 LAND = (0, 2)  # missing in every sample
-HOLES = {4: (1, 1), 17: (3, 3), 60: (1, 1)}  # samples, and a pixel that each of them lacks
+HOLES = {4: (1, 1), 17: (3, 3), 60: (1, 1)}  # sample: missing pixel
 WHOLE = np.array([at not in HOLES for at in range(N)])
 RIGID = {"n_components": 3, "precision": "double", "memory": "64 MiB"}
 
 
 def field(seed=0, *, land=True):
-    """Images with two missing pixels elsewhere, in a few of them, and one that is missing in all."""
+    """Return images of which a few have a missing pixel, and one pixel is missing in all of them."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(N, 4)) @ rng.normal(size=(4, 30)) + 0.1 * rng.normal(size=(N, 30)) + 7
     x = x.reshape(N, *SHAPE)
@@ -298,7 +298,7 @@ def angle(components, others):
 
 
 def mixed(n=400, shape=(8, 9), dtype="f8", offset=0.0, noise=0.1, seed=0):
-    """Images of four patterns of different strength, and noise."""
+    """Return images that are sums of four patterns of different strength and noise."""
     rng = np.random.default_rng(seed)
     patterns = np.linalg.qr(rng.normal(size=(np.prod(shape), 4)))[0].T
     x = rng.normal(size=(n, 4)) * [8, 5, 3, 2] @ patterns + noise * rng.normal(size=(n, np.prod(shape))) + offset
@@ -332,7 +332,7 @@ def further(x, model, steps):
 
 @pytest.fixture
 def whole(monkeypatch):
-    """Hold no value out, and take no latent variables beside those asked for."""
+    """Fits by EM hold no value out, and have no latent variables beside those asked for."""
     from streampca.accumulators import observed_regression
     from streampca.fitting.methods import em
     from streampca.planning import em as planning
@@ -364,7 +364,7 @@ def test_em_is_near_the_complete_answer(precision, dtype, offset, scale):
     x[gaps(x.shape, 0.3, side=2)] = np.nan
     events = []
     ours = streampca.fit(x, n_components=4, missing="em", precision=precision, memory="64MiB", listener=events.append)
-    assert angle(ours.components, complete.components) < 1.3  # of noise of 0.1 in 2 across, 0.3 of 400 samples
+    assert angle(ours.components, complete.components) < 1.3  # degrees; noise of 0.1, patterns of 2 and more
     np.testing.assert_allclose(ours.explained_variance, complete.explained_variance, rtol=0.02)
     np.testing.assert_allclose(ours.total_variance, complete.total_variance, rtol=0.01)
     np.testing.assert_allclose(ours.mean, complete.mean, atol=0.4 * scale)
@@ -405,7 +405,7 @@ def test_em_takes_weights_for_copies():
     copies = streampca.fit(x.repeat(weights, axis=0), n_components=4, missing="em", tol=1e-9, max_passes=90)
     assert ours.n_samples == np.count_nonzero(weights)
     assert ours.total_weight == weights.sum() == copies.n_samples
-    np.testing.assert_allclose(ours.explained_variance, copies.explained_variance, rtol=0.02)  # others are held out
+    np.testing.assert_allclose(ours.explained_variance, copies.explained_variance, rtol=0.02)  # held-out values differ
     assert angle(ours.components, copies.components) < 1
 
 

@@ -207,7 +207,7 @@ def test_what_is_rejected_is_priced_by_the_rates_of_what_is_chosen(monkeypatch):
 
 
 def test_a_slow_source_is_predicted_to_be_slow(monkeypatch):
-    """Five milliseconds a sample, by a clock of our own: the time is that of reading."""
+    """Reading takes five milliseconds a sample by the test's own clock."""
     now = 0.0
 
     class Slow(streampca.Collection):

@@ -239,7 +239,7 @@ FORMS = {
 
 
 def pictures_of(model, scores, samples):
-    """Pictures for which samples are read, one at a time: their axes."""
+    """Yield the axes of each picture that reads samples."""
     yield plot.reconstructions(model, samples, count=3)
     yield plot.quantiles(model, scores, samples)
     yield np.array(plot.overview(model, scores, samples).axes)

@@ -51,7 +51,7 @@ def test_reports_stay_within_the_budget(tmp_path):
     with pytest.raises(BudgetError) as refusal:
         streampca.write_report(f"{tall}.zarr", f"{tall}.html", collection=f"{tall}.npy", memory=MIB)
     least = re.search(r"at least (\w+)\.", str(refusal.value))[1]
-    # The largest pictures are those of samples, and none are needed for a survey.
+    # The largest pictures are those of samples; the survey of many samples needs none.
     asked = {"tall": (least, "", "samples"), "large": ("76MiB", "", "samples"), "many": ("32MiB", "1B", "none")}
     command = [sys.executable, "-c", WORKER]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

@@ -204,7 +204,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@settings(max_examples=settings.default.max_examples * 3 // 5)  # each a few runs
+@settings(max_examples=settings.default.max_examples * 3 // 5)  # each takes several runs
 @given(case=st.sampled_from(CASES), ends=ends_at(BlockDone, Checkpoint))
 def test_an_output_resumes_wherever_it_was_ended(made, tmp_path_factory, case, ends):
     """And as often as it is: the same bytes and errors, what was recorded is not done again, and nothing is left."""

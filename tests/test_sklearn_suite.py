@@ -1,4 +1,4 @@
-"""scikit-learn's own tests of PCA, IncrementalPCA and KernelPCA pass on ours, but for those of a list."""
+"""scikit-learn's own tests of PCA, IncrementalPCA and KernelPCA pass on this package's, except for a list."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ def test_the_adapter_is_thin(adapter):
     assert len((HERE / adapter).read_text().splitlines()) <= 40
 
 
-# Of 228 fits of sparse samples, most of flat spectra, a few are in the suite; the others run on request, and so do
-# tests of large samples: of names of solvers, and of values that quick tests of the same files look at.
+# Most of 228 fits of sparse samples, and tests of large samples whose values quicker tests check too, run on request.
 SLOW = (
     "svd_solver_auto", "n_oversamples", "test_explained_variances", "test_singular_values", "solvers_equivalence",
     "gridsearch",

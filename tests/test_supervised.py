@@ -1,4 +1,4 @@
-"""Kinds of model that learn from a target: what they find, what they take, and what they refuse."""
+"""Kinds of model that learn from a target: their axes, the targets they accept, and their refusals."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ VARYING = DIGITS[:, np.max([DIGITS[label == TARGETS].std(axis=0) for label in ra
 
 
 def commanded(*words):
-    """Run a command; return what it printed."""
+    """Run a command and return its output."""
     done = CliRunner().invoke(cli, [str(word) for word in words], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.output
 
 
 def same_up_to_sign(one, other, atol):
-    """Rows of two matrices."""
+    """Assert that two matrices are equal up to the sign of each row."""
     signs = np.sign(np.sum(one * other, axis=1))
     np.testing.assert_allclose(one * signs[:, None], other, atol=atol)
 
@@ -70,7 +70,7 @@ def test_a_kind_is_one_of_those_there_are():
 
 
 def test_principal_components_are_stored_as_before():
-    """Without a word about kinds, in the plan and in the identity of checkpoints."""
+    """Neither the plan nor the identity of checkpoints mentions kinds, as in models of earlier versions."""
     model = streampca.fit(ROWS, n_components=2)
     assert "kind" not in model.provenance["plan"]["request"]
     assert not {"target", "target_width"} & {*model.provenance, *model.provenance["plan"]["problem"]}
@@ -108,7 +108,7 @@ def test_options_that_do_not_go_with_a_target_are_refused(options, error, messag
 
 
 def dense(x, b, weights=None):
-    """Eigenvalues and vectors of X^T H B H X, descending, with H for weighted samples."""
+    """Return the eigenvalues, descending, and eigenvectors of X^T H B H X, where H centres weighted samples."""
     weights = np.ones(len(x)) if weights is None else weights
     about = (x - np.average(x, axis=0, weights=weights)) * weights[:, None]
     values, vectors = np.linalg.eigh(about.T @ b @ about)
@@ -143,7 +143,7 @@ def test_supervised_axes_are_those_of_the_dense_matrix(target, weighted):
 
 
 def test_the_criterion_is_that_of_hilbert_and_schmidt():
-    """With a linear kernel of samples: tr(K H B H) / (n - 1)^2."""
+    """With a linear kernel of the samples it is tr(K H B H) / (n - 1)^2."""
     x, n = ROWS + 2 * LABELS[:, None], len(ROWS)
     model = streampca.fit(x, kind="supervised-pca", target=LABELS, n_components=None)
     centring = np.eye(n) - 1 / n
@@ -157,7 +157,7 @@ def test_the_criterion_is_that_of_hilbert_and_schmidt():
 
 
 def test_samples_that_all_differ_give_principal_components():
-    """With the identity for the kernel of the target."""
+    """The kernel of the target is then the identity."""
     ours = streampca.fit(DIGITS, kind="supervised-pca", target=np.eye(len(DIGITS)), n_components=10)
     theirs = streampca.fit(DIGITS, n_components=10)
     np.testing.assert_allclose(ours.components, theirs.components, atol=1e-8)
@@ -228,7 +228,7 @@ def test_a_run_file_asks_for_it_and_knows_it_again(tmp_path, monkeypatch):
     (tmp_path / "run.yaml").write_text(text + "output: {directory: run, transform: true}\n")
     commanded("run", "run.yaml", "-q")
     (tmp_path / "run" / "scores.zarr").rename(tmp_path / "scores.zarr")
-    commanded("run", "run.yaml", "-q")  # uses the model again
+    commanded("run", "run.yaml", "-q")  # reuses the model
     assert (tmp_path / "run" / "scores.zarr").exists()
     np.save("y.npy", TARGETS % 5)
     (tmp_path / "run" / "scores.zarr").rename(tmp_path / "later.zarr")
@@ -236,7 +236,7 @@ def test_a_run_file_asks_for_it_and_knows_it_again(tmp_path, monkeypatch):
     assert "fitted with another target; choose another directory" in str(done.exception)
 
 
-# Some checks take features that follow from others, which discriminants without shrinkage refuse.
+# Discriminants have some shrinkage because they refuse linearly dependent features, which some checks have, without.
 @parametrize_with_checks([
     SupervisedPCA(), SupervisedPCA(1, whiten=True), SupervisedPCA(1, kernel="rbf", gamma=None),
     FisherDiscriminant(shrinkage=0.1), FisherDiscriminant(1, shrinkage=0.5, whiten=True),
@@ -245,7 +245,7 @@ def test_scikit_learn_contract(estimator, check):
     if "sample_weight_equivalence" in check.func.__name__ and getattr(estimator, "kernel", None):
         pytest.skip("signs are those of the kernel's features, which copies change; see below for axes up to sign")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", category=FutureWarning)  # scikit-learn's own, of its next versions
+        warnings.simplefilter("ignore", category=FutureWarning)  # scikit-learn announces changes of its own
         check(estimator)
 
 
@@ -305,7 +305,7 @@ def supervised(x=FITTED, n_components=None, **given):
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_axes_of_a_kernel_are_those_of_the_generalised_problem(name):
-    """K H B H K beta = lambda K beta, with scores beta^T k(x), centred; of other samples, too."""
+    """It is K H B H K beta = lambda K beta, and the scores of any sample are beta^T k(x), centred."""
     theirs = {"metric": {"polynomial": "poly"}.get(name, name), **KERNELS[name]}
     matrix, between = pairwise_kernels(FITTED, **theirs), pairwise_kernels(OTHERS, FITTED, **theirs)
     n, target = len(FITTED), TARGETS[: len(FITTED)]
@@ -349,7 +349,7 @@ def test_axes_by_landmarks_and_random_features_are_those_of_mapped_samples(given
     same_up_to_sign(model.transform(OTHERS).T, plain.transform(mapping(OTHERS)).T, atol=1e-9)
     assert "not estimated" in model.notes[0]
     exact = supervised(n_components=4, kernel="rbf")
-    if "landmarks" in given:  # projected on what landmarks span, samples depend no more on the target
+    if "landmarks" in given:  # a projection does not increase the dependence on the target
         assert supervised(n_components=4, kernel="rbf", **given).total_dependence < exact.total_dependence
 
 
@@ -398,7 +398,7 @@ def test_bad_kernels_of_supervised_axes_are_one_line(given, message):
 
 @pytest.mark.parametrize("shrinkage", [None, 0.1, 0.5])
 def test_discriminants_are_scikit_learns(shrinkage):
-    """Axes, lengths and scores, up to sign; these are about the mean, and scikit-learn's by this solver are not."""
+    """Axes, scalings and scores agree up to sign, after scores of scikit-learn's solver "eigen" are centred."""
     theirs = LinearDiscriminantAnalysis(solver="eigen", shrinkage=shrinkage).fit(VARYING, TARGETS)
     ours = FisherDiscriminant(shrinkage=shrinkage).fit(VARYING, TARGETS)
     unit = theirs.scalings_[:, :9] / np.linalg.norm(theirs.scalings_[:, :9], axis=0)
@@ -412,19 +412,19 @@ def test_discriminants_are_scikit_learns(shrinkage):
 
 @pytest.mark.parametrize("dtype", ["u1", "f4", "f8"])
 def test_discriminants_of_any_cut_and_dtype(dtype, monkeypatch):
-    """In single precision products, a few samples at a time, and of weighted samples."""
+    """Products are in single precision, a few samples at a time, and samples have weights."""
     weights = np.random.default_rng(0).integers(0, 3, len(VARYING))
     how = {"kind": "discriminant", "n_components": 4}
     wanted = streampca.fit(np.repeat(VARYING, weights, axis=0), target=np.repeat(TARGETS, weights), **how)
     x = VARYING.astype(dtype)
     found = streampca.fit(x, target=TARGETS, sample_weight=weights, precision="single", memory="12 MiB", **how)
-    # Pixels that hardly vary within classes magnify what float32 loses: axes are compared by their scores.
+    # Pixels that hardly vary within classes magnify rounding to float32; scores, unlike axes, are not affected.
     scores = np.hstack([found.transform(VARYING), wanted.transform(VARYING)])
     along = np.abs(np.corrcoef(scores.T)[:4, 4:])
     np.testing.assert_allclose(along.diagonal(), 1, atol=1e-10)
     for name in ("separation", "total_separation", "total_variance"):
         np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), rtol=1e-6)
-    for name in ("scaling", "score_variance", "explained_variance"):  # of axes, to first order in their error
+    for name in ("scaling", "score_variance", "explained_variance"):  # errors of first order in those of axes
         np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), rtol=1e-4)
 
 
@@ -481,7 +481,7 @@ def test_what_has_no_discriminants_is_refused(x, target, options, message):
 
 
 def test_features_that_follow_from_others_are_no_matter_with_shrinkage():
-    """The remedies that the refusal names."""
+    """Shrinkage and a mask are the remedies that the refusal names."""
     twice = np.hstack([VARYING, VARYING[:, :1]])
     assert FisherDiscriminant(shrinkage=0.01).fit(DIGITS, TARGETS).n_components_ == 9
     assert FisherDiscriminant(shrinkage=0.01).fit(twice, TARGETS).n_components_ == 9
@@ -494,7 +494,7 @@ def test_features_that_follow_from_others_are_no_matter_with_shrinkage():
 
 
 def cubed(n=5000, p=20, noise=1.0):
-    """Samples, a unit direction, and a noisy cube of the projections on it."""
+    """Return samples, a unit direction, and a noisy cube of the projections on it."""
     rng = np.random.default_rng(0)
     direction = rng.normal(size=p)
     direction /= np.linalg.norm(direction)
@@ -542,7 +542,7 @@ def test_scikit_learn_contract_of_sliced_inverse_regression(estimator, check):
     if check.func.__name__.startswith("check_sample_weight"):
         pytest.skip("these checks take features that follow from others, of which directions are not determined")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", category=FutureWarning)  # scikit-learn's own, of its next versions
+        warnings.simplefilter("ignore", category=FutureWarning)  # scikit-learn announces changes of its own
         check(estimator)
 
 

@@ -21,7 +21,7 @@ from streampca.errors import ModelError, RequestError
 from streampca.readers.images import open_images
 
 ORIENTATIONS = range(1, 9)
-# A model that says nothing of how images were read.
+# Model without a record of how its images were read.
 BEFORE = SimpleNamespace(provenance={"streampca": "0.1.0"}, sample_dims=(), coordinates={})
 
 

@@ -124,7 +124,7 @@ def test_a_model_without_a_statistic_is_updated_only_when_asked():
 
 
 def write_hdf5(path, x):
-    gc.collect()  # HDF5 does not let one process write to what it has open for reading
+    gc.collect()  # HDF5 writes to no file that the same process has open for reading
     with h5py.File(path, "a", libver="latest") as file:
         chunked = {"maxshape": (None, 8, 8), "chunks": (50, 8, 8)}
         data = file["x"] if "x" in file else file.create_dataset("x", (0, 8, 8), "u1", **chunked)

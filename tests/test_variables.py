@@ -1,4 +1,4 @@
-"""Several variables of a Dataset, file or store as one field: by hand in xarray and numpy, and back to a Dataset."""
+"""Several variables of a Dataset, file or store as one field, compared with xarray and numpy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ K, DAYS, SHAPE = 3, 40, (6, 8)
 
 @pytest.fixture(scope="module")
 def wind():
-    """Two components of a wind, of which the second is ten times as strong, and another variable."""
+    """Dataset of two wind components, the second ten times as strong, and a temperature."""
     rng = np.random.default_rng(0)
     time = np.arange("2000-01-01", "2000-02-10", dtype="M8[D]").astype("M8[ns]")
     found = xr.Dataset(
@@ -37,7 +37,7 @@ def by_svd(fields, factors=1.0):
 
 
 def stored(wind, folder):
-    """The wind as files that xarray writes; in two of them one after another too."""
+    """Return files of the wind that xarray writes, and a folder of two files with consecutive times."""
     wind.to_netcdf(folder / "x.nc")
     wind[["t", "v", "u"]].to_netcdf(folder / "classic.nc", engine="scipy")
     wind.chunk({"time": 7, "lon": 3}).to_zarr(folder / "x.zarr", zarr_format=2)
@@ -82,7 +82,7 @@ def test_a_model_is_applied_by_name_to_whatever_holds_its_variables(wind, tmp_pa
     for source in stored(wind, tmp_path):
         model.write_scores(source, tmp_path / "scores.zarr", overwrite=True)
         np.testing.assert_allclose(xr.open_zarr(tmp_path / "scores.zarr")["scores"], scores * signs, atol=1e-10)
-    with xr.open_dataset(tmp_path / "x.nc") as opened:  # nothing is read before it is asked for
+    with xr.open_dataset(tmp_path / "x.nc") as opened:  # values are read on demand
         lazy = model.transform(opened)
         assert isinstance(lazy.data, da.Array)
         np.testing.assert_allclose(lazy, scores * signs, atol=1e-10)
