@@ -25,7 +25,7 @@ from streampca.planning.blocks import Span
 from streampca.planning.hsic import plan_hsic
 from streampca.preprocessing.kernels import Kernel
 
-PAIRS = range(200)  # independent pairs, by seed
+PAIRS = range(100)  # independent pairs, by seed
 untested = partial(hsic, permutations=0)
 
 
@@ -174,14 +174,14 @@ def independent(seed, n=60):
     [("exact", "biased"), pytest.param("landmarks", "unbiased", marks=pytest.mark.campaign)],
 )
 def test_independent_pairs_are_rejected_as_often_as_the_level_says(way, estimator, monkeypatch):
-    """A level of 5 % rejects 10 of 200 on average, and 3 to 19 except once in some hundred runs."""
+    """A level of 5 % rejects 5 of 100 on average, and 1 to 11 except once in a hundred runs."""
     monkeypatch.setattr("streampca.planning.hsic.EXACT_TEST", 10_000 if way == "exact" else 0)
     rejected = 0
     for seed in PAIRS:
         found = hsic(*independent(seed), permutations=99, landmarks=20, seed=seed, estimator=estimator)
         assert found.plan.test == way
         rejected += found.p_value <= 0.05
-    assert 3 <= rejected <= 19
+    assert 1 <= rejected <= 11
 
 
 def test_a_random_sample_is_tested_where_there_are_more(monkeypatch):
@@ -196,7 +196,7 @@ def test_a_random_sample_is_tested_where_there_are_more(monkeypatch):
 def test_dependence_without_correlation_is_found():
     """The power is over 0.9, while linear kernels reject about as often as by chance."""
     found, seen = [], []
-    for seed in range(30):
+    for seed in range(20):
         random = np.random.default_rng(seed)
         angle = random.uniform(0, 2 * np.pi, 80)
         x, y = np.cos(angle), np.sin(angle) + 0.1 * random.normal(size=80)
@@ -342,7 +342,7 @@ print(json.dumps(found))
 
 @pytest.mark.slow
 def test_the_memory_estimate_holds_in_a_fresh_process(tmp_path):
-    rows = np.random.default_rng(0).integers(0, 256, (16000, 1024), np.uint8)
+    rows = np.random.default_rng(0).integers(0, 256, (16000, 512), np.uint8)
     np.save(tmp_path / "x.npy", rows)
     for method, peak, estimate in measured(MEASURED, tmp_path / "x.npy", "96MiB")["cases"]:
         print(method, round(peak / 2**20, 1), round(estimate / 2**20, 1))

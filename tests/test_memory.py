@@ -102,22 +102,22 @@ def write(path, n, shape, dtype, layout):
 
 
 @pytest.mark.parametrize(
-    ("layout", "dtype", "n", "memory"),
+    ("layout", "dtype", "shape", "memory"),
     [
-        ("npy", "f4", 32768, "64MiB"),
-        pytest.param("npy", "f4", 65536, "64MiB", marks=pytest.mark.campaign),
-        pytest.param("plain", "u2", 32768, "48MiB", marks=pytest.mark.campaign),
+        ("npy", "f4", (32768, 20, 20), "24MiB"),
+        pytest.param("npy", "f4", (65536, 32, 32), "64MiB", marks=pytest.mark.campaign),
+        pytest.param("plain", "u2", (32768, 32, 32), "48MiB", marks=pytest.mark.campaign),
     ],
 )
-def test_data_larger_than_the_budget(tmp_path, monkeypatch, layout, dtype, n, memory):
+def test_data_larger_than_the_budget(tmp_path, monkeypatch, layout, dtype, shape, memory):
     """Data of twice the budget (four times in a campaign) are fitted, transformed and reconstructed within it."""
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)  # all threads of BLAS, which have buffers
-    source = write(tmp_path / "source", n, (32, 32), dtype, layout)
+    source = write(tmp_path / "source", shape[0], shape[1:], dtype, layout)
     found = measured(IMPORTED + ALL, source, tmp_path, memory)
     print(round(found["peak"] / MIB, 1))
     assert found["peak"] <= parse_bytes(memory)
-    assert np.load(tmp_path / "scores.npy", mmap_mode="r").shape == (n, 20)
-    assert np.load(tmp_path / "images.npy", mmap_mode="r").shape == (n, 32, 32)
+    assert np.load(tmp_path / "scores.npy", mmap_mode="r").shape == (shape[0], 20)
+    assert np.load(tmp_path / "images.npy", mmap_mode="r").shape == shape
 
 
 DUAL = {"n_components": 20, "memory": "80MiB", "method": "dual", "schedule": "sweep"}
@@ -126,26 +126,32 @@ CASES = {
     "npy, uint8, dense": ("npy", "u1", 60000, (28, 28), {"n_components": 50, "memory": "48MiB"}),
     "npy, wide, dense": ("npy", "f4", 4000, (44, 44), {"n_components": 0.9, "memory": "200MiB"}),
     "npy, wide, all": ("npy", "f8", 3000, (36, 36), {"n_components": None, "memory": "200MiB"}),
-    "npy, Lanczos": ("npy", "u1", 6000, (52, 52), {"n_components": 20, "memory": "200MiB"}),
+    "npy, Lanczos": ("npy", "u1", 1200, (44, 44), {"n_components": 10, "memory": "200MiB"}),
     "zarr by samples": ("zarr", "u2", 12000, (32, 32), {"n_components": 20, "memory": "128MiB"}),
     "zarr across features": ("across", "f4", 16384, (32, 32), {"n_components": 20, "memory": "128MiB"}),
     "zarr sharded": ("sharded", "f4", 16384, (32, 32), {"n_components": 20, "memory": "128MiB"}),
     "pictures": ("png", "u1", 800, (48, 40), {"n_components": 20, "memory": "128MiB"}),
-    "products": ("npy", "u1", 3000, (96, 96), {"n_components": 20, "memory": "160MiB", "method": "randomized"}),
+    "products": ("npy", "u1", 2000, (96, 96), {"n_components": 10, "memory": "160MiB", "method": "randomized"}),
     "products, double": ("zarr", "f8", 1000, (80, 80), {"n_components": 10, "memory": "96MiB", "method": "randomized"}),
-    "em": ("npy", "f4", 3000, (96, 96), {"n_components": 5, "memory": "64MiB", "missing": "em"}),
+    "em": ("npy", "f4", 5000, (48, 48), {"n_components": 5, "memory": "40MiB", "missing": "em"}),
     "em, in ranges": ("zarr", "f4", 1500, (128, 128), {"n_components": 20, "memory": "104MiB", "missing": "em"}),
-    "sweep": ("npy", "f4", 400, (256, 256), DUAL),
+    "sweep": ("npy", "f4", 400, (200, 200), DUAL | {"memory": "64MiB"}),
     "sweep, all": ("npy", "f4", 600, (200, 200), DUAL | {"n_components": None, "memory": "350MiB"}),
     "sweep, singles": ("singles", "u1", 400, (256, 256), DUAL),
     "sweep, float64": ("npy", "f8", 400, (160, 160), DUAL),
-    "scratch": ("singles", "f4", 400, (256, 256), DUAL | {"schedule": "scratch"}),
+    "scratch": ("singles", "f4", 400, (200, 200), DUAL | {"memory": "64MiB", "schedule": "scratch"}),
     "stored": ("npy", "f4", 400, (256, 256), DUAL | {"n_components": 300}),
     "along samples": ("npy", "u1", 3000, (120, 120), ALONG | {"memory": "90MiB"}),
     "along samples, to double": ("npy", "u1", 3000, (120, 120), ALONG | {"memory": "100MiB", "tol": 1e-8}),
     "along samples, double": ("npy", "f8", 400, (200, 200), ALONG | {"n_components": 8, "memory": "96MiB"}),
     "along samples, scratch": ("singles", "f4", 400, (256, 256), ALONG | {"schedule": "scratch"}),
-    "along samples, stored": ("npy", "f4", 400, (256, 256), ALONG | {"n_components": 200, "memory": "88MiB"}),
+    "along samples, stored": (
+        "npy",
+        "f4",
+        400,
+        (256, 256),
+        ALONG | {"n_components": 200, "memory": "88MiB", "max_passes": 3},
+    ),
 }
 # One case for each method, side and schedule, and pictures; the others run in a campaign.
 IN_THE_SUITE = [
@@ -191,7 +197,7 @@ def test_the_memory_estimate_is_honest(source, tmp_path, name):
 
 @named(["npy, Lanczos"], ["pictures", "npy, wide, dense", "zarr across features"])
 def test_the_least_budget_is_kept(source, tmp_path, name):
-    """What a refusal says would do, does: the peak stays within it."""
+    """The budget that a refusal names suffices: the peak stays within it."""
     options = {**CASES[name][-1], "memory": "1MiB"}
     with pytest.raises(BudgetError) as caught:
         streampca.plan(source(name), **options)
@@ -202,10 +208,10 @@ def test_the_least_budget_is_kept(source, tmp_path, name):
 
 
 def test_a_fraction_of_a_flat_spectrum_keeps_the_budget(tmp_path):
-    """Nothing but noise, 95 % of it asked for: thousands of components, however they are solved for."""
+    """80 % of the variance of noise take a thousand components and more, and their solver keeps the budget."""
     noise = np.random.default_rng(0).standard_normal((3000, 46, 46), dtype=np.float32)
     np.save(tmp_path / "noise.npy", noise)
-    found = fitted(tmp_path / "noise.npy", n_components=0.95, memory="84MiB")
+    found = fitted(tmp_path / "noise.npy", n_components=0.8, memory="84MiB")
     assert found["solver"] == "lanczos"
     assert found["peak"] <= 84 * MIB
 
@@ -254,18 +260,18 @@ print(json.dumps({"fit": fit, "peak": meter.peak(), "estimate": plan.memory_esti
 
 
 def test_several_variables_of_a_file_are_read_in_blocks(tmp_path):
-    """One variable is in compressed chunks, one is contiguous, and they take 132 MiB together."""
+    """One variable is in compressed chunks, one is contiguous, and they take 53 MiB together."""
     with h5py.File(tmp_path / "x.h5", "w") as file:
-        file.create_dataset("u", (30000, 24, 24), "f4")
-        file.create_dataset("v", (30000, 24, 24), "f4", chunks=(1000, 12, 24), compression="gzip", compression_opts=1)
-        for start, block in blocks_of_images(30000, (24, 24), "f4"):
+        file.create_dataset("u", (12000, 24, 24), "f4")
+        file.create_dataset("v", (12000, 24, 24), "f4", chunks=(500, 12, 24), compression="gzip", compression_opts=1)
+        for start, block in blocks_of_images(12000, (24, 24), "f4"):
             for name in file:
                 file[name][start : start + len(block)] = np.round(block)
-    found = measured(IMPORTED + VARIABLES, tmp_path / "x.h5", tmp_path, "64MiB")
+    found = measured(IMPORTED + VARIABLES, tmp_path / "x.h5", tmp_path, "36MiB")
     print({name: round(value / MIB, 1) for name, value in found.items()})
-    assert found["fit"] <= found["estimate"] <= 64 * MIB
-    assert found["peak"] <= 64 * MIB
-    assert np.load(tmp_path / "images.npy", mmap_mode="r").shape == (30000, 24, 24, 2)
+    assert found["fit"] <= found["estimate"] <= 36 * MIB
+    assert found["peak"] <= 36 * MIB
+    assert np.load(tmp_path / "images.npy", mmap_mode="r").shape == (12000, 24, 24, 2)
 
 
 KIND = """
@@ -286,7 +292,7 @@ print(json.dumps({"fit": fit, "peak": meter.peak(), "estimate": plan.memory_esti
 @pytest.mark.parametrize(
     ("options", "memory"),
     [
-        ({"kind": "kernel-pca", "landmarks": 200}, "128MiB"),
+        ({"kind": "kernel-pca", "landmarks": 100}, "96MiB"),
         ({"kind": "supervised-pca"}, "64MiB"),
         pytest.param({"kind": "kernel-pca", "random_features": 256}, "128MiB", marks=pytest.mark.campaign),
         pytest.param(
@@ -297,8 +303,8 @@ print(json.dumps({"fit": fit, "peak": meter.peak(), "estimate": plan.memory_esti
 )
 def test_other_kinds_of_model_keep_to_their_estimates(tmp_path, options, memory):
     rng = np.random.default_rng(0)
-    np.save(tmp_path / "x.npy", rng.integers(0, 256, (20000, 28, 28), dtype=np.uint8))
-    np.save(tmp_path / "kinds.npy", np.arange(20000) % 10)
+    np.save(tmp_path / "x.npy", rng.integers(0, 256, (14000, 28, 28), dtype=np.uint8))
+    np.save(tmp_path / "kinds.npy", np.arange(14000) % 10)
     words = (tmp_path / "x.npy", tmp_path, memory, json.dumps(options), tmp_path / "kinds.npy")
     found = measured(IMPORTED + KIND, *words)
     print({name: round(value / MIB, 1) for name, value in found.items()})
