@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import re
-import warnings
 from importlib.metadata import version
 
 import dask.array as da
@@ -38,16 +37,23 @@ def pair():
     StreamingPCA(),
     StreamingPCA(n_components=1, method="randomized", whiten=True, random_state=None, tol=1e-6, max_passes=20),
     StreamingPCA(n_components=2, method="dual", whiten=True, precision="double"),
+    StreamingPCA(missing="drop-samples"),
+])  # fmt: skip
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # scikit-learn announces changes of its own
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.campaign
+@parametrize_with_checks([
     StreamingPCA(n_components=0.5, whiten=True, precision="double"),
     StreamingPCA(n_components="elbow"),
     StreamingPCA(n_components="mp", method="covariance", whiten=True),  # "mp" depends on weights
     StreamingPCA(n_components=0),
-    StreamingPCA(missing="drop-samples"),
 ])  # fmt: skip
-def test_scikit_learn_contract(estimator, check):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", category=FutureWarning)  # scikit-learn's own, of its next versions
-        check(estimator)
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_scikit_learn_contract_of_other_numbers(estimator, check):
+    check(estimator)
 
 
 def test_weights_are_copies():
