@@ -69,7 +69,7 @@ def damage(folder, rng):
 
 
 class Told(logging.Handler):
-    """What the package warned of."""
+    """Handler that collects the package's warnings."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What fits by a few passes are tried on, and how they are judged: against the samples' own covariance in float64."""
+"""Problems for fits by a few passes, and judgements of their models against the samples' covariance in float64."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def spiked(n, p, strength):
 
 
 def problems(n, shape, strength=1):
-    """What is fitted, (n, p), by name, as functions."""
+    """Return functions that make the samples, (n, p), of each problem, by name."""
     p = prod(shape)
     return {
         "1/i": lambda: turned(1e3 / np.arange(1, min(n, p + 1)), (n, p)),
@@ -84,7 +84,7 @@ def fit(x, k, precision="single", memory="256MiB", **more):
 
 
 def carried_out(collection, plan):
-    """What a plan gives that no budget makes the planner take, and what happened."""
+    """Return the model and the events of a plan that the planner would not choose within any budget."""
     events = []
     return METHODS["randomized"](Job(collection, plan, LocalExecutor(), listener=events.append)), events
 
@@ -110,7 +110,7 @@ def warnings(events):
 
 
 def check_signs(written, held):
-    """Of components on disk and in memory: the largest loading is positive, and the two agree, but for ties."""
+    """Assert that components on disk and in memory have positive largest loadings, and agree except for ties."""
     one, other = (np.asarray(model.components).reshape(len(model.components), -1) for model in (written, held))
     for rows in (one, other):
         assert np.all(rows.max(axis=1) >= -rows.min(axis=1) * (1 - 1e-5))

@@ -1,4 +1,4 @@
-"""What a browser would make of a page."""
+"""A page of HTML as a browser would parse it."""
 
 from __future__ import annotations
 

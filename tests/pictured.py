@@ -40,7 +40,7 @@ def fitted(raw, k, preparation=Preparation(), error_bound=3e-7, dims=None, coord
 
 
 def spectrum(ratios, eigenvalues=None, n_samples=1000, n_features=500):
-    """As much of a model as its spectrum needs."""
+    """Return a model with only those fields that its spectrum needs."""
     return SimpleNamespace(
         explained_variance=ratios,
         explained_variance_ratio=ratios,

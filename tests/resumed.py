@@ -131,7 +131,7 @@ def bits(model):
 
 
 class Died(BaseException):
-    """As good as killed: nobody catches it."""
+    """Exception that nothing catches, as good as a kill."""
 
 
 def number(kind, events):

@@ -64,7 +64,7 @@ main()
 
 @dataclass(frozen=True)
 class Said:
-    """What a command ended with and printed."""
+    """Exit code and output of a command."""
 
     code: int
     out: str

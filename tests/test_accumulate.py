@@ -602,7 +602,7 @@ def test_products_with_the_gram_matrix_are_right(dtype, offset, precision, weigh
 @every_kind
 @pytest.mark.parametrize(("value", "at"), [(np.nan, 0), (np.inf, 171), (-np.inf, 298), (1e30, 0), (1e30, 17)])
 def test_what_is_not_finite_is_named(kind, value, at):
-    """By its sample: a row, or the third of what is cut by features."""
+    """The message names the sample: a row, or the third one where data are cut by features."""
     x = values(300, "f4", 3.0, seed=0)
     new = new_for(kind, along(kind, [x]))
     x[at, 2:4] = value
@@ -621,7 +621,7 @@ def test_what_is_not_finite_is_named(kind, value, at):
 
 @pytest.mark.parametrize(("dtype", "size"), [("f4", 1e25), ("f4", 1e38), ("f8", 1e39), ("f8", 1e60)])
 def test_values_whose_float32_squares_overflow_say_so(dtype, size):
-    """And the remedy works."""
+    """The remedy that the refusal names works."""
     x = values(200, "f8")
     x[150, 4] = 1000
     x = (x * (size / 1000)).astype(dtype)

@@ -235,7 +235,7 @@ def test_a_weight_is_so_many_copies(n_components):
 
 
 def test_labels_are_groups(tmp_path, monkeypatch):
-    """Of image files of several sizes, prepared one by one; text and numbers; stored and read again."""
+    """Labels are text or numbers, image files have several sizes, and the model is stored and loaded."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     (tmp_path / "scans").mkdir()
@@ -322,7 +322,7 @@ def test_parts_make_the_whole(sst, tmp_path):
 
 
 class Died(BaseException):
-    """As good as killed: nobody catches it."""
+    """Exception that nothing catches, as good as a kill."""
 
 
 def test_a_fit_is_resumed_to_the_same_bits(sst, tmp_path):
@@ -588,7 +588,7 @@ def test_further_samples_are_set_against_the_means_that_were_learned(tmp_path):
 
 
 def test_scores_of_other_dates_are_other_work():
-    """What is resumed must be of the same months."""
+    """A run is resumed only with samples of the same months."""
     x = field(36)
     model = streampca.fit(x, n_components=2, preparation=Preparation(mask="valid", anomaly="month"))
     frames = [model.prepared(x.assign_coords(time=time)).frame for time in (x.time, x.time.values[::-1], x.time)]

@@ -251,7 +251,7 @@ def test_options_that_do_not_fit(source, options, says):
 
 
 def test_labels_that_are_not_there(source):
-    """What is missing is said before how a table names its columns."""
+    """The refusal names the missing file before it explains columns of tables."""
     for labels in ("missing.csv", "missing.csv:digit"):
         line = refused_fit(source, "--labels", labels)
         assert line.startswith(f"{labels.removesuffix(':digit')} does not exist; check the path")

@@ -1,4 +1,4 @@
-"""What is said of components holds: values, groups, directions, sampling, and what was left outside."""
+"""Statements about components hold: values, groups, directions, sampling, and the variance left outside."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def test_the_last_group_needs_the_next_value():
 
 
 def test_norths_rule_holds_neighbours_against_the_sampling_error():
-    """Of 200 samples a variance is known to a tenth."""
+    """A variance of 200 samples has a sampling error of a tenth."""
     values = np.array([100.0, 50.0, 46.0, 20.0, 10.0])
     np.testing.assert_array_equal(unseparated(values, 200, 9.5), [False, True, True, False, True])
     np.testing.assert_array_equal(unseparated(values, 200, None), [False, True, True, False, False])
@@ -309,7 +309,7 @@ def test_bounds_of_what_is_left_fail_no_more_often_than_they_say(tail):
 
 
 def test_a_fast_decaying_rest_is_bounded_below_the_last_component():
-    """And a slow one is bounded too, by some ten times its largest."""
+    """A slowly decaying rest is bounded too, by about ten times its largest variance."""
     i = np.arange(400)
     for spectrum, k, most in ((0.5**i, 8, 15), (1 / (1 + i), 20, 20)):
         basis, matrix = rotation(400), matrix_of(spectrum)

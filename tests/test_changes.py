@@ -94,14 +94,14 @@ def changed_chunk(path):
 
 
 def changed_hdf5(path):
-    """As another process would: this one has the file open."""
+    """Change the file as another process would, as this one has it open."""
     with open(path, "r+b") as file:
         file.seek(os.path.getsize(path) // 2)
         file.write(b"streampca")
 
 
 def replaced(path):
-    """By what holds the same, but was written now."""
+    """Replace the file by a copy with the same content and a new time."""
     before = path.rename(path.with_name("before"))
     if before.is_dir():
         shutil.copytree(before, path, copy_function=shutil.copyfile)
@@ -333,7 +333,7 @@ def test_a_file_that_is_written_while_it_is_opened_is_refused(copied, monkeypatc
 
 
 def test_a_model_of_an_earlier_version_accuses_nobody(copied, undrawn, tmp_path):
-    """Whose fingerprint is of another kind."""
+    """The fingerprint of an earlier version is of another kind."""
     source, output = copied("x.npy"), tmp_path / "out"
     execute(make_run({"collection": {"source": str(source)}, "output": {"directory": str(output)}}))
     path = output / "model.zarr"

@@ -309,7 +309,7 @@ PICTURES = OF_MODEL | {"reconstructions.png", "scores.png", "quantiles.png", "ou
 
 
 def test_run_directory(tmp_path, run_file, source, undrawn):
-    """What a run writes is used again by the same run, which makes what is missing."""
+    """The same run reuses its outputs and makes missing ones."""
     said = succeeded("run", run_file, *WITH_PICTURES)
     out = tmp_path / "out"
     written = {"model.zarr", "scores.zarr", "report.html", "pictures", "run.json"}

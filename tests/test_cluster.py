@@ -222,10 +222,10 @@ def test_kernel_pca_has_the_same_bits_on_workers(client, folder):
 
 
 def test_state_of_a_span_goes_on_where_it_was(client, images):
-    """As when a fit is begun in threads and ended on a cluster."""
+    """A fit may be begun in threads and ended on a cluster."""
 
     class Half:
-        """What a run left that was stopped: two spans merged, and half of the fourth."""
+        """State of a stopped run: two spans are merged, and half of the fourth is done."""
 
         def __init__(self, task, spans):
             first, fourth = (
@@ -547,7 +547,7 @@ def test_a_worker_killed_in_its_span(client, folder, images):
 
 
 def test_a_worker_killed_in_every_pass(folder, images):
-    """Of several, each over products that a task makes again; on processes of its own, as some may not come back."""
+    """Each pass needs products that a task makes again; workers are the test's own, as some may not return."""
     note, passes = folder / "killed-pass", []
     base = open_collection(images)
 

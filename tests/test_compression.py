@@ -131,7 +131,7 @@ def refuse(**given):
 
 @pytest.mark.parametrize("name", PREPARATIONS)
 def test_what_is_kept_and_what_is_left_are_the_sample(images, tmp_path, monkeypatch, small_tiles, name):
-    """Of arrays, lazily, written with components in memory, and written in pieces of components on disk."""
+    """This holds for arrays, lazily, and for files written with components in memory or on disk."""
     x = images[1]
     model = streampca.fit(x, n_components=4, memory="128MiB", preparation=streampca.Preparation(**PREPARATIONS[name]))
     expected = np.where(np.isnan(model.mean), np.nan, x)

@@ -498,7 +498,7 @@ def test_months_and_days_of_the_year_are_cftimes(units, calendar):
 
 
 def test_days_are_counted_alike_in_all_units():
-    """Of dates as numpy has them, and of the same ones stored in other units, and as text."""
+    """Dates are numpy's, stored in other units, or text."""
     times = np.arange("1999-12-28", "2001-03-02", dtype="datetime64[D]")
     texts = dates_of({}, None, times.astype(str))
     for values, about in [

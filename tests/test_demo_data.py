@@ -46,7 +46,7 @@ def test_collections_are_zarr_v3_arrays_of_images(make, tmp_path):
 
 @each_collection
 def test_a_seed_gives_the_same_bytes_and_another_seed_others(make, tmp_path):
-    """And what is shorter is the beginning of what is longer."""
+    """A shorter collection is the beginning of a longer one."""
     asked = enumerate([(1100, 3), (1100, 3), (1100, 4), (2100, 3)])
     first, again, other, longer = (make(tmp_path / f"{number}.zarr", *each) for number, each in asked)
     assert contents(first) == contents(again)

@@ -161,7 +161,7 @@ def test_the_reference_has_every_public_name():
 
 
 def test_a_package_adds_a_reader(here):
-    """What the page on extending says of entry points is enough for every command to know the format."""
+    """The steps of the page on extending suffice for every command to know the format."""
     example = DOCS / "extending_example"
     (toml,) = (block.text for block in blocks_of(DOCS / "extending.md") if block.language == "toml")
     ((group, entries),) = tomllib.loads(toml)["project"]["entry-points"].items()

@@ -241,7 +241,7 @@ def test_bytes_read_are_as_planned(chunks, memory, tmp_path):
 
 
 def copied_back(plan):
-    """What was read of a scratch copy: all of it, and again but for the range that was there still."""
+    """Return the bytes read of a scratch copy: all of it once, and again except for the range still in memory."""
     p, width = plan.problem.n_features, plan.block_features
     again = 0 if width >= p else p if plan.stored else (p - 1) // width * width
     return plan.bytes_written * (p + again) // p

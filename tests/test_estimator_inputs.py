@@ -1,4 +1,4 @@
-"""What `StreamingPCA` takes beside arrays gives the numbers of the same samples as an array."""
+"""Other inputs of `StreamingPCA` give the numbers of the same samples as an array."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def whole(shape, dtype, base):
 
 @pytest.mark.parametrize("dtype", BASES)
 def test_whole_numbers_that_float64_does_not_hold_are_refused(way, dtype):
-    """As are remedies that are named: they work."""
+    """The remedies that refusals name work."""
     shape, fit = way
     x = whole(shape, dtype, BASES[dtype])
     with pytest.raises(DataError, match=r"^sample \d+ of numpy array holds \d{19,20}, .* \(2\^53 - 1\) only; subtract"):

@@ -25,7 +25,7 @@ def values(dtype, shape=SKY):
 
 
 def decoded(path, number=0):
-    """What astropy gives, in native byte order where scaling has made numbers of it."""
+    """Return astropy's values, in native byte order where it has scaled them."""
     with fits.open(path, memmap=False) as hdus:
         return hdus[number].data.copy()
 
@@ -64,7 +64,7 @@ def test_scaled_values_are_those_of_astropy(tmp_path, dtype, header):
 
 @pytest.mark.parametrize(("zero", "blank"), [(32768.0, 3), (100.0, 0)], ids=["unsigned", "zero"])
 def test_blanks_are_missing_where_astropy_keeps_their_number(tmp_path, zero, blank):
-    """As the standard has it (5.3): any BLANK, of unsigned integers too."""
+    """By section 5.3 of the standard any BLANK is missing, also in unsigned integers."""
     x = values("i2")
     x[2, 3:5] = blank
     hdu = fits.PrimaryHDU(x)

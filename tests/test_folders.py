@@ -1,4 +1,4 @@
-"""What folders, globs and lists are taken for: decided by all of their files, none left out without a word."""
+"""Folders, globs and lists: all files decide how they are read, and none is left out silently."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def test_images_without_an_ending_are_refused_with_a_remedy_that_works(tmp_path)
 
 
 def matlab_7_3(path, pixels):
-    """As MATLAB's -v7.3 writes it: HDF5 behind 512 bytes of text."""
+    """Write a file as MATLAB's -v7.3 does, HDF5 behind 512 bytes of text."""
     with h5py.File(path, "w", userblock_size=512) as file:
         file["x"] = pixels
     with open(path, "r+b") as file:

@@ -81,7 +81,7 @@ def stored(draw):
 
 @given(case=stored(), order=st.sampled_from("CF"), missing=st.booleans())
 def test_any_box_is_what_h5py_reads(case, order, missing):
-    """Of any shape, chunks, filters and dtype, into any strides, where some chunks were never written."""
+    """Shape, chunks, filters, dtype and strides are arbitrary, and some chunks were never written."""
     shape, chunks, box, options, dtype, seed = case
     x = np.random.default_rng(seed).integers(0, 120, shape).astype(dtype)
     with tempfile.TemporaryDirectory() as folder:

@@ -504,7 +504,7 @@ def test_filters_of_hdf5plugin(tmp_path):
 
 
 def test_a_missing_filter_is_named_with_its_remedy(tmp_path, monkeypatch):
-    """As where hdf5plugin is not installed, and where it does not know the filter either."""
+    """The filter is missing without hdf5plugin, and may be unknown to hdf5plugin."""
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("x", data=values(), chunks=(5, Y, X), compression="gzip")
     monkeypatch.setattr(h5py.h5z, "filter_avail", lambda number: False)

@@ -57,7 +57,7 @@ def folder(tmp_path):
 
 
 def naive(path):
-    """What natural order means, as plain lists: folder by folder, texts and numbers, then the name as it is."""
+    """Return a key of natural order in plain lists: texts and numbers folder by folder, then the name itself."""
     parts = [re.split(rb"([0-9]+)", part) for part in os.fsencode(path).split(b"/")]
     texts_and_numbers = [[int(piece) if odd % 2 else piece for odd, piece in enumerate(part)] for part in parts]
     return [(pieces, b"".join(part)) for pieces, part in zip(texts_and_numbers, parts, strict=True)]

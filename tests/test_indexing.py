@@ -113,7 +113,7 @@ def test_whole_slices_are_the_collection_itself():
 
 
 def test_samples_are_the_callers():
-    """What is written to them is not written to the source, nor is it by one that iterates or computes."""
+    """Writing to samples, iterated and computed ones too, does not change the source."""
     x = X.copy()
     collection = open_collection(x)
     for values in (
@@ -145,7 +145,7 @@ def test_labels_and_coordinates_follow_the_samples(tmp_path):
 
 
 def test_another_order_is_another_fingerprint(folder):
-    """And the same one the same again."""
+    """The same order has the same fingerprint."""
     for collection in (open_collection(folder), Recorded(X)):
         prints = [
             collection[key].fingerprint() for key in ([1, 2, 3], [3, 1, 2], [2, 1, 3], slice(1, 5), slice(4, 0, -1))

@@ -145,7 +145,7 @@ def test_every_damage_is_refused_by_name(model, monkeypatch, seed):
     ("bit", "step"), [(0, 10), *(pytest.param(bit, 1, marks=pytest.mark.campaign) for bit in (0, 6))]
 )
 def test_every_byte_of_the_components_metadata_counts(model, bit, step):
-    """Those beside the array are read piece by piece; Zarr itself passes over keys it does not know."""
+    """Components are read piece by piece, and Zarr itself ignores unknown keys of metadata."""
     stored = load_model("m.zarr", memory="1B").components
     file = Path("m.zarr/components/zarr.json")
     whole = file.read_bytes()
@@ -202,7 +202,7 @@ def test_components_that_are_gone_on_with_are_written_whole(small_tiles, tmp_pat
 
 @pytest.mark.parametrize("key", [-1, slice(1, 3), (-1, slice(9, None)), (slice(0, 0),), (2, ..., slice(3, 5))])
 def test_a_missing_piece_is_refused_where_it_is_read(model, key):
-    """And only there: other pieces are read as before."""
+    """Other pieces are read as before."""
     stored, held = load_model("m.zarr", memory="1B").components, model.components
     assert isinstance(stored, StoredComponents)
     shards = zarr.open_array("m.zarr/components", mode="r").shards
@@ -222,7 +222,7 @@ def test_a_missing_piece_is_refused_where_it_is_read(model, key):
 
 
 def test_an_interrupted_copy_is_refused_at_once(model):
-    """Of components that are not read, it is seen that they are there."""
+    """Components that are not read yet are checked for existence."""
     files_of("m.zarr/components/c")[1].unlink()
     for name in ("inspect", "transform", "merge"):
         assert "m.zarr is damaged in components: values are missing, c" in refused(*COMMANDS[name])
@@ -242,7 +242,7 @@ def test_components_cut_short_are_refused_where_they_are_read(model):
 
 
 def test_a_model_without_checksums_is_read_and_says_so(tmp_path):
-    """Of format 1 as it was first written: what is missing is the fill value, unless it must be a number."""
+    """In early models of format 1 missing chunks are the fill value, unless they must be numbers."""
     assert "written without checksums" in succeeded("inspect", FORMAT_1, "--verify")
     for name in ("mean", "components"):
         shutil.copytree(FORMAT_1, tmp_path / name)
@@ -427,7 +427,7 @@ def attempted(*acts):
 
 @pytest.fixture
 def unpickling(monkeypatch):
-    """What numcodecs asks people to set before it unpickles anything."""
+    """Set the option that numcodecs requires before it unpickles anything."""
     monkeypatch.setattr(numcodecs.pickles, "ALLOW_UNSAFE_PICKLE_DECODE", True)
 
 
@@ -494,7 +494,7 @@ def test_codecs_that_are_not_decoded_are_named(tmp_path, unpickling, monkeypatch
 
 
 def test_text_of_zarr_2_is_read(tmp_path):
-    """As xarray writes it: objects as vlen-utf8."""
+    """xarray writes text as objects with codec vlen-utf8."""
     names = np.array(["b", "äöü", "c"], object)
     group = zarr.create_group(tmp_path / "t.zarr", zarr_format=2)
     group.create_array("images", data=np.ones((3, 4, 4)), attributes={"_ARRAY_DIMENSIONS": ["sample", "y", "x"]})

@@ -64,7 +64,7 @@ class TestLargeChunks(WholeContract):
 
 
 def test_read_by_two_threads(tmp_path, alone):
-    """Of which one decodes; they end with the collection, with nothing left open."""
+    """One of them decodes; both end with the collection and leave nothing open."""
     found, before = written(tmp_path), set(threading.enumerate())
     for _ in range(3):
         read_whole(found)

@@ -184,7 +184,7 @@ def test_a_planted_import_is_caught(module, line, complaint):
 
 
 def test_what_is_no_module_is_installed_too():
-    """Which an installation that is only a link to these files would not show."""
+    """An editable installation, which only links to these files, would not show this."""
     settings = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
     installed = {file for pattern in settings["package-data"]["streampca"] for file in PACKAGE.glob(pattern)}
     files = {file for file in PACKAGE.rglob("*") if file.is_file() and file.suffix not in (".py", ".pyc")}

@@ -214,7 +214,7 @@ def test_stored_components_are_read_range_by_range(tmp_path, monkeypatch):
 
 
 def test_cross_validation_finds_the_patterns_in_noise():
-    """By `score`, which estimators without a target are compared by."""
+    """Estimators without a target are compared by `score`."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(300, 5)) * [5, 4, 3, 2, 1] @ rng.normal(size=(5, 40)) + 3 * rng.normal(size=(300, 40))
     search = GridSearchCV(StreamingPCA(), {"n_components": [2, 5, 8, 20]}, cv=3).fit(rows)

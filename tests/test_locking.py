@@ -105,7 +105,7 @@ def test_no_two_have_it_at_once(tmp_path):
 
 
 def test_a_file_removed_by_its_holder_is_not_taken_for_the_lock(tmp_path, monkeypatch):
-    """As when it ends between opening and locking."""
+    """The holder may end between opening and locking."""
     flock, path = fcntl.flock, tmp_path / locking.LOCK
 
     def removed_first(handle, how):

@@ -155,7 +155,7 @@ def test_the_rest_stays_within_it_too(files, tmp_path, task):
     [pytest.param("write_scores", "s.npy", marks=pytest.mark.campaign), ("write_reconstruction", "i.zarr")],
 )
 def test_the_least_budget_is_kept(files, tmp_path, task, output):
-    """What a refusal says would do, does."""
+    """The budget that a refusal names suffices."""
     folder, models, _ = files
     model = load_model(models["plain"], memory="20MiB")
     with pytest.raises(BudgetError) as caught:

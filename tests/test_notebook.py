@@ -1,4 +1,4 @@
-"""What models, plans and collections show in notebooks: facts and pictures, escaped, bounded, and nothing read."""
+"""Views of models, plans and collections in notebooks: facts and pictures, escaped and bounded, without reading."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_nothing_in_a_file_can_inject_anything(model, tmp_path):
 
 
 def test_names_cannot_turn_the_view_around(images):
-    """What cannot be printed is written out: a change of direction would reorder all that follows it."""
+    """Unprintable characters are escaped, as a change of direction would reorder all text after it."""
     found = streampca.open_collection(images)
     found.source = "scans\u202egnp.exe\udcff\x07"
     page = Parsed(found._repr_html_())
@@ -137,7 +137,7 @@ def test_colours_have_signs_and_what_is_unknown_is_blank():
 @pytest.mark.parametrize("dims", [("lat", "lon"), ("lon", "lat")])
 @pytest.mark.parametrize("order", [1, -1])
 def test_north_is_up_and_east_to_the_right(dims, order):
-    """As in the pictures of reports, whose views these are; and the scale is undone as there."""
+    """Views are the pictures of reports, and undo the scale as these do."""
     axes = {"lat": Coordinate(np.array([-30.0, 0.0, 30.0])[::order]), "lon": Coordinate(np.array([0.0, 90.0]))}
     rows = np.random.default_rng(0).normal(size=(20, 3, 2)) + np.arange(6.0).reshape(3, 2)[::order] * 100
     scale = np.array([0.1, 1.0, 0.1])[:, None].repeat(2, 1)

@@ -101,7 +101,7 @@ def test_labels_stay_apart_from_outputs_where_files_are_chosen(tmp_path):
 
 
 def test_images_that_were_left_out_later_are_remembered(tmp_path):
-    """Which images a preparation leaves out is found after opening; the options are still those of the collection."""
+    """A preparation leaves images out after opening, and the record still has the collection's options."""
     for number in range(8):
         shape = (6, 4) if number in (2, 5) else (4, 6)
         Image.fromarray(np.full(shape, number, np.uint8)).save(tmp_path / f"{number}.png")

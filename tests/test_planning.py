@@ -108,7 +108,7 @@ OF_COMPONENTS = [name for name, module in METHODS.items() if "pca" in import_mod
 def test_every_plan_keeps_to_its_budget_or_is_refused_with_one_that_would_do(
     method, layout, memory, wanted, output, workers, most, tol, extra
 ):
-    """And with more than that."""
+    """The budget that a refusal names works, and so does any larger one."""
     assume(wanted is not None or method not in ("randomized", "em"))
     wanted = min(wanted, layout.most_components) if isinstance(wanted, int) else wanted
     how = {"output": output, "workers": workers, "max_passes": most, "tol": tol}
@@ -185,7 +185,7 @@ PLANNERS = {
     exactly=st.booleans(),
 )
 def test_more_memory_makes_the_fastest_plan_no_slower(way, layout, memory, more, wanted, output, exactly):
-    """And one that is preferred to it (none is, by a gain of 1) not much."""
+    """Preferred plans are slower by their gains at most, and with gains of 1 not at all."""
     assume(wanted != 0.9 or way == "along features")  # of the others more memory makes room for more components first
     planned, gains = PLANNERS[way]
     wanted = min(wanted, layout.most_components) if isinstance(wanted, int) else wanted
@@ -352,7 +352,7 @@ def test_more_components_than_there_are():
 
 
 def test_declared_shapes_plan_as_the_data_would(tmp_path):
-    """But that only files need be read ahead."""
+    """The plans differ only in read-ahead, which only files need."""
     x = np.zeros((500, 9, 8), np.uint16)
     np.save(tmp_path / "x.npy", x)
     options = {"n_components": 5, "memory": "64MiB"}
@@ -392,7 +392,7 @@ def test_a_preparation_is_planned_for(tmp_path):
 
 
 def test_a_cropped_collection_is_not_decoded_again():
-    """What is cut away is read too, once; that is not decoding again."""
+    """The pixels cut away are read once too, which is not counted as repeated decoding."""
     x = np.zeros((300, 40, 40), np.uint8)
     plan = streampca.plan(x, n_components=5, memory="64MiB", preparation=streampca.Preparation(crop=((0, 5), (0, 5))))
     assert plan.bytes_read == x.nbytes

@@ -51,7 +51,7 @@ def boxes_read(plan):
 
 
 def bytes_decoded(layout, rows, features):
-    """Of the chunks that a box touches."""
+    """Return the bytes of the chunks that a box touches."""
 
     def out(span, cut, length):
         return min(-(-span.stop // cut) * cut, length) - span.start // cut * cut

@@ -61,7 +61,7 @@ def test_the_memory_estimate_is_made_of_the_prices_of_what_runs():
 
 @pytest.mark.parametrize(("n", "chunk"), [(100_000, 1), (100_000, 7), (100_000, 1000), (100_000, 60_000), (50, 3)])
 def test_a_sample_is_read_in_runs(n, chunk):
-    """As many rows decoded as the chunks hold that its runs touch."""
+    """The rows decoded are those of all chunks that its runs touch."""
     layout = problem(n, (10, 10), chunk_samples=chunk, encoded=True)
     count = sample_rows(n, 30)
     runs = sample_runs(n, count, chunk)

@@ -57,7 +57,7 @@ def replace_spectrum(values, total, kept, n, p, *, known):
 
 
 def test_shares_named_elsewhere_are_those_that_are_marked():
-    """Of white noise 80 % takes more components than are shown: neither the picture nor a caption names a number."""
+    """80 % of white noise takes more components than are shown, so neither picture nor caption names a number."""
     for values, some in ((np.linspace(1.2, 0.8, 200), False), (np.geomspace(1, 1e-6, 200), True)):
         model = replace_spectrum(values, values.sum(), 6, 100_000, 200, known=True)
         right = plot.scree(model).figure.axes[-1]
@@ -104,7 +104,7 @@ STEPS = {
 
 @pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS.keys())
 def test_pictures_are_in_the_units_of_images(x, steps):
-    """What is made of pictures of components is what the model reconstructs."""
+    """Pictures made from components are the model's reconstructions."""
     model = fitted(x, 3, steps)
     grid = plot.reconstructions(model, x[:2], ladder=[2])
     for row, image, kept in zip(grid, x, model.reconstruct(x[:2], 2), strict=False):
@@ -139,7 +139,7 @@ def test_samples_nearest_to_quantiles_are_arranged_as_their_scores(model, x):
 
 
 def test_samples_at_quantiles_are_read_one_at_a_time(model, x):
-    """What was read for one picture is gone before the next is: a report pays for one raw image."""
+    """An image is released before the next is read, so that a report holds one raw image."""
     alive = []
 
     class Samples:
@@ -275,7 +275,7 @@ def test_views_of_a_collection_are_drawn(model, x, tmp_path):
 
 
 def test_written_scores_are_drawn(model, x, tmp_path):
-    """By their path, or as a collection."""
+    """Scores are given by their path or as a collection."""
     np.save(tmp_path / "x.npy", x)
     model.write_scores(tmp_path / "x.npy", tmp_path / "scores.zarr")
     scores = np.asarray(model.transform(x))

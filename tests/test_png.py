@@ -62,7 +62,7 @@ def test_the_others_are_pillows(tmp_path, monkeypatch, what):
 
 
 def test_interlaced_files_are_pillows(tmp_path):
-    """Of one row and column, interlaced pixels are stored as the others are."""
+    """An interlaced image of one row and one column is stored like any other."""
     saved(tmp_path / "x.png", "L")
     whole = (tmp_path / "x.png").read_bytes()
     header = struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 1)
@@ -85,7 +85,7 @@ def test_damage_is_told_by_pillow(tmp_path):
 
 
 def test_pillow_reads_what_libpng_will_not(tmp_path):
-    """As a wrong checksum of the stored pixels, where the pixels' own is right."""
+    """An example is a wrong checksum of the stored pixels whose own is right."""
     x = saved(tmp_path / "x.png", "RGB")
     whole = bytearray((tmp_path / "x.png").read_bytes())
     whole[-14] ^= 255

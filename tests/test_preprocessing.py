@@ -1,4 +1,4 @@
-"""What is done to samples before they become rows: by blocks, by hand, on disk and back."""
+"""Preparation of samples: by blocks, compared with plain numpy, and stored with models."""
 
 from __future__ import annotations
 

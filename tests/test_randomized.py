@@ -126,7 +126,7 @@ def test_leading_directions_are_right():
 
 
 def outside_of_runs(n, k):
-    """Which samples of a collection of `n` the start knows nothing of."""
+    """Return which of `n` samples the start has not read."""
     collection, plan = planned(np.zeros((n, SIDE, SIDE), np.float32), k)
     unseen = np.ones(n, bool)
     for run in sample_runs(n, sample_rows(n, plan.width), collection.chunks.samples):
@@ -160,7 +160,7 @@ def with_unseen(values, deviation, unseen):
 
 
 def test_the_largest_component_may_be_in_no_sample_of_the_start():
-    """Which it would converge without, were it not for columns at random."""
+    """Without random columns it would converge without this component."""
     x, direction = with_unseen(np.append(0, 1 / np.arange(1, 60)), 50, outside_of_runs(1800, 5))
     x = (x + 1e4).astype(np.float32).reshape(1800, SIDE, SIDE)
     model = quiet(x, 5)
@@ -327,7 +327,7 @@ def test_a_fraction_grows_without_starting_over():
 
 
 def test_a_fraction_that_needs_more_than_the_basis_holds():
-    """What is there is kept, settled, and it is said."""
+    """The components found are kept and converged, and a warning says so."""
     x = problem("1/i", 0.0)
     collection, plan = planned(x, 0.95)
     found, events = carried_out(collection, replace(plan, width=30, columns=90))
@@ -456,7 +456,7 @@ def test_samples_that_hold_no_number_are_named(at, value):
 
 
 def test_the_right_sample_is_named_among_large_ones():
-    """Whose sums are infinite where they are not."""
+    """Their sums overflow although the values are finite."""
     x = problem("1/i", 0.0).copy()
     x[0] = 1e38
     x[2, 3, 3] = np.nan

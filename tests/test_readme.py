@@ -16,7 +16,7 @@ INSTALLED = 'python3 -m venv .venv && .venv/bin/python -m pip install -q -e ".[t
 
 
 def texts(language):
-    """Of the blocks in a language, in order."""
+    """Return the blocks in a language, in order."""
     return [block.text for block in BLOCKS if block.language == language]
 
 

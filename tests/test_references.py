@@ -90,7 +90,7 @@ def test_bounds_hold(case):
 
 
 def test_a_sketch_of_mnist_keeps_its_variance():
-    """By frequent directions, 4 rows a component: its bound holds, and docs/merging.md says what it keeps."""
+    """Frequent directions with 4 rows a component keep the share that docs/merging.md states, within their bound."""
     source = DATA / SOURCES["mnist60"]
     if not source.exists():
         pytest.skip(f"{SOURCES['mnist60']} is not in ../shared/data")

@@ -145,7 +145,7 @@ def test_short_times_are_some_time():
 
 
 def test_unusual_samples_are_measured_exactly(folder, model):
-    """Those with the largest T2, and of the others those with the largest errors, by what the model says if asked."""
+    """They have the largest T2 and, among the others, the largest errors, as the model's own methods compute them."""
     raw = streampca.open_collection(folder)
     rows = raw.read(slice(0, 48)).reshape(-1, 12, 12)
     errors, scores = model.reconstruction_error(rows), model.transform(rows).astype(np.float64)
@@ -180,7 +180,7 @@ def test_samples_are_read_as_they_are_drawn(folder, model):
 
 
 def test_every_dot_is_drawn_once(folder, model, monkeypatch):
-    """Of the samples that stand out some are among the dots, others are added to them."""
+    """Some unusual samples are among the dots drawn, and the others are added to them."""
     found = survey(model, streampca.open_collection(folder), memory="64MiB")
     drawn = []
     monkeypatch.setattr(figures.plot, "outliers", lambda model, t2, spe, **how: drawn.append((t2, spe, how["marked"])))

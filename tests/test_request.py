@@ -1,4 +1,4 @@
-"""What says when a method that approaches the answer stops: asked everywhere alike, kept with the model."""
+"""Tolerance and passes of iterative methods: the same options everywhere, stored with the model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RUN = "collection: {source: images.npy}\nfit: {n_components: 2}\noutput: {direct
 
 
 def requested(model):
-    """What a model says was asked."""
+    """Return the request that a model records."""
     return model.provenance["plan"]["request"]
 
 
@@ -37,7 +37,7 @@ def source(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("tol", [np.float64(0.25), np.float32(0.25), Fraction(1, 4)])
 def test_other_numbers_are_numbers(tol):
-    """And leave plain ones, which JSON holds."""
+    """They become plain numbers, which JSON holds."""
     request = Request(tol=tol, max_passes=np.int64(3))
     assert (type(request.tol), type(request.max_passes)) == (float, int)
     assert len({request, Request(tol=0.25, max_passes=3), Request(), Request(tol=0.25)}) == 3

@@ -44,12 +44,12 @@ def files(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def unbroken(files, tmp_path_factory):
-    """Of a kind: the answer, and what happened."""
+    """Function that returns the bits and the events of an uninterrupted fit of a kind."""
     return unbroken_fits(files, tmp_path_factory.mktemp("unbroken"))
 
 
 def test_these_fits_do_what_they_are_named_for(unbroken):
-    """Or the other tests would show nothing."""
+    """The other tests rely on this."""
     happened = {kind: unbroken(kind)[1] for kind in KINDS}
     passes = {kind: number(PassStarted, events) for kind, events in happened.items()}
     labels = {kind: [event.label for event in of(PassStarted, events)] for kind, events in happened.items()}
@@ -78,7 +78,7 @@ def test_these_fits_do_what_they_are_named_for(unbroken):
 @example(kind="weighted, in threads", ends=[(BlockDone, 0.4, "stops"), (BlockDone, 0.6, "dies")])
 @given(kind=st.sampled_from(list(KINDS)), ends=ends_at(BlockDone, PassFinished, Converging, Checkpoint))
 def test_a_fit_resumes_wherever_it_ended(files, unbroken, tmp_path_factory, kind, ends):
-    """And as often as it does: the same bits, and nothing left."""
+    """However often it ended, the answer has the same bits, and nothing is left behind."""
     (expected, events), here = unbroken(kind), tmp_path_factory.mktemp("ends")
     output, folder = here / "m.zarr", here / "kept"
     again = partial(run, source_of(files, kind), kind, output, folder)
@@ -144,7 +144,7 @@ except resumed.Died:
     ],
 )
 def test_killed(files, tmp_path, unbroken, kind, moment, count):
-    """By the system: in a pass, while a state is written, or when more components are written than it says."""
+    """The system kills it in a pass, while a state is written, or after components that the state lacks."""
     path, folder, output = source_of(files, kind), tmp_path / "kept", tmp_path / "m.zarr"
     done = python(CHILD, Path(__file__).parent, path, kind, output, folder, moment, count)
     assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
@@ -223,7 +223,7 @@ def test_other_data_are_refused_by_name(begun, tmp_path):
 
 
 def test_another_plan_is_refused_by_name(files, tmp_path):
-    """What was begun along samples is not resumed along features."""
+    """A fit along samples is not resumed along features."""
     with pytest.raises(Died):
         run(source_of(files, "samples"), "samples", tmp_path / "m.zarr", tmp_path / "kept", listener=dying(6))
     collection = prepared(streampca.open_collection(source_of(files, "samples")), None)
@@ -262,7 +262,7 @@ def test_saves_keep_their_interval(files, tmp_path):
 
 @pytest.mark.parametrize("patience", [0.0, -1.0], ids=["by its size", "by the last"])
 def test_told_to_stop_without_time_to_save(begun, monkeypatch, patience):
-    """What was saved last is kept, and how much is lost is said."""
+    """The last checkpoint is kept, and the message says how much is lost."""
     kept = {path.name: path.read_bytes() for path in begun.folder.iterdir()}
     monkeypatch.setattr(checkpoint, "PATIENCE", patience)
     switch = Switch()
@@ -295,7 +295,7 @@ def test_what_a_finished_run_could_not_remove_is_in_nobodys_way(files, tmp_path,
 
 
 def test_a_replacement_that_was_killed_goes_on(begun):
-    """What is to be replaced stays until then, and is older than what was saved."""
+    """The output to be replaced stays until then, and is older than the checkpoint."""
     streampca.fit(begun.path, n_components=3, memory="48MiB", output=begun.output)
     folder = Path(f"{begun.output}.streampca-checkpoint")
     with pytest.raises(Died):
@@ -381,7 +381,7 @@ def test_saving_takes_less_than_three_hundredths(block, cost, growth):
 
 
 def test_the_estimator_goes_on(files, tmp_path, monkeypatch):
-    """And leaves alone what else lies in the folder."""
+    """Other files of the folder are left alone."""
     path, folder = files / "tall.npy", tmp_path / "kept"
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")

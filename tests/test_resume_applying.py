@@ -191,7 +191,7 @@ _UNBROKEN: dict[tuple[str, ...], object] = {}
 
 
 def left():
-    """What is in the folder beside what was there before."""
+    """Return the files of the folder that were not there before."""
     return sorted(set(os.listdir()) - {*SOURCES, "unbroken", "events.txt"})
 
 
@@ -207,7 +207,7 @@ CASES = [
 @settings(max_examples=settings.default.max_examples * 3 // 5)  # each takes several runs
 @given(case=st.sampled_from(CASES), ends=ends_at(BlockDone, Checkpoint))
 def test_an_output_resumes_wherever_it_was_ended(made, tmp_path_factory, case, ends):
-    """And as often as it is: the same bytes and errors, what was recorded is not done again, and nothing is left."""
+    """However often it ended, bytes and errors are the same, recorded rows are not repeated, and nothing is left."""
     what, output, plan = case
 
     def again(listener, switch):

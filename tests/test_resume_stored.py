@@ -86,7 +86,7 @@ def resumed_events(fit, expected, folder, *kind, **options):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_was_made_is_kept_under_its_identity(fit, tmp_path, unbroken, kind):
-    """And not made again; some of it is not in a whole tile yet."""
+    """Stored components are not made again, though some are not in a whole tile yet."""
     dies(fit, 2, kind)
     array = zarr.open_array(partial_of(tmp_path) / "components", mode="r")
     saved = CheckpointFile(str(tmp_path / "m.zarr.kept"), "components-0").load()
@@ -129,7 +129,7 @@ def test_dead_while_signs_are_fixed(fit, tmp_path, unbroken, monkeypatch):
 
 
 def test_a_tile_damaged_while_signs_are_fixed_is_made_again(fit, tmp_path, unbroken, monkeypatch):
-    """As after a power cut; by the next run but one."""
+    """The damage is that of a power cut, and the next run but one repairs it."""
     dies_while_signs_are_fixed(fit, monkeypatch, 5)
     last = max((partial_of(tmp_path) / "components").rglob("c/*/*/*"), key=os.path.getmtime)
     last.write_bytes(last.read_bytes()[:10])
@@ -193,7 +193,7 @@ def unreadable(partial):
 
 @pytest.mark.parametrize("harm", [lost, empty, holed, another, unreadable])
 def test_what_is_gone_is_made_again_from_the_pairs(fit, tmp_path, unbroken, harm):
-    """Which need no Gram matrix; what is made then is gone on with in its turn."""
+    """The pairs need no Gram matrix, and this stage is resumable in its turn."""
     dies(fit, 2)
     harm(partial_of(tmp_path))
     events, end = [], dying(2)
@@ -242,7 +242,7 @@ def test_a_fit_that_is_not_kept_leaves_nothing_and_takes_the_place(fit, tmp_path
 
 
 def test_dead_before_anything_was_kept(fit, tmp_path, unbroken):
-    """What has begun to be written is of no use then, and is removed."""
+    """The partial output is useless then, and is removed."""
     dies(fit, 0)
     assert os.listdir(tmp_path) == ["m.zarr.kept"]
     events = resumed_events(fit, unbroken(KINDS[0])[0], tmp_path)

@@ -69,7 +69,7 @@ def by_planes(loadings):
 
 
 def in_order(loadings):
-    """By descending squares, each with its largest entry positive, of unit length; and the sums of squares."""
+    """Return unit loadings by descending squares, with positive largest entries, and the sums of squares."""
     squares = (loadings**2).sum(axis=0)
     order = np.argsort(-squares)
     rows = (loadings[:, order] / np.sqrt(squares[order])).T

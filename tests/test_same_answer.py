@@ -259,7 +259,7 @@ def test_precisions_agree_within_their_bounds(fitted, dtype):
 @pytest.mark.parametrize("dtype", ["u1", "f4"])
 @pytest.mark.parametrize("precision", ["single", "double"])
 def test_bounds_hold_against_the_reference(fitted, dtype, precision):
-    """What is claimed of each component is true of it."""
+    """The bounds of each component hold."""
     found = fitted(dtype, "npy", "whole", precision)
     values, components = reference(dtype)
     assert np.all(np.abs(found.explained_variance - values[:50]) <= found.error_bound * found.explained_variance)

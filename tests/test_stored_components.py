@@ -269,7 +269,7 @@ def test_everything_a_model_does_is_the_same(small_tiles, tmp_path, steps, dtype
 
 
 def test_one_piece_is_bit_for_bit_the_same(tmp_path):
-    """What is stored in one tile is read and multiplied at once, as what is in memory."""
+    """Components in one tile are read and multiplied at once, like components in memory."""
     held, stored = fitted(images(), tmp_path)
     assert isinstance(stored.components, StoredComponents)
     for name in ("transform", "reconstruct", "reconstruction_error"):

@@ -219,7 +219,7 @@ def grey_png(path, numbers, bits):
 
 
 def test_one_picture_in_every_depth_and_polarity_is_one_image(tmp_path):
-    """Of the four greys that two bits have, in every format that can say them."""
+    """The picture has the four greys of two bits, in every format that can store them."""
     greys = np.random.default_rng(7).integers(0, 4, (6, 8))
     for bits, factor in ((2, 1), (4, 5), (8, 85)):
         write_grey(tmp_path / f"black{bits}.tif", greys * factor, bits, "minisblack")

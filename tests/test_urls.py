@@ -221,7 +221,7 @@ class TestRemote(WholeContract):
 
 
 def test_an_ome_zarr_needs_no_listing(tmp_path, web):
-    """As most web servers are: without pages of links, and stores without consolidated metadata."""
+    """Most web servers have no pages of links, and many stores no consolidated metadata."""
     server, url = web
     server.mood = "unlisted"
     x = values((2, 3, 6, 8))
@@ -267,7 +267,7 @@ def test_a_changed_file_has_another_fingerprint(kind, tmp_path, place):
 
 
 def test_what_a_file_system_remembers_is_asked_again(memory, monkeypatch):
-    """As those of object stores do, which answer from listings they have made."""
+    """File systems of object stores answer from cached listings."""
     kind, kept = type(memory), {}
     monkeypatch.setattr(kind, "info", lambda self, path, asked=kind.info: kept.setdefault(path, asked(self, path)))
     monkeypatch.setattr(kind, "invalidate_cache", lambda self, path=None: kept.clear())
