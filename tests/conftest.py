@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import settings
+from resumed import unbroken_fits, write_collections
 from shell import not_drawn, pictures, succeeded
 from threadpoolctl import threadpool_limits
 
@@ -38,6 +39,20 @@ def unsynced():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
         yield
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory):
+    """Folder with the collections that fits of `resumed.KINDS` are interrupted on."""
+    folder = tmp_path_factory.mktemp("resumed")
+    write_collections(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def unbroken(files, tmp_path_factory):
+    """Function that returns the bits and the events of an uninterrupted fit of a kind."""
+    return unbroken_fits(files, tmp_path_factory.mktemp("unbroken"))
 
 
 @pytest.fixture(scope="class")

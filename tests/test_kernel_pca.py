@@ -147,7 +147,7 @@ def test_models_are_stored_shown_and_applied_by_commands(tmp_path, monkeypatch, 
     assert model.to_xarray().sizes["landmark"] == 100
 
 
-def test_a_report_says_what_is_estimated(tmp_path):
+def test_a_report_says_what_is_estimated(tmp_path, undrawn):
     np.save(tmp_path / "digits.npy", FITTED[:200])
     fitted(tmp_path / "digits.npy", 3, landmarks=40, output=tmp_path / "m.zarr")
     (page,) = streampca.write_report(tmp_path / "m.zarr", tmp_path / "m.html")

@@ -552,7 +552,7 @@ def test_estimator_by_em(images):
         StreamingPCA(missing="em").fit(x)
 
 
-def test_commands_by_em(here):
+def test_commands_by_em(here, undrawn):
     x = mixed(120, (6, 7), dtype="f4")
     x[gaps(x.shape, 0.2)] = np.nan
     np.save("x.npy", x)

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from judged import of, warnings
-from resumed import KINDS, Died, bits, dying, ended, ends_at, number, run, source_of, unbroken_fits, write_collections
+from resumed import KINDS, Died, bits, dying, ended, ends_at, number, run, source_of
 from shell import python, typed
 
 import streampca
@@ -33,19 +33,6 @@ from streampca.models.pca import load_model
 from streampca.planning.request import Request
 
 pytestmark = pytest.mark.usefixtures("unsynced")
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("resume")
-    write_collections(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def unbroken(files, tmp_path_factory):
-    """Function that returns the bits and the events of an uninterrupted fit of a kind."""
-    return unbroken_fits(files, tmp_path_factory.mktemp("unbroken"))
 
 
 def test_these_fits_do_what_they_are_named_for(unbroken):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import zarr
 from judged import check_signs
-from resumed import Died, bits, number, run, source_of, unbroken_fits, write_collections
+from resumed import Died, bits, number, run, source_of
 
 import streampca
 import streampca.models.store
@@ -26,18 +26,6 @@ pytestmark = pytest.mark.usefixtures("unsynced")
 
 BLOCKS = 4  # of the pass of components
 KINDS = ("dual sweep, stored", "dual scratch, stored")
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("stored")
-    write_collections(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def unbroken(files, tmp_path_factory):
-    return unbroken_fits(files, tmp_path_factory.mktemp("unbroken"))
 
 
 @pytest.fixture
