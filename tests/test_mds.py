@@ -131,7 +131,7 @@ def test_distances_of_points_give_their_principal_components(way):
 
 
 def test_a_matrix_of_inner_products_gives_the_scores_of_kernel_pca(way, tmp_path):
-    """From a file, along eigenvectors of H K H; new samples by their row of the kernel, and lazily."""
+    """The axes are eigenvectors of H K H, and new samples are placed by their rows of the kernel, also lazily."""
     rows, others = POINTS[:250], POINTS[250:]
     np.save(tmp_path / "kernel.npy", rbf_kernel(rows, gamma=0.5))
     model = streampca.fit(tmp_path / "kernel.npy", n_components=5, tol=1e-9, **KERNEL)

@@ -65,7 +65,7 @@ def assert_right(solution, matrix, spectrum, k):
 
 
 def test_equal_eigenvalues_are_all_there():
-    """Of this matrix LAPACK's dsyevr finds no leading pair at all where it is asked for some."""
+    """LAPACK's dsyevr finds no pair of this matrix at all when it is asked for some leading ones."""
     matrix = np.diag(np.r_[-1e-3, np.ones(299)])
     matrix -= matrix.mean(axis=0)
     matrix -= matrix.mean(axis=1)[:, None]
