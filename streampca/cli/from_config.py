@@ -15,7 +15,7 @@ from ..models.pca import PCAModel
 from ..planning import Plan
 from ..planning.request import Request
 from ..preprocessing import Preparation
-from ..preprocessing.kernel_features import KernelFeatures, features_asked
+from ..preprocessing.kernel_features import KernelFeatures, KernelOptions, features_asked
 from ..preprocessing.mask_files import read_mask, read_scale
 from ..preprocessing.preparation import AREA
 from ..readers import Collection, Opening, open_collection
@@ -54,17 +54,7 @@ def preparation_of(config: PrepareConfig, fit: FitConfig | None = None) -> Prepa
 
 def features_of(fit: FitConfig) -> KernelFeatures | None:
     """Return the feature map that a fit asks for."""
-    return features_asked(
-        fit.kind,
-        kernel=fit.kernel,
-        gamma=fit.gamma,
-        degree=fit.degree,
-        coef0=fit.coef0,
-        landmarks=fit.landmarks,
-        random_features=fit.random_features,
-        landmark_choice=fit.landmark_choice,
-        seed=fit.seed,
-    )
+    return features_asked(fit.kind, KernelOptions.of(fit), seed=fit.seed)
 
 
 def request_of(run: Run) -> Request:

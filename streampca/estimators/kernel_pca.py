@@ -20,7 +20,7 @@ from ..models.classical_mds import ClassicalMDSModel
 from ..planning.request import Request
 from ..preprocessing import Preparation
 from ..preprocessing.feature_map import KernelMap
-from ..preprocessing.kernel_features import features_asked
+from ..preprocessing.kernel_features import KernelOptions, features_asked
 from ..preprocessing.kernels import Kernel
 from ..preprocessing.preparation import with_features
 from ..readers.weights import weights_of
@@ -152,17 +152,7 @@ class KernelPCA(ModelEstimator):
         if self.kernel == PRECOMPUTED:
             return self._fit_matrix(X, sample_weight)
         seed = seed_of(self.random_state)
-        features = features_asked(
-            "kernel-pca",
-            kernel=self.kernel,
-            gamma=self.gamma,
-            degree=self.degree,
-            coef0=self.coef0,
-            landmarks=self.landmarks,
-            random_features=self.random_features,
-            landmark_choice=self.landmark_choice,
-            seed=seed,
-        )
+        features = features_asked("kernel-pca", KernelOptions.of(self), seed=seed)
         preparation = with_features(self.preparation, features)
         raw = narrowed(self._opened(X, least=2), preparation)
         weights = weights_of(sample_weight, raw)

@@ -17,7 +17,7 @@ from ..fitting.plan import narrowed, prepared
 from ..models.supervised import DiscriminantModel
 from ..planning.request import Request
 from ..preprocessing import Preparation
-from ..preprocessing.kernel_features import KernelFeatures, features_asked
+from ..preprocessing.kernel_features import KernelFeatures, KernelOptions, features_asked
 from ..preprocessing.kernels import AUTO
 from ..preprocessing.preparation import with_features
 from ..readers import Collection
@@ -223,17 +223,7 @@ class SupervisedPCA(SupervisedEstimator):
         self.random_state = random_state
 
     def _features(self, seed: int) -> KernelFeatures | None:
-        return features_asked(
-            self._kind,
-            kernel=self.kernel,
-            gamma=self.gamma,
-            degree=self.degree,
-            coef0=self.coef0,
-            landmarks=self.landmarks,
-            random_features=self.random_features,
-            landmark_choice=self.landmark_choice,
-            seed=seed,
-        )
+        return features_asked(self._kind, KernelOptions.of(self), seed=seed)
 
     def inverse_transform(self, X: Any) -> Any:
         """Return samples from scores; refused with a kernel, whose features are those of no sample."""

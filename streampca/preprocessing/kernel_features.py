@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
 import numpy.typing as npt
 
@@ -120,18 +120,31 @@ class KernelFeatures:
         return cls(kernel=Kernel.from_json(data["kernel"], function), **own)
 
 
+@dataclass(frozen=True)
+class KernelOptions:
+    """Options of `streampca.fit` that ask for a feature map; see there."""
+
+    kernel: str | Callable[[Any, Any], float] | None = None
+    gamma: float | str | None = AUTO
+    degree: int = 3
+    coef0: float = 1.0
+    landmarks: int | str | None = None
+    random_features: int | None = None
+    landmark_choice: str = CHOICES[0]
+
+    @classmethod
+    def of(cls, owner: Any) -> Self:
+        """Return the options that an estimator, or the fit of a run file, has as attributes of these names."""
+        return cls(**{option.name: getattr(owner, option.name) for option in fields(cls)})
+
+    @property
+    def given(self) -> list[str]:
+        """Names of the options that differ from their defaults."""
+        return [option.name for option in fields(self) if getattr(self, option.name) != option.default]
+
+
 def features_asked(
-    kind: str,
-    *,
-    kernel: str | Callable[[Any, Any], float] | None = None,
-    gamma: float | str | None = AUTO,
-    degree: int = 3,
-    coef0: float = 1.0,
-    landmarks: int | str | None = None,
-    random_features: int | None = None,
-    landmark_choice: str = CHOICES[0],
-    rank: int | None = None,
-    seed: int = 0,
+    kind: str, options: KernelOptions, *, rank: int | None = None, seed: int = 0
 ) -> KernelFeatures | None:
     """Return the feature map that the options of a fit ask for; None where samples are not mapped.
 
@@ -139,9 +152,9 @@ def features_asked(
     ----------
     kind : str
         Kind of model; a key of `streampca.planning.registry.KINDS`.
-    kernel, gamma, degree, coef0, landmarks, random_features, landmark_choice, seed
-        See `streampca.fit`.
-    rank : int, optional
+    options : KernelOptions
+        Kernel, landmarks and random features.
+    rank, seed : optional
         See `KernelFeatures`.
 
     Raises
@@ -149,41 +162,31 @@ def features_asked(
     RequestError
         If an option is wrong, or is given for a kind without a kernel, or without the name of the kernel it is of.
     """
-    given = {
-        "kernel": kernel is not None,
-        "gamma": gamma != AUTO,
-        "degree": degree != 3,
-        "coef0": coef0 != 1,
-        "landmarks": landmarks is not None,
-        "random_features": random_features is not None,
-        "landmark_choice": landmark_choice != CHOICES[0],
-    }
+    given, landmarks, choice = options.given, options.landmarks, options.landmark_choice
     if kind == LANDMARK_SCALING and landmarks is not None:
-        given = {name: is_given for name, is_given in given.items() if not name.startswith("landmark")}
-        if not any(given.values()):
-            distance = Kernel("distance")
-            return KernelFeatures(kernel=distance, landmarks=landmarks, choice=landmark_choice, rank=rank, seed=seed)
-    own = next((name for name, is_given in given.items() if is_given), None)
-    if kind not in KERNEL_KINDS and own is not None:
+        given = [name for name in given if not name.startswith("landmark")]
+        if not given:
+            return KernelFeatures(kernel=Kernel("distance"), landmarks=landmarks, choice=choice, rank=rank, seed=seed)
+    if kind not in KERNEL_KINDS and given:
         first = next(iter(KERNEL_KINDS))
         raise RequestError(
-            f"{own} is of kinds of model with a kernel ({', '.join(KERNEL_KINDS)}), and kind is {kind!r}; leave "
+            f"{given[0]} is of kinds of model with a kernel ({', '.join(KERNEL_KINDS)}), and kind is {kind!r}; leave "
             f"it out, or give --kind {first} (kind={first!r})."
         )
-    kernel = KERNEL_KINDS.get(kind) if kernel is None else kernel
+    kernel = KERNEL_KINDS.get(kind) if options.kernel is None else options.kernel
     if kernel is None:
-        if own is not None:
+        if given:
             raise RequestError(
-                f"{own} is of a kernel, and kind {kind!r} has none unless it is named; leave it out, or give --kernel "
-                "rbf (kernel='rbf')."
+                f"{given[0]} is of a kernel, and kind {kind!r} has none unless it is named; leave it out, or give "
+                "--kernel rbf (kernel='rbf')."
             )
         return None
     name = getattr(kernel, "__name__", type(kernel).__name__) if callable(kernel) else kernel
     function = kernel if callable(kernel) else None
     return KernelFeatures(
-        kernel=Kernel(name, gamma, degree, coef0, function),
+        kernel=Kernel(name, options.gamma, options.degree, options.coef0, function),
         landmarks=landmarks,
-        random_features=random_features,
-        choice=landmark_choice,
+        random_features=options.random_features,
+        choice=choice,
         seed=seed,
     )
