@@ -24,8 +24,7 @@ def reason_against(problem: Problem) -> str:
 
 def candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
     """Yield the plan if it fits."""
-    plan = class_scatter_plan(problem, request)
-    yield Candidate("class-scatter", plan) if plan.fits else Candidate("class-scatter", None, str(plan.memory_estimate))
+    yield Candidate.of(class_scatter_plan(problem, request))
 
 
 def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:

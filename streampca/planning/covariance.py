@@ -9,7 +9,7 @@ from ..units import MIB, format_shape
 from .blocks import block_rows, spans_of
 from .budget import BLOCK_SHARES, CHUNK_SHARE, MOST_BLOCK, precision_of, smallest, solver_of, span_count
 from .decoding import read_boxes
-from .memory import COMPONENT_COPIES, MemoryEstimate, Phase, block_items, runtime, solve_memory
+from .memory import COMPONENT_COPIES, MemoryEstimate, Phase, block_items, in_threads, runtime, solve_memory
 from .plan import Candidate, Plan
 from .rates import Work, products, solve_work
 from .request import Problem, Request
@@ -33,8 +33,7 @@ def reason_against(problem: Problem) -> str:
 
 def candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
     """Yield the plan if it fits."""
-    plan = covariance_plan(problem, request)
-    yield Candidate("covariance", plan) if plan.fits else Candidate("covariance", None, str(plan.memory_estimate))
+    yield Candidate.of(covariance_plan(problem, request))
 
 
 def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
@@ -150,9 +149,7 @@ def _pass_memory(
     problem: Problem, request: Request, precision: str, product_rows: int, blocks: dict[str, int], threads: int
 ) -> Phase:
     """Memory while samples are absorbed in blocks."""
-    items = scatter_bytes(problem.n_features, precision, product_rows)
-    if threads > 1:
-        items = {f"{name}, {threads} times": threads * count for name, count in items.items()}
+    items = in_threads(scatter_bytes(problem.n_features, precision, product_rows), threads)
     if request.workers > 1:
         items["scatter matrix of another worker, merged"] = 8 * problem.n_features**2
     return Phase.of("pass", items, blocks, runtime(threads))

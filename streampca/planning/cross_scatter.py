@@ -6,23 +6,21 @@ The singular vectors of the cross-scatter are the axes; a second pass finds the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
 
-from ..units import MIB, format_shape
-from .blocks import block_rows, spans_of
-from .budget import MOST_BLOCK, precision_of, span_count
+from ..units import format_shape
+from .budget import precision_of
+from .by_samples import BySamples, block_lengths, concurrencies
 from .decoding import read_boxes
 from .memory import COMPONENT_COPIES, MemoryEstimate, Phase, block_items, runtime, smallest_of
-from .plan import Candidate, Cost, Plan, Sizes
+from .plan import Candidate, Cost, Plan
 from .rates import Work, products
 from .request import Problem, Request
 from .sizes import cross_scatter_bytes, scatter_block_bytes
 
 KINDS = ("supervised-pca",)
 APPROXIMATE = False
-BLOCKS = (MOST_BLOCK, 4 * MIB, MIB)  # bytes of a block of samples
 PRODUCT_ROWS = 512  # samples multiplied at a time in the second pass
 
 
@@ -47,19 +45,14 @@ def _all(problem: Problem, request: Request) -> Iterator[Products]:
     """Every cut of the samples, read ahead or not: what is faster, first."""
     wanted, most = request.n_components, problem.most_components
     k = min(wanted, most) if isinstance(wanted, int) else most
-    lengths = {block_rows(problem.sample_bytes, problem.chunk_samples, limit) for limit in BLOCKS}
-    if problem.chunk_samples > max(lengths):  # else each is decoded several times a pass
-        lengths.add(problem.chunk_samples)
-    for rows, ahead in product(sorted(lengths, reverse=True), (1, 0) if problem.fills else (0,)):
-        yield Products(problem=problem, request=request, k=k, block_rows=min(rows, problem.n_samples), ahead=ahead)
+    for rows in block_lengths(problem):
+        for _, ahead in concurrencies(problem, rows, 1):
+            yield Products(problem=problem, request=request, k=k, block_rows=rows, ahead=ahead)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Products(Sizes):
+class Products(BySamples):
     """Sizes with which samples could be multiplied with label features; fields as in `Plan`."""
-
-    block_rows: int
-    ahead: int
 
     @property
     def product_rows(self) -> int:
@@ -74,26 +67,10 @@ class Products(Sizes):
 
     def plan(self) -> Plan:
         """Return the plan with these sizes."""
-        problem, cost = self.problem, self.cost
-        shape = format_shape((problem.n_features, problem.target_width))
-        return Plan(
-            problem=problem,
-            request=self.request,
-            method="cross-scatter",
-            why=f"products of samples with label features, {shape}, in one pass; variances along the axes in a second",
-            precision=self.precision,
-            solver="dense",
-            room=self.k,
-            block_rows=self.block_rows,
-            product_rows=self.product_rows,
-            spans=spans_of(problem.n_samples, span_count(self.request.workers), self.block_rows),
-            passes=cost.passes,
-            bytes_read=cost.bytes_read,
-            memory_estimate=self.memory_estimate,
-            block_features=problem.n_features,
-            ahead=self.ahead,
-            work=cost.work,
-        )
+        shape = format_shape((self.problem.n_features, self.problem.target_width))
+        why = f"products of samples with label features, {shape}, in one pass; variances along the axes in a second"
+        plan = self.planned("cross-scatter", why, precision=self.precision, solver="dense")
+        return replace(plan, product_rows=self.product_rows)
 
     def phases(self) -> Iterator[Phase]:
         """Yield the memory of each phase."""

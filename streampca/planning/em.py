@@ -13,16 +13,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
-from ..units import MIB, format_shape
-from .blocks import block_rows, spans_of
-from .budget import MOST_BLOCK, precision_of, span_count
+from ..units import format_shape
+from .budget import precision_of
+from .by_samples import BySamples, block_lengths, concurrencies
 from .decoding import read_boxes, read_runs
-from .memory import COMPONENT_COPIES, MemoryEstimate, Phase, block_items, decoding_items, runtime, smallest_of
-from .plan import Candidate, Cost, Plan, Sizes
+from .memory import (
+    COMPONENT_COPIES,
+    MemoryEstimate,
+    Phase,
+    block_items,
+    decoding_items,
+    in_threads,
+    runtime,
+    smallest_of,
+)
+from .plan import Candidate, Cost, Plan
 from .rates import Work, products
 from .request import Problem, Request
 from .sizes import REGRESSED_FEATURES, SOLVED_FEATURES, regression_bytes, thread_count, upper_entries
@@ -32,7 +41,6 @@ OPEN_VARIABLES = 55  # latent variables where the number of components depends o
 STEPS = 4  # of the iteration to a tol of 1e-4, with 30 % missing in blobs; 2 or 3 with 10 % at random
 MOST_RANGES = 256
 PRODUCT_ROWS = (256, 64)  # samples multiplied at a time
-BLOCKS = (MOST_BLOCK, 4 * MIB, MIB)  # bytes of a block of samples
 SAMPLE_ROWS = 6  # rows of the start sample for every latent variable ...
 SAMPLE_RUNS = 8  # ... and the runs they are read in
 
@@ -77,35 +85,30 @@ def sample_rows(n_samples: int, width: int) -> int:
 def _all(problem: Problem, request: Request) -> Iterator[Regressions]:
     """Every cut of features and samples, in threads or not, read ahead or not."""
     k, width = latent_variables(problem, request)
-    p, row = problem.n_features, problem.sample_bytes
+    p = problem.n_features
     flops = 2 * problem.n_samples * p * upper_entries(width + 1)
     precision = precision_of(problem, request, flops)
     several = thread_count(problem.machine.cores) if precision == "single" and request.workers == 1 else 1
     most = min(request.max_passes or MOST_RANGES, MOST_RANGES, -(-p // min(p, REGRESSED_FEATURES)))
     ranges = sorted({min(most, 2**power) for power in range(9)})
-    lengths = {block_rows(row, problem.chunk_samples, max(limit, row)) for limit in BLOCKS}
-    if problem.chunk_samples > max(lengths):  # else each is decoded several times a pass
-        lengths.add(problem.chunk_samples)
-    for parts, rows, most_rows in product(ranges, sorted(lengths, reverse=True), PRODUCT_ROWS):
-        rows = min(rows, problem.n_samples)
-        for threads in sorted({len(spans_of(problem.n_samples, several, rows)), 1}, reverse=True):
-            for ahead in (1, 0) if problem.fills else (0,):
-                yield Regressions(
-                    problem=problem,
-                    request=request,
-                    k=k,
-                    width=width,
-                    precision=precision,
-                    parts=parts,
-                    block_rows=rows,
-                    product_rows=min(most_rows, rows),
-                    threads=threads,
-                    ahead=ahead,
-                )
+    for parts, rows, most_rows in product(ranges, block_lengths(problem), PRODUCT_ROWS):
+        for threads, ahead in concurrencies(problem, rows, several):
+            yield Regressions(
+                problem=problem,
+                request=request,
+                k=k,
+                width=width,
+                precision=precision,
+                parts=parts,
+                block_rows=rows,
+                product_rows=min(most_rows, rows),
+                threads=threads,
+                ahead=ahead,
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regressions(Sizes):
+class Regressions(BySamples):
     """Sizes with which features could be regressed on latent variables; fields as in `Plan`.
 
     ``parts`` is the number of ranges of features, a pass each.
@@ -114,10 +117,7 @@ class Regressions(Sizes):
     width: int
     precision: str
     parts: int
-    block_rows: int
     product_rows: int
-    threads: int
-    ahead: int
 
     @property
     def range_features(self) -> int:
@@ -131,32 +131,16 @@ class Regressions(Sizes):
 
     def plan(self) -> Plan:
         """Return the plan with these sizes."""
-        problem, cost = self.problem, self.cost
         why = f"values may be missing; probabilistic PCA with {self.width} latent variables"
         if self.parts > 1:
             why += f", {self.parts} passes a step, as the normal equations of all features do not fit"
-        return Plan(
-            problem=problem,
-            request=self.request,
-            method="em",
-            why=why,
-            precision=self.precision,
-            solver="dense",
-            room=self.k,
-            block_rows=self.block_rows,
-            product_rows=self.product_rows,
-            spans=spans_of(problem.n_samples, span_count(self.request.workers, self.threads), self.block_rows),
-            passes=cost.passes,
-            bytes_read=cost.bytes_read,
-            memory_estimate=self.memory_estimate,
+        return replace(
+            self.planned("em", why, precision=self.precision, solver="dense"),
             schedule="em",
-            block_features=problem.n_features,
+            product_rows=self.product_rows,
             product_features=self.range_features,
-            threads=self.threads,
-            ahead=self.ahead,
             width=self.width,
             columns=self.width,
-            work=cost.work,
         )
 
     def phases(self) -> Iterator[Phase]:
@@ -171,15 +155,13 @@ class Regressions(Sizes):
             "rows of it as read": -(-rows // SAMPLE_RUNS) * problem.sample_bytes,
         }
         yield Phase.of("start", state, start, decoding_items(problem, -(-rows // SAMPLE_RUNS)), runtime())
-        each = regression_bytes(p, self.range_features, width, self.product_rows, self.itemsize)
-        if threads > 1:
-            each = {f"{name}, {threads} times": threads * count for name, count in each.items()}
+        regressing = regression_bytes(p, self.range_features, width, self.product_rows, self.itemsize)
         equations = 8 * self.range_features * (upper_entries(width + 1) + width + 1)
         shared = {"the vectors, as handed to a task": 8 * p * width}
         if self.request.workers > 1:
             shared["normal equations of another worker, as sent and merged"] = 2 * equations
         blocks = block_items(problem, self.block_rows, threads, self.ahead)
-        yield Phase.of("pass", state, each, shared, blocks, runtime(threads))
+        yield Phase.of("pass", state, in_threads(regressing, threads), shared, blocks, runtime(threads))
         solving = {
             "normal equations": equations,
             "those of a tile, being solved": 4 * 8 * min(p, SOLVED_FEATURES) * (width + 1) ** 2,

@@ -93,6 +93,11 @@ def runtime(threads: int = 1, more: int = 0) -> dict[str, int]:
     return {"BLAS and Python": RUNTIME_BYTES + more + (THREAD_BYTES * threads if threads > 1 else 0)}
 
 
+def in_threads(items: Mapping[str, int], threads: int) -> dict[str, int]:
+    """Return what each of so many threads holds, for all of them."""
+    return dict(items) if threads == 1 else {f"{name}, {threads} times": threads * size for name, size in items.items()}
+
+
 def block_items(problem: Problem, rows: int, threads: int, ahead: int) -> dict[str, int]:
     """Bytes by name of blocks of samples, in so many threads, so many of each read ahead, and of what decodes them."""
     blocks = threads * (1 + ahead)

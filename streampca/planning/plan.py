@@ -32,6 +32,11 @@ class Candidate(NamedTuple):
     plan: Plan | None
     reason: str = ""
 
+    @classmethod
+    def of(cls, plan: Plan) -> Candidate:
+        """Return the plan as the candidate of its method if it fits the budget; else the reason why it does not."""
+        return cls(plan.method, plan) if plan.fits else cls(plan.method, None, str(plan.memory_estimate))
+
 
 class Cost(NamedTuple):
     """Reads of all the data, bytes of them and of a copy, all work, and passes wanted beyond those allowed."""

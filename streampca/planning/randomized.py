@@ -22,9 +22,10 @@ from itertools import chain, groupby
 from typing import NamedTuple
 
 from ..units import MIB, format_shape
-from .blocks import block_rows, spans_of
-from .budget import MOST_BLOCK, most_that_fits, precision_of, span_count
+from .blocks import block_rows
+from .budget import MOST_BLOCK, most_that_fits, precision_of
 from .by_features import WORTH_CHANGING, ByFeatures, ways
+from .by_samples import BySamples, concurrencies
 from .decoding import read_boxes, read_runs
 from .memory import (
     COMPONENT_COPIES,
@@ -33,10 +34,11 @@ from .memory import (
     Phase,
     block_items,
     decoding_items,
+    in_threads,
     runtime,
     smallest_of,
 )
-from .plan import Candidate, Cost, Plan, Sizes
+from .plan import Candidate, Cost, Plan
 from .rates import Work, products
 from .request import Problem, Request
 from .sizes import (
@@ -243,7 +245,7 @@ def _preferred(found: list[AlongFeatures]) -> AlongFeatures:
 
 def _cuttings(problem: Problem, request: Request, basis: Basis) -> Iterator[list[AlongFeatures]]:
     """Blocks of several lengths, in several threads or one, read ahead or not: these last together, the best first."""
-    precision, n = precision_of(problem, request, _multiplications(problem, request)), problem.n_samples
+    precision = precision_of(problem, request, _multiplications(problem, request))
     several = thread_count(problem.machine.cores) if precision == "single" and request.workers == 1 else 1
     for rows in _block_lengths(problem):
         for most in sorted({min(_product_rows(problem, size), rows) for size in PRODUCT_BYTES}, reverse=True):
@@ -259,8 +261,7 @@ def _cuttings(problem: Problem, request: Request, basis: Basis) -> Iterator[list
                     ahead=ahead,
                     threads=threads,
                 )
-                for threads in sorted({len(spans_of(n, several, rows)), 1}, reverse=True)
-                for ahead in ((1, 0) if problem.fills else (0,))
+                for threads, ahead in concurrencies(problem, rows, several)
             ]
 
 
@@ -290,15 +291,12 @@ def sample_rows(n: int, width: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlongFeatures(Sizes):
+class AlongFeatures(BySamples):
     """Sizes with which components could be found along features; fields as in `Plan`."""
 
     precision: str
     basis: Basis
-    block_rows: int
     product_rows: int
-    ahead: int = 0
-    threads: int = 1
 
     def grown(self, memory: int) -> AlongFeatures:
         """Return, where k is open, the largest basis that there is memory for, and room for components of it."""
@@ -319,30 +317,16 @@ class AlongFeatures(Sizes):
 
     def plan(self) -> Plan:
         """Return the plan with these sizes."""
-        cost, problem = self.cost, self.problem
+        cost = self.cost
         passes = "1 pass" if cost.passes == 1 else f"{cost.passes} passes"
         made = f"{passes} with {self.basis.width} vectors need{'s' if cost.passes == 1 else ''}"
-        return Plan(
-            problem=problem,
-            request=self.request,
-            method="randomized",
-            why=self.basis.reason(made, problem, self.request, cost.late),
-            precision=self.precision,
-            solver="lanczos",
-            room=self.k,
-            block_rows=self.block_rows,
-            product_rows=self.product_rows,
-            spans=spans_of(problem.n_samples, span_count(self.request.workers, self.threads), self.block_rows),
-            passes=cost.passes,
-            bytes_read=cost.bytes_read,
-            memory_estimate=self.memory_estimate,
+        why = self.basis.reason(made, self.problem, self.request, cost.late)
+        return replace(
+            self.planned("randomized", why, precision=self.precision, solver="lanczos"),
             schedule="lanczos",
-            block_features=problem.n_features,
-            threads=self.threads,
-            ahead=self.ahead,
+            product_rows=self.product_rows,
             width=self.basis.width,
             columns=self.basis.columns,
-            work=cost.work,
         )
 
     def phases(self) -> Iterator[Phase]:
@@ -357,9 +341,7 @@ class AlongFeatures(Sizes):
         p, width, threads = self.problem.n_features, self.basis.width, self.threads
         each = scatter_block_bytes(p, width, self.product_rows)
         each["rows of it multiplied again, as a check"] = CHECK_COPIES * 8 * min(CHECK_ROWS, self.product_rows) * p
-        if threads > 1:
-            each = {f"{name}, {threads} times": threads * count for name, count in each.items()}
-        items = self.basis.items(p) | each
+        items = self.basis.items(p) | in_threads(each, threads)
         items["the vectors, as handed to a task"] = 8 * p * width
         if self.request.workers > 1:
             items["product of another worker, as sent and merged"] = 2 * 8 * p * width

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 from ..errors import RequestError
 from ..units import MIB, format_shape
-from .blocks import block_rows, spans_of
-from .budget import MOST_BLOCK, most_that_fits, span_count
+from .blocks import block_rows
+from .budget import MOST_BLOCK, most_that_fits
+from .by_samples import BySamples, concurrencies
 from .decoding import Reading, read_boxes
 from .memory import (
     COMPONENT_COPIES,
@@ -22,6 +24,7 @@ from .memory import (
     MemoryEstimate,
     Phase,
     block_items,
+    in_threads,
     runtime,
     smallest_of,
     solve_memory,
@@ -40,6 +43,8 @@ MEASURED_COPIES = 4  # of products with random directions, while bounds are made
 
 APPROXIMATE = False
 KINDS = ("classical-mds",)
+
+R = TypeVar("R", bound="_Rows")
 
 
 def reason_against(problem: Problem) -> str:
@@ -85,7 +90,7 @@ def candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
         return
     reason = "" if held is not None else str(smallest_of(each.memory_estimate for each in _held(problem, request))[1])
     if streamed is not None:
-        yield Candidate("symmetric (products)", streamed.plan(memory))
+        yield Candidate("symmetric (products)", streamed.plan())
     elif request.is_open or request.n_components is None:
         asked = f"n_components={request.n_components!r} needs all eigenvalues, for which the matrix is held in memory"
         yield Candidate("symmetric (products)", None, asked)
@@ -102,8 +107,8 @@ def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
     return smallest_of(sizes.memory_estimate for sizes in every)
 
 
-def _fastest(found: Iterable[_Rows]) -> _Rows | None:
-    """The fastest; of equals the one in more threads, and the one that reads ahead."""
+def _fastest(found: Iterable[R]) -> R | None:
+    """Return the fastest sizes; among equals those with more threads, then those that read ahead."""
     return min(found, key=lambda sizes: (sizes.seconds, -sizes.threads, -sizes.ahead), default=None)
 
 
@@ -117,16 +122,14 @@ def _ways(problem: Problem, threads: int) -> Iterator[tuple[int, int, int]]:
     most = MOST_AGAIN * n * problem.row_bytes
     kept = {rows for rows in lengths if read_boxes(problem, rows, problem.n_features).bytes <= most}
     for rows in sorted(kept or {max(lengths)}, reverse=True):
-        for count in sorted({len(spans_of(n, threads, rows)), 1}, reverse=True):
-            for ahead in (1, 0) if problem.fills else (0,):
-                yield rows, count, ahead
+        yield from ((rows, *counts) for counts in concurrencies(problem, rows, threads))
 
 
 def _held(problem: Problem, request: Request) -> Iterator[_Held]:
     """Every way to hold the matrix."""
     k = _counted_on(problem, request)
     for rows, _, ahead in _ways(problem, 1):
-        yield _Held(problem=problem, request=request, k=k, block_rows=rows, threads=1, ahead=ahead)
+        yield _Held(problem=problem, request=request, k=k, block_rows=rows, ahead=ahead)
 
 
 def _streamed(problem: Problem, request: Request) -> Iterator[_Streamed]:
@@ -148,33 +151,13 @@ def _counted_on(problem: Problem, request: Request) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Rows(Sizes):
+class _Rows(BySamples):
     """Sizes with which rows of the matrix could be read; fields as in `Plan`."""
-
-    block_rows: int
-    threads: int
-    ahead: int
-
-    def plan(self, memory: int) -> Plan:
-        """Return the plan with these sizes."""
-        raise NotImplementedError
 
     @property
     def read(self) -> Reading:
         """One pass."""
         return read_boxes(self.problem, self.block_rows, self.problem.n_features)
-
-    def planned(self, why: str, **own: object) -> Plan:
-        """Return a plan with these sizes, and fields of its own."""
-        problem, cost = self.problem, self.cost
-        how: dict[str, object] = {
-            "memory_estimate": self.memory_estimate, "work": cost.work, "passes": cost.passes,
-            "bytes_read": cost.bytes_read, "block_rows": self.block_rows, "threads": self.threads, "ahead": self.ahead,
-            "block_features": problem.n_features,
-            "spans": spans_of(problem.n_samples, span_count(self.request.workers, self.threads), self.block_rows),
-        }  # fmt: skip
-        how |= {"problem": problem, "request": self.request, "method": "symmetric", "precision": "double", **own}
-        return Plan(why=why, **how)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +172,8 @@ class _Held(_Rows):
 
         room = max(self.k, most_that_fits(fits, self.problem.most_components)) if self.request.is_open else self.k
         why = f"the {self._shape} matrix fits the budget; exact, in one pass"
-        return self.planned(why, solver="dense", room=room, dense_room=room)
+        plan = self.planned("symmetric", why, precision="double", solver="dense")
+        return replace(plan, room=room, dense_room=room)
 
     @property
     def _shape(self) -> str:
@@ -222,7 +206,7 @@ class _Streamed(_Rows):
 
     basis: Basis
 
-    def plan(self, memory: int) -> Plan:
+    def plan(self) -> Plan:
         """Return the plan with these sizes."""
         problem, cost, basis = self.problem, self.cost, self.basis
         passes = "1 pass" if cost.passes == 1 else f"{cost.passes:g} passes"
@@ -230,11 +214,9 @@ class _Streamed(_Rows):
         why += "does not fit or takes much longer"
         if basis.restarting:
             why += f"; {basis.restarting} more than with a larger basis, which does not fit"
-        return self.planned(
-            why,
-            solver="lanczos",
+        return replace(
+            self.planned("symmetric", why, precision="double", solver="lanczos"),
             schedule="products",
-            room=self.k,
             product_rows=self.product_rows,
             width=basis.width,
             columns=basis.columns,
@@ -254,12 +236,11 @@ class _Streamed(_Rows):
             "random directions, products with them, and means": MEASURES * 8 * n,
             f"{self.product_rows} rows in float64": 8 * n * self.product_rows,
         }
-        each = {f"{name}, {threads} times" if threads > 1 else name: threads * count for name, count in own.items()}
         shared = {"the vectors, as handed to a task, and the product so far": (2 * width + MEASURES) * 8 * n}
         if self.request.workers > 1:
             shared["product of another worker, as sent and merged"] = 2 * 8 * n * (width + MEASURES)
         blocks = block_items(problem, self.block_rows, threads, self.ahead)
-        yield Phase.of("pass", basis.items(n), each, shared, blocks, runtime(threads))
+        yield Phase.of("pass", basis.items(n), in_threads(own, threads), shared, blocks, runtime(threads))
         kept = {"means and products with random directions": MEASURED_COPIES * 8 * PROBES_OF_PASS * n}
         yield Phase.of("step", basis.items(n), basis.step_items(n), kept, runtime())
         found = {f"{self.k} components": COMPONENT_COPIES * 8 * n * self.k}
