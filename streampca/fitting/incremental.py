@@ -523,7 +523,7 @@ def _why_not(method: object) -> str:
 def _template(collection: Prepared) -> PCAModel:
     """Return a model without components of a collection, to hold other collections against."""
     none, p = np.empty(0), collection.n_features
-    nothing = Decomposition(np.zeros(p), None, none, none, none, None, 0.0, 0, 0.0, False, None)
+    nothing = Decomposition(np.zeros(p), None, none, none, none, 0.0, 0, 0.0)
     return model_of(collection, nothing, {"reading": collection.raw.reading}, np.empty((0, p)))
 
 

@@ -27,6 +27,7 @@ from ...errors import DataError
 from ...events import PassStarted, Solving
 from .data_checks import check_variance
 from .job import Decomposition, Float64, Job, stored_dtype
+from .leading_pairs import wanted_of
 from .samples_task import SamplesTask
 
 ROUNDING = {"single": 1e-6, "double": 1e-12}  # of a feature's scatter, in products of pieces
@@ -64,9 +65,8 @@ def fit_class_scatter(job: Job) -> Decomposition:
     values, vectors = (each[..., : plan.problem.most_components] for each in solved)
     if not between > 1e-24 * scatter.trace:
         raise DataError(f"the means of all classes of {source} are equal; give another target.")
-    total, wanted = float(values.sum()), request.n_components
-    count = count_components(values, total, wanted if isinstance(wanted, float) else None, complete=True)
-    count = min(count or len(values), plan.room)
+    total = float(values.sum())
+    count = min(count_components(values, total, wanted_of(plan)) or len(values), plan.room)
     lengths = np.linalg.norm(vectors[:, :count], axis=0)
     axes = vectors[:, :count] / lengths
     basis, _ = qr(axes, mode="economic", check_finite=False)
@@ -76,12 +76,10 @@ def fit_class_scatter(job: Job) -> Decomposition:
         explained_variance=_along(scatter, basis) / (weight - 1),
         error_bound=np.full(count, np.nan),
         angle_bound=np.full(count, np.nan),
-        eigenvalues=None,
         total_variance=scatter.trace / (weight - 1),
         n_samples=scatter.n_samples,
         total_weight=weight,
         exact=scatter.sums_exactly,
-        statistic=None,
         kind=request.kind,
         own_fields={
             "separation": values[:count],

@@ -28,6 +28,7 @@ from ...events import PassStarted, Solving
 from ...machine import hand_back
 from .data_checks import check_variance
 from .job import Decomposition, Float64, Job, stored_dtype
+from .leading_pairs import wanted_of
 from .samples_task import SamplesTask
 
 
@@ -50,9 +51,7 @@ def fit_cross_scatter(job: Job) -> Decomposition:
     if not len(values) or values[0] == 0:
         raise DataError(f"the samples of {source} do not vary with the target at all; give another target.")
     total = float(values.sum())
-    wanted = plan.request.n_components
-    count = count_components(values, total, wanted if isinstance(wanted, float) else None, complete=True)
-    count = min(count or len(values), plan.room)
+    count = min(count_components(values, total, wanted_of(plan)) or len(values), plan.room)
     axes = fix_signs(np.ascontiguousarray(vectors[:, :count].T).T)
     del vectors
     hand_back()
@@ -66,12 +65,9 @@ def fit_cross_scatter(job: Job) -> Decomposition:
         explained_variance=variances / (weight - 1),
         error_bound=np.full(count, np.nan),
         angle_bound=np.full(count, np.nan),
-        eigenvalues=None,
         total_variance=trace / (weight - 1),
         n_samples=n_samples,
         total_weight=weight,
-        exact=False,
-        statistic=None,
         kind=plan.request.kind,
         own_fields={"dependence": dependence, "total_dependence": total / scale},
     )

@@ -195,5 +195,4 @@ def decomposed(basis: Kept | Written, pairs: Pairs, job: Job) -> Decomposition:
         n_samples=n if weights is None else int(np.count_nonzero(weights)),
         total_weight=weight,
         exact=pairs.exact,
-        statistic=None,
     )

@@ -354,12 +354,9 @@ def _decomposed(iteration: EMIteration, job: Job) -> Decomposition:
         explained_variance=chosen.values * scale,
         error_bound=unknown,
         angle_bound=unknown.copy(),
-        eigenvalues=None,
         total_variance=trace * scale,
         n_samples=iteration.n_samples,
         total_weight=weight,
-        exact=False,
-        statistic=None,
         passes=iteration.passes,
         measured={"missing": missing},
     )

@@ -62,11 +62,9 @@ def decompose_sketch(sketch: FrequentDirections, plan: Plan, listener: Listener)
         explained_variance=values / divisor,
         error_bound=residual / values,
         angle_bound=angle_bounds(values, residual, left),
-        eigenvalues=None,
         total_variance=sketch.trace / divisor,
         n_samples=sketch.n_samples,
         total_weight=sketch.weight,
-        exact=False,
         statistic=sketch,
         outside=left / divisor,
     )

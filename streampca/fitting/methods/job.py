@@ -124,14 +124,14 @@ class Decomposition:
         Divided by the total weight less 1, which is n - 1 without weights.
     error_bound, angle_bound : ndarray of shape (k,)
         Bound on |C v - lambda v| / lambda; bound on the direction's angle in radians, NaN where unresolved.
-    eigenvalues : ndarray or None
-        All variances, descending, where known.
     total_variance : float
         Trace of the covariance.
     n_samples : int
         n, without samples of weight 0.
     total_weight : float
         Sum of the weights; n where none were given.
+    eigenvalues : ndarray or None
+        All variances, descending, where known.
     exact : bool
         Whether the scatter was summed without any rounding.
     statistic : Accumulator or None
@@ -155,12 +155,12 @@ class Decomposition:
     explained_variance: Float64
     error_bound: Float64
     angle_bound: Float64
-    eigenvalues: Float64 | None
     total_variance: float
     n_samples: int
     total_weight: float
-    exact: bool
-    statistic: Accumulator | None
+    eigenvalues: Float64 | None = None
+    exact: bool = False
+    statistic: Accumulator | None = None
     passes: int | None = None
     outside: float | None = None
     variance_bound: Float64 | None = None

@@ -25,7 +25,16 @@ import numpy as np
 from ...accumulators import EntryError, SymmetricBlock, SymmetricRows, sample_directions
 from ...accumulators.gram_probes import without
 from ...accumulators.symmetric_block import MatrixMeasures, entries_of, tolerance_of
-from ...eigensolvers import Solution, certify, product_bounds, ritz_pairs, solve_dense, start_lanczos, value_bounds
+from ...eigensolvers import (
+    Certificate,
+    Solution,
+    certify,
+    product_bounds,
+    ritz_pairs,
+    solve_dense,
+    start_lanczos,
+    value_bounds,
+)
 from ...errors import DataError
 from ...events import Listener, PassStarted, Solving
 from ...machine import hand_back
@@ -122,8 +131,8 @@ class Spectrum:
 def _solved(job: Job) -> Decomposition:
     """Hold the matrix, and solve it as a whole."""
     plan, n = job.plan, job.collection.n_samples
-    distances = _is_of_distances(job)
-    task = SamplesTask.of(job, partial(SymmetricRows, n, distances=distances), partial(_restored_rows, copy=False))
+    new = partial(SymmetricRows, n, distances=_is_of_distances(job))
+    task = SamplesTask.of(job, new, partial(SymmetricRows.from_state, copy=False))
     with job.told(PassStarted("matrix", 1, 1, n, plan.bytes_read)):
         matrix = task.fold(job, job.checkpoint("rows")).matrix
     check_symmetric(matrix, tolerance_of(job.collection.dtype))
@@ -146,12 +155,7 @@ def _solved(job: Job) -> Decomposition:
     chosen = chosen_of(solution, spectrum.trace + spectrum.least_negative, plan, job.listener)
     after = float(values[len(chosen.values)]) if len(chosen.values) < len(values) else -np.inf
     certificate = certify(chosen.values, chosen.vectors, directions=directions, products=products, next_value=after)
-    found = _decomposed(job, chosen, mean, spectrum)
-    return replace(found, eigenvalues=values / (n - 1), error_bound=certificate.relative, angle_bound=certificate.angle)
-
-
-def _restored_rows(state: dict[str, Any], *, copy: bool) -> SymmetricRows:
-    return SymmetricRows.from_state(state, copy=copy)
+    return replace(_decomposed(job, chosen, certificate, mean, spectrum), eigenvalues=values / (n - 1))
 
 
 def check_symmetric(matrix: Float64, tolerance: float) -> None:
@@ -311,11 +315,8 @@ def _iterated(job: Job) -> Decomposition:
     bounds = value_bounds(values, certificate.residual, outside, iteration.wrong(directions, count))
     spectrum = iteration.spectrum().scaled(1 / scale)
     _check_kernel(spectrum.smallest, iteration.largest, job)
-    found = _decomposed(job, chosen.scaled(1 / scale), iteration.mean, spectrum)
     return replace(
-        found,
-        error_bound=certificate.relative,
-        angle_bound=certificate.angle,
+        _decomposed(job, chosen.scaled(1 / scale), certificate, iteration.mean, spectrum),
         passes=iteration.passes,
         outside=outside / scale / (job.collection.n_samples - 1),
         variance_bound=bounds / values,
@@ -417,9 +418,11 @@ def _warn_of_few(count: int, job: Job) -> None:
         )
 
 
-def _decomposed(job: Job, solution: Solution, mean: Float64, spectrum: Spectrum) -> Decomposition:
-    """Return the decomposition of pairs of B; bounds are of those who know them."""
-    n, unknown = job.collection.n_samples, np.full(len(solution.values), np.nan)
+def _decomposed(
+    job: Job, solution: Solution, certificate: Certificate, mean: Float64, spectrum: Spectrum
+) -> Decomposition:
+    """Return the decomposition of pairs of B, with the bounds of their certificate."""
+    n = job.collection.n_samples
     measured = {
         "trace": spectrum.trace,
         "frobenius_norm": spectrum.norm_squared**0.5,
@@ -432,14 +435,11 @@ def _decomposed(job: Job, solution: Solution, mean: Float64, spectrum: Spectrum)
         mean=mean,
         components=np.ascontiguousarray(solution.vectors.T),
         explained_variance=solution.values / (n - 1),
-        error_bound=unknown,
-        angle_bound=unknown.copy(),
-        eigenvalues=None,
+        error_bound=certificate.relative,
+        angle_bound=certificate.angle,
         total_variance=spectrum.total / (n - 1),
         n_samples=n,
         total_weight=n,
-        exact=False,
-        statistic=None,
         measured={"matrix": measured},
         kind=job.plan.request.kind,
         own_fields={
