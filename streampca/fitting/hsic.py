@@ -38,7 +38,7 @@ from ..readers.collection import states_by_name, unchanged
 from ..storage.locks import alone_in
 from ..units import counted, parse_bytes
 from .hsic_tasks import Kernels, KernelTiles, MappedPairs, absorb_sums
-from .kernel_sides import FeatureMap, KernelSide, checked, drawn, kernel_of, target_side
+from .kernel_sides import KernelSide, SideMap, checked, drawn, kernel_of, target_side
 from .methods.job import one_span
 from .permutation_test import Permuted, permuted_features, permuted_kernels
 from .plan import check_options, narrowed, prepared
@@ -297,7 +297,7 @@ class _Work:
                 tested = work.tested(plan)
                 hand_back()
                 found, widths = work.estimated(plan, stage)
-        return _result(sides, request, plan, found, widths, tested)
+            return work.result(plan, found, widths, tested)
 
     @contextmanager
     def saved(self, how: Checkpointing | None, plan: HsicPlan) -> Iterator[StageCheckpoint | None]:
@@ -344,7 +344,7 @@ class _Work:
         hand_back()
         return found
 
-    def maps(self, method: str) -> tuple[FeatureMap, FeatureMap]:
+    def maps(self, method: str) -> tuple[SideMap, SideMap]:
         """Return the features of both sides."""
         one, other = (
             side.feature_map(method, self.request, self.random(what))
@@ -352,14 +352,14 @@ class _Work:
         )
         return one, other
 
-    def centres(self, maps: tuple[FeatureMap, FeatureMap]) -> tuple[Float64, Float64]:
+    def centres(self, maps: tuple[SideMap, SideMap]) -> tuple[Float64, Float64]:
         """Return points near the means of the features of both sides."""
         places = drawn(self.sides[0].collection.n_samples, CENTRE_ROWS, self.random(CENTRE))
         one, other = (features.mean(axis=0) for features in self.features(maps, places, CENTRE_ROWS))
         return one, other
 
     def features(
-        self, maps: tuple[FeatureMap, FeatureMap], places: npt.NDArray[np.intp], rows: int
+        self, maps: tuple[SideMap, SideMap], places: npt.NDArray[np.intp], rows: int
     ) -> tuple[Float64, Float64]:
         """Return the features of some samples, by ascending places, mapped so many at a time."""
         found = []
@@ -385,42 +385,31 @@ class _Work:
         features = self.features(self.maps("landmarks"), places, plan.test_rows)
         return permuted_features(*features, count, estimator, self.random(ORDER))
 
+    def result(self, plan: HsicPlan, found: Estimates, widths: tuple[int, int] | None, tested: Permuted | None) -> HSIC:
+        """Return both estimates with the outcome of the test."""
+        (one, other), n = self.sides, self.sides[0].collection.n_samples
+        return HSIC(
+            biased=found.biased,
+            unbiased=found.unbiased,
+            estimator=self.request.estimator,
+            p_value=None if tested is None else tested.p_value,
+            null=np.empty(0) if tested is None else tested.null,
+            observed=None if tested is None else tested.observed,
+            n_samples=n,
+            sources=(one.collection.source, other.collection.source),
+            kernels=(str(one), str(other)),
+            gammas=(one.gamma, other.gamma),
+            method=plan.method,
+            widths=widths,
+            test=""
+            if tested is None
+            else f"{counted(len(tested.null), 'permutation')} of {_what_is_permuted(plan, n)}",
+            plan=plan,
+        )
+
 
 def _what_is_permuted(plan: HsicPlan, n: int) -> str:
     if plan.test == "exact":
         return f"the exact kernels of all {n} samples"
     some = f"all {n} samples" if plan.test_samples == n else f"{plan.test_samples} of {n} samples, drawn at random"
     return f"Nystroem features of {some}"
-
-
-def _result(
-    sides: tuple[KernelSide, KernelSide],
-    request: HsicRequest,
-    plan: HsicPlan,
-    found: Estimates,
-    widths: tuple[int, int] | None,
-    tested: Permuted | None,
-) -> HSIC:
-    """Put together what was found."""
-    n = sides[0].collection.n_samples
-    gammas = tuple(
-        float(side.kernel.gamma) if "gamma" in side.kernel.to_json() and side.classes is None else None  # type: ignore[arg-type]
-        for side in sides
-    )
-    names = tuple(side.collection.source for side in sides)
-    return HSIC(
-        biased=found.biased,
-        unbiased=found.unbiased,
-        estimator=request.estimator,
-        p_value=None if tested is None else tested.p_value,
-        null=np.empty(0) if tested is None else tested.null,
-        observed=None if tested is None else tested.observed,
-        n_samples=n,
-        sources=(names[0], names[1]),
-        kernels=(str(sides[0]), str(sides[1])),
-        gammas=(gammas[0], gammas[1]),
-        method=plan.method,
-        widths=widths,
-        test="" if tested is None else f"{counted(len(tested.null), 'permutation')} of {_what_is_permuted(plan, n)}",
-        plan=plan,
-    )

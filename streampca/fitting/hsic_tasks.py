@@ -14,7 +14,7 @@ from ..accumulators import CrossMoments, KernelSums
 from ..events import BlockDone
 from ..planning.blocks import Span, blocks_of
 from ..planning.hsic import tile_count
-from .kernel_sides import FeatureMap, KernelSide
+from .kernel_sides import KernelSide, SideMap
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -103,15 +103,15 @@ class KernelTiles(Generic[T]):
         """Samples of a tile as its share of all, and the bytes of these."""
         n, count = self.sides[0].collection.n_samples, self.n_tiles
         samples = n * block.stop // count - n * block.start // count
-        return BlockDone(samples, samples * sum(side.collection.row_bytes for side in self.sides))
+        return BlockDone(samples, samples * _row_bytes(self.sides))
 
     def fetch(self, block: Span) -> tuple[Span, Span, tuple[Array, Array], tuple[Array, Array]]:
         """Read the two strips of samples that a tile is between; the first is read once for the tiles of a line."""
         first, second = self._place(block.start)
         if self._held.strip is None or self._held.strip[0] != first:
-            self._held.strip = first, self._read(first)
+            self._held.strip = first, _read(self.sides, first)
         strip = self._held.strip[1]
-        return first, second, strip, strip if first == second else self._read(second)
+        return first, second, strip, strip if first == second else _read(self.sides, second)
 
     def feed(self, accumulator: T, block: Span, fetched: Any) -> None:
         """Absorb a tile of both kernels."""
@@ -120,10 +120,6 @@ class KernelTiles(Generic[T]):
         one -= self.sides[0].level
         other -= self.sides[1].level
         accumulator.update(first, second, (one, other))
-
-    def _read(self, span: Span) -> tuple[Array, Array]:
-        one, other = (side.read(slice(*span)) for side in self.sides)
-        return one, other
 
     def _place(self, number: int) -> tuple[Span, Span]:
         """Return the samples that tile `number` is between, line by line of the triangle."""
@@ -150,7 +146,7 @@ class MappedPairs:
     Attributes
     ----------
     sides : (KernelSide, KernelSide)
-    maps : (FeatureMap, FeatureMap)
+    maps : (SideMap, SideMap)
     centres : (ndarray, ndarray)
         Near the means of the features.
     rows, piece : int
@@ -158,7 +154,7 @@ class MappedPairs:
     """
 
     sides: tuple[KernelSide, KernelSide]
-    maps: tuple[FeatureMap, FeatureMap]
+    maps: tuple[SideMap, SideMap]
     centres: tuple[Float64, Float64]
     rows: int
     piece: int
@@ -177,18 +173,28 @@ class MappedPairs:
 
     def counts(self, block: Span) -> BlockDone:
         """Samples of a block, and the bytes of both collections."""
-        return BlockDone(block.size, block.size * sum(side.collection.row_bytes for side in self.sides))
+        return BlockDone(block.size, block.size * _row_bytes(self.sides))
 
     def fetch(self, block: Span) -> tuple[Array, Array]:
         """Read a block of both collections."""
-        one, other = (side.read(slice(*block)) for side in self.sides)
-        return one, other
+        return _read(self.sides, block)
 
     def feed(self, accumulator: CrossMoments, block: Span, fetched: tuple[Array, Array]) -> None:
         """Absorb a block, some rows at a time."""
         for start in range(0, block.size, self.piece):
             one, other = (map_(rows[start : start + self.piece]) for map_, rows in zip(self.maps, fetched, strict=True))
             accumulator.update(one, other, at=block.start + start)
+
+
+def _read(sides: tuple[KernelSide, KernelSide], span: Span) -> tuple[Array, Array]:
+    """Read the same samples of both collections."""
+    one, other = (side.read(slice(*span)) for side in sides)
+    return one, other
+
+
+def _row_bytes(sides: tuple[KernelSide, KernelSide]) -> int:
+    """Return the bytes of a pair of samples as stored."""
+    return sum(side.collection.row_bytes for side in sides)
 
 
 def absorb_sums(left: KernelSums | CrossMoments, right: Any) -> None:

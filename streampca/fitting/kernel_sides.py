@@ -23,7 +23,7 @@ from .methods.data_checks import bad_sample
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
-FeatureMap = ClassMap | IdentityMap | KernelMap | FourierMap
+SideMap = ClassMap | IdentityMap | KernelMap | FourierMap
 
 CHECKED = 100  # rows between which a kernel of one's own is checked, and of which the level of a kernel is the mean
 
@@ -60,6 +60,12 @@ class KernelSide:
             width = self.collection.n_features if self.kernel.name == "linear" else None
         name = self.kernel.name if self.classes is None else DELTA
         return Side(problem_of(self.collection), width, name in ("rbf", "laplacian"), name)
+
+    @property
+    def gamma(self) -> float | None:
+        """Gamma of the resolved kernel; None of kernels without one."""
+        gamma = None if self.classes is not None else self.kernel.to_json().get("gamma")
+        return None if gamma is None else float(gamma)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -122,7 +128,7 @@ class KernelSide:
         with np.errstate(over="ignore", invalid="ignore"):  # the sums will say so
             return self.kernel.matrix(rows, others, self.origin)
 
-    def feature_map(self, method: str, request: HsicRequest, random: np.random.Generator) -> FeatureMap:
+    def feature_map(self, method: str, request: HsicRequest, random: np.random.Generator) -> SideMap:
         """Return features whose inner products are the kernel: exactly, by random landmarks, or by Fourier's."""
         sizes = self.sizes
         width = sizes.width(method, request)
