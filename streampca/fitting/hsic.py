@@ -45,8 +45,8 @@ from .plan import check_options, narrowed, prepared
 
 Float64 = npt.NDArray[np.float64]
 
-CENTRE_ROWS = 256  # whose features' mean is near that of all
-X, Y, X_MAP, Y_MAP, CENTRE, TEST, ORDER = range(7)  # what random numbers are drawn for
+CENTRE_ROWS = 256  # samples, the mean of whose features is near that of all
+X, Y, X_MAP, Y_MAP, CENTRE, TEST, ORDER = range(7)  # streams of random numbers, one for each use
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,25 +60,25 @@ class HSIC:
     unbiased : float
         The estimate of Song and others (2012), whose expectation is 0 for independent samples; it may be negative.
     estimator : {"biased", "unbiased"}
-        Which of them is the `statistic`, and was tested.
+        Name of the estimate that is the `statistic`, and was tested.
     p_value : float or None
         (1 + permutations with at least the observed value) / (1 + permutations); None where none were asked for.
     null : ndarray of shape (permutations,)
         Values of the permutations.
     observed : float or None
-        What they are compared with: the statistic, or that of what was permuted (`test`).
+        Value that `null` is compared with: the statistic, or that of the samples or features permuted (see `test`).
     n_samples : int
     sources : (str, str)
-        What was compared.
+        Names of the two collections.
     kernels : (str, str)
         Their kernels, with parameters.
     gammas : (float or None, float or None)
-        Parameters found, None of kernels without one.
+        Parameters of the kernels, as found; None for kernels without one.
     method : {"exact", "landmarks", "fourier"}
     widths : (int, int) or None
-        Features by which kernels were computed; None of "exact".
+        Numbers of features by which kernels were computed; None for method "exact".
     test : str
-        What was permuted, in words.
+        Description of the test; empty without one.
     plan : HsicPlan
         Blocks and memory.
     """
@@ -100,12 +100,12 @@ class HSIC:
 
     @property
     def statistic(self) -> float:
-        """The estimate that was asked for."""
+        """Estimate that was asked for."""
         return self.biased if self.estimator == "biased" else self.unbiased
 
     @property
     def how(self) -> str:
-        """Words on how it was computed."""
+        """Description of how kernels were computed."""
         if self.widths is None:
             return "exact kernels"
         features = {"landmarks": "Nystroem features", "fourier": "random Fourier features"}[self.method]
@@ -121,7 +121,7 @@ class HSIC:
         return "\n".join([*lines, *([f"  tested by {self.test}"] if self.test else [])])
 
     def to_json(self) -> dict[str, Any]:
-        """Everything as plain data, without the values of the permutations."""
+        """Return everything as plain data, without the values of the permutations."""
         names = ("biased", "unbiased", "estimator", "statistic", "p_value", "observed", "n_samples", "sources")
         more = ("kernels", "gammas", "method", "widths", "how", "test")
         found = {name: getattr(self, name) for name in (*names, *more)}
@@ -165,42 +165,42 @@ def hsic(
     y : path, glob, list of paths, array or Collection, optional
         The n samples that belong to them, in the same order. An array of one axis is a `target`.
     target : array, path or str, optional
-        Instead of y a label or number of each sample, as `open_column` takes it: text, whole numbers and yes or no are
+        Label or number of each sample, instead of y; as `open_column` takes it: text, whole numbers and yes or no are
         classes, fractions are numbers.
     kernel : str or Kernel, default="rbf"
-        Of x: a name, see `streampca.preprocessing.kernels.Kernel`, or a kernel with all parameters.
+        Kernel of x: a name, see `streampca.preprocessing.kernels.Kernel`, or a kernel with all parameters.
     gamma : float, "auto" or None, default="auto"
-        Of a kernel given by name. "auto" takes the median distance of a random sample of up to 1000 samples.
+        Parameter of a kernel given by name. "auto" takes the median distance of a random sample of up to 1000 samples.
     y_kernel, y_gamma : optional
-        The same of y or the target: by default "rbf", and "delta" of classes, 1 of two samples of one class and else 0.
-        Whole numbers are taken for numbers where another kernel than "delta" is given.
+        Kernel of y or the target, and its parameter: by default "rbf", and "delta" for classes, which is 1 for two
+        samples of one class and 0 else. Whole numbers are taken as numbers where another kernel than "delta" is given.
     method : {"auto", "exact", "landmarks", "fourier"}, default="auto"
         "exact" computes both kernel matrices, tile by tile; "landmarks" one pass with Nystroem features; "fourier" one
         pass with random features of kernels "rbf" and "laplacian". "auto" is exact up to 10000 samples, and takes
         landmarks beyond.
     estimator : {"biased", "unbiased"}, default="biased"
-        Which is the `statistic` and is tested; both are computed. The biased one is too large by about the mean of the
-        test's null values: much of it where dependence is weak.
+        Estimate that is the `statistic` and is tested; both are computed. The biased one is too large by about the
+        mean of the test's null values, which is much of it where dependence is weak.
     landmarks : int, optional
-        Random samples a side; 200 by default, or all where there are fewer. Classes, and linear kernels of fewer
-        features, need none and are exact.
+        Number of random samples of each side; 200 by default, or all where there are fewer. Classes, and linear kernels
+        of fewer features, need none and are exact.
     features : int, default=1024
-        Fourier features a side of "fourier", at quasi-random frequencies. "landmarks" are nearer and quicker for most
-        data; features hold no samples.
+        Number of Fourier features of each side for method "fourier", at quasi-random frequencies. Method "landmarks" is
+        more accurate and faster for most data; Fourier features hold no samples.
     permutations : int, default=200
-        Of the test; 0 for none. The smallest p-value is 1 / (1 + permutations).
+        Number of permutations of the test; 0 for none. The smallest p-value is 1 / (1 + permutations).
     test_samples : int, default=10000
-        Most samples permuted by features. Up to 2000 samples are permuted by their exact kernels.
+        Largest number of samples permuted by features. Up to 2000 samples are permuted by their exact kernels.
     seed : int, default=0
-        Of samples drawn, random features and permutations.
+        Seed of the random numbers: samples drawn, random features and permutations.
     memory : int or str, optional
         Most bytes to use; half of what the machine allows by default.
     preparation : Preparation, optional
-        Applied to the samples of x.
+        Steps applied to the samples of x.
     checkpoint : path, optional
         Folder to save the pass in as it goes. When the process dies, the same call resumes there.
     cluster : int, str or distributed.Client, optional
-        Shares the work; see `fit`.
+        Processes or cluster that share the work; see `fit`.
     listener : callable, optional
         Told what happens; by default warnings are logged.
     **opening
@@ -246,7 +246,7 @@ def hsic(
 def _second(
     y: Any, target: Any, collection: Collection, kernel: str | Kernel | None, gamma: float | str | None
 ) -> KernelSide:
-    """Open what a collection is compared with."""
+    """Return the side that a collection is compared with."""
     if (y is None) == (target is None):
         raise RequestError(
             "HSIC compares a collection with another (y), or with a label or number a sample (target); give one."
@@ -268,7 +268,7 @@ def _second(
 
 @dataclass(frozen=True)
 class _Work:
-    """One computation: sides, options, who does it and who is told."""
+    """One computation: sides, options, executor and listener."""
 
     sides: tuple[KernelSide, KernelSide]
     request: HsicRequest
@@ -276,11 +276,11 @@ class _Work:
     listener: Listener
 
     def random(self, what: int) -> np.random.Generator:
-        """Return the random numbers drawn for one thing, whatever else is drawn."""
+        """Return the stream of random numbers for one use, independent of the others."""
         return np.random.default_rng([self.request.seed, what])
 
     def carried_out(self, checkpointing: Checkpointing | None) -> HSIC:
-        """Plan, read, test."""
+        """Plan the computation, read the samples, and test."""
         executor, (first, second) = self.executor, self.sides
         request = replace(self.request, memory=self.request.memory or executor.memory, workers=max(1, executor.workers))
         with as_of(executor):
@@ -371,7 +371,7 @@ class _Work:
         return found[0], found[1]
 
     def tested(self, plan: HsicPlan) -> Permuted | None:
-        """Permute what the plan says."""
+        """Return the criterion of permuted samples, as the plan says; None without a test."""
         if plan.test == "none":
             return None
         count, estimator, n = self.request.permutations, self.request.estimator, self.sides[0].collection.n_samples

@@ -24,7 +24,7 @@ class TakesTiles(Protocol):
     """An accumulator of tiles of two matrices."""
 
     def update(self, first: Span, second: Span, tiles: tuple[Float64, Float64]) -> None:
-        """Absorb both matrices between some samples."""
+        """Absorb the tiles of both matrices between some samples."""
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return everything as plain arrays."""
@@ -34,13 +34,13 @@ T = TypeVar("T", bound=TakesTiles)
 
 
 class Kernels:
-    """Both kernel matrices, (2, n, n), made of tiles."""
+    """Two kernel matrices, (2, n, n), assembled from tiles."""
 
     def __init__(self, n_samples: int) -> None:
         self.matrices = np.empty((2, n_samples, n_samples))
 
     def update(self, first: Span, second: Span, tiles: tuple[Float64, Float64]) -> None:
-        """Absorb both matrices between some samples, and their mirror."""
+        """Absorb the tiles of both matrices between some samples, and the transposed tiles."""
         for matrix, tile in zip(self.matrices, tiles, strict=True):
             matrix[slice(*first), slice(*second)] = tile
             matrix[slice(*second), slice(*first)] = tile.T
@@ -51,14 +51,14 @@ class Kernels:
 
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> Kernels:
-        """Undo `state`."""
+        """Return the matrices whose state this is."""
         new = cls(0)
         new.matrices = state["matrices"].copy()
         return new
 
 
 class _Held(threading.local):
-    """The strip of samples that a thread has read last."""
+    """Strip of samples that a thread has read last."""
 
     strip: tuple[Span, tuple[Array, Array]] | None = None
 
@@ -70,7 +70,7 @@ class KernelTiles(Generic[T]):
     Attributes
     ----------
     new, restored : callable
-        Make an accumulator, empty or of a state.
+        Return an accumulator, empty or restored from a state.
     sides : (KernelSide, KernelSide)
     rows : int
         Samples along the side of a tile.
@@ -96,17 +96,17 @@ class KernelTiles(Generic[T]):
         return self.restored(state)
 
     def blocks(self, span: Span) -> Iterable[Span]:
-        """Tiles one by one."""
+        """Yield the tiles of a span one by one."""
         return blocks_of(span, 1)
 
     def counts(self, block: Span) -> BlockDone:
-        """Samples of a tile as its share of all, and the bytes of these."""
+        """Return the number of samples that is a tile's share of all, and their bytes."""
         n, count = self.sides[0].collection.n_samples, self.n_tiles
         samples = n * block.stop // count - n * block.start // count
         return BlockDone(samples, samples * _row_bytes(self.sides))
 
     def fetch(self, block: Span) -> tuple[Span, Span, tuple[Array, Array], tuple[Array, Array]]:
-        """Read the two strips of samples that a tile is between; the first is read once for the tiles of a line."""
+        """Read the two strips of samples that a tile is between; the first is read once for all tiles of its line."""
         first, second = self._place(block.start)
         if self._held.strip is None or self._held.strip[0] != first:
             self._held.strip = first, _read(self.sides, first)
@@ -148,7 +148,7 @@ class MappedPairs:
     sides : (KernelSide, KernelSide)
     maps : (SideMap, SideMap)
     centres : (ndarray, ndarray)
-        Near the means of the features.
+        Points near the means of the features.
     rows, piece : int
         Samples read and mapped at a time.
     """
@@ -168,11 +168,11 @@ class MappedPairs:
         return CrossMoments.from_state(state)
 
     def blocks(self, span: Span) -> Iterable[Span]:
-        """Blocks that end at multiples of the plan's block length."""
+        """Yield blocks that end at multiples of the plan's block length."""
         return blocks_of(span, self.rows)
 
     def counts(self, block: Span) -> BlockDone:
-        """Samples of a block, and the bytes of both collections."""
+        """Return the number of samples of a block, and their bytes in both collections."""
         return BlockDone(block.size, block.size * _row_bytes(self.sides))
 
     def fetch(self, block: Span) -> tuple[Array, Array]:

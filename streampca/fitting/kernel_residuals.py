@@ -18,18 +18,18 @@ from .methods import Decomposition, Job
 from .methods.samples_task import SamplesTask
 
 LABEL = "kernel residuals"
-_STREAM = 7  # of the seed: apart from that of landmarks
+_STREAM = 7  # distinguishes these random numbers from those that choose landmarks
 
 
 def with_residuals(job: Job, found: Decomposition) -> Decomposition:
-    """Return the decomposition of a model of kind "kernel-pca": with estimates of its residuals.
+    """Return the decomposition of a model of kind "kernel-pca", with estimates of its residuals.
 
     Parameters
     ----------
     job : Job
-        Of a collection that is seen through a feature map; read once more.
+        Fit of a collection that is seen through a feature map, which is read once more.
     found : Decomposition
-        Of mapped samples; components in memory.
+        Decomposition of the mapped samples, with components in memory.
     """
     collection, plan = job.collection, job.plan
     assert isinstance(collection, Prepared)  # noqa: S101 - kinds of kernels are of prepared collections

@@ -25,7 +25,7 @@ Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 SideMap = ClassMap | IdentityMap | KernelMap | FourierMap
 
-CHECKED = 100  # rows between which a kernel of one's own is checked, and of which the level of a kernel is the mean
+CHECKED = 100  # rows on which the user's own kernel is checked, and whose mean kernel is the level
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class KernelSide:
     Attributes
     ----------
     collection : Collection
-        Of classes numbered from 0, (n, 1), where `classes` are there.
+        Samples, or where there are `classes` their numbers from 0, (n, 1).
     kernel : Kernel
     classes : ndarray of shape (c,) or None
-        Labels, of which the kernel is the delta kernel.
+        Labels of the classes, compared by the delta kernel; None for other kernels.
     origin : ndarray of shape (p,)
-        Point near the samples, taken off where the kernel is of differences, or linear.
+        Point near the samples, subtracted where the kernel depends on differences, or is linear.
     level : float
-        About the mean of the kernel between samples.
+        Approximate mean of the kernel between samples.
     """
 
     collection: Collection
@@ -69,7 +69,7 @@ class KernelSide:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Plain data that decide the values of the kernel."""
+        """Kernel and classes as plain data, which decide the values."""
         codes = None if self.classes is None else digest(self.collection.read(slice(0, len(self.collection))).tobytes())
         return {**self.kernel.to_json(), "classes": codes}
 
@@ -97,7 +97,7 @@ class KernelSide:
         Raises
         ------
         RequestError
-            If most samples are equal and gamma is to be found, or a kernel of one's own is not symmetric or positive.
+            If most samples are equal and gamma is to be found, or the user's own kernel is not symmetric or positive.
         """
         if self.classes is not None:
             return self
@@ -107,7 +107,7 @@ class KernelSide:
         kernel, origin = self.kernel.resolved(rows), rows.mean(axis=0, dtype=np.float64)
         found = replace(self, kernel=kernel, origin=origin)
         few = rows[:CHECKED]
-        matrix = found.matrix(few, few.copy())  # of one array scikit-learn would compute one half only
+        matrix = found.matrix(few, few.copy())  # given one array twice, scikit-learn computes one half only
         if kernel.function is not None:
             if not np.allclose(matrix, matrix.T, rtol=1e-9, atol=1e-12 * float(np.abs(matrix).max(initial=0))):
                 raise RequestError(f"kernel {kernel} is not symmetric: k(x, y) differs from k(y, x); give one that is.")
@@ -129,7 +129,7 @@ class KernelSide:
             return self.kernel.matrix(rows, others, self.origin)
 
     def feature_map(self, method: str, request: HsicRequest, random: np.random.Generator) -> SideMap:
-        """Return features whose inner products are the kernel: exactly, by random landmarks, or by Fourier's."""
+        """Return the map to features whose inner products are the kernel: exact, by random landmarks, or Fourier's."""
         sizes = self.sizes
         width = sizes.width(method, request)
         if sizes.is_exact(method, request):

@@ -1,6 +1,6 @@
 """Landmarks of a feature map: samples, chosen over a stream, that all others are compared with.
 
-All choices go by a seed alone, so that a fit that is resumed chooses the same again.
+All choices depend on a seed alone, so that a resumed fit chooses the same again.
 
 References
 ----------
@@ -33,8 +33,8 @@ from ..readers.views.chosen import Chosen
 Float64 = npt.NDArray[np.float64]
 Places = npt.NDArray[np.intp]
 
-CANDIDATES = 5  # samples a landmark that k-means++ and leverage scores choose among
-READ_BYTES = 2**23  # of samples that are read at a time
+CANDIDATES = 5  # samples for each landmark, which k-means++ and leverage scores choose among
+READ_BYTES = 2**23  # bytes of samples read at a time
 
 
 def mapped_for(
@@ -51,17 +51,11 @@ def mapped_for(
     Parameters
     ----------
     collection : Prepared
-        Before the map; read once.
+        Collection before the map; read once, or not at all if it is `foreseen`.
     wanted : KernelFeatures
-        The map that is asked for.
-    weights : ndarray of shape (n,), optional
-        How often each sample counts: those of weight 0 become no landmarks.
-    memory : int, optional
-        Budget in bytes; half of what the machine allows by default.
-    foreseen : bool, default=False
-        Read nothing: arrays have their sizes, or larger ones, and take no memory.
-    listener : callable
-        Told of the pass.
+        Map that is asked for.
+    weights, memory, foreseen, listener
+        As for `learned_for`. Samples of weight 0 become no landmarks; foreseen arrays may be larger than those made.
 
     Raises
     ------
@@ -93,7 +87,7 @@ def mapped_for(
 
 
 def _rows_to_read(wanted: KernelFeatures, landmarks: int, n: int) -> int:
-    """Samples to read: the landmarks, more to choose among, or enough for a median of distances."""
+    """Return the number of samples to read: landmarks, more to choose among, or enough for a median of distances."""
     if wanted.is_exact:
         return n
     among = landmarks if wanted.choice == "uniform" else CANDIDATES * landmarks
@@ -108,7 +102,7 @@ def sampled(collection: Prepared, weights: Float64 | None, count: int, seed: tup
 
 
 def _sample(collection: Prepared, known: Places, count: int, seed: int, listener: Listener) -> Array:
-    """Read so many samples, (count, p), chosen uniformly, in a random order; all of them stay in theirs."""
+    """Read samples chosen uniformly, (count, p), in a random order; where all are read, in the order stored."""
     random = np.random.default_rng(seed)
     rows = _read(collection, np.sort(random.permutation(known)[:count]), listener)
     return rows[random.permutation(count)] if count < len(known) else rows
@@ -193,7 +187,7 @@ def _by_leverage(sample: Array, kernel: Kernel, count: int, seed: int) -> Array:
     tail = np.sort(values)[::-1][count // 2 :]
     ridge = (max(float(tail.sum()), 0.0) + float(left.sum())) / max(1, count - count // 2)
     ridge = max(ridge, np.finfo(float).eps * float(values.max()))
-    # What the first landmarks leave out of a sample is its leverage beside them (Musco and Musco, lemma 6).
+    # The squared norm that the first landmarks leave out adds to a sample's leverage (Musco and Musco, lemma 6).
     scores = np.square(rows @ vectors / np.sqrt(np.maximum(values, 0) + ridge)).sum(axis=1) + left / ridge
     random, scores = np.random.default_rng([3, seed]), np.maximum(scores, np.finfo(float).tiny)
     places = np.sort(random.choice(len(sample), count, replace=False, p=scores / scores.sum()))

@@ -1,6 +1,6 @@
 """Permutation tests of independence: the criterion of samples paired anew, by their kernels or by their features.
 
-Where samples are drawn independently of each other and x of y, every pairing of them is as likely. The criterion
+Where samples are drawn independently of each other and x of y, all pairings of them are equally likely. The criterion
 observed then has any rank among those of B random pairings with the same probability, whatever kernels and features.
 """
 
@@ -14,11 +14,11 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
-TIE = 1e-10  # of the largest value: what rounding of equal values differs by
+TIE = 1e-10  # difference, relative to the largest value, by which rounding separates equal values
 
 
 class Permuted(NamedTuple):
-    """The criterion as observed, and of each permutation, shape (B,)."""
+    """Criterion as observed, and of each permutation, shape (B,)."""
 
     observed: float
     null: Float64

@@ -30,7 +30,7 @@ from .job import Decomposition, Float64, Job, stored_dtype
 from .leading_pairs import wanted_of
 from .samples_task import SamplesTask
 
-ROUNDING = {"single": 1e-6, "double": 1e-12}  # of a feature's scatter, in products of pieces
+ROUNDING = {"single": 1e-6, "double": 1e-12}  # rounding of a feature's scatter in products of pieces, relative to it
 
 
 def fit_class_scatter(job: Job) -> Decomposition:
@@ -91,13 +91,13 @@ def fit_class_scatter(job: Job) -> Decomposition:
 
 
 def _along(scatter: ClassScatter, axes: Float64) -> Float64:
-    """Sums of squares along unit axes, the columns of (p, k)."""
+    """Return the sums of squares along unit axes, the columns of (p, k)."""
     found: Float64 = np.maximum(np.einsum("ij,ij->j", axes, scatter.multiply(np.asfortranarray(axes))), 0.0)
     return found
 
 
 def _dependent(job: Job, feature: int) -> str:
-    """Say which feature makes the problem singular, and what to do."""
+    """Return a message that names the feature that makes the problem singular, and a remedy."""
     collection, within = job.collection, " within classes" if job.plan.request.kind == "discriminant" else ""
     mask = getattr(collection, "mask", None)
     where = feature if mask is None else np.flatnonzero(mask)[feature]
@@ -111,7 +111,7 @@ def _dependent(job: Job, feature: int) -> str:
 
 
 def _accumulated(job: Job) -> ClassScatter:
-    """Add up the samples in a scatter matrix, and by class."""
+    """Add up the samples in a scatter matrix, and in sums by class."""
     plan, target = job.plan, job.target
     assert target is not None  # noqa: S101 - kinds that take this method have one
     one_thread = plan.threads > 1

@@ -74,7 +74,7 @@ def fit_cross_scatter(job: Job) -> Decomposition:
 
 
 def variances_along(job: Job, axes: Float64, centre: Float64) -> tuple[Float64, float]:
-    """Read everything once more: sums of squares along unit axes, the columns of (p, k), and of all distances."""
+    """Read everything once more; return sums of squares along unit axes, the columns of (p, k), and the trace."""
     plan = job.plan
     how: dict[str, Any] = {"precision": plan.precision, "product_rows": plan.product_rows, "seed": plan.request.seed}
     new = partial(ScatterBlock, axes, centre, **how)

@@ -39,18 +39,21 @@ from .leading_pairs import chosen_of, wanted_of
 from .randomized_start import sample_runs
 from .samples_task import SamplesTask
 
-MOST_STEPS = 50  # where nobody says
+MOST_STEPS = 50  # by default
 STAGE = "em"  # name of the checkpoint between passes
-LEAST_NOISE = {"single": 1e-9, "double": 1e-14}  # of the mean variance of a feature: below lies rounding
-RIDGE = 1e-10  # of the diagonal of normal equations, which few samples may not determine
+LEAST_NOISE = {
+    "single": 1e-9,
+    "double": 1e-14,
+}  # smallest noise, relative to the mean variance of a feature; rounding is below
+RIDGE = 1e-10  # relative increase of the diagonal of normal equations, which few samples may not determine
 MEASURE = "share of the components' variance that turned"
 LEAST_STEPS = 2
-_STREAM = 6  # apart from what else is drawn with the same seed
+_STREAM = 6  # distinguishes these random numbers from others of the same seed
 
 
 @dataclass(kw_only=True)
 class EMIteration:
-    """The state of the iteration: the model, and the next one as far as its features are regressed.
+    """State of the iteration: the model, and the next one as far as its features are regressed.
 
     Attributes
     ----------
@@ -61,7 +64,8 @@ class EMIteration:
     done : int
         Features regressed so far in this step.
     squares, explained, observed : float
-        Of these: sum of squares about the centre, what the regressions explain of it, and observed values, weighted.
+        Sums over these features: squares about the centre, squares that regressions explain, and observed values, all
+        weighted.
     passes, steps : int
         Reads of the collection, and complete steps.
     turned : float
@@ -73,7 +77,8 @@ class EMIteration:
     missing : float
         Share of the values of all samples that count that is missing.
     held : ndarray of shape (3,)
-        As of `ObservedRegression`, by the model before the last step.
+        Number of held-out values, and sums of their squared errors by the model before the last step and by the mean;
+        see `ObservedRegression`.
     count : int
         Leading components whose turning counts; 0 for all latent variables.
     """
@@ -99,13 +104,13 @@ class EMIteration:
     count: int = 0
 
     def state(self, *, copy: bool = True) -> dict[str, Array]:
-        """Everything as plain arrays; without `copy` those that are worked on."""
+        """Return everything as plain arrays; without `copy` those that are worked on."""
         found = as_arrays(vars(self))
         return {name: array.copy() if copy else array for name, array in found.items()}
 
     @classmethod
     def from_state(cls, state: dict[str, Array]) -> Self:
-        """Inverse of `state`."""
+        """Return the iteration whose state this is."""
         return cls(**as_values(state))
 
     @property
@@ -162,7 +167,7 @@ class EMIteration:
             matrix[:, -1, -1] = sums[:, -1]
             diagonal = np.einsum("nii->ni", matrix)
             diagonal *= 1 + RIDGE
-            diagonal[diagonal == 0] = 1  # of a feature whose few values were all held out
+            diagonal[diagonal == 0] = 1  # a feature whose few values were all held out
             solved = np.linalg.solve(matrix, sides[..., None])[..., 0]
             self.next_vectors[into] = solved[:, :-1]
             self.next_centre[into] = found.centre[into] + solved[:, -1]
@@ -193,7 +198,7 @@ class EMIteration:
         self.done, self.squares, self.explained, self.observed = 0, 0.0, 0.0, 0.0
 
     def _turned(self, before: Float64) -> float:
-        """Share of the variance of the leading components that lies outside the same number of them before."""
+        """Return the share of the leading components' variance that lies outside the same number of them before."""
         count = self.count or len(self.variances)
         share = 1 - np.square(before[:, :count].T @ self.vectors[:, :count]).sum(axis=0)
         return float(max(0.0, share @ self.variances[:count] / self.variances[:count].sum()))
@@ -239,7 +244,7 @@ def _pass(iteration: EMIteration, features: Span, job: Job) -> ObservedRegressio
 
 
 def _initial(job: Job) -> EMIteration:
-    """Return the iteration at its start, the components of a sample with means for what is missing, or resumed."""
+    """Return the iteration resumed, or at its start: components of a sample with means for missing values."""
     state, plan, source = job.saved(STAGE), job.plan, job.collection.source
     if state is not None:
         return EMIteration.from_state(state)
@@ -294,7 +299,7 @@ def _sampled(job: Job, count: int) -> Array:
 
 
 def _held_out_text(iteration: EMIteration) -> str:
-    """Say how well values that were held out are predicted."""
+    """Return words on how well values that were held out are predicted."""
     found = iteration.held_out
     if not found["values"]:
         return ""
@@ -302,7 +307,7 @@ def _held_out_text(iteration: EMIteration) -> str:
 
 
 def _warn(iteration: EMIteration, job: Job) -> None:
-    """Say what the user should know of an iteration that has ended."""
+    """Warn of samples without values, of a collection without missing values, and of convergence not reached."""
     source, tol, empty = job.collection.source, job.plan.request.tol, _count_empty(iteration, job)
     if empty:
         job.warn(

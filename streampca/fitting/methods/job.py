@@ -40,7 +40,7 @@ class Job:
     plan : Plan
         How they are read, and what is computed.
     executor : Executor
-        Who folds tasks over the plan's spans.
+        Folds tasks over the plan's spans.
     weights : ndarray of shape (n,) or None
         How often each sample counts.
     listener : callable
@@ -48,14 +48,14 @@ class Job:
     stage : callable or None
         ``stage(name)`` opens the checkpoint of a stage of the method; None without checkpoints.
     scratch : str or None
-        What the name of a scratch copy begins with, for plans that make one; it is gone afterwards, whatever happens.
+        Beginning of the name of a scratch copy, for plans that make one; it is removed afterwards, whatever happens.
     sink : callable or None
         ``sink(k, dtype, unfinished)`` opens where components are written as they are computed, for plans that do so;
         unfinished ones are resumed if they are there.
     target : Target or None
-        What supervised kinds learn from.
+        Labels or numbers that supervised kinds learn from.
     states : sequence of State or None
-        States of the collection that every pass must find unchanged when it ends; None where nobody asks.
+        States of the collection that every pass must find unchanged when it ends; None where they are not compared.
     """
 
     collection: Collection
@@ -90,19 +90,19 @@ class Job:
 
     @contextmanager
     def told(self, started: PassStarted, *, reads: bool = True) -> Iterator[None]:
-        """Tell of a pass, and when it is done how long it took.
+        """Report a pass, and how long it took when it is done.
 
         Parameters
         ----------
         started : PassStarted
             The pass.
         reads : bool, default=True
-            Whether it reads the collection, not a copy of it: the collection must be as it was then.
+            Whether it reads the collection, not a copy of it: the collection must then be unchanged.
 
         Raises
         ------
         ChangedError
-            If it is not.
+            If it has changed.
         """
         began = time.perf_counter()
         self.listener(started)
@@ -135,7 +135,7 @@ class Decomposition:
     exact : bool
         Whether the scatter was summed without any rounding.
     statistic : Accumulator or None
-        What was accumulated, where samples can be added to it.
+        Accumulated statistic, where samples can be added to it.
     passes : int or None
         Reads of the whole collection, where their number was not known beforehand.
     outside : float or None
@@ -143,11 +143,11 @@ class Decomposition:
     variance_bound : ndarray of shape (k,) or None
         Bound on the error of each variance, relative to it, where it is known to be less than `error_bound`.
     measured : mapping
-        What else was measured, as plain data for the model's provenance.
+        Further measurements, as plain data for the model's provenance.
     kind : str
         Kind of model to make, a key of ``streampca.models.registry.MODEL_KINDS``.
     own_fields : mapping
-        Its fields beside those of a `PCAModel`.
+        Fields of the model beside those of a `PCAModel`.
     """
 
     mean: Float64
@@ -169,7 +169,7 @@ class Decomposition:
     own_fields: Mapping[str, Any] = field(default_factory=dict)
 
     def of_kind(self, kind: str) -> Decomposition:
-        """Return it as a model of a kind that adds nothing to be found; what would be added to is not kept then."""
+        """Return the decomposition for a kind of model without own fields; its statistic is left out then."""
         return self if self.kind == kind else replace(self, kind=kind, statistic=None)
 
 

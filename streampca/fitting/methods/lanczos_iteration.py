@@ -21,7 +21,7 @@ from .gram_pairs import RANKS
 from .job import Array, Float64, Job, stored_dtype
 from .leading_pairs import chosen_of, scale_of, wanted_of
 
-MOST_PASSES = 30  # where nobody says; spectra that need more are as good as flat
+MOST_PASSES = 30  # by default; spectra that need more are as good as flat
 TRACE = {"single": 1e-6, "double": 1e-12}  # rounding of the trace, of itself
 STAGE = "lanczos"  # name of the checkpoint between passes
 
@@ -156,8 +156,8 @@ class LanczosIteration(abc.ABC, Generic[A]):
     def dtype_of(self, values: Float64, plan: Plan) -> np.dtype[Any]:
         """Return the dtype to store components in: double where float32 would not keep residuals below the tolerance.
 
-        So it is where products had to become double, and where these are double and rounding of components to float32
-        would leave residuals above it.
+        Double is taken where products had to become double, and where they are double by plan and rounding components
+        to float32 would leave residuals above the tolerance.
         """
         rounded = np.finfo(np.float32).eps * values[0] > self.solver.tol * values[-1]
         if self.precision == "double" and (rounded or plan.precision != "double"):

@@ -47,9 +47,9 @@ from .samples_task import SamplesTask
 
 EPS = float(np.finfo(np.float64).eps)
 LOOKED_AT = 8  # rows that are compared with their columns where products say that the matrix is not symmetric
-SKEW = 1e-13  # of the largest entry, for each row: beyond, A w - A^T w is more than rounding
-LEAST_NORM = 1e-280  # squared, of B: below, squares of its eigenvalues lose digits
-_STREAM = 8  # apart from what else is drawn with the same seed
+SKEW = 1e-13  # rounding of A w - A^T w, relative to the largest entry, for each row
+LEAST_NORM = 1e-280  # squared norm of B, below which squares of its eigenvalues lose digits
+_STREAM = 8  # distinguishes these random numbers from others of the same seed
 
 
 def fit_symmetric(job: Job) -> Decomposition:
@@ -97,7 +97,7 @@ class Spectrum:
 
     @property
     def total(self) -> float:
-        """Sum of the absolute values of all eigenvalues, at its least."""
+        """Lower bound on the sum of the absolute values of all eigenvalues."""
         return self.trace + 2 * self.least_negative
 
     @property
@@ -107,14 +107,14 @@ class Spectrum:
 
     @property
     def estimated_share(self) -> float | None:
-        """Estimate of that share; None where there is none."""
+        """Estimate of the share of negative eigenvalues; None where there is none."""
         return None if self.about_negative is None else self._share(self.about_negative)
 
     def _share(self, negative: float) -> float:
         return min(max(negative / (self.trace + 2 * negative), 0.0), 1.0)
 
     def scaled(self, factor: float) -> Spectrum:
-        """Return that of the matrix multiplied by a positive factor."""
+        """Return the spectrum of the matrix multiplied by a positive factor."""
         made: dict[str, Any] = {name: value and value * factor for name, value in vars(self).items()}
         return replace(Spectrum(**made), norm_squared=self.norm_squared * factor**2)
 
@@ -149,7 +149,7 @@ def _solved(job: Job) -> Decomposition:
     )
     _warn_of_few(len(solution.values), job)
     every = np.asarray(solution.spectrum)
-    values = np.delete(every, np.argmin(np.abs(every)))  # but that of the ones, which is 0
+    values = np.delete(every, np.argmin(np.abs(every)))  # without that of the vector of ones, which is 0
     spectrum = Spectrum.known(values)
     _check_kernel(spectrum.smallest, largest, job)
     chosen = chosen_of(solution, spectrum.trace + spectrum.least_negative, plan, job.listener)
@@ -196,7 +196,7 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
     Attributes
     ----------
     mean : ndarray of shape (n,) or None
-        Means of the columns of A, once they are measured.
+        Means of the columns of A; None until they are measured.
     norm_squared : float
         Sum of the squares of the eigenvalues of B, times the square of the scale.
     largest : float
@@ -208,7 +208,7 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
     largest: float = 0.0
 
     def _learn(self, found: SymmetricBlock, job: Job, *, may_continue: bool) -> None:
-        """See `LanczosIteration`; first, refuse what is not symmetric, or holds no inner products."""
+        """Learn from a pass, see `LanczosIteration`; before, refuse a matrix that is not symmetric, or no kernel's."""
         measured = found.probes()
         if measured is not None:
             check_skew(measured, job)
@@ -216,7 +216,7 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
         super()._learn(found, job, may_continue=may_continue)
 
     def _measure(self, found: SymmetricBlock, job: Job) -> None:
-        """See `LanczosIteration`."""
+        """Take the measures of the first pass, and refuse a matrix of entries that are too small."""
         measured = found.probes()
         assert measured is not None  # noqa: S101 - who calls this has seen to it
         _check_norm(measured.norm_squared, job)
@@ -224,7 +224,7 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
         self.norm_squared, self.largest = measured.norm_squared * self.scale**2, measured.largest
 
     def step(self, product: Float64, listener: Listener, *, may_continue: bool) -> None:
-        """See `LanczosIteration.step`; the next block keeps to what is orthogonal to the ones."""
+        """Extend the basis, see `LanczosIteration.step`; make the next block orthogonal to the vector of ones."""
         super().step(product, listener, may_continue=may_continue)
         block = self.solver.wants
         block[...] = without(block, np.ones(len(block)))
@@ -238,7 +238,7 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
     def spectrum(self) -> Spectrum:
         """Bound the sum of negative eigenvalues by those of the projected matrix, the trace and the Frobenius norm.
 
-        Of B in a basis, [[T, C^T], [C, R]], negative eigenvalues sum to no less than those of T, and to no more than
+        With B = [[T, C^T], [C, R]] in a basis, negative eigenvalues sum to no less than those of T, and to no more than
         those of T, the singular values of C, and what the trace and the norm of R allow, together.
         """
         values, n_left, (left, across) = self._values, len(self.solver.columns) - 1 - self.solver.known, self._left()
@@ -254,9 +254,9 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
     def _about_negative(self) -> float | None:
         """Estimate the sum of the absolute values of negative eigenvalues by Gauss quadrature from the random block.
 
-        Stochastic Lanczos quadrature: of a function f, tr f(B) is about (n - 1) / l times the sum of f(theta) times
-        the squares of what Ritz vectors have of the l columns that the basis begins with (Ubaru, Chen and Saad, 2017).
-        None where the basis was restarted, and begins with others.
+        Stochastic Lanczos quadrature: for a function f, tr f(B) is about (n - 1) / l times the sum of f(theta) times
+        the squared lengths of what Ritz vectors have in the l columns that the basis begins with (Ubaru, Chen and Saad,
+        2017). None where the basis was restarted, and begins with other columns.
         """
         solver = self.solver
         if self.passes * solver.width > solver.limit:
@@ -288,7 +288,7 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
         return max(left, 1e-15 * self.norm_squared) ** 0.5, across
 
     def wrong(self, directions: Float64, count: int) -> Float64:
-        """Bound how wrong the products were that the leading pairs are of."""
+        """Bound the errors of the products that the leading pairs come from."""
         if self.products is None:
             raise AssertionError("no pass has measured anything")
         solver = self.solver
@@ -350,7 +350,7 @@ def _pass(iteration: AlongRows, job: Job) -> SymmetricBlock:
 def check_skew(found: MatrixMeasures, job: Job) -> None:
     """Refuse a matrix whose products with random directions say that it is not symmetric, naming an entry.
 
-    Those rows are compared with their columns that differ most: what is found is an entry that is read twice.
+    Only the rows that differ most from their columns are compared with these, so that an entry is named.
 
     Raises
     ------
@@ -375,7 +375,7 @@ def check_skew(found: MatrixMeasures, job: Job) -> None:
             raise _asymmetric(place, int(np.argmax(apart)))
 
 
-# -- both
+# -- shared by both
 
 
 def _check_norm(norm_squared: float, job: Job) -> None:
@@ -409,7 +409,7 @@ def _is_of_distances(job: Job) -> bool:
 
 
 def _warn_of_few(count: int, job: Job) -> None:
-    """Say that there are fewer positive eigenvalues than dimensions were asked for."""
+    """Warn where there are fewer positive eigenvalues than dimensions asked for."""
     asked = job.plan.request.n_components
     if isinstance(asked, int) and count < asked:
         job.warn(
