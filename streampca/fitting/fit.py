@@ -240,12 +240,18 @@ def fit(
         weights = weights_of(sample_weight, collection.raw, request.half_life)
         learned_from = target_of(target, collection.raw, kind, weights, n_slices=request.n_slices)
     wanted = part_of(part)
-    how: dict[str, Any] = {"weights": weights, "place": place, "part": wanted, "listener": listener}
-    how["target"] = learned_from
-    if checkpoint is not None:
-        how["checkpoint"] = Checkpointing(os.fspath(checkpoint))
     with executing(cluster, request.memory, listener=listener) as executor:
-        return fit_collection(collection, request, executor=executor, **how)
+        return fit_collection(
+            collection,
+            request,
+            weights=weights,
+            target=learned_from,
+            place=place,
+            part=wanted,
+            executor=executor,
+            checkpoint=None if checkpoint is None else Checkpointing(os.fspath(checkpoint)),
+            listener=listener,
+        )
 
 
 @dataclass(frozen=True)
@@ -285,12 +291,20 @@ def fit_collection(
     listener: Listener = silent,
 ) -> PCAModel:
     """Plan and run a request on an opened collection, and write the model where there is a place for it; see `fit`."""
-    how: dict[str, Any] = {"weights": weights, "place": place, "part": part, "listener": one_at_a_time(listener)}
-    how["target"] = target
     if checkpoint is not None:
         check_beside(checkpoint.folder, None if place is None else place.path)
     with alone_in(None if checkpoint is None else checkpoint.folder):
-        return _fitted(collection, request, runner=executor or LocalExecutor(), checkpoint=checkpoint, **how)
+        return _fitted(
+            collection,
+            request,
+            weights=weights,
+            target=target,
+            place=place,
+            part=part,
+            runner=executor or LocalExecutor(),
+            checkpoint=checkpoint,
+            listener=one_at_a_time(listener),
+        )
 
 
 def _fitted(
@@ -313,8 +327,8 @@ def _fitted(
         overwrite = place is not None and place.overwrite
         saved = CheckpointFolder(checkpoint, identity, overwrite=overwrite, listener=listener)
     with as_of(runner):
-        known: dict[str, Any] = {"total_weight": total_of(weights), "target": target, "part": part}
-        chosen = plan_collection(collection, suited(request, runner, saved), **known)
+        wanted = suited(request, runner, saved)
+        chosen = plan_collection(collection, wanted, total_weight=total_of(weights), target=target, part=part)
     runner.check(partial(collection.read, slice(0, 1)), chosen.memory_estimate.total, listener)
     scratch = scratch_name(request, None if place is None else place.path)
     listener(Planned(chosen))
@@ -323,10 +337,17 @@ def _fitted(
         saved.begin(decisive_fields(chosen), scratch=copy, memory=chosen.memory, workers=chosen.workers)
         scratch = saved.record["scratch"]
     meter = PeakMeter()
-    stage = None if saved is None else saved.stage
-    how: dict[str, Any] = {"weights": weights, "listener": listener, "stage": stage, "scratch": scratch}
-    how["target"] = target
-    job = Job(collection, chosen, runner, states=states, **how)
+    job = Job(
+        collection,
+        chosen,
+        runner,
+        weights=weights,
+        listener=listener,
+        stage=None if saved is None else saved.stage,
+        scratch=scratch,
+        states=states,
+        target=target,
+    )
 
     def about(found: Decomposition) -> dict[str, Any]:
         seconds = time.perf_counter() - began

@@ -39,14 +39,8 @@ def with_residuals(job: Job, found: Decomposition) -> Decomposition:
     weights = None if job.weights is None else job.weights[places]
     checked = Checked(mapping, found.mean, found.components, rows, weights)
     how: dict[str, Any] = {"checked": checked, "piece_rows": min(collection.frame.map_rows, MOST_PIECE)}
-    buffers = plan.threads * (1 + plan.ahead)
-    task = SamplesTask(
-        partial(KernelResidual, **how),
-        partial(KernelResidual.restored, **how),
-        before,
-        plan.block_rows,
-        job.weights,
-        buffers,
+    task = SamplesTask.of(
+        replace(job, collection=before), partial(KernelResidual, **how), partial(KernelResidual.restored, **how)
     )
     with job.told(PassStarted(LABEL, 1, 1, before.n_samples, plan.problem.n_samples * before.row_bytes)):
         sums = task.fold(job, job.checkpoint("residuals"))
