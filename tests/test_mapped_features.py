@@ -203,6 +203,12 @@ def test_what_does_not_fit_the_budget_is_refused_with_remedies_that_work():
     streampca.plan(many, preparation=Preparation(feature_map=of_landmarks(1000)), memory="256 MiB")
 
 
+def test_means_taken_off_before_the_map_are_learned_within_the_budget():
+    steps = Preparation(standardize=True, feature_map=of_landmarks(20))
+    large = {"shape": "100000x2000", "dtype": "float32", "preparation": steps, "n_components": 2}
+    assert streampca.plan(**large, memory="30 MiB").problem.learning_bytes <= parse_bytes("30 MiB")
+
+
 def test_a_kernel_that_is_none_is_refused():
     uneven = Kernel("uneven", function=lambda a, b: float(a[20] - b[20]) + float(a @ b))
     with pytest.raises(RequestError, match="not symmetric"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from inspect import signature
 from typing import Any, Unpack, cast
 
@@ -260,34 +261,47 @@ def prepared(
             "missing='em' estimates features that components are of, and a feature map makes others of them; leave one "
             "of the two out, or use missing='drop-samples'."
         )
-    how: dict[str, Any] = {"weights": weights, "foreseen": foreseen}
-    if preparation is None or preparation.is_mapped:
-        return _before_map(raw, preparation, listener, request=request, missing=missing, target=target, **how)
-    collection = _before_map(raw, preparation.unmapped, listener, request=None, missing=missing, **how)
-    memory = None if request is None else request.memory
-    if weights is not None and collection.n_dropped:
-        how["weights"] = None  # of all samples; those that are left are chosen among alike
-    wanted = cast("KernelFeatures", preparation.feature_map)
-    like = mapped_for(collection, wanted, memory=memory, **{**how, "foreseen": True})
-    if foreseen:
-        return like
+    memory, follows = None, None
     if request is not None:
-        plan_collection(like, request, total_weight=total_of(weights), target=target)
-    return mapped_for(collection, wanted, memory=memory, listener=listener, **how)
+        memory = request.memory
+        follows = partial(plan_collection, request=request, total_weight=total_of(weights), target=target)
+    if preparation is None or preparation.is_mapped:
+        return _before_map(
+            raw, preparation, listener, follows, weights=weights, memory=memory, foreseen=foreseen, missing=missing
+        )
+    before = _before_map(
+        raw, preparation.unmapped, listener, None, weights=weights, memory=memory, foreseen=foreseen, missing=missing
+    )
+    # Weights are of all samples: where some were dropped, landmarks are chosen among the others regardless of weights.
+    counted = None if before.n_dropped else weights
+    wanted = cast("KernelFeatures", preparation.feature_map)
+    learn = partial(mapped_for, before, wanted, weights=counted, memory=memory)
+    return _learned(learn, listener, follows, foreseen=foreseen)
+
+
+def _learned(
+    learn: Callable[..., Prepared], listener: Listener, follows: Callable[[Prepared], object] | None, *, foreseen: bool
+) -> Prepared:
+    """Learn what a preparation leaves to the data, once the fit that follows is known to fit; or foresee it only."""
+    if foreseen:
+        return learn(foreseen=True)
+    if follows is not None:
+        follows(learn(foreseen=True))
+    return learn(listener=listener)
 
 
 def _before_map(
     raw: Collection,
     preparation: Preparation | None,
     listener: Listener,
+    follows: Callable[[Prepared], object] | None,
     *,
     weights: Float64 | None,
-    request: Request | None,
+    memory: int | None,
     foreseen: bool,
     missing: str,
-    target: Target | None = None,
 ) -> Prepared:
-    """See `prepared`; where there is a feature map to find, that of the steps before it."""
+    """Return what `prepared` does, or where a feature map is to be found, the collection before it."""
     given = narrowed(raw, preparation)
     if isinstance(given, Prepared) and missing == "error":
         return given
@@ -302,13 +316,8 @@ def _before_map(
         if missing == "drop-samples":
             return complete_samples(collection, listener)
         return observed_features(collection, listener) if missing == "em" else collection
-    how: dict[str, Any] = {"weights": weights, "memory": None if request is None else request.memory}
-    if foreseen or request is not None:
-        like = learned_for(raw, preparation, foreseen=True, **how)
-        if foreseen:
-            return like
-        plan_collection(like, cast("Request", request), total_weight=total_of(weights), target=target)
-    return learned_for(raw, preparation, listener=listener, **how)
+    learn = partial(learned_for, raw, preparation, weights=weights, memory=memory)
+    return _learned(learn, listener, follows, foreseen=foreseen)
 
 
 def _check_missing(preparation: Preparation, missing: str) -> None:
