@@ -209,6 +209,14 @@ def test_means_taken_off_before_the_map_are_learned_within_the_budget():
     assert streampca.plan(**large, memory="30 MiB").problem.learning_bytes <= parse_bytes("30 MiB")
 
 
+def test_the_pass_that_estimates_residuals_is_in_the_budget_that_a_refusal_names():
+    large = {"shape": "100000x2000", "dtype": "float32", "kind": "kernel-pca", "landmarks": 20, "n_components": 2}
+    with pytest.raises(BudgetError, match="the rows of the kernel matrix") as refused:
+        streampca.plan(**large, gamma=1e-3, memory="40 MiB")
+    enough = str(refused.value).split("Set memory to at least ")[1].rstrip(".")
+    assert streampca.plan(**large, gamma=1e-3, memory=enough).fits
+
+
 def test_a_kernel_that_is_none_is_refused():
     uneven = Kernel("uneven", function=lambda a, b: float(a[20] - b[20]) + float(a @ b))
     with pytest.raises(RequestError, match="not symmetric"):

@@ -207,7 +207,7 @@ def _least_needs(problem: Problem, request: Request) -> Iterator[tuple[str, int,
     for name in _methods(problem, request):
         if request.method != "auto" or not _method(name).reason_against(problem):
             least, estimate = _method(name).least(bare, left)
-            needed = max(least + problem.held_bytes, problem.learning_bytes)
+            needed = max(least + problem.held_bytes + problem.following_bytes, problem.learning_bytes)
             yield name, -(-needed // MIB) * MIB + held, estimate.beside(problem)
 
 
