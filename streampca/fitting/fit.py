@@ -92,17 +92,17 @@ def fit(
         "discriminant", "sliced-inverse-regression": axes learned from a `target`, which are those along which samples
         depend most on it, Fisher's discriminants of classes, or the directions by which a number changes.
     target : array, path or str, optional
-        What supervised kinds learn from, a label or number for each sample: anything `open_column` takes, or label
-        features of shape (n, l). Text and whole numbers are classes, but where numbers are cut into slices.
+        Label or number of each sample, which supervised kinds learn from: anything `open_column` takes, or label
+        features of shape (n, l). Text and whole numbers are classes, except where numbers are cut into slices.
     shrinkage : float, optional
-        Of kind "discriminant", as in scikit-learn's LinearDiscriminantAnalysis, from 0 to 1: for few samples, or
-        features that others determine.
+        Shrinkage of kind "discriminant", from 0 to 1, as in scikit-learn's LinearDiscriminantAnalysis: for few samples,
+        or features that others determine.
     n_slices : int, default=10
-        Of kind "sliced-inverse-regression": into so many parts the sorted target is cut.
+        Number of slices that kind "sliced-inverse-regression" cuts the sorted target into.
     metric : {"euclidean", "precomputed", "kernel"}, default="euclidean"
-        Of "classical-mds": "euclidean" takes samples of features, whose points are then those of principal components;
-        "precomputed" a symmetric matrix of distances, n samples of n numbers each; "kernel" one of inner products,
-        which gives the scores of kernel PCA.
+        Input of kind "classical-mds": "euclidean" takes samples of features, whose points are then those of principal
+        components; "precomputed" a symmetric matrix of distances, n samples of n numbers each; "kernel" one of inner
+        products, which gives the scores of kernel PCA.
     n_components : int, float, {"elbow", "mp", "mle"} or None, default=0.95
         A number of components; a fraction of the variance, between 0 and 1; None for all; or a rule: up to the elbow
         of the first 50 variances, above the Marchenko-Pastur edge (assumes white noise), or of the largest evidence
@@ -115,8 +115,8 @@ def fit(
     memory : int or str, optional
         Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
     precision : {"auto", "single", "double"}, default="auto"
-        Of products; sums are always double. "auto" takes single for integers of up to 16 bits and float32, but for
-        small work (n p^2 of up to 2e9).
+        Precision of products; sums are always double. "auto" takes single for integers of up to 16 bits and float32,
+        except for small work (n p^2 of up to 2e9).
     tol : float, default=1e-4
         Residual of a component, relative to its variance, at which method "randomized" stops, once every component
         that is wanted is there; between 0 and 1. Method "em" stops when its last step turned no more than this share of
@@ -133,7 +133,7 @@ def fit(
     preparation : Preparation, optional
         Applied to every sample first, and stored in the model.
     missing : {"error", "drop-features", "drop-samples", "em"}, default="error"
-        What becomes of values that are missing (NaN or infinite). "error": the first sample that holds one is named.
+        Treatment of missing values (NaN or infinity). "error": the first sample that holds one is named.
         "drop-features": pixels missing in any sample are left out, as by ``mask="valid"``, also inside a mask that is
         an array. "drop-samples": samples are left out in which a pixel is missing that others have; pixels missing in
         every sample are masked; ``provenance["dropped"]`` says what was left out. "em": nothing is left out but pixels
@@ -146,20 +146,20 @@ def fit(
         How often each sample counts, n numbers of at least 0: a sample of weight 2 counts as if it were there twice.
         Anything `open_column` takes.
     kernel : {"rbf", "polynomial", "linear", "cosine", "sigmoid", "laplacian"} or callable, optional
-        Of kind "kernel-pca", "rbf" by default, and of "supervised-pca", none by default: axes are then those of samples
-        as they are. Or a function of two samples (p,) and (p,), of which models hold the name only.
+        Kernel of kind "kernel-pca", "rbf" by default, and of "supervised-pca", none by default: axes are then those of
+        samples as they are. Or a function of two samples (p,) and (p,), of which models hold the name only.
     gamma, degree, coef0 : optional
         Parameters of the kernel; see `streampca.preprocessing.kernels.Kernel`. gamma="auto" goes by the median distance
         of a sample.
     landmarks : int or "all", optional
-        Of kinds "kernel-pca" and "classical-mds": samples that all others are compared with; 1000 are near enough for
-        most collections. By default all, which is exact; "kernel-pca" then takes n x n numbers.
+        Number of samples that kinds "kernel-pca" and "classical-mds" compare all others with; 1000 are accurate enough
+        for most collections. By default all, which is exact; "kernel-pca" then takes n x n numbers.
     random_features : int, optional
-        Random Fourier features in place of landmarks.
+        Number of random Fourier features, in place of landmarks.
     landmark_choice : {"uniform", "k-means++", "leverage"}, default="uniform"
-        How landmarks are chosen: at random, far apart, or by how much they add to others.
+        Choice of landmarks: at random, far apart, or by how much they add to others.
     seed : int, default=0
-        Of everything random: the probes that bound the error, landmarks, and what method "randomized" starts from.
+        Seed of the random numbers: probes that bound the error, landmarks, and the start of method "randomized".
     output : path, optional
         Folder to write the model to. Components larger than the budget are written there as they are computed, and stay
         on disk; without an output they are refused.
@@ -364,7 +364,7 @@ def _fitted(
                 found = with_residuals(job, found)
             model = model_of(collection, found, about(found), found.components)
             if place is not None:
-                # Of what the passes freed 27 MiB of 80 were kept by the C library, beside the buffers of writing.
+                # The C library kept 27 MiB of the 80 that the passes freed, beside the buffers of writing.
                 hand_back()
                 model.save(place.path, overwrite=place.overwrite)
     listener(Finished("fit", time.perf_counter() - began))

@@ -268,7 +268,7 @@ class _Following:
         if self.seen is not None and not self.seen.is_of(raw):
             raise ModelError(f"{self.path} is of another source than {raw.source}; choose another output.")
         if self._is_first_of_several(raw, ready):
-            self._wait(f"{raw.source} is the only file yet")  # of a glob or folder, and a series has several
+            self._wait(f"{raw.source} is the only file yet")  # a glob or folder is to match several files of a series
             return False
         if ready is None:
             raise RequestError(

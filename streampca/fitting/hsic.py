@@ -71,7 +71,7 @@ class HSIC:
     sources : (str, str)
         Names of the two collections.
     kernels : (str, str)
-        Their kernels, with parameters.
+        Kernels of the two collections, with parameters.
     gammas : (float or None, float or None)
         Parameters of the kernels, as found; None for kernels without one.
     method : {"exact", "landmarks", "fourier"}

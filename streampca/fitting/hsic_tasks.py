@@ -21,7 +21,7 @@ Float64 = npt.NDArray[np.float64]
 
 
 class TakesTiles(Protocol):
-    """An accumulator of tiles of two matrices."""
+    """Accumulator of tiles of two matrices."""
 
     def update(self, first: Span, second: Span, tiles: tuple[Float64, Float64]) -> None:
         """Absorb the tiles of both matrices between some samples."""

@@ -30,7 +30,7 @@ CHECKED = 100  # rows on which the user's own kernel is checked, and whose mean 
 
 @dataclass(frozen=True)
 class KernelSide:
-    """A collection and a kernel of its samples.
+    """Collection with a kernel of its samples.
 
     Attributes
     ----------

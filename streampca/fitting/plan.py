@@ -80,7 +80,7 @@ def plan(
     shape : sequence of int or str, optional
         (n, *sample_shape) of data that are not here yet, e.g. ``"60000x28x28"``.
     dtype : dtype, default="uint8"
-        Of data declared by `shape`.
+        Dtype of data declared by `shape`.
     workers : int, default=1
         Processes that would share the work, each within the budget.
     kind, target, shrinkage, n_slices, metric, n_components, method, memory, precision, tol, max_passes : optional
@@ -140,7 +140,7 @@ def check_options(function: Callable[..., Any], opening: Mapping[str, Any]) -> N
 
 
 def declared(shape: Sequence[int] | str, dtype: Any) -> Any:
-    """An array of zeros that takes no memory, for planning for data that are not here yet.
+    """Return an array of zeros that takes no memory, for planning for data that are not here yet.
 
     Raises
     ------
@@ -161,7 +161,7 @@ def open_declared(
 ) -> Collection:
     """Open data that are not here yet; raises as `declared`.
 
-    Where a preparation goes by dates, samples are taken for those of one day after another.
+    Where a preparation depends on dates, samples are taken to be of consecutive days.
     """
     raw = open_collection(declared(shape, dtype), **opening)
     return raw if preparation is None or not preparation.learns else _Daily(raw)
@@ -178,7 +178,7 @@ class _Daily(View):
 
 
 def _following_bytes(collection: Prepared, request: Request, problem: Problem) -> int:
-    """Bytes of the pass that estimates residuals of components of mapped samples."""
+    """Return the bytes of the pass that estimates residuals of components of mapped samples."""
     before, mapping = collection.unmapped, collection.preparation.mapped
     if before is None or mapping is None:
         raise RequestError(f"kind {request.kind!r} is of samples that go through a feature map; give a kernel.")
@@ -213,7 +213,7 @@ def plan_collection(
 def foreseen_weight(
     sample_weight: Any, raw: Collection, half_life: float | None = None, shape: Any = None
 ) -> float | None:
-    """Sum of the weights to plan with; of samples that are only declared, by a shape, each is taken to count once."""
+    """Return the sum of the weights to plan with; samples that are only declared, by a shape, count once each."""
     if sample_weight is None and half_life is None:
         return None
     return total_of(weights_of(None if shape is not None else sample_weight, raw, half_life)) or float(raw.n_samples)
@@ -230,26 +230,26 @@ def prepared(
     missing: str = "error",
     target: Target | None = None,
 ) -> Prepared:
-    """A raw collection seen through a preparation, what that leaves to the data found, or through none.
+    """Return a raw collection seen through a preparation, or none, with what that leaves to the data found.
 
     Parameters
     ----------
     raw : Collection
         The samples.
     preparation : Preparation or None
-        What is done to them.
+        Steps applied to them.
     listener : callable
-        Told of passes that find what it leaves to the data.
+        Told of passes that find what the preparation leaves to the data.
     weights : ndarray of shape (n,), optional
         How often each sample counts in what is learned.
     request : Request, optional
-        For which a fit is to follow: where it does not fit the budget, it is refused before anything is learned.
+        Request of the fit that follows: where that does not fit the budget, it is refused before anything is learned.
     foreseen : bool, default=False
         Learn nothing: the collection is for a plan only.
     missing : str, default="error"
-        How features or samples with missing values are left out, before anything is learned.
+        Rule by which features or samples with missing values are left out, before anything is learned.
     target : Target, optional
-        What the fit that is to follow learns from.
+        Labels or numbers that the fit that follows learns from.
 
     Raises
     ------
@@ -309,7 +309,7 @@ def _before_map(
     preparation, drops = preparation or Preparation(), missing == "drop-features" and raw.dtype.kind == "f"
     _check_missing(preparation, missing)
     if not preparation.is_resolved or missing != "error":
-        raw.states()  # those of before anything is read
+        raw.states()  # before anything is read
         preparation = resolved(preparation, raw, listener, drops_features=drops)
     if preparation.is_resolved:
         collection = Prepared(raw, preparation)
@@ -321,7 +321,7 @@ def _before_map(
 
 
 def _check_missing(preparation: Preparation, missing: str) -> None:
-    """Refuse steps that learn means beside a rule that changes of which samples or pixels they are."""
+    """Refuse steps that learn means together with a rule that changes their samples or pixels."""
     if missing == "error" or not preparation.learns:
         return
     steps = {"anomaly": preparation.anomaly, "detrend": preparation.detrend, "standardize": preparation.standardize}

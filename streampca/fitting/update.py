@@ -311,7 +311,17 @@ def seen_by(model: PCAModel) -> list[Seen]:
 
 
 def provenance_of_sources(seen: Sequence[Seen], last: Mapping[str, Any], fitted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the provenance of a model of what was seen, `last` that of the last of it: of one source as of one fit."""
+    """Return the provenance of a model of all sources seen.
+
+    Parameters
+    ----------
+    seen : sequence of Seen
+        The sources, in order.
+    last : mapping
+        Provenance of the data of the last source, see `data_of`; that of the model where it is the only one.
+    fitted : mapping
+        Provenance of the fit.
+    """
     entries = {SEEN: [vars(each) for each in seen]}
     if len(seen) > 1:
         return {**fitted, **entries}

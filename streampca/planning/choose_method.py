@@ -137,7 +137,7 @@ def _check_method(request: Request) -> None:
 
 
 def _makers(request: Request) -> tuple[str, ...]:
-    """Methods that make models of a kind, of samples or of a matrix of pairs of them."""
+    """Return the methods that make models of a kind, from samples or from a matrix of pairs of them."""
     names = (name for name in METHODS if (name == OF_PAIRS) == (request.metric != "euclidean"))
     return tuple(name for name in names if request.kind in _method(name).KINDS)
 
@@ -181,7 +181,7 @@ def _check_components(problem: Problem, request: Request) -> None:
 
 
 def _methods(problem: Problem, request: Request) -> tuple[str, ...]:
-    """Methods to try; an approximate one not where every component, or every variance, is wanted."""
+    """Return the methods to try; no approximate ones where every component, or every variance, is wanted."""
     if request.method != "auto":
         return (request.method,)
     if request.missing == FILLS_IN and problem.kind == "f":  # among whole numbers nothing is missing
@@ -200,7 +200,7 @@ def _candidates(name: str, problem: Problem, request: Request) -> Iterable[Candi
 
 
 def _least_needs(problem: Problem, request: Request) -> Iterator[tuple[str, int, MemoryEstimate]]:
-    """Methods to try: name, smallest budget in bytes, and a memory estimate to quote."""
+    """Yield for each method to try its name, smallest budget in bytes, and a memory estimate to quote."""
     held = problem.machine.held
     bare = replace(problem, machine=replace(problem.machine, held=0))
     left = _left(bare, request)
@@ -223,7 +223,7 @@ def _refusal(problem: Problem, request: Request) -> BudgetError:
 
 
 def _with_output(problem: Problem, request: Request, memory: int, least: int) -> str:
-    """The remedy of writing components as they are made, where that needs less memory."""
+    """Return the remedy of writing components as they are made, where that needs less memory."""
     if request.output:
         return ""
     written = least_memory(problem, replace(request, output=True))

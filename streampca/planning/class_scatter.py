@@ -34,10 +34,10 @@ def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
 
 
 def class_scatter_plan(problem: Problem, request: Request) -> Plan:
-    """The plan of the scatter matrix, with the sums of classes beside it and another solve."""
+    """Return the plan of the scatter matrix, with the sums of classes beside it and another solve."""
     n, p, width, most = problem.n_samples, problem.n_features, problem.target_width, problem.most_components
     k = min(request.n_components, most) if isinstance(request.n_components, int) else most
-    sums = 3 * 8 * width * p  # and those of a piece
+    sums = 3 * 8 * width * p  # with those of a piece
     budget, _ = problem.machine.budget(request.memory)
     within = replace(request, n_components=k, memory=max(1, budget - 4 * sums - 16 * n))
     plan = covariance_plan(problem, within)

@@ -42,7 +42,7 @@ def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
 
 
 def _all(problem: Problem, request: Request) -> Iterator[Products]:
-    """Every cut of the samples, read ahead or not: what is faster, first."""
+    """Yield sizes for every cut of the samples, read ahead or not, the fastest first."""
     wanted, most = request.n_components, problem.most_components
     k = min(wanted, most) if isinstance(wanted, int) else most
     for rows in block_lengths(problem):
@@ -93,7 +93,7 @@ class Products(BySamples):
 
     @cached_property
     def cost(self) -> Cost:
-        """Two reads, with products of label features and of axes."""
+        """Cost of two reads, with products of label features and of axes."""
         problem, n, p, width = self.problem, self.problem.n_samples, self.problem.n_features, self.problem.target_width
         read = read_boxes(problem, self.block_rows, p).times(2)
         work = read.work(problem) + products(2.0 * n * p * width, "double")

@@ -4,9 +4,9 @@ A pass regresses every feature on the scores of a few latent variables, over the
 `streampca.accumulators.observed_regression`). The normal equations of all features are the largest array: where they do
 not fit the budget, each step of the iteration takes several passes, each for a range of features.
 
-There are more latent variables than components asked for: what the components leave would otherwise have to pass for
-noise that is alike in all features, which images are far from: of the Frey faces, 30 % missing, the first five come
-within 5.1 degrees of the complete ones with 5 latent variables, 3.4 with 10 and 2.1 with 20.
+There are more latent variables than components asked for. What the components leave would otherwise be modelled as
+noise of equal variance in all features, which that of images is not: with 30 % of the Frey faces missing, the first
+five components come within 5.1 degrees of the complete ones with 5 latent variables, 3.4 with 10 and 2.1 with 20.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .sizes import REGRESSED_FEATURES, SOLVED_FEATURES, regression_bytes, thread
 
 EXTRA = 15  # latent variables beside the components
 OPEN_VARIABLES = 55  # latent variables where the number of components depends on the data
-STEPS = 4  # of the iteration to a tol of 1e-4, with 30 % missing in blobs; 2 or 3 with 10 % at random
+STEPS = 4  # steps to a tol of 1e-4, with 30 % missing in blobs; 2 or 3 with 10 % at random
 MOST_RANGES = 256
 PRODUCT_ROWS = (256, 64)  # samples multiplied at a time
 SAMPLE_ROWS = 6  # rows of the start sample for every latent variable ...
@@ -78,12 +78,12 @@ def latent_variables(problem: Problem, request: Request) -> tuple[int, int]:
 
 
 def sample_rows(n_samples: int, width: int) -> int:
-    """Samples that the iteration starts from."""
+    """Return the number of samples that the iteration starts from."""
     return min(n_samples, SAMPLE_ROWS * width)
 
 
 def _all(problem: Problem, request: Request) -> Iterator[Regressions]:
-    """Every cut of features and samples, in threads or not, read ahead or not."""
+    """Yield sizes for every cut of features and samples, in threads or not, read ahead or not."""
     k, width = latent_variables(problem, request)
     p = problem.n_features
     flops = 2 * problem.n_samples * p * upper_entries(width + 1)
@@ -172,7 +172,7 @@ class Regressions(BySamples):
 
     @cached_property
     def cost(self) -> Cost:
-        """The passes' products, the inverse of a small matrix for each sample, and the features' equations solved."""
+        """Cost of the passes' products, of a small inverse for each sample, and of solving for the features."""
         problem, n, p, width = self.problem, self.problem.n_samples, self.problem.n_features, self.width
         passes = min(STEPS * self.parts, self.request.max_passes or math.inf)
         read = read_boxes(problem, self.block_rows, p).times(int(passes))

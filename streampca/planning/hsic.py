@@ -19,14 +19,14 @@ METHODS = ("exact", "landmarks", "fourier")
 ESTIMATORS = ("biased", "unbiased")
 LANDMARKS, FEATURES = 200, 1024  # by default: landmarks come nearer by far, and features must be more
 EXACT_SAMPLES = 10_000  # up to so many "auto" is exact: some seconds on two cores
-EXACT_TEST = 2_000  # samples whose n x n kernels are permuted: 200 times take some seconds
-LEAST_TEST = 50  # samples, fewer of which tell little
+EXACT_TEST = 2_000  # samples whose n x n kernels are permuted: 200 permutations take some seconds
+LEAST_TEST = 50  # samples of a test, of which fewer tell little
 TILES = (1024, 512, 256, 128, 64, 32, 16, 8, 4, 2, 1)  # samples along the side of a tile
 TILE_COPIES = 6  # arrays of the size of a tile: two kernels, and what one is made with
 PIECE = 8 * MIB  # float64 arrays that rows are mapped in at a time
 LEAST_PIECE, MOST_PIECE = 64, 8192  # rows mapped at a time; fewer would centre the landmarks too often
-MEDIAN_BYTES = 32 * MIB  # of a sample of rows whose median distance is taken, in float64
-MEDIAN_ROWS = (50, 1000)  # of it, at least and at most
+MEDIAN_BYTES = 32 * MIB  # bytes in float64 of the sample of rows whose median distance is taken
+MEDIAN_ROWS = (50, 1000)  # rows of this sample, at least and at most
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,13 @@ class Side:
     Attributes
     ----------
     problem : Problem
-        Of the collection.
+        Sizes of the collection.
     exact_width : int or None
-        Features that give its kernel exactly, of classes and of the linear kernel; None where there are none.
+        Number of features that give its kernel exactly, for classes and the linear kernel; None for other kernels.
     draws : bool
         Whether random Fourier features are known for its kernel.
     name : str
-        Of the kernel, for messages.
+        Name of the kernel, for messages.
     """
 
     problem: Problem
@@ -76,7 +76,7 @@ class Side:
     name: str
 
     def width(self, method: str, request: HsicRequest) -> int:
-        """Return the features by which the kernel is computed."""
+        """Return the number of features by which the kernel is computed."""
         landmarks = min(request.landmarks or LANDMARKS, self.problem.n_samples)
         most = request.features if method == "fourier" else landmarks
         if self.exact_width is not None and (self.name == DELTA or self.exact_width <= most):
@@ -94,38 +94,38 @@ class Side:
         return min(self.problem.n_samples, max(least, min(most, MEDIAN_BYTES // (8 * self.problem.n_features))))
 
     def map_bytes(self, method: str, request: HsicRequest) -> int:
-        """Bytes of the map: landmarks as stored, and centred in float64 while a piece is mapped."""
+        """Return the bytes of the map: landmarks as stored, and centred in float64 while a piece is mapped."""
         p, q = self.problem.n_features, self.width(method, request)
         if self.is_exact(method, request):
             return 8 * p
         return 8 * p * q if method == "fourier" else p * q * (self.problem.itemsize + 16) + 8 * q * q
 
     def mapping_bytes(self, width: int) -> int:
-        """Bytes of a row while it is mapped: in float64, less the origin, its kernel values, its features."""
+        """Return the bytes of a row while it is mapped: in float64, less the origin, its kernel values and features."""
         return 8 * (2 * self.problem.n_features + 6 * width)
 
 
 @dataclass(frozen=True)
 class HsicPlan:
-    """A plan for computing and testing the criterion of two collections.
+    """Plan for computing and testing the criterion of two collections.
 
     Attributes
     ----------
     method : {"exact", "landmarks", "fourier"}
     block_rows : int
-        Samples read at a time; of "exact", samples along the side of a tile.
+        Samples read at a time; for "exact", samples along the side of a tile.
     piece_rows : int
         Samples mapped at a time.
     spans : tuple of Span
-        Of samples; of "exact", of tiles.
+        Spans of samples; for "exact", of tiles.
     threads, ahead : int
         Spans at a time, blocks of each read ahead.
     test : {"exact", "landmarks", "none"}
-        What is permuted.
+        Kernel values that are permuted, exact or by features.
     test_samples : int
-        How many samples are; fewer than there are: a random sample.
+        Number of samples permuted; a random sample where they are not all.
     test_rows : int
-        Of "exact", samples along the side of a tile; of "landmarks", samples mapped at a time.
+        Samples along the side of a tile for "exact", samples mapped at a time for "landmarks".
     memory_estimate : MemoryEstimate
         Bytes by name, phase by phase.
     """
@@ -142,7 +142,7 @@ class HsicPlan:
     memory_estimate: MemoryEstimate
 
     def decisive(self) -> dict[str, Any]:
-        """Return what decides the bits of the answer, as plain data."""
+        """Return the fields that decide the bits of the answer, as plain data."""
         names = ("method", "block_rows", "piece_rows", "threads", "ahead", "test", "test_samples", "test_rows")
         return {name: getattr(self, name) for name in names} | {"spans": [list(span) for span in self.spans]}
 

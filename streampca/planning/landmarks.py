@@ -7,10 +7,10 @@ from .memory import Phase, decoding_items, runtime
 from .request import Problem
 
 NAME = "landmarks"
-CHECKED_ROWS = 500  # of the kernel matrix, that residuals are estimated from: good to a factor of 1.2 (benchmarks)
+CHECKED_ROWS = 500  # rows of the kernel matrix that residuals are estimated from: good to a factor of 1.2 (benchmarks)
 MOST_PIECE = 512  # samples whose kernel with these rows is computed at a time
 SQUARES = 6  # m x m float64 at a time: the kernel, its copy for LAPACK, workspace of two, and the weights made of it
-COPIES = 2  # of rows as float64: less their origin, and as they are compared
+COPIES = 2  # copies of rows as float64: less their origin, and as they are compared
 
 
 def landmarks_memory(problem: Problem, landmarks: int, rows: int, weights: int) -> Phase:
@@ -19,11 +19,11 @@ def landmarks_memory(problem: Problem, landmarks: int, rows: int, weights: int) 
     Parameters
     ----------
     problem : Problem
-        Of samples as they are before they are mapped.
+        Sizes of the samples before they are mapped.
     landmarks : int
-        Landmarks, m; 0 of random features.
+        Number of landmarks, m; 0 for random features.
     rows : int
-        Samples that are read for it.
+        Number of samples that are read for it.
     weights : int
         Bytes of the map's other arrays.
     """
@@ -38,16 +38,16 @@ def landmarks_memory(problem: Problem, landmarks: int, rows: int, weights: int) 
 
 
 def residual_bytes(n_features: int, k: int, piece_rows: int, row_bytes: int) -> int:
-    """Bytes held while residuals of k components are estimated from rows of the kernel matrix, in one thread.
+    """Return the bytes held while residuals of components are estimated from rows of the kernel matrix, in a thread.
 
     Parameters
     ----------
     n_features : int
-        p, before samples are mapped.
+        Number of features p, before samples are mapped.
     k : int
-        Components.
+        Number of components.
     piece_rows, row_bytes : int
-        Samples that are mapped at a time, and the bytes that one takes.
+        Samples that are mapped at a time, and bytes that each takes.
     """
     checked = 8 * CHECKED_ROWS * (2 * n_features + 3 * k)
     return checked + min(piece_rows, MOST_PIECE) * (2 * row_bytes + 8 * 2 * (CHECKED_ROWS + n_features))

@@ -21,8 +21,8 @@ METHODS: dict[str, str] = {
 OF_PAIRS = "symmetric"  # the method for a matrix of pairs of samples, where others take samples of features
 
 TargetRule = Literal["", "features", "classes", "slices"]
-# kind of model -> what it learns from beside the samples: nothing, or a target read as label features (classes, or
-# numbers as they are), as classes, or as slices of sorted numbers
+# kind of model -> how it reads its target: not at all, as label features (classes, or numbers as they are), as
+# classes, or as slices of sorted numbers
 KINDS: dict[str, TargetRule] = {
     "pca": "",
     "kernel-pca": "",
@@ -31,6 +31,6 @@ KINDS: dict[str, TargetRule] = {
     "discriminant": "classes",
     "sliced-inverse-regression": "slices",
 }
-MAPPING_KINDS = ("kernel-pca",)  # whose samples always go through a feature map of a kernel
-# kind of model that takes a kernel -> the one that it has by default, if any: else it is that of samples as they are
+MAPPING_KINDS = ("kernel-pca",)  # kinds whose samples always go through a feature map of a kernel
+# kind of model that takes a kernel -> its default kernel; None where samples are taken as they are by default
 KERNEL_KINDS: dict[str, str | None] = {"kernel-pca": "rbf", "supervised-pca": None}

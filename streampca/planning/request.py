@@ -15,14 +15,16 @@ RuleName = Literal["elbow", "mp", "mle"]  # rules that count components, see `st
 RULES: tuple[RuleName, ...] = get_args(RuleName)
 ELBOW_SHOWN = 50  # variances an elbow is looked for in, always: where it lies depends on how many are shown
 PRECISIONS = ("auto", "single", "double")
-MissingRule = Literal["error", "drop-features", "drop-samples", "em"]  # what becomes of values that are NaN or infinite
+MissingRule = Literal["error", "drop-features", "drop-samples", "em"]  # treatment of values that are NaN or infinite
 # Euclidean distances between samples of features; a matrix of distances; a matrix of inner products (a kernel).
 Metric = Literal["euclidean", "precomputed", "kernel"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
 MISSING: tuple[MissingRule, ...] = get_args(MissingRule)
-HOW = frozenset({"memory", "workers", "scratch", "output"})  # what changes how an answer is found, and not which
-STOPPING = frozenset({"tol", "max_passes"})  # when a method that approaches the answer stops; nothing to exact ones
-# Options that plans are stored without at their defaults, as before there were any.
+HOW = frozenset(
+    {"memory", "workers", "scratch", "output"}
+)  # options that change how an answer is found, not the answer
+STOPPING = frozenset({"tol", "max_passes"})  # options that stop iterative methods; exact methods ignore them
+# Options that plans are stored without where they have their defaults, as before these options existed.
 LATER = ("kind", "shrinkage", "n_slices", "metric")
 OPEN = 0.5  # any fraction: how many components come out is open
 
@@ -93,8 +95,8 @@ class Problem:
     following_bytes : int
         Most bytes that a pass after the fit holds, beside what the fit's passes do; 0 where there is none.
     target_width, target_rank : int
-        Columns of what a target is made into (one a class, a slice or a number), and of how many of them, less their
-        mean, are independent; 0 where the kind of model takes no target.
+        Number of label features that a target is made into (one for each class, slice or number), and the rank of
+        these, centred; 0 where the kind of model takes no target.
     machine : Machine
         Where the work is done; two collections that differ in nothing else are equal.
     """
@@ -145,7 +147,7 @@ class Problem:
 
     @property
     def most_components(self) -> int:
-        """Components there can be: min(n - 1, p), and no more than a target tells apart."""
+        """Largest number of components: min(n - 1, p), and at most the rank of a target."""
         most = min(self.n_samples - 1, self.n_features)
         return min(most, self.target_rank) if self.target_width else most
 
@@ -161,14 +163,14 @@ class Request:
         up to the elbow of the first 50 variances, above the Marchenko-Pastur edge of white noise, or of the largest
         evidence (Minka); or None for all.
     method : {"auto", "covariance", "dual", "randomized", "em", "symmetric"}
-        How; "auto" lets the plan choose, and never takes "em", unless `missing` is "em".
+        Method; "auto" lets the plan choose, and never takes "em", unless `missing` is "em".
     memory : int, optional
         Budget in bytes; half of what the machine allows by default.
     precision : {"auto", "single", "double"}
         Of products; "auto" takes single for integers of up to 16 bits and float32, double for wider ones and where
         there is so little to multiply that it costs nothing. Sums are always double.
     seed : int, default=0
-        Of everything random: probes, and what method "randomized" starts from.
+        Seed of the random numbers: probes, and the start of method "randomized".
     workers : int, default=1
         Processes that share the work; `memory` is that of each.
     scratch : str, optional
@@ -184,18 +186,18 @@ class Request:
     half_life : float, optional
         Samples after which a sample counts half as much, at least 1; by default all count alike.
     missing : {"error", "drop-features", "drop-samples", "em"}
-        What becomes of missing values. Which features and samples are left out is settled before planning; "em" takes
-        method "em", where there are fractions.
+        Treatment of missing values. Features and samples are left out before planning; "em" takes method "em", for
+        floating-point values.
     kind : str, default="pca"
         Kind of model, a key of ``streampca.planning.registry.KINDS``; only methods that make it are considered.
     shrinkage : float, optional
-        Of kind "discriminant", from 0 to 1: the covariance within classes, and that between, move so far to a multiple
+        Share, from 0 to 1, by which kind "discriminant" moves the covariances within and between classes to a multiple
         of the identity.
     n_slices : int, default=10
-        Of kind "sliced-inverse-regression", at least 2: into so many parts the sorted target is cut.
+        Number of slices, at least 2, that kind "sliced-inverse-regression" cuts the sorted target into.
     metric : {"euclidean", "precomputed", "kernel"}
-        Of kind "classical-mds": distances between samples of features, or those that the collection itself holds, a
-        matrix of n rows of n.
+        Input of kind "classical-mds": samples of features, whose Euclidean distances are meant; or a matrix of n rows
+        of n, of distances or of inner products.
 
     Raises
     ------
@@ -260,7 +262,7 @@ class Request:
         object.__setattr__(self, "shrinkage", float(share))
 
     def _check_missing(self) -> None:
-        """Refuse a method that does not go with the rule for missing values, and numbers of components likewise."""
+        """Refuse methods and numbers of components that do not go with the rule for missing values."""
         if self.method == "em" and self.missing != "em":
             raise RequestError("method 'em' is for missing values; give --missing em (missing='em') with it.")
         if self.missing != "em":
@@ -279,7 +281,7 @@ class Request:
             )
 
     def _check_metric(self) -> None:
-        """Refuse a matrix of distances where samples of features are meant, and rules that need these."""
+        """Refuse a matrix of pairs of samples for kinds and rules that need samples of features."""
         if self.metric == "euclidean":
             return
         if self.kind != "classical-mds":
@@ -306,7 +308,7 @@ class Request:
 
     @property
     def given(self) -> dict[str, Any]:
-        """The request as plain data, without options that came later (`LATER`) where they have their defaults."""
+        """Request as plain data, without later options (`LATER`) where they have their defaults."""
         data = vars(self)
         left_out = {each.name for each in fields(self) if each.name in LATER and data[each.name] == each.default}
         return {name: value for name, value in data.items() if name not in left_out}

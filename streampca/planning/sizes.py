@@ -18,10 +18,10 @@ SQUARES = 32  # squares added in float32 before the sum is added in float64; 4 %
 MOST_THREADS = 4  # multiplying pieces, each with buffers of its own; beyond, BLAS's threads share a piece
 THREADED_SAMPLES = 2048  # up to so many a tile is so small that BLAS's threads would wait a lot
 FRACTION_SHARE = 4  # a fraction of the variance may need a basis of up to p over this; then a dense solver is cheaper
-PAIRED_ROWS = 512  # of a piece of pairs whose product is larger than it
-REGRESSED_FEATURES = 512  # whose regressions on latent scores are multiplied at a time
-SOLVED_FEATURES = 64  # whose normal equations are solved at a time
-REGRESSED_INVERSES = 2**20  # bytes of one of the arrays that scores of some rows at a time are made with
+PAIRED_ROWS = 512  # rows of a piece of pairs, where their product is larger than the piece
+REGRESSED_FEATURES = 512  # features whose regressions on latent scores are multiplied at a time
+SOLVED_FEATURES = 64  # features whose normal equations are solved at a time
+REGRESSED_INVERSES = 2**20  # bytes of an array of inverses, by which scores of some rows at a time are made
 
 
 def thread_count(cores: int) -> int:
@@ -63,7 +63,7 @@ def scatter_block_bytes(n_features: int, width: int, product_rows: int) -> dict[
 
 
 def cross_scatter_bytes(n_features: int, n_targets: int, block_rows: int) -> dict[str, int]:
-    """Bytes by name while products of samples with label features are added up."""
+    """Return the bytes by name while products of samples with label features are added up."""
     p, width = n_features, n_targets
     rows = min(block_rows, max(1, GROUP_PIECE // max(1, p), min(width, PAIRED_ROWS)))
     return {
@@ -132,7 +132,7 @@ def upper_entries(size: int) -> int:
 
 
 def regression_bytes(n_features: int, n_range: int, width: int, product_rows: int, itemsize: int) -> dict[str, int]:
-    """Bytes by name while normal equations of a range of features on latent scores absorb samples."""
+    """Return the bytes by name while normal equations of a range of features on latent scores absorb samples."""
     p, rows, tile = n_features, product_rows, min(REGRESSED_FEATURES, n_features)
     numbers = upper_entries(width + 1) + width + 1
     return {

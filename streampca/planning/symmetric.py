@@ -2,7 +2,7 @@
 
 Where the matrix fits, it is held and solved as a whole: all eigenvalues are then known, the negative ones too. Where it
 does not, or few dimensions are wanted and that is much faster, it is read pass after pass and multiplied with a block
-of vectors, of which a basis is kept (see `randomized.bases`).
+of vectors, which extend a basis (see `randomized.bases`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WORTH_ITERATING = 20  # times longer that a dense solve may take than products w
 PRODUCT_ROWS = 64  # rows that are float64 at a time
 BLOCKS = (8 * MIB, 2 * MIB, 0)  # bytes of a block of rows; 0 is one row
 MEASURES = 2 * PROBES_OF_PASS + 6  # numbers a row: random directions, products with them, means, asymmetry
-MEASURED_COPIES = 4  # of products with random directions, while bounds are made of them
+MEASURED_COPIES = 4  # copies of products with random directions, while bounds are made of them
 
 APPROXIMATE = False
 KINDS = ("classical-mds",)
@@ -53,7 +53,7 @@ def reason_against(problem: Problem) -> str:
 
 
 def check_matrix(problem: Problem, request: Request) -> None:
-    """Refuse what is no square matrix, and options that make no sense of one.
+    """Refuse a matrix that is not square, and options that need samples of features.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def _fastest(found: Iterable[R]) -> R | None:
 
 
 def _ways(problem: Problem, threads: int) -> Iterator[tuple[int, int, int]]:
-    """Rows to a block, threads, and blocks of each that are read ahead."""
+    """Yield rows to a block, threads, and blocks that each thread reads ahead."""
     row, chunk, n = problem.sample_bytes, problem.chunk_samples, problem.n_samples
     lengths = {block_rows(row, chunk, max(limit, row)) for limit in BLOCKS}
     if chunk * row <= MOST_BLOCK:
@@ -126,14 +126,14 @@ def _ways(problem: Problem, threads: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _held(problem: Problem, request: Request) -> Iterator[_Held]:
-    """Every way to hold the matrix."""
+    """Yield every way to hold the matrix."""
     k = _counted_on(problem, request)
     for rows, _, ahead in _ways(problem, 1):
         yield _Held(problem=problem, request=request, k=k, block_rows=rows, ahead=ahead)
 
 
 def _streamed(problem: Problem, request: Request) -> Iterator[_Streamed]:
-    """Every way to read the matrix again and again, for a number of dimensions."""
+    """Yield every way to read the matrix pass after pass, where a number of dimensions is asked for."""
     if not isinstance(request.n_components, int):
         return
     threads = thread_count(problem.machine.cores) if request.workers == 1 else 1
@@ -145,7 +145,7 @@ def _streamed(problem: Problem, request: Request) -> Iterator[_Streamed]:
 
 
 def _counted_on(problem: Problem, request: Request) -> int:
-    """Dimensions to make room for: those asked for, or as many as there can be."""
+    """Return the dimensions to make room for: those asked for, or as many as there can be."""
     wanted, most = request.counted_on(problem.most_components), problem.most_components
     return 1 if isinstance(wanted, float) else min(wanted or most, most)
 
@@ -156,7 +156,7 @@ class _Rows(BySamples):
 
     @property
     def read(self) -> Reading:
-        """One pass."""
+        """Reading of one pass."""
         return read_boxes(self.problem, self.block_rows, self.problem.n_features)
 
 
@@ -194,7 +194,7 @@ class _Held(_Rows):
 
     @cached_property
     def cost(self) -> Cost:
-        """Passes, bytes and work."""
+        """Cost of one pass and a dense solve."""
         read, n = self.read, self.problem.n_samples
         work = read.work(self.problem) + Work(centring=4.0 * n * n) + solve_work(n, "dense")
         return Cost(1, read.bytes, work)
@@ -248,7 +248,7 @@ class _Streamed(_Rows):
 
     @cached_property
     def cost(self) -> Cost:
-        """The passes' products, and the steps between."""
+        """Cost of the passes' products, and of the steps between them."""
         basis, n = self.basis, float(self.problem.n_samples)
         passes = min(basis.passes, self.request.max_passes or basis.passes)
         read, width = self.read.times(passes), basis.width

@@ -191,7 +191,7 @@ def _centred(matrix: Float64) -> Float64:
 
 @dataclass(kw_only=True)
 class AlongRows(LanczosIteration[SymmetricBlock]):
-    """An iteration on B.
+    """Iteration on B.
 
     Attributes
     ----------
