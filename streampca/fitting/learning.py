@@ -28,6 +28,7 @@ from ..preprocessing.sample_keys import SampleFacts, dated, groups_of
 from ..preprocessing.sizes_for_planning import problem_of
 from ..readers import Collection
 from ..readers.collection import Array, unchanged
+from .methods.data_checks import place_of_feature
 from .methods.job import one_span
 from .methods.samples_task import SamplesTask
 
@@ -89,7 +90,7 @@ def learned_for(
 
 @dataclass(frozen=True)
 class _Wanted:
-    """Groups and dates that means and trends are wanted of.
+    """Groups and dates by which means and trends are learned.
 
     Attributes
     ----------
@@ -116,7 +117,7 @@ class _Wanted:
 
     @classmethod
     def of(cls, preparation: Preparation, facts: SampleFacts, weights: Float64 | None) -> Self:
-        """Read them off what is known of the samples; raises as `learned_for`."""
+        """Return the groups and dates of samples, by what is known of these; raises as `learned_for`."""
         labels, dates = groups_of(preparation, facts), dated(preparation, facts)
         groups, rows = (None, None) if labels is None else np.unique(labels, return_inverse=True)
         if dates is None:
@@ -207,9 +208,7 @@ def _tell_constant(collection: Prepared, deviation: Float64 | None, listener: Li
     constant = np.flatnonzero(deviation == 0) if deviation is not None else ()
     if deviation is None or not len(constant):
         return
-    places = np.arange(collection.frame.n_features) if collection.mask is None else np.flatnonzero(collection.mask)
-    first = [np.unravel_index(places[at], collection.sample_shape) for at in constant[:LISTED]]
-    named = ", ".join(str(tuple(map(int, place)) if len(place) > 1 else int(place[0])) for place in first)
+    named = ", ".join(str(place_of_feature(collection, int(feature))) for feature in constant[:LISTED])
     more = f" and {len(constant) - LISTED} more" if len(constant) > LISTED else ""
     listener(
         Warned(

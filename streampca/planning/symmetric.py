@@ -83,12 +83,11 @@ def candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
     held = _fastest(sizes for sizes in _held(problem, request) if sizes.fits(memory))
     streamed = _fastest(sizes for sizes in _streamed(problem, request) if sizes.fits(memory))
     slow = held is not None and streamed is not None and held.seconds > WORTH_ITERATING * streamed.seconds
-    if held is not None and (streamed is None or not slow):
+    if held is not None and not slow:
         yield Candidate("symmetric (dense)", held.plan(memory))
         if streamed is not None:
             yield Candidate("symmetric (products)", None, "finds the leading eigenvalues, where all are found")
         return
-    reason = "" if held is not None else str(smallest_of(each.memory_estimate for each in _held(problem, request))[1])
     if streamed is not None:
         yield Candidate("symmetric (products)", streamed.plan())
     elif request.is_open or request.n_components is None:
@@ -97,7 +96,8 @@ def candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
     if held is not None:
         yield Candidate("symmetric (dense)", held.plan(memory))
     else:
-        yield Candidate("symmetric (dense)", None, reason)
+        needed = smallest_of(sizes.memory_estimate for sizes in _held(problem, request))[1]
+        yield Candidate("symmetric (dense)", None, str(needed))
 
 
 def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:

@@ -25,7 +25,7 @@ from ...eigensolvers import count_components, solve_generalized
 from ...eigensolvers.generalized import Dependent
 from ...errors import DataError
 from ...events import PassStarted, Solving
-from .data_checks import check_variance
+from .data_checks import check_variance, place_of_feature
 from .job import Decomposition, Float64, Job, stored_dtype
 from .leading_pairs import wanted_of
 from .samples_task import SamplesTask
@@ -99,12 +99,9 @@ def _along(scatter: ClassScatter, axes: Float64) -> Float64:
 def _dependent(job: Job, feature: int) -> str:
     """Return a message that names the feature that makes the problem singular, and a remedy."""
     collection, within = job.collection, " within classes" if job.plan.request.kind == "discriminant" else ""
-    mask = getattr(collection, "mask", None)
-    where = feature if mask is None else np.flatnonzero(mask)[feature]
-    place = tuple(int(each) for each in np.unravel_index(where, collection.sample_shape))
     shrink = "give --shrinkage 0.01 (shrinkage=0.01), " if within else ""
     return (
-        f"feature {place if len(place) > 1 else place[0]} of {collection.source} is constant{within}, or follows from "
+        f"feature {place_of_feature(collection, feature)} of {collection.source} is constant{within}, or follows from "
         f"others before it, so that axes are not determined; {shrink}leave such features out by --mask (mask=), make "
         "fewer by --bin or --resize, or give more samples."
     )

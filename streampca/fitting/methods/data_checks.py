@@ -40,6 +40,14 @@ def _remedy(error: NotFiniteError, collection: Collection) -> str:
     )
 
 
+def place_of_feature(collection: Collection, feature: int) -> int | tuple[int, ...]:
+    """Return where a feature is in a sample: its number, or its indices where samples have several axes."""
+    mask = getattr(collection, "mask", None)
+    number = feature if mask is None else np.flatnonzero(mask)[feature]
+    place = tuple(int(index) for index in np.unravel_index(number, collection.sample_shape))
+    return place if len(place) > 1 else place[0]
+
+
 def check_products(products: npt.NDArray[np.float64], source: str, plan: Plan) -> None:
     """Refuse samples of which products with random directions are no numbers, though those with others are.
 
