@@ -44,11 +44,11 @@ def numbers_of(
     Parameters
     ----------
     found : Decomposition
-        Of rows of p features.
+        Decomposition of rows of p features.
     shape, mask
-        Of a prepared sample, and which of its pixels are features.
+        Shape of a prepared sample, and which of its pixels are features.
     components : ndarray of shape (k, p) or StoredComponents
-        Those of `found`, or where they were written.
+        Components of `found`, or those that were written to disk.
     """
     return {
         "components": unflatten(components, shape, mask) if isinstance(components, np.ndarray) else components,
@@ -73,13 +73,13 @@ def provenance_of(
     Parameters
     ----------
     data : mapping
-        What is known of the data: source, fingerprint ...
+        Description of the data: source, fingerprint ...
     chosen : Plan
-        What was done.
+        Plan that was carried out.
     found : Decomposition
-        What came out.
+        Result.
     seconds, peak
-        What it took, of time and of bytes.
+        Time and memory that it took.
     """
     return {
         "streampca": __version__,

@@ -90,7 +90,7 @@ def follow(
     Returns
     -------
     PCAModel
-        Of all samples that were complete; the same as at `output`.
+        Model of all samples that were complete; the same as at `output`.
 
     Raises
     ------
@@ -159,7 +159,7 @@ def follow_source(
         except (KeyboardInterrupt, Stopped):
             following.end()
         except (SourceError, DataError):
-            following.store()  # of the samples before
+            following.store()  # the model of the samples before
             raise
     if following.model is None:
         raise SourceError(f"no model was stored: {(following.waits_for or 'no sample came').rstrip('.')}.")

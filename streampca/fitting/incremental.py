@@ -86,13 +86,13 @@ class IncrementalFit:
     Parameters
     ----------
     template : PCAModel
-        A model without components of the same raw samples: what later batches are held against.
+        Model without components of the same raw samples, which later batches are compared with.
     problem : Problem
-        Of all samples so far.
+        Sizes of all samples so far.
     request : Request
         Its seed is that of all batches.
     statistic : Scatter or FrequentDirections
-        Of all samples so far.
+        Statistic of all samples so far.
 
     Attributes
     ----------

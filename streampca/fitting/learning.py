@@ -95,15 +95,15 @@ class _Wanted:
     Attributes
     ----------
     groups : ndarray of shape (g,) or None
-        Ascending; None where samples are in no groups.
+        Groups, ascending; None where samples are in no groups.
     rows : ndarray of int, shape (n,), or None
         Group of each sample.
     days : ndarray of shape (n,) or None
         Date of each sample in days from `origin`, their mean; None where there is no trend to take.
     origin : float
-        In days of the calendar.
+        Mean date in days of the calendar.
     calendar : str
-        Of the dates.
+        Calendar of the dates.
     spread : float
         Sum of the squared days, times the weights of the samples.
     """

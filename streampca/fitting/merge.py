@@ -163,21 +163,21 @@ class _Piece:
     Attributes
     ----------
     name : str
-        What to call it.
+        Name for messages.
     source : str or PCAModel
-        Where it is.
+        Folder of the model, or the model itself.
     part : Part or None
-        Of a collection; None for a whole one.
+        Part of a collection; None for a whole one.
     kind : str
-        Of its statistic, or ``"components"`` where these stand for it.
+        Kind of its statistic, or ``"components"`` where these stand for it.
     about : mapping
-        Its provenance.
+        Provenance.
     alike : mapping
-        What it shares with the others, by name.
+        Values that must equal those of the other models, by name.
     data : mapping
-        What tells the data it is of from others.
+        Values that distinguish its data from those of the other models.
     grid : Grid
-        Of its prepared samples.
+        Grid of its prepared samples.
     """
 
     name: str

@@ -239,16 +239,16 @@ def _checkpoint(
 
 @dataclass(frozen=True)
 class Seen:
-    """A source as a model has seen it; plain data.
+    """Source as a model has seen it; plain data.
 
     Attributes
     ----------
     place : str or None
-        Where it is; None where nobody knows.
+        Its place; None where that is not known.
     options : mapping or None
-        How it was opened.
+        Options that it was opened with.
     n_samples : int
-        Samples it had.
+        Number of samples it had.
     states : str
         Their states (`streampca.readers.collection.encoded_states`).
     """

@@ -51,7 +51,7 @@ def places(request: Request) -> tuple[bool, ...]:
 
 
 def ways(request: Request) -> Iterator[tuple[str, bool]]:
-    """Every schedule, with components in memory, or stored as they are made."""
+    """Yield every schedule, with components in memory, or stored as they are made."""
     return product((name for name in SCHEDULES if not against(name, request)), places(request))
 
 

@@ -47,9 +47,9 @@ def incremental_plan(problem: Problem, request: Request) -> Plan:
     Parameters
     ----------
     problem : Problem
-        Of the first batch.
+        Sizes of the first batch.
     request : Request
-        What was asked; `method` "auto" or "covariance".
+        Options; `method` is "auto" or "covariance".
 
     Raises
     ------

@@ -88,29 +88,29 @@ class Plan:
     method, why : str
         The method and the reason for it.
     precision : {"single", "double"}
-        Of products.
+        Precision of products.
     solver : {"dense", "lanczos"}
-        For the p x p or n x n problem.
+        Solver of the p x p or n x n problem.
     room, dense_room : int
         Most components there is memory for, by the solver and by a dense one, which takes over from Lanczos where it
         converges slowly; 0 where a dense one does not fit.
     block_rows, product_rows : int
         Samples in memory at once; samples multiplied at a time.
     spans : tuple of Span
-        What each task folds.
+        Spans that each task folds.
     passes : float
         Reads of all the data. Of method 'randomized' a prediction, which leaves out the sample that it starts from.
     bytes_read : int
         Decoded bytes over all passes, of the collection and of its scratch copy, and of a sample to start from; chunks
         decoded more than once are counted so.
     bytes_written : int
-        Of a scratch copy; the model itself is not counted.
+        Bytes of a scratch copy; the model itself is not counted.
     memory_estimate : MemoryEstimate
-        Memory.
+        Memory, phase by phase.
     work : Work
-        What there is to do.
+        Operations, by which the time is predicted.
     schedule : {"samples", "sweep", "scratch", "lanczos", "em", "products"}
-        How the data are walked: blocks of samples; ranges of features; ranges of features of a scratch copy; or blocks
+        Order of reading: blocks of samples; ranges of features; ranges of features of a scratch copy; or blocks
         of samples again, pass after pass, for products with a block of vectors (of a start sample, or of random ones),
         or for regressions on latent variables.
     block_features, product_features : int
@@ -127,9 +127,9 @@ class Plan:
         multiplied next included; 0 without such products. They are along features, or along samples where data are
         walked by ranges of features (`side`).
     others : tuple of Candidate
-        What was considered and not taken.
+        Candidates that were considered and not taken.
     rates : Rates
-        By which times are predicted.
+        Rates by which times are predicted.
     """
 
     problem: Problem

@@ -80,13 +80,13 @@ BLOCKS = (MOST_BLOCK, 4 * MIB, MIB)  # bytes of a block of samples
 SAMPLE_BLOCKS = 6  # rows of the start sample for every column of the block that is made of them
 SAMPLE_RUNS = 8  # that they are read in, or more where storage chunks are short
 CHECK_COPIES = 2  # as float64, and centred, while probes are checked in the first pass
-GRAM_COPIES = 3  # of the sample: itself, LAPACK's copy, and its vectors and workspace
+GRAM_COPIES = 3  # Gram matrices of the sample: itself, LAPACK's copy, and its vectors and workspace
 MEAN_BYTES = 8 * (3 + 5 * 8)  # a feature: means and the products of probes, of which eight are kept to the end
 
 LATER = 1  # passes that a block at random takes more than one made of a sample (30000 x 128 x 128; 1/f images)
 OPEN_PARTS = 4  # of the components there can be, where k is open: all, a fourth, and so on are tried along samples
-START_COPIES = 4  # of the start block: as drawn, made orthogonal to the roots, and LAPACK's
-BOUND_COPIES = 8  # of products with probes, while bounds are made of them
+START_COPIES = 4  # copies of the start block: as drawn, made orthogonal to the roots, and LAPACK's
+BOUND_COPIES = 8  # copies of products with probes, while bounds are made of them
 PROBE_BYTES = 8 * (2 * PROBES_OF_PASS + 2 * PROBES)  # a sample, kept to the end
 
 APPROXIMATE = True
@@ -161,16 +161,16 @@ class Basis(NamedTuple):
 
 
 def bases(problem: Problem, request: Request, size: int, *, later: int = 0) -> Iterator[Basis]:
-    """Every width, with every basis for it; where k is open, with the least, which is to grow.
+    """Yield bases of every width and size; where k is open, of every width the smallest, which is to grow.
 
     Parameters
     ----------
     problem, request : Problem, Request
-        What is to be done.
+        Collection and options.
     size : int
-        Of vectors: as many numbers as there are features, or samples.
+        Length of the vectors: the number of features, or of samples.
     later : int
-        Passes more than from a sample's components.
+        Passes taken beyond those from a sample's components.
     """
     k, most = counted_on(problem, request), problem.most_components
     for ratio, passes in ((OPEN_WIDTH, WIDTHS[0][1]),) if request.is_open else WIDTHS:
@@ -200,20 +200,20 @@ def basis_of(problem: Problem, size: int, width: int, columns: int, passes: int)
 
 
 def along_features_plan(problem: Problem, request: Request) -> Plan | None:
-    """The fastest plan that fits the budget, or one near it with fewer passes; None where none fits."""
+    """Return the fastest plan that fits the budget, or one near it with fewer passes; None where none fits."""
     found = list(_along_features(problem, request))
     return _preferred(found).plan() if found else None
 
 
 def _least_along_features(problem: Problem, request: Request) -> Iterator[MemoryEstimate]:
-    """The memory of everything there is to choose from."""
+    """Yield the memory estimates of everything there is to choose from."""
     for basis in bases(problem, request, problem.n_features):
         for same_blocks in _cuttings(problem, request, basis):
             yield from (sizes.memory_estimate for sizes in same_blocks)
 
 
 def _along_features(problem: Problem, request: Request) -> Iterator[AlongFeatures]:
-    """All that fits the budget."""
+    """Yield all sizes that fit the budget."""
     memory, _ = problem.machine.budget(request.memory)
     for basis in bases(problem, request, problem.n_features):
         for same_blocks in _cuttings(problem, request, basis):
@@ -225,7 +225,7 @@ def _along_features(problem: Problem, request: Request) -> Iterator[AlongFeature
 
 
 def _preferred(found: list[AlongFeatures]) -> AlongFeatures:
-    """The fastest, or one with fewer passes, or in threads, or that reads ahead, if it takes little longer.
+    """Return the fastest, or one with fewer passes, or in threads, or that reads ahead, if it takes little longer.
 
     Where more passes are wanted than are allowed, each that is missing counts for more than time.
     """
@@ -244,7 +244,7 @@ def _preferred(found: list[AlongFeatures]) -> AlongFeatures:
 
 
 def _cuttings(problem: Problem, request: Request, basis: Basis) -> Iterator[list[AlongFeatures]]:
-    """Blocks of several lengths, in several threads or one, read ahead or not: these last together, the best first."""
+    """Yield sizes with the same blocks together: in several threads or one, read ahead or not, the best first."""
     precision = precision_of(problem, request, _multiplications(problem, request))
     several = thread_count(problem.machine.cores) if precision == "single" and request.workers == 1 else 1
     for rows in _block_lengths(problem):
@@ -271,7 +271,7 @@ def _product_rows(problem: Problem, size: int) -> int:
 
 
 def _block_lengths(problem: Problem) -> list[int]:
-    """Samples to a block: storage chunks within so many bytes, as many as are multiplied at a time, and parts of them.
+    """Return samples to a block: storage chunks of so many bytes, as many as are multiplied at a time, and their parts.
 
     They do not depend on the budget, so what there is to choose from only grows with it.
     """
@@ -286,7 +286,7 @@ def _block_lengths(problem: Problem) -> list[int]:
 
 
 def sample_rows(n: int, width: int) -> int:
-    """Samples that the start block of `width` columns is made from, of n."""
+    """Return the number of samples, of n, that the start block of `width` columns is made from."""
     return min(n, SAMPLE_BLOCKS * width)
 
 
@@ -400,12 +400,12 @@ def passes_beside(schedule: str) -> int:
 
 
 def along_samples_plan(problem: Problem, request: Request, *, late: bool) -> Plan | None:
-    """The fastest plan that fits the budget; None where none does, or samples are not the smaller side.
+    """Return the fastest plan that fits the budget; None where none does, or samples are not the smaller side.
 
     Parameters
     ----------
     problem, request : Problem, Request
-        What is to be done.
+        Collection and options.
     late : bool
         Whether it may end by `max_passes` before it has what was asked for.
     """
