@@ -45,7 +45,7 @@ def class_scatter_plan(problem: Problem, request: Request) -> Plan:
     if request.workers > 1:
         beside["sums of another worker"] = sums
     passing = (Phase.of(phase.name, dict(phase.items), beside) for phase in plan.memory_estimate.phases[:1])
-    matrix = format_shape((p, p))
+    matrix, groups = format_shape((p, p)), "slices" if request.kind == "sliced-inverse-regression" else "classes"
     solving = {
         f"scatter matrix, {matrix} float64": 8 * p * p,
         "the matrix solved with, and its triangle": 8 * p * p,
@@ -59,15 +59,10 @@ def class_scatter_plan(problem: Problem, request: Request) -> Plan:
         plan,
         request=request,
         method="class-scatter",
-        why=f"the {matrix} scatter matrix and the means of {width} {_parts(request)} fit; exact, in one pass",
+        why=f"the {matrix} scatter matrix and the means of {width} {groups} fit; exact, in one pass",
         solver="dense",
         room=k,
         dense_room=k,
         memory_estimate=MemoryEstimate((*passing, Phase.of("solve", solving, runtime()))),
         work=plan.work + products(2.0 * n * p * width, plan.precision) + Work(centring=float(n) * p),
     )
-
-
-def _parts(request: Request) -> str:
-    """Return the word for the groups that samples are sorted into."""
-    return "slices" if request.kind == "sliced-inverse-regression" else "classes"

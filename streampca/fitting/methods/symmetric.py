@@ -113,11 +113,6 @@ class Spectrum:
     def _share(self, negative: float) -> float:
         return min(max(negative / (self.trace + 2 * negative), 0.0), 1.0)
 
-    def scaled(self, factor: float) -> Spectrum:
-        """Return the spectrum of the matrix multiplied by a positive factor."""
-        made: dict[str, Any] = {name: value and value * factor for name, value in vars(self).items()}
-        return replace(Spectrum(**made), norm_squared=self.norm_squared * factor**2)
-
     @classmethod
     def known(cls, values: Float64) -> Spectrum:
         """Return the spectrum whose eigenvalues are all known, descending."""
@@ -208,7 +203,7 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
     largest: float = 0.0
 
     def _learn(self, found: SymmetricBlock, job: Job, *, may_continue: bool) -> None:
-        """Learn from a pass, see `LanczosIteration`; before, refuse a matrix that is not symmetric, or no kernel's."""
+        """Take over a pass, see `LanczosIteration`, unless the matrix is not symmetric, or not of inner products."""
         measured = found.probes()
         if measured is not None:
             check_skew(measured, job)
@@ -247,9 +242,15 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
         of_rest = max(0.0, (max(n_left, 0) ** 0.5 * left - rest) / 2)
         least = max(of_basis, float(values[values > 0].sum()) - self.trace, 0.0)
         nuclear = float(np.linalg.svd(self.solver.coupling, compute_uv=False).sum()) if across else 0.0
-        most, about = of_basis + nuclear + of_rest, self._about_negative()
-        about = None if about is None else min(max(about, least), most)
-        return Spectrum(self.trace, self.norm_squared, float(values[-1]), least, most, about)
+        most, about, unscaled = of_basis + nuclear + of_rest, self._about_negative(), 1 / self.scale
+        return Spectrum(
+            trace=self.trace * unscaled,
+            norm_squared=self.norm_squared * unscaled**2,
+            smallest=float(values[-1]) * unscaled,
+            least_negative=least * unscaled,
+            most_negative=most * unscaled,
+            about_negative=None if about is None else min(max(about, least), most) * unscaled,
+        )
 
     def _about_negative(self) -> float | None:
         """Estimate the sum of the absolute values of negative eigenvalues by Gauss quadrature from the random block.
@@ -313,7 +314,7 @@ def _iterated(job: Job) -> Decomposition:
     if not iteration.is_settled(chosen):
         job.warn(iteration.unsettled(certificate.relative, job.plan))
     bounds = value_bounds(values, certificate.residual, outside, iteration.wrong(directions, count))
-    spectrum = iteration.spectrum().scaled(1 / scale)
+    spectrum = iteration.spectrum()
     _check_kernel(spectrum.smallest, iteration.largest, job)
     return replace(
         _decomposed(job, chosen.scaled(1 / scale), certificate, iteration.mean, spectrum),
