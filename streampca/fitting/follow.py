@@ -277,8 +277,8 @@ class _Following:
                 "sets (h5py.File(..., libver='latest'), a dataset with chunks and maxshape=(None, ...), then "
                 "file.swmr_mode = True); of others fit what is there, and add the rest later by --update and --samples."
             )
-        # A folder that is listed while files are added may show later ones without some before them. All that are
-        # before the last one of the look before are there now.
+        # A folder listed while files are added may show later ones without some before them. Those before the last one
+        # of the previous look are all there now.
         ready = min(ready, listed, self.pace.until or ready)
         if ready <= self.count or ready < 2:
             return False
@@ -335,7 +335,7 @@ class _Following:
         self._note()
 
     def _note(self) -> None:
-        """Note what was added last as seen."""
+        """Record the samples added last as seen."""
         if self._adding is not None:
             (self.seen, self._data), self._adding = self._adding, None
 

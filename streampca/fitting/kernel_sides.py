@@ -125,7 +125,7 @@ class KernelSide:
             assert self.origin is not None  # noqa: S101 - resolved
             product: Float64 = (rows - self.origin) @ (others - self.origin).T
             return product
-        with np.errstate(over="ignore", invalid="ignore"):  # the sums will say so
+        with np.errstate(over="ignore", invalid="ignore"):  # the estimates are checked
             return self.kernel.matrix(rows, others, self.origin)
 
     def feature_map(self, method: str, request: HsicRequest, random: np.random.Generator) -> SideMap:

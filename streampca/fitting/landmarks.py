@@ -154,7 +154,7 @@ def _uniform(sample: Array, kernel: Kernel, count: int, seed: int) -> Array:
 
 
 def _far_apart(sample: Array, kernel: Kernel, count: int, seed: int) -> Array:
-    """k-means++: each landmark with a probability that grows as its squared distance from those before.
+    """Draw landmarks by k-means++, each with a probability proportional to its squared distance from those before.
 
     Distances are those of the kernel's features.
     """

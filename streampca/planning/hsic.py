@@ -17,7 +17,7 @@ from .sizes import thread_count
 DELTA = "delta"  # kernel of classes: 1 of two samples of one class, else 0; computed exactly, whatever their number
 METHODS = ("exact", "landmarks", "fourier")
 ESTIMATORS = ("biased", "unbiased")
-LANDMARKS, FEATURES = 200, 1024  # by default: landmarks come nearer by far, and features must be more
+LANDMARKS, FEATURES = 200, 1024  # defaults: landmarks are far more accurate, so that more features are needed
 EXACT_SAMPLES = 10_000  # up to so many "auto" is exact: some seconds on two cores
 EXACT_TEST = 2_000  # samples whose n x n kernels are permuted: 200 permutations take some seconds
 LEAST_TEST = 50  # samples of a test, of which fewer tell little

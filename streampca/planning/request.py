@@ -20,9 +20,7 @@ MissingRule = Literal["error", "drop-features", "drop-samples", "em"]  # treatme
 Metric = Literal["euclidean", "precomputed", "kernel"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
 MISSING: tuple[MissingRule, ...] = get_args(MissingRule)
-HOW = frozenset(
-    {"memory", "workers", "scratch", "output"}
-)  # options that change how an answer is found, not the answer
+HOW = frozenset({"memory", "workers", "scratch", "output"})  # change how an answer is found, not the answer
 STOPPING = frozenset({"tol", "max_passes"})  # options that stop iterative methods; exact methods ignore them
 # Options that plans are stored without where they have their defaults, as before these options existed.
 LATER = ("kind", "shrinkage", "n_slices", "metric")

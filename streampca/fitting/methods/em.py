@@ -41,10 +41,7 @@ from .samples_task import SamplesTask
 
 MOST_STEPS = 50  # by default
 STAGE = "em"  # name of the checkpoint between passes
-LEAST_NOISE = {
-    "single": 1e-9,
-    "double": 1e-14,
-}  # smallest noise, relative to the mean variance of a feature; rounding is below
+LEAST_NOISE = {"single": 1e-9, "double": 1e-14}  # relative to the mean variance of a feature; rounding is below
 RIDGE = 1e-10  # relative increase of the diagonal of normal equations, which few samples may not determine
 MEASURE = "share of the components' variance that turned"
 LEAST_STEPS = 2
