@@ -209,6 +209,14 @@ def test_means_taken_off_before_the_map_are_learned_within_the_budget():
     assert streampca.plan(**large, memory="30 MiB").problem.learning_bytes <= parse_bytes("30 MiB")
 
 
+def test_a_map_that_does_not_fit_is_refused_before_means_are_learned():
+    told = []
+    steps = Preparation(standardize=True, feature_map=KernelFeatures(kernel=RBF))
+    with pytest.raises(BudgetError, match="1797 landmarks needs"):
+        streampca.fit(DIGITS, n_components=2, preparation=steps, memory="40 MiB", listener=told.append)
+    assert not [event for event in told if isinstance(event, PassStarted)]
+
+
 def test_the_pass_that_estimates_residuals_is_in_the_budget_that_a_refusal_names():
     large = {"shape": "100000x2000", "dtype": "float32", "kind": "kernel-pca", "landmarks": 20, "n_components": 2}
     with pytest.raises(BudgetError, match="the rows of the kernel matrix") as refused:

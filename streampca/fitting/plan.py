@@ -261,32 +261,46 @@ def prepared(
             "missing='em' estimates features that components are of, and a feature map makes others of them; leave one "
             "of the two out, or use missing='drop-samples'."
         )
-    memory, follows = None, None
+    memory, check = None, None
     if request is not None:
         memory = request.memory
-        follows = partial(plan_collection, request=request, total_weight=total_of(weights), target=target)
+        check = partial(plan_collection, request=request, total_weight=total_of(weights), target=target)
     if preparation is None or preparation.is_mapped:
         return _before_map(
-            raw, preparation, listener, follows, weights=weights, memory=memory, foreseen=foreseen, missing=missing
+            raw, preparation, listener, check, weights=weights, memory=memory, foreseen=foreseen, missing=missing
         )
-    before = _before_map(
-        raw, preparation.unmapped, listener, None, weights=weights, memory=memory, foreseen=foreseen, missing=missing
-    )
-    # Weights are of all samples: where some were dropped, landmarks are chosen among the others regardless of weights.
-    counted = None if before.n_dropped else weights
     wanted = cast("KernelFeatures", preparation.feature_map)
-    learn = partial(mapped_for, before, wanted, weights=counted, memory=memory)
-    return _learned(learn, listener, follows, foreseen=foreseen)
+
+    def mapped(before: Prepared, *, listener: Listener = silent, foreseen: bool = False) -> Prepared:
+        # Weights are of all samples: where some were dropped, landmarks are chosen regardless of weights.
+        counted = None if before.n_dropped else weights
+        return mapped_for(before, wanted, weights=counted, memory=memory, foreseen=foreseen, listener=listener)
+
+    def check_map(before: Prepared) -> None:
+        if check is not None:
+            check(mapped(before, foreseen=True))
+
+    before = _before_map(
+        raw,
+        preparation.unmapped,
+        listener,
+        check_map,
+        weights=weights,
+        memory=memory,
+        foreseen=foreseen,
+        missing=missing,
+    )
+    return _learned(partial(mapped, before), listener, check, foreseen=foreseen)
 
 
 def _learned(
-    learn: Callable[..., Prepared], listener: Listener, follows: Callable[[Prepared], object] | None, *, foreseen: bool
+    learn: Callable[..., Prepared], listener: Listener, check: Callable[[Prepared], object] | None, *, foreseen: bool
 ) -> Prepared:
     """Learn what a preparation leaves to the data, once the fit that follows is known to fit; or foresee it only."""
     if foreseen:
         return learn(foreseen=True)
-    if follows is not None:
-        follows(learn(foreseen=True))
+    if check is not None:
+        check(learn(foreseen=True))
     return learn(listener=listener)
 
 
@@ -294,7 +308,7 @@ def _before_map(
     raw: Collection,
     preparation: Preparation | None,
     listener: Listener,
-    follows: Callable[[Prepared], object] | None,
+    check: Callable[[Prepared], object] | None,
     *,
     weights: Float64 | None,
     memory: int | None,
@@ -317,7 +331,7 @@ def _before_map(
             return complete_samples(collection, listener)
         return observed_features(collection, listener) if missing == "em" else collection
     learn = partial(learned_for, raw, preparation, weights=weights, memory=memory)
-    return _learned(learn, listener, follows, foreseen=foreseen)
+    return _learned(learn, listener, check, foreseen=foreseen)
 
 
 def _check_missing(preparation: Preparation, missing: str) -> None:
