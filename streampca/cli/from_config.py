@@ -15,9 +15,9 @@ from ..models.pca import PCAModel
 from ..planning import Plan
 from ..planning.request import Request
 from ..preprocessing import Preparation
-from ..preprocessing.kernel_features import KernelFeatures, KernelOptions, features_asked
+from ..preprocessing.kernel_features import KernelOptions
 from ..preprocessing.mask_files import read_mask, read_scale
-from ..preprocessing.preparation import AREA
+from ..preprocessing.preparation import AREA, with_features
 from ..readers import Collection, Opening, open_collection
 from ..readers.target import target_of
 from ..units import parse_bytes
@@ -49,12 +49,10 @@ def preparation_of(config: PrepareConfig, fit: FitConfig | None = None) -> Prepa
     arrays: dict[str, Any] = {"mask": config.mask if config.mask in (None, "valid") else read_mask(config.mask)}
     for name, value in (("scale", config.scale), ("weights", config.weights)):
         arrays[name] = read_scale(value) if isinstance(value, str) and value not in AREA else value
-    return Preparation(**dict(config) | arrays, feature_map=None if fit is None else features_of(fit))
-
-
-def features_of(fit: FitConfig) -> KernelFeatures | None:
-    """Return the feature map that a fit asks for."""
-    return features_asked(fit.kind, KernelOptions.of(fit), seed=fit.seed)
+    preparation = Preparation(**dict(config) | arrays)
+    if fit is None:
+        return preparation
+    return with_features(preparation, fit.kind, KernelOptions.of(fit), seed=fit.seed) or preparation
 
 
 def request_of(run: Run) -> Request:

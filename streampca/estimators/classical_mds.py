@@ -19,7 +19,7 @@ from ..fitting.plan import narrowed, prepared
 from ..models.classical_mds import ClassicalMDSModel
 from ..planning.request import METRICS, Request
 from ..preprocessing import Preparation
-from ..preprocessing.kernel_features import KernelOptions, features_asked
+from ..preprocessing.kernel_features import KernelOptions
 from ..preprocessing.preparation import with_features
 from ..readers import Collection, open_collection
 from ..readers.collection import unmasked
@@ -216,10 +216,8 @@ class ClassicalMDS(ModelEstimator):
                 f"landmarks={self.landmarks!r} are of metric 'euclidean', and metric is {self.metric!r}; leave them "
                 "out."
             )
-        features = features_asked(
-            request.kind, KernelOptions(landmarks=self.landmarks), rank=self.rank, seed=request.seed
-        )
-        return with_features(None, features)
+        options = KernelOptions(landmarks=self.landmarks)
+        return with_features(None, request.kind, options, rank=self.rank, seed=request.seed)
 
     def _request(self) -> Request:
         count = self.n_components

@@ -20,7 +20,7 @@ from ..models.classical_mds import ClassicalMDSModel
 from ..planning.request import Request
 from ..preprocessing import Preparation
 from ..preprocessing.feature_map import KernelMap
-from ..preprocessing.kernel_features import KernelOptions, features_asked
+from ..preprocessing.kernel_features import KernelOptions
 from ..preprocessing.kernels import Kernel
 from ..preprocessing.preparation import with_features
 from ..readers.weights import weights_of
@@ -152,8 +152,7 @@ class KernelPCA(ModelEstimator):
         if self.kernel == PRECOMPUTED:
             return self._fit_matrix(X, sample_weight)
         seed = seed_of(self.random_state)
-        features = features_asked("kernel-pca", KernelOptions.of(self), seed=seed)
-        preparation = with_features(self.preparation, features)
+        preparation = with_features(self.preparation, "kernel-pca", KernelOptions.of(self), seed=seed)
         raw = narrowed(self._opened(X, least=2), preparation)
         weights = weights_of(sample_weight, raw)
         request = Request(n_components=None, kind="kernel-pca", memory=parse_bytes(self.memory), seed=seed)

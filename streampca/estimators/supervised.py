@@ -17,7 +17,7 @@ from ..fitting.plan import narrowed, prepared
 from ..models.supervised import DiscriminantModel
 from ..planning.request import Request
 from ..preprocessing import Preparation
-from ..preprocessing.kernel_features import KernelFeatures, KernelOptions, features_asked
+from ..preprocessing.kernel_features import KernelOptions
 from ..preprocessing.kernels import AUTO
 from ..preprocessing.preparation import with_features
 from ..readers import Collection
@@ -57,7 +57,7 @@ class SupervisedEstimator(ModelEstimator):
                 "each sample."
             )
         request = self._request()
-        preparation = with_features(self.preparation, self._features(request.seed))
+        preparation = with_features(self.preparation, self._kind, self._kernel_options, seed=request.seed)
         raw = narrowed(self._opened(X, least=2), preparation)
         weights, target = _columns(raw, y, sample_weight, request)
         collection = prepared(
@@ -85,9 +85,10 @@ class SupervisedEstimator(ModelEstimator):
             missing=self.missing,
         )
 
-    def _features(self, seed: int) -> KernelFeatures | None:
-        """Return the feature map of the kernel, if one is asked for."""
-        return None
+    @property
+    def _kernel_options(self) -> KernelOptions:
+        """Options that ask for the features of a kernel; none by default."""
+        return KernelOptions()
 
     def __sklearn_tags__(self) -> Any:
         """Return scikit-learn's tags: a target is required."""
@@ -222,8 +223,9 @@ class SupervisedPCA(SupervisedEstimator):
         self.checkpoint = checkpoint
         self.random_state = random_state
 
-    def _features(self, seed: int) -> KernelFeatures | None:
-        return features_asked(self._kind, KernelOptions.of(self), seed=seed)
+    @property
+    def _kernel_options(self) -> KernelOptions:
+        return KernelOptions.of(self)
 
     def inverse_transform(self, X: Any) -> Any:
         """Return samples from scores; refused with a kernel, whose features are those of no sample."""

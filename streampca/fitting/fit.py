@@ -24,7 +24,7 @@ from ..planning.blocks import Part, part_of
 from ..planning.registry import MAPPING_KINDS
 from ..planning.request import Request
 from ..preprocessing import Preparation, Prepared
-from ..preprocessing.kernel_features import KernelOptions, features_asked
+from ..preprocessing.kernel_features import KernelOptions
 from ..preprocessing.kernels import AUTO
 from ..preprocessing.preparation import with_features
 from ..readers import Opening, check_apart, column_paths, open_collection, paths_of
@@ -225,7 +225,7 @@ def fit(
     check_options(fit, opening)
     check_target(target, kind)
     options = KernelOptions(kernel, gamma, degree, coef0, landmarks, random_features, landmark_choice)
-    preparation = with_features(preparation, features_asked(kind, options, seed=request.seed))
+    preparation = with_features(preparation, kind, options, seed=request.seed)
     place = None if output is None else Place(expanded(output), overwrite)
     if place is not None:
         check_apart([place.path], [*paths_of(source), *column_paths(opening.get("labels"), sample_weight, target)])

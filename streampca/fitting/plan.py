@@ -21,7 +21,7 @@ from ..planning.registry import MAPPING_KINDS
 from ..planning.request import Problem, Request
 from ..planning.sizes import thread_count
 from ..preprocessing import Preparation, Prepared, complete_samples, observed_features, resolved
-from ..preprocessing.kernel_features import KernelFeatures, KernelOptions, features_asked
+from ..preprocessing.kernel_features import KernelFeatures, KernelOptions
 from ..preprocessing.kernels import AUTO
 from ..preprocessing.preparation import with_features
 from ..preprocessing.sizes_for_planning import problem_of
@@ -118,7 +118,7 @@ def plan(
     check_options(plan, opening)
     check_target(target, kind)
     options = KernelOptions(kernel, gamma, degree, coef0, landmarks, random_features, landmark_choice)
-    preparation = with_features(preparation, features_asked(kind, options))
+    preparation = with_features(preparation, kind, options)
     raw = open_collection(source, **opening) if shape is None else open_declared(shape, dtype, opening, preparation)
     collection = prepared(raw, preparation, request=request, foreseen=True, missing=missing)
     samples = raw if shape else collection.raw

@@ -16,7 +16,7 @@ from ..units import format_shape, whole_number
 from .dtypes import float_of
 from .feature_map import FeatureMap
 from .grey import greyed
-from .kernel_features import KernelFeatures
+from .kernel_features import KernelFeatures, KernelOptions, features_asked
 from .learned import Learned
 from .normalize import NORMALIZATIONS
 from .resize import binned, resized
@@ -383,8 +383,24 @@ def _over(array: Array, shape: tuple[int, ...]) -> Array:
     return np.broadcast_to(array.reshape(*array.shape, *(1,) * (len(shape) - array.ndim)), shape)
 
 
-def with_features(preparation: Preparation | None, features: KernelFeatures | None) -> Preparation | None:
-    """Return a preparation that ends with a feature map; the same where there is none, or it has one already."""
-    if features is None or (preparation is not None and (not isinstance(preparation, Preparation) or preparation.maps)):
+def with_features(
+    preparation: Preparation | None, kind: str, options: KernelOptions, *, rank: int | None = None, seed: int = 0
+) -> Preparation | None:
+    """Return a preparation that ends with the feature map that the options of a fit ask for; see `features_asked`.
+
+    Raises
+    ------
+    RequestError
+        As for `features_asked`; or if the preparation has a feature map already, and options ask for one.
+    """
+    features = features_asked(kind, options, rank=rank, seed=seed)
+    if isinstance(preparation, Preparation) and preparation.maps:
+        if options.given:
+            raise RequestError(
+                f"{options.given[0]} asks for a feature map, and the preparation ends with one already; give one of "
+                "them."
+            )
+        return preparation
+    if features is None or not isinstance(preparation, (Preparation, type(None))):
         return preparation
     return replace(preparation or Preparation(), feature_map=features)
