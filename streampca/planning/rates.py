@@ -8,6 +8,7 @@ the data at hand changes the time that is predicted, and nothing else.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from operator import add, attrgetter
 
 from .sizes import dense_flops
 
@@ -83,7 +84,7 @@ class Work:
     chunks: float = 0.0
 
     def __add__(self, other: Work) -> Work:
-        return Work(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)})
+        return Work(*map(add, _values(self), _values(other)))
 
     def seconds(self, cores: int, workers: int = 1, rates: Rates = RATES) -> float:
         """Predict the time: everything but the solve is shared among workers; nothing is assumed to overlap."""
@@ -92,6 +93,9 @@ class Work:
         other = self.centring / rates.centring + self.adding / rates.adding + self.reading / rates.reading
         other += self.writing / rates.writing + self.accesses / rates.accesses
         return (scaling / cores + other) / workers + self.solving / (rates.solving * cores)
+
+
+_values = attrgetter(*(each.name for each in fields(Work)))  # looked up once: a plan adds up hundreds of candidates
 
 
 def products(flops: float, precision: str) -> Work:
