@@ -225,6 +225,24 @@ def test_the_pass_that_estimates_residuals_is_in_the_budget_that_a_refusal_names
     assert streampca.plan(**large, gamma=1e-3, memory=enough).fits
 
 
+def test_the_predicted_time_counts_the_kernel():
+    """In each pass; a model of kind 'kernel-pca' has one more, in which rows of the kernel matrix are computed."""
+    given = {"shape": "100000x500", "dtype": "uint8", "n_components": 2, "memory": "1 GiB"}
+    linear = streampca.plan(**given)
+    mapped = streampca.plan(**given, preparation=Preparation(feature_map=of_landmarks(1000)))
+    estimated = streampca.plan(**given, kind="kernel-pca", gamma=1e-6, landmarks=1000)
+    flops = 100_000 * 1000 * 2 * (500 + 1000)
+    assert mapped.work.double - linear.work.double > flops
+    assert estimated.work.double - mapped.work.double > flops
+
+
+def test_two_feature_maps_are_refused():
+    own = Preparation(feature_map=of_landmarks())
+    with pytest.raises(RequestError, match="gamma asks for a feature map, and the preparation ends with one already"):
+        streampca.fit(FITTED, kind="kernel-pca", gamma=0.1, preparation=own)
+    assert streampca.plan(FITTED, kind="kernel-pca", preparation=own).problem.n_features < len(FITTED)
+
+
 def test_a_kernel_that_is_none_is_refused():
     uneven = Kernel("uneven", function=lambda a, b: float(a[20] - b[20]) + float(a @ b))
     with pytest.raises(RequestError, match="not symmetric"):

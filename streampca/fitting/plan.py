@@ -16,7 +16,7 @@ from ..errors import DataError, RequestError, SourceError, nearest
 from ..events import Listener, silent
 from ..planning import Plan, make_plan, part_plan
 from ..planning.blocks import Part
-from ..planning.landmarks import residual_bytes
+from ..planning.landmarks import CHECKED_ROWS, residual_bytes
 from ..planning.registry import MAPPING_KINDS
 from ..planning.request import Problem, Request
 from ..planning.sizes import thread_count
@@ -177,15 +177,16 @@ class _Daily(View):
         return self.base.read(rows, features)
 
 
-def _following_bytes(collection: Prepared, request: Request, problem: Problem) -> int:
-    """Return the bytes of the pass that estimates residuals of components of mapped samples."""
+def _with_residuals(problem: Problem, collection: Prepared, request: Request) -> Problem:
+    """Return a problem with the bytes and the work of the pass that estimates residuals of mapped samples."""
     before, mapping = collection.unmapped, collection.preparation.mapped
     if before is None or mapping is None:
         raise RequestError(f"kind {request.kind!r} is of samples that go through a feature map; give a kernel.")
     wanted = request.counted_on(problem.most_components)
     k = wanted if isinstance(wanted, int) else problem.most_components
     own = residual_bytes(before.n_features, k, collection.frame.map_rows, mapping.row_bytes)
-    return thread_count(problem.machine.cores) * own
+    flops = mapping.row_flops + mapping.kernel.row_flops(before.n_features, CHECKED_ROWS)
+    return replace(problem, following_bytes=thread_count(problem.machine.cores) * own, following_flops=flops)
 
 
 def plan_collection(
@@ -204,7 +205,7 @@ def plan_collection(
         )
     problem = replace(problem_of(collection), total_weight=total_weight)
     if request.kind in MAPPING_KINDS:
-        problem = replace(problem, following_bytes=_following_bytes(collection, request, problem))
+        problem = _with_residuals(problem, collection, request)
     if target is not None:
         problem = replace(problem, target_width=target.width, target_rank=target.rank)
     return make_plan(problem, request) if part is None else part_plan(problem, request, part)

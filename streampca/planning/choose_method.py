@@ -16,6 +16,7 @@ from ..units import MIB, budget_size
 from .budget import too_small
 from .memory import MemoryEstimate
 from .plan import Candidate, Plan
+from .rates import products
 from .registry import METHODS, OF_PAIRS
 from .request import Problem, Request
 
@@ -77,7 +78,8 @@ def make_plan(problem: Problem, request: Request) -> Plan:
     chosen = _cheapest(plans)
     others = (_described(each, chosen) for each in candidates if each.plan is not chosen)
     estimate = chosen.memory_estimate.beside(problem)
-    return replace(chosen, request=request, memory_estimate=estimate, others=tuple(others))
+    work = chosen.work + products(problem.n_samples * problem.following_flops, "double")
+    return replace(chosen, request=request, memory_estimate=estimate, work=work, others=tuple(others))
 
 
 def _left(problem: Problem, request: Request) -> Request:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from .rates import Work
+from .rates import Work, products
 from .request import Problem
 
 CALL = 5  # what a read by itself costs, in pieces of a plain file
@@ -31,12 +31,13 @@ class Reading(NamedTuple):
         return Reading(count * self.bytes, count * self.pieces, count * self.reads)
 
     def work(self, problem: Problem) -> Work:
-        """Work of reading so much of a collection."""
+        """Work of reading so much of a collection, and of mapping the samples if they are."""
+        mapping = products(problem.mapping_flops * self.bytes / max(1, problem.row_bytes), "double")
         if not problem.encoded:
-            return Work(reading=self.bytes, accesses=self.pieces + CALL * self.reads)
+            return mapping + Work(reading=self.bytes, accesses=self.pieces + CALL * self.reads)
         together = self.pieces / max(1, self.reads)
         idle = max(1.0, problem.machine.cores / max(1.0, together))  # cores that a read has no chunk for
-        return Work(decoding=self.bytes * idle, chunks=self.pieces * idle, accesses=CALL * self.reads)
+        return mapping + Work(decoding=self.bytes * idle, chunks=self.pieces * idle, accesses=CALL * self.reads)
 
 
 def decoded(length: int, step: int, cut: int, upto: int | None = None) -> tuple[int, int]:

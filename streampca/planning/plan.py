@@ -14,6 +14,12 @@ from .memory import MemoryEstimate, Phase
 from .rates import RATES, Rates, Work
 from .request import Problem, Request
 
+# Sizes of a problem that plans do not store where they are 0, as models without such steps never had them.
+LATER_SIZES = (
+    "held_bytes", "learning_bytes", "following_bytes", "mapping_flops", "following_flops", "target_width",
+    "target_rank",
+)  # fmt: skip
+
 
 class Candidate(NamedTuple):
     """The fastest plan of a method, or of one of its schedules, that fits the budget.
@@ -206,8 +212,8 @@ class Plan:
             del data[name]
         del data["problem"]["machine"]
         data["request"] = self.request.given
-        for name in ("held_bytes", "learning_bytes", "following_bytes", "target_width", "target_rank"):
-            if not data["problem"][name]:  # as models without such steps have always stored it
+        for name in LATER_SIZES:
+            if not data["problem"][name]:
                 del data["problem"][name]
         data["problem"]["sample_shape"] = list(self.problem.sample_shape)
         data["rejected"] = [list(pair) for pair in self.rejected]

@@ -92,6 +92,9 @@ class Problem:
         Most bytes of the pass that learns it, before all others; 0 where there is none.
     following_bytes : int
         Most bytes that a pass after the fit holds, beside what the fit's passes do; 0 where there is none.
+    mapping_flops, following_flops : int
+        Floating-point operations of mapping a sample to the features of a kernel, in every pass, and of what the pass
+        after the fit does with it; 0 where it is not mapped.
     target_width, target_rank : int
         Number of label features that a target is made into (one for each class, slice or number), and the rank of
         these, centred; 0 where the kind of model takes no target.
@@ -116,6 +119,8 @@ class Problem:
     held_bytes: int = 0
     learning_bytes: int = 0
     following_bytes: int = 0
+    mapping_flops: int = 0
+    following_flops: int = 0
     target_width: int = 0
     target_rank: int = 0
     machine: Machine = field(default=Machine(), compare=False)

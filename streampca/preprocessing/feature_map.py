@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DataError, RequestError
-from .kernels import Kernel
+from .kernels import VALUE_FLOPS, Kernel
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -237,6 +237,12 @@ class KernelMap(_MapOfArrays):
         return self.kernel.row_bytes(p, m) + 8 * self.n_features
 
     @property
+    def row_flops(self) -> int:
+        """Operations of matrix products that take as long as mapping a row."""
+        m, p = len(self.landmarks), len(self.origin)
+        return self.kernel.row_flops(p, m) + 2 * m * self.n_features
+
+    @property
     def compared(self) -> Float64:
         """Landmarks as they are compared with samples; computed once."""
         with _MAKING:  # several threads map blocks; one computes it
@@ -339,6 +345,11 @@ class FourierMap(_MapOfArrays):
     def row_bytes(self) -> int:
         """Bytes held while a row is mapped, the result included."""
         return 8 * (len(self.origin) + 2 * self.n_features)
+
+    @property
+    def row_flops(self) -> int:
+        """Operations of matrix products that take as long as mapping a row."""
+        return self.n_features * (2 * len(self.origin) + VALUE_FLOPS)
 
     def _mapped(self, rows: Array) -> Float64:
         """Map finite rows: 2 n p q flops and n q cosines."""

@@ -34,6 +34,9 @@ ALIASES = {"poly": "polynomial", "gaussian": "rbf"}
 # Kernels that depend on differences of samples only. A common origin is subtracted from the rows first: with a large
 # offset, |x|^2 - 2 x.y + |y|^2 would lose all digits.
 OF_DIFFERENCES = ("rbf", "laplacian", "distance")
+# Operations of matrix products that take as long as making a value of the kernel of an inner product (25 ns), and as an
+# absolute difference of two numbers.
+VALUE_FLOPS, DIFFERENCE_FLOPS = 1500, 30
 ASYMMETRY = 1e-8  # relative to the largest value; rounding is smaller
 COMPARED = 20  # rows on either side whose kernel is computed both ways
 MEDIAN_OF = 1000  # rows whose distances give the median
@@ -186,6 +189,10 @@ class Kernel:
             raise RequestError(
                 f"kernel {self} is not symmetric: k(x, y) and k(y, x) differ by up to {apart:.3g}; give another."
             )
+
+    def row_flops(self, p: int, m: int) -> int:
+        """Return the operations of matrix products that take as long as comparing a row of p features with m others."""
+        return m * (VALUE_FLOPS + (DIFFERENCE_FLOPS if self.name == "laplacian" else 2) * p)
 
     def row_bytes(self, p: int, m: int) -> int:
         """Return the bytes that `compared` and `between` hold for a row of p features and m others, with the result."""

@@ -123,6 +123,11 @@ class Prepared(View):
         return raw.decode_bytes + raw.row_bytes + machine.cores() * math.ceil(larger * scratch)
 
     @property
+    def mapping_flops(self) -> int:
+        """Floating-point operations in whose time a sample is mapped; 0 where there is no feature map."""
+        return 0 if self.preparation.mapped is None else self.preparation.mapped.row_flops
+
+    @property
     def held_bytes(self) -> int:
         """Bytes of what the preparation has learned, and of groups and dates of the samples."""
         return self.frame.held_bytes

@@ -15,20 +15,15 @@ def this_machine(held: int = 0) -> Machine:
 
 def problem_of(collection: Collection) -> Problem:
     """Return the sizes of a collection, and of this machine, that planning computes with."""
-    own = (0, 0, 0, 0)
+    own: dict[str, int] = {}
     if isinstance(collection, Prepared):
-        own = (
-            collection.prepared_bytes,
-            collection.scratch_bytes,
-            collection.held_bytes,
-            collection.learning_bytes,
-        )
+        names = ("prepared_bytes", "scratch_bytes", "held_bytes", "learning_bytes", "mapping_flops")
+        own = {name: getattr(collection, name) for name in names}
     return Problem(
         n_samples=collection.n_samples,
         n_features=collection.n_features,
         sample_shape=collection.sample_shape,
         row_bytes=collection.row_bytes,
-        prepared_bytes=own[0],
         itemsize=collection.dtype.itemsize,
         kind=collection.dtype.kind,
         chunk_samples=collection.chunks.samples,
@@ -36,8 +31,6 @@ def problem_of(collection: Collection) -> Problem:
         encoded=collection.encoded,
         fills=collection.fills,
         decode_bytes=collection.decode_bytes,
-        scratch_bytes=own[1],
-        held_bytes=own[2],
-        learning_bytes=own[3],
         machine=this_machine(collection.converted_bytes),
+        **own,
     )
