@@ -19,7 +19,7 @@ from streampca.errors import ModelError, RequestError
 from streampca.events import BlockDone, PassStarted
 from streampca.fitting.kernel_residuals import LABEL
 from streampca.models.kernel_pca import KernelPCAModel
-from streampca.plot import mean_and_components, walks
+from streampca.plot import mean_and_components, reconstructions, walks
 from streampca.preprocessing.feature_map import KernelMap
 from streampca.preprocessing.kernels import Kernel
 
@@ -152,6 +152,16 @@ def test_a_report_says_what_is_estimated(tmp_path, undrawn):
     fitted(tmp_path / "digits.npy", 3, landmarks=40, output=tmp_path / "m.zarr")
     (page,) = streampca.write_report(tmp_path / "m.zarr", tmp_path / "m.html")
     assert "rows of the kernel matrix: no bounds" in Path(page).read_text()
+
+
+def test_reconstructions_are_drawn_as_pre_images(approximate):
+    axes = reconstructions(approximate, FITTED, [2, 6], count=2)
+    shown = [np.asarray(ax.images[0].get_array()) for ax in axes[1]]
+    images = [approximate.inverse_transform(approximate.transform(FITTED[1:2])[:, :step])[0] for step in (2, 6)]
+    for picture, expected in zip(shown, [FITTED[1], *images], strict=True):
+        np.testing.assert_allclose(picture, expected, atol=1e-9)
+    labels = [float(ax.get_xlabel().split()[1]) / 100 for ax in axes[1, 1:]]
+    assert labels[1] < labels[0] < 1
 
 
 def test_a_run_file_names_kind_and_kernel(tmp_path):

@@ -57,7 +57,7 @@ def mean_and_components(model: PCAModel, count: int = 8, figure: AnyFigure | Non
     RequestError
         If `count` is less than 1.
     """
-    model = drawn(model)
+    model = as_drawn(model)
     view, count = view_of(model), _some(count, model)
     columns = min(count + 1, max(3, -(-(count + 1) // 2)), max(2, round(PAGE / view.wide)))
     rows = -(-(count + 1) // columns)
@@ -103,7 +103,7 @@ def walks(
     RequestError
         If `count` is less than 1, or there are no deviations.
     """
-    whole, model = model, drawn(model)
+    whole, model = model, as_drawn(model)
     view, count = view_of(model, FEW), _some(count, model)
     if not len(deviations):
         raise RequestError("deviations are empty; give 1 or more, such as (-2, 0, 2).")
@@ -133,7 +133,7 @@ def _walked(model: PCAModel, view: SampleView, count: int, deviations: Float64) 
     return walked
 
 
-def drawn(model: PCAModel) -> PCAModel:
+def as_drawn(model: PCAModel) -> PCAModel:
     """Return the model whose mean and components are drawn; for kernel PCA, one of pre-images."""
     return model.as_images() if isinstance(model, KernelPCAModel) else model
 

@@ -12,7 +12,7 @@ from ..errors import OutputError
 from ..models.sample_images import view_of
 from ..storage.disk import expanded
 from ..storage.outputs import staged
-from .components import mean_and_components
+from .components import as_drawn, mean_and_components
 from .drawing import DPI, AxesGrid, new_figure
 from .reconstruction import reconstructions
 from .score_plots import scores as draw_scores
@@ -54,7 +54,7 @@ def overview(
     -------
     matplotlib.figure.Figure
     """
-    view = view_of(model)
+    view = view_of(as_drawn(model))
     one = len(view.picked) == 1  # slices need more room, so fewer are drawn
     rows, wide = (3, 1.2) if one else (2, 1.9)
     height = max(3.0, rows * (wide * view.aspect + 0.25) + 0.8)

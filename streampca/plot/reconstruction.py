@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import RequestError
+from ..models.kernel_pca import KernelPCAModel
 from ..models.sample_images import FEW, Array, Float64, SampleView, factors_of, mean_pictures, short_text, view_of
 from ..models.subspace import squared_lengths
 from ..models.transform import refuse_bad
-from ..preprocessing import given_shape
+from ..preprocessing import Frame, given_shape
 from ..units import counted, format_shape
-from .components import explain, grid_size, scale_of
+from .components import as_drawn, explain, grid_size, scale_of
 from .drawing import LITERAL, SMALL, AxesGrid, draw, new_figure, sign_scale
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def reconstructions(
         If a sample is not of the shape the model was fitted on.
     """
     images, steps = _images(model, samples, count), _ladder(model.n_components, ladder)
-    view = view_of(model, FEW)
+    view = view_of(as_drawn(model), FEW)
     figure = figure if figure is not None else new_figure(*grid_size(view, len(images), len(steps) + 1))
     axes: AxesGrid = figure.subplots(len(images), len(steps) + 1, squeeze=False)
     for row, drawn in zip(axes, _reconstructed(model, view, images, steps), strict=True):
@@ -120,7 +121,7 @@ def unusual(
     for what, given in (("t2", t2), ("spe", spe), ("names", images if names is None else names)):
         if len(given) != len(images):
             raise RequestError(f"{what} has {len(given)} entries for {len(images)} samples; give one for each.")
-    view = view_of(model, FEW)
+    view = view_of(as_drawn(model), FEW)
     blocks = 1 if len(images) < 4 else 2
     rows = -(-len(images) // blocks)
     size = grid_size(view, rows, 3 * blocks, caption=0.1, rest=1.0, side=LABEL * blocks, least=TALL)
@@ -181,6 +182,9 @@ def _reconstructed(
     model: PCAModel, view: SampleView, images: list[Array], steps: list[int]
 ) -> Iterator[ReconstructedSample]:
     """Yield pictures of samples and their reconstructions, with pictures of a few components in memory at a time."""
+    if isinstance(model, KernelPCAModel):
+        yield from _pre_images(model, view, images, steps)
+        return
     frame, subspace, rows = model.frame, model.subspace, prepared_rows(model, images)
     normalized, numbers = frame.normalized(rows)
     scores = np.asarray(subspace.project(normalized), np.float64)
@@ -192,11 +196,31 @@ def _reconstructed(
         of = [subspace.first(step).squared_error(normalized, scores[:, :step]) for step in steps]
         left = np.stack(of, axis=1)
     del normalized
-    errors = np.sqrt(np.maximum(left, 0) / np.where(distance > 0, distance, 1)[:, None])
+    errors = _relative(left, distance)
     versions = _versions(model, view, [subspace.coefficients(scores[:, :step]) for step in steps], numbers)
     for number, row in enumerate(rows):
         original = view.one(frame.images(row[None])[0])
         yield ReconstructedSample(original, versions[:, number], errors[number])
+
+
+def _pre_images(
+    model: KernelPCAModel, view: SampleView, images: list[Array], steps: list[int]
+) -> Iterator[ReconstructedSample]:
+    """Yield pictures of samples and pre-images of their projections; errors are distances in the kernel's features."""
+    rows = prepared_rows(model, images, model.image_frame)
+    mapped = model.mapping(rows)
+    scores = np.asarray(model.subspace.project(mapped), np.float64)
+    distance = squared_lengths(mapped, model.mean)
+    errors = _relative(distance[:, None] - np.cumsum(scores**2, axis=1)[:, np.array(steps) - 1], distance)
+    versions = [view.read(np.asarray(model.inverse_transform(scores[:, :step]))) for step in steps]
+    for number, original in enumerate(view.read(model.image_frame.images(rows))):
+        yield ReconstructedSample(original, np.stack([each[number] for each in versions]), errors[number])
+
+
+def _relative(left: Float64, distance: Float64) -> Float64:
+    """Return distances from samples over those from the mean, (m, steps), of squares of both."""
+    found: Float64 = np.sqrt(np.maximum(left, 0) / np.where(distance > 0, distance, 1)[:, None])
+    return found
 
 
 def _versions(model: PCAModel, view: SampleView, weights: Sequence[Array], numbers: Float64 | None) -> Float64:
@@ -218,12 +242,12 @@ def _versions(model: PCAModel, view: SampleView, weights: Sequence[Array], numbe
     return versions
 
 
-def prepared_rows(model: PCAModel, images: Sequence[Array]) -> Array:
-    """Return raw samples, of several sizes if `resize` allows it, as rows of features (m, p); not normalized.
+def prepared_rows(model: PCAModel, images: Sequence[Array], frame: Frame | None = None) -> Array:
+    """Return raw samples, of several sizes if `resize` allows it, as rows of a frame: features (m, p), not normalized.
 
     Missing values are refused, unless the model has a rule for them.
     """
-    frame, rows = model.frame.unnormalized, []
+    frame, rows = frame or model.frame.unnormalized, []
     if frame.lacks_keys:
         raise RequestError(
             "the images given say no dates or labels, by which the model takes means off them; draw them with "
