@@ -277,6 +277,16 @@ def test_reconstructions_on_axes_at_any_angle_are_drawn_as_the_model_makes_them(
         assert ax.get_xlabel() == f"error {100 * error:.3g} %"
 
 
+@pytest.mark.parametrize("name", ["scale", "separation", "component"])
+def test_an_axis_named_like_an_array_of_the_model_is_stored_under_another_name(tmp_path, name):
+    values = xr.DataArray(ROWS[:, :4].reshape(-1, 2, 2), dims=("time", "lat", name), coords={name: np.arange(2.0)})
+    model = streampca.fit(values, kind="discriminant", target=LABELS, shrinkage=0.5)
+    model.save(tmp_path / "model.zarr")
+    again = streampca.load_model(tmp_path / "model.zarr")
+    assert again.sample_dims == model.sample_dims
+    np.testing.assert_array_equal(again.transform(values).data, model.transform(values).data)
+
+
 def test_a_coordinate_named_like_an_array_of_the_kind_is_not_stored_in_its_place(tmp_path):
     along = {"separation": ("x", np.arange(5.0)), "lon": ("x", np.arange(5.0))}
     images = xr.DataArray(ROWS[:, None] * [[1.0], [2.0]], dims=("time", "y", "x"), coords=along)

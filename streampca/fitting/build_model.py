@@ -17,10 +17,11 @@ from ..eigensolvers import FAILURE
 from ..models.compression import original_bytes
 from ..models.pca import PCAModel
 from ..models.registry import model_class
-from ..models.store import kept_coordinates
+from ..models.store import kept_coordinates, names_of_arrays
 from ..planning import Plan
 from ..planning.blocks import Part
 from ..preprocessing import Prepared, unflatten
+from ..readers import Collection
 from ..readers.collection import State, encoded_states, fingerprint_of, growth_states, place_of, sample_dims
 from ..readers.target import Target
 from ..readers.weights import weights_digest
@@ -131,9 +132,14 @@ def _dropped(collection: Prepared) -> dict[str, Any]:
     return {"dropped": {"samples": collection.n_dropped, "listed": listed}} if collection.n_dropped else {}
 
 
+def dims_of(collection: Collection, kind: str) -> tuple[str, ...]:
+    """Return the names of a sample's axes in a model of a kind, none of which an array of the model has."""
+    return sample_dims(collection, names_of_arrays(model_class(kind).own_arrays))
+
+
 def model_of(collection: Prepared, found: Decomposition, provenance: dict[str, Any], components: Any) -> PCAModel:
     """Return the model of a decomposition of a collection, whose components are `components`."""
-    dims, kind = sample_dims(collection), model_class(found.kind)
+    dims, kind = dims_of(collection, found.kind), model_class(found.kind)
     return kind(
         **numbers_of(found, collection.sample_shape, collection.mask, components),
         sample_dims=dims,

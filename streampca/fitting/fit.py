@@ -28,14 +28,13 @@ from ..preprocessing.kernel_features import KernelOptions
 from ..preprocessing.kernels import AUTO
 from ..preprocessing.preparation import with_features
 from ..readers import Opening, check_apart, column_paths, open_collection, paths_of
-from ..readers.collection import sample_dims
 from ..readers.target import Target, check_target, digest_of, target_of
 from ..readers.weights import total_of, weights_digest, weights_of
 from ..storage.components import ComponentWriter, UnfinishedComponents
 from ..storage.disk import expanded
 from ..storage.locks import alone_in
 from ..units import parse_bytes
-from .build_model import data_of, model_of, provenance_of
+from .build_model import data_of, dims_of, model_of, provenance_of
 from .executor import resumable_scratch_name, scratch_name, suited
 from .identity import check_beside, decisive_fields, identity_of
 from .kernel_residuals import with_residuals
@@ -376,7 +375,7 @@ def _written(
 ) -> PCAModel:
     """Return a model whose components are written as they are computed, and stay on disk."""
     with ModelWriter(place.path, overwrite=place.overwrite, keeps=job.stage is not None) as writer:
-        like: dict[str, Any] = {"dims": sample_dims(collection), "mask": collection.mask}
+        like: dict[str, Any] = {"dims": dims_of(collection, job.plan.request.kind), "mask": collection.mask}
 
         def sink(count: int, dtype: np.dtype[Any], unfinished: UnfinishedComponents | None) -> ComponentWriter:
             return writer.components((count, *collection.sample_shape), dtype=dtype, resume=unfinished, **like)

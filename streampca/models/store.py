@@ -382,14 +382,19 @@ def kept_coordinates(
 
     `own_arrays` are those that its kind adds.
     """
-    arrays = {**AXES, **own_arrays}
-    taken = {COMPONENTS, "group_mean", "group_weight", "trend", "deviation", STATE, *GROUPS, *arrays}
-    taken.update(*(axes for axes in arrays.values() if axes != SAMPLE))
+    taken = names_of_arrays(own_arrays) | set(GROUPS)
     return {
         name: each
         for name, each in known.items()
         if set(each.along(name)) <= set(dims) and (name in dims or (name not in taken and _is_plain_name(name)))
     }
+
+
+def names_of_arrays(own_arrays: Mapping[str, tuple[str, ...]]) -> set[str]:
+    """Return the names of a model's arrays and of their axes but those of samples, given those of its kind."""
+    arrays = {**AXES, **own_arrays}
+    names = {COMPONENTS, "group_mean", "group_weight", "trend", "deviation", STATE, *DERIVED, *arrays}
+    return names.union(*(axes for axes in arrays.values() if axes != SAMPLE))
 
 
 def _is_plain_name(name: str) -> bool:

@@ -8,7 +8,7 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from typing import Any, NamedTuple
@@ -439,11 +439,10 @@ def place_of(collection: Collection) -> str | None:
     return place if key is None else f"{place}, {key}"
 
 
-def sample_dims(collection: Collection) -> tuple[str, ...]:
-    """Return the names of a sample's axes: the source's own, else by their number and lengths."""
+def sample_dims(collection: Collection, taken: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the names of a sample's axes: the source's own if none is taken, else by their number and lengths."""
     shape, names = collection.sample_shape, collection.axes
-    taken = {"component", "eigenvalue", "sample"}
-    if names and len(set(names)) == len(names) and not taken & set(names):
+    if names and len(set(names)) == len(names) and not {"component", "eigenvalue", "sample", *taken} & set(names):
         return names
     if len(shape) == 2:
         return ("y", "x")
