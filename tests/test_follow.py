@@ -22,7 +22,7 @@ from test_update import X, made, same, whole, write_folder, write_series, write_
 import streampca
 from streampca.accumulators.scatter import Scatter
 from streampca.errors import ChangedError, DataError, RequestError, SourceError
-from streampca.events import Stored, Warned, silent
+from streampca.events import Solving, Stored, Warned, silent
 from streampca.fitting import follow, incremental
 from streampca.fitting.follow import Pace, follow_source
 from streampca.planning.request import Request
@@ -206,9 +206,10 @@ class Clock:
         self.now = until
 
 
-@pytest.mark.parametrize("step", [3.0, *(pytest.param(step, marks=pytest.mark.campaign) for step in (0.4, 8.0))])
-def test_an_image_is_in_the_stored_model_in_time(step, monkeypatch):
-    """The delay is at most the interval, the time to settle and two looks; solving takes no time by this clock."""
+@pytest.mark.parametrize("step", [5.2, *(pytest.param(step, marks=pytest.mark.campaign) for step in (0.4, 3.0, 8.0))])
+@pytest.mark.parametrize("solving", [0.0, 3.0])
+def test_an_image_is_in_the_stored_model_in_time(step, solving, monkeypatch):
+    """The delay is at most the interval, the time to settle and two looks, with the time that solving takes."""
 
     def write(first, stop):
         for number in range(first, stop):
@@ -227,6 +228,8 @@ def test_an_image_is_in_the_stored_model_in_time(step, monkeypatch):
 
     def listen(event):
         late.extend(at for at in range(stored[-1], len(clock.written)) if clock.now - clock.written[at] > in_time)
+        if isinstance(event, Solving):
+            clock.sleep(solving)
         if isinstance(event, Stored):
             stored.append(event.samples)
 

@@ -305,7 +305,7 @@ class FollowConfig(Section):
         5.0, "with --follow: how long a sample must not change before it is taken, such as 10s", "TIME"
     )
     interval: Annotated[float | str, AfterValidator(_duration)] = option(
-        30.0, "with --follow: least time between two replacements of the model", "TIME"
+        30.0, "with --follow: time from one replacement of the model to the next", "TIME"
     )
     until: int | None = option(None, "with --follow: samples at which to end", "N", ge=2)
     idle: Annotated[float | str, AfterValidator(_duration)] | None = option(

@@ -75,7 +75,7 @@ def follow(
         Seconds, or a text such as ``"10s"``: what a sample is read from must not have changed for so long, unless later
         samples are there already. A sample of an HDF5 file must have been seen so long ago.
     interval : float or str, default=30.0
-        Seconds from the beginning of one replacement of the model to that of the next; at least twice what one takes.
+        Seconds from one replacement of the model to the next; more where solving takes over a third of it.
     until : int, optional
         Number of samples at which to end.
     idle : float or str, optional
@@ -108,8 +108,9 @@ def follow(
 
     Notes
     -----
-    A sample is in the stored model at most `interval` and `settle` after it was written, and the time that two looks at
-    the source take (each a fifth of `settle`, 1 s at most, apart) and that solving for the components takes.
+    A sample is in the stored model at most `interval` and `settle` after it was written, and the time of two looks at
+    the source (a fifth of `settle` apart, 1 s at most), where solving takes no more than a third of `interval`; else
+    after three times what solving takes in place of `interval`.
 
     An HDF5 file is never locked, so that its writer can open and close it at any time. In SWMR mode the writer makes a
     dataset longer before values are there: samples whose chunks are not stored, and last ones that hold nothing but the
@@ -224,7 +225,7 @@ class _Following:
         """Look at the source until there are enough samples, or nothing comes any more."""
         self._load()
         came = time.monotonic()
-        due = came + self.pace.interval
+        due = came + self.pace.interval / 2  # how long the first solution takes is not known
         while self.pace.until is None or self.count < self.pace.until:
             begun = self._looks[-1][1]
             is_added = self._look()
@@ -236,8 +237,9 @@ class _Following:
                 time.sleep(max(0.0, min(self.pace.look, due - time.monotonic())) or self.pace.look)
             if (began := time.monotonic()) >= due:
                 self.store()
-                # At most half of the time is spent on solving and writing.
-                due = began + max(self.pace.interval, 2 * (time.monotonic() - began))
+                # The next model is to be stored within the interval, if that leaves half of the time for new samples.
+                took = time.monotonic() - began
+                due = began + max(self.pace.interval - took, 2 * took)
         self.store()
 
     def _load(self) -> None:
