@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -351,14 +352,20 @@ class StoredComponents:
 
     def _check_is_same(self) -> None:
         """Refuse what was read while another model took the place of this one."""
-        for _ in range(2):  # the file is missing for an instant between the two renamings of a replacement
+        identity = self.identity
+        for wait in (0.0, 0.02):
+            time.sleep(wait)
             self._check_is_there()
-            with suppress(OSError, ValueError, LookupError, TypeError):  # damage, which reading has named
+            try:
                 with open(os.path.join(self.path, NAME, METADATA), encoding="utf-8") as file:
                     identity = json.load(file)["attributes"][ATTRIBUTE]["id"]
-                if identity != self.identity:
-                    raise self._another()
-                return
+            except FileNotFoundError:  # for an instant, between the two renamings of a replacement
+                continue
+            except (OSError, ValueError, LookupError, TypeError):  # damage, which reading has named; or an old model
+                pass
+            break
+        if identity != self.identity:
+            raise self._another()
 
     def _another(self) -> ModelError:
         return ModelError(f"{self.path} is another model than was opened; load it again.")
