@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import LinAlgError, cholesky, eigh, solve_triangular, svd
+from scipy.linalg import eigh, lapack, solve_triangular, svd
 
 from .signs import fix_signs
 
@@ -47,10 +47,9 @@ def solve_generalized(
     Cost: p^3 / 3 flops and p^2 c, or 2 p^3 more with a ridge. Memory: 16 p c bytes, and 24 p^2 with a ridge.
     """
     diagonal = matrix.diagonal().copy()
-    try:
-        upper = cholesky(matrix, lower=False, overwrite_a=True, check_finite=False)
-    except LinAlgError as error:
-        return Dependent(_number_in(str(error)) - 1)
+    upper, order = lapack.dpotrf(matrix, lower=False, clean=True, overwrite_a=True)
+    if order:  # of the leading minor that is not positive definite
+        return Dependent(order - 1)
     left = np.square(upper.diagonal())
     if (left <= tolerance * diagonal).any():
         return Dependent(int(np.argmin(left - tolerance * diagonal)))
@@ -67,9 +66,3 @@ def solve_generalized(
         vectors, roots, _ = svd(between, full_matrices=False, overwrite_a=True, check_finite=False)
         values = np.square(roots)
     return values, fix_signs(np.asfortranarray(solve_triangular(upper, vectors, check_finite=False)))
-
-
-def _number_in(text: str) -> int:
-    """Return the first whole number in LAPACK's message: the order of the minor that is not positive definite."""
-    digits = "".join(each if each.isdigit() else " " for each in text).split()
-    return int(digits[0]) if digits else 1
