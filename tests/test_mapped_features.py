@@ -16,6 +16,7 @@ from streampca.errors import BudgetError, DataError, ModelError, RequestError
 from streampca.events import BlockDone, PassStarted
 from streampca.fitting.landmarks import CHOOSE
 from streampca.fitting.plan import prepared
+from streampca.planning import by_features
 from streampca.planning.request import Request
 from streampca.preprocessing.feature_map import KernelMap
 from streampca.preprocessing.kernel_features import CHOICES, KernelFeatures
@@ -85,6 +86,8 @@ def test_random_features_are_stored_and_applied(tmp_path):
     model = fitted(KernelFeatures(kernel=RBF, random_features=96, seed=3))
     model.save(tmp_path / "m.zarr")
     assert model.sample_shape == (96,)
+    with pytest.raises(ModelError, match="was fitted with kernel 'rbf', which takes no function; leave kernel out"):
+        streampca.load_model(tmp_path / "m.zarr", kernel=overlap)
     np.testing.assert_array_equal(streampca.load_model(tmp_path / "m.zarr").transform(OTHERS), model.transform(OTHERS))
 
 
@@ -234,6 +237,11 @@ def test_the_predicted_time_counts_the_kernel():
     flops = 100_000 * 1000 * 2 * (500 + 1000)
     assert mapped.work.double - linear.work.double > flops
     assert estimated.work.double - mapped.work.double > flops
+
+
+def test_components_whose_residuals_are_estimated_stay_in_memory():
+    assert by_features.places(Request(output=True)) == (False, True)
+    assert by_features.places(Request(kind="kernel-pca", output=True)) == (False,)
 
 
 def test_two_feature_maps_are_refused():

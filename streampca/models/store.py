@@ -378,10 +378,7 @@ def model_arrays(model: PCAModel) -> dict[str, Stored]:
 def kept_coordinates(
     known: Mapping[str, Coordinate], dims: tuple[str, ...], own_arrays: Mapping[str, tuple[str, ...]]
 ) -> dict[str, Coordinate]:
-    """Return the coordinates along the axes `dims`, except those named like an array of the model or an axis of one.
-
-    `own_arrays` are those that its kind adds.
-    """
+    """Return the coordinates along the axes `dims`, except those named like an array of the model."""
     taken = names_of_arrays(own_arrays) | set(GROUPS)
     return {
         name: each
@@ -443,9 +440,12 @@ def _read_map(
     opened: OpenModel, prepared: Mapping[str, Any], function: Callable[..., float] | None
 ) -> tuple[KernelFeatures, FeatureMap] | tuple[None, None]:
     """Read the feature map of an opened model; `function` is its kernel, where that is not a built-in one."""
-    if "feature_map" not in prepared:
+    name = prepared["feature_map"]["kernel"]["name"] if "feature_map" in prepared else None
+    if function is not None and (name is None or name in KERNELS):
+        held = "no kernel" if name is None else f"kernel {name!r}"
+        raise ModelError(f"model {opened.path} was fitted with {held}, which takes no function; leave kernel out.")
+    if name is None:
         return None, None
-    name = prepared["feature_map"]["kernel"]["name"]
     if name not in KERNELS and function is None:
         raise ModelError(
             f"model {opened.path} was fitted with the kernel {name!r}, a function of its author's, which models do not "

@@ -22,6 +22,7 @@ from .decoding import read_boxes
 from .memory import Phase, decoding_items, runtime
 from .plan import Plan, Sizes
 from .rates import Work
+from .registry import MAPPING_KINDS
 from .request import Request
 from .sizes import PROBES, gram_threads
 
@@ -46,8 +47,11 @@ def against(schedule: str, request: Request) -> str:
 
 
 def places(request: Request) -> tuple[bool, ...]:
-    """Return the choices for `ByFeatures.stored`: components go to disk only where there is an output."""
-    return (False, True) if request.output else (False,)
+    """Return the choices for `ByFeatures.stored`: components go to disk only where there is an output.
+
+    Kinds of mapped samples have none: their residuals are estimated from components in memory.
+    """
+    return (False, True) if request.output and request.kind not in MAPPING_KINDS else (False,)
 
 
 def ways(request: Request) -> Iterator[tuple[str, bool]]:

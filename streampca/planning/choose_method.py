@@ -219,6 +219,8 @@ def _refusal(problem: Problem, request: Request) -> BudgetError:
     method, least, estimate = min(_least_needs(problem, request), key=lambda need: need[1])
     shrinks = problem.n_features > 64 and method != OF_PAIRS
     remedies = " or make p smaller (resize, bin, crop or mask)" if shrinks else ""
+    if method == OF_PAIRS and not isinstance(request.n_components, int):
+        remedies += ", or ask for a number of dimensions, such as -k 10 (n_components=10): the matrix is then not held"
     remedies += _with_output(problem, request, budget[0], least)
     share = f"the largest share is the {estimate.largest.largest_share}"
     return too_small(f"method {method!r}", least, budget, needed=estimate.total, share=share, more=remedies)

@@ -64,7 +64,8 @@ class MemoryEstimate:
             phases.append(Phase("pass before the fit", (("blocks, and what is made of them", problem.learning_bytes),)))
         if problem.following_bytes:
             name = "rows of the kernel matrix, and what they are multiplied with"
-            phases.append(Phase("residuals", phases[0].beside(name, problem.following_bytes).items))
+            reading = next((phase for phase in phases if phase.name == "pass"), phases[0])
+            phases.append(Phase("residuals", reading.beside(name, problem.following_bytes).items))
         return MemoryEstimate(tuple(phases))
 
     @property
