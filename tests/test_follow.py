@@ -306,6 +306,8 @@ def test_durations(text, seconds):
 
 @pytest.mark.parametrize("text", ["", "-1", "5 days", "nan", "min", None])
 def test_what_is_no_duration(text):
+    with pytest.raises(RequestError, match="until"):
+        streampca.follow("x.zarr", "model.zarr", until=1)
     with pytest.raises(RequestError, match="is not a duration"):
         parse_seconds(text)
 

@@ -371,6 +371,7 @@ CODES = np.arange(50) % 2
         ({}, RequestError, "give one"),
         ({"y": np.where(np.arange(100).reshape(50, 2) == 31, np.nan, Y)}, DataError, "sample 15 of"),
         ({"y": np.zeros((50, 2))}, RequestError, "most are equal; give gamma a number"),
+        ({"y": Y, "y_kernel": Kernel("rbf", gamma=1.0), "y_gamma": 0.5}, RequestError, "is for kernels given by name"),
         ({"y": Y, "y_kernel": Kernel("own", function=lambda a, b: float(a[0]))}, RequestError, "is not symmetric"),
         ({"y": Y, "y_kernel": Kernel("own", function=lambda a, b: -1.0)}, RequestError, "no inner product"),
         ({"y": Y, "kernel": Kernel("polynomial", gamma=1e9, degree=90)}, DataError, "smaller gamma or degree"),

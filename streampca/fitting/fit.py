@@ -118,8 +118,9 @@ def fit(
         except for small work (n p^2 of up to 2e9).
     tol : float, default=1e-4
         Residual of a component, relative to its variance, at which method "randomized" stops, once every component
-        that is wanted is there; between 0 and 1. Method "em" stops when its last step turned no more than this share of
-        the components' variance out of the subspace before. Exact methods take no notice of it.
+        that is wanted is there, and "symmetric" where it reads pass after pass; between 0 and 1. Method "em" stops when
+        its last step turned no more than this share of the components' variance out of the subspace before. Exact
+        methods take no notice of it.
     max_passes : int, optional
         Most passes of methods "randomized" and "em" over the collection; by default as many as `tol` takes, up to 30
         (of "em", 50 steps). 1 is a sketch. Where "randomized" ends before `tol` is met a warning says which bound was

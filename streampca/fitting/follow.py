@@ -29,7 +29,7 @@ from ..readers.views.beginning import Beginning
 from ..readers.views.chosen import Chosen
 from ..storage.disk import expanded
 from ..storage.locks import alone_in
-from ..units import parse_bytes, parse_seconds
+from ..units import parse_bytes, parse_seconds, whole_number
 from .build_model import data_of
 from .incremental import IncrementalFit, Running
 from .plan import check_options
@@ -109,8 +109,8 @@ def follow(
     Notes
     -----
     A sample is in the stored model at most `interval` and `settle` after it was written, and the time of two looks at
-    the source (a fifth of `settle` apart, 1 s at most), where solving takes no more than a third of `interval`; else
-    after three times what solving takes in place of `interval`.
+    the source (a fifth of `settle` apart, 1 s at most), if batches are read faster than they come and solving takes no
+    more than a third of `interval`. Where solving takes longer, three times its duration stand in place of `interval`.
 
     An HDF5 file is never locked, so that its writer can open and close it at any time. In SWMR mode the writer makes a
     dataset longer before values are there: samples whose chunks are not stored, and last ones that hold nothing but the
@@ -123,6 +123,7 @@ def follow(
     )
     path = expanded(output)
     check_apart([path], paths_of(source))
+    until = None if until is None else whole_number(until, "until", least=2, example="1000")
     pace = Pace(parse_seconds(settle), parse_seconds(interval), until, None if idle is None else parse_seconds(idle))
     return follow_source(lambda: open_collection(source, **opening), path, request, preparation, pace, listener)
 

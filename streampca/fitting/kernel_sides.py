@@ -14,7 +14,7 @@ from ..errors import DataError, RequestError
 from ..planning.hsic import DELTA, HsicRequest, Side
 from ..preprocessing.exact_maps import ClassMap, IdentityMap
 from ..preprocessing.feature_map import FourierMap, KernelMap
-from ..preprocessing.kernels import Kernel
+from ..preprocessing.kernels import AUTO, Kernel
 from ..preprocessing.sizes_for_planning import problem_of
 from ..readers import Collection, open_collection, open_column
 from ..readers.collection import digest
@@ -157,8 +157,18 @@ def checked(rows: Array, collection: Collection, at: int) -> Array:
 
 
 def kernel_of(given: str | Kernel, gamma: float | str | None) -> Kernel:
-    """Return a kernel given by itself, or by name with its gamma."""
-    return given if isinstance(given, Kernel) else Kernel(given, gamma=gamma)
+    """Return a kernel given by itself, or by name with its gamma.
+
+    Raises
+    ------
+    RequestError
+        If the kernel is wrong, or has its own gamma and another is given.
+    """
+    if not isinstance(given, Kernel):
+        return Kernel(given, gamma=gamma)
+    if gamma != AUTO:
+        raise RequestError(f"gamma {gamma!r} is for kernels given by name; give {given.name!r} its own, or the name.")
+    return given
 
 
 def target_side(
