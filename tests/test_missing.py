@@ -464,7 +464,7 @@ def test_em_where_it_is_not_needed():
         streampca.fit(np.full((50, 4, 5), np.nan), n_components=2, missing="em")
     few = []
     streampca.fit(field(land=False), n_components=3, missing="em", max_passes=1, listener=few.append)
-    assert any("give more passes (max_passes)" in event.message for event in few if isinstance(event, Warned))
+    assert any("give more passes (--max-passes" in event.message for event in few if isinstance(event, Warned))
 
 
 # -- scores of samples that lack some values

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from .. import machine
 from ..execution.threads import share_blas_threads
 from ..planning.blocks import Span, blocks_of
-from ..planning.sizes import REGRESSED_FEATURES, upper_entries
+from ..planning.sizes import REGRESSED_FEATURES, REGRESSED_INVERSES, upper_entries
 from .centering import centre_samples, split
 from .finite import is_finite, not_finite
 from .plain_state import as_arrays
@@ -32,7 +32,7 @@ Float64 = npt.NDArray[np.float64]
 HELD_OUT = 1 / 64  # share of the observed values that are predicted but not learned from
 SHIFTS = 4093  # offsets at which a row's pattern of held-out values can begin, a prime
 SPREAD = 2654435761  # sends consecutive rows to offsets far apart (Knuth, TAOCP 3, 6.4)
-INVERTED = 2**17  # entries of the matrices M inverted at a time
+INVERTED = REGRESSED_INVERSES // 8  # entries of the matrices M inverted at a time
 _STREAM = 5  # separates these draws from others of the same seed
 _MODEL = ("vectors", "variances", "noise", "centre", "features", "product_rows", "held_out", "seed")
 _NUMBERS = ("n_samples", "weight", "empty", "observed", "squares")
@@ -143,7 +143,10 @@ class ObservedRegression(Accumulator):
         observed = np.isfinite(piece)
         self.observed += float(weights @ np.count_nonzero(observed, axis=1))
         centred = self._centred(piece, observed)
-        held = self._held_out(observed, places)
+        rows, features = self._held_out(observed, places)
+        # Of a row that would be left without a value none is held out: it would count as empty.
+        left = np.count_nonzero(observed, axis=1) - np.bincount(rows, minlength=len(observed))
+        held = rows[left[rows] > 0], features[left[rows] > 0]
         truth = centred[held]
         observed[held], centred[held] = False, 0
         there = observed.any(axis=1)

@@ -45,6 +45,7 @@ LEAST_NOISE = {"single": 1e-9, "double": 1e-14}  # relative to the mean variance
 RIDGE = 1e-10  # relative increase of the diagonal of normal equations, which few samples may not determine
 MEASURE = "share of the components' variance that turned"
 LEAST_STEPS = 2
+ROUNDED = 1e-13  # share of missing values up to which rounding explains it
 _STREAM = 6  # distinguishes these random numbers from others of the same seed
 
 
@@ -190,7 +191,8 @@ class EMIteration:
         self.next_vectors, self.next_centre = np.zeros_like(self.vectors), np.zeros(p)
         self.turned = self._turned(before)
         self.n_samples, self.weight, self.held = found.n_samples, found.weight, found.held
-        self.missing = 1 - found.observed / (p * (found.weight + found.empty or 1.0))
+        missing = 1 - found.observed / (p * (found.weight + found.empty or 1.0))
+        self.missing = missing if missing > ROUNDED else 0.0
         self.steps += 1
         self.done, self.squares, self.explained, self.observed = 0, 0.0, 0.0, 0.0
 
@@ -292,6 +294,9 @@ def _sampled(job: Job, count: int) -> Array:
             read = read[job.weights[run.start : run.start + len(read)] > 0]
         rows[filled : filled + len(read)] = read
         filled += len(read)
+    if not filled and job.weights is not None:
+        first = int(np.argmax(job.weights > 0))
+        rows[0], filled = collection.read(slice(first, first + 1))[0], 1
     return rows[:filled]
 
 
@@ -315,8 +320,8 @@ def _warn(iteration: EMIteration, job: Job) -> None:
     if not iteration.is_settled(tol):
         reached = f"{iteration.turned:.1e}" if np.isfinite(iteration.turned) else "an unknown share"
         job.warn(
-            f"after {iteration.passes} passes {reached} of the components' variance still turned in the last step, "
-            f"and tol asks for {tol:.1e}; give more passes (max_passes), or a larger tol."
+            f"after {counted(iteration.passes, 'pass')} {reached} of the components' variance still turned in the last "
+            f"step, and tol asks for {tol:.1e}; give more passes (--max-passes, max_passes=), or a larger --tol (tol=)."
         )
 
 
