@@ -39,6 +39,7 @@ from ...errors import DataError
 from ...events import Listener, PassStarted, Solving
 from ...machine import hand_back
 from ...planning.blocks import Span, blocks_of
+from ...units import counted
 from .data_checks import check_variance
 from .job import Decomposition, Float64, Job
 from .lanczos_iteration import MOST_PASSES, STAGE, LanczosIteration, beginning
@@ -226,9 +227,11 @@ class AlongRows(LanczosIteration[SymmetricBlock]):
 
     def _with_direction(self, solution: Solution, job: Job) -> Solution:
         """Return the pairs whose eigenvalue is positive, and more than rounding."""
-        count = self._directions(solution, self.solver)
-        _warn_of_few(count, job)
-        return solution if count == len(solution.values) else replace(solution.first(count), next_value=0.0)
+        count, converged = self._directions(solution, self.solver), self.solver.solution is not None
+        _warn_of_few(count, job, after=None if converged else self.passes)
+        if count == len(solution.values):
+            return solution
+        return replace(solution.first(count), next_value=0.0) if converged else solution.first(count)
 
     def spectrum(self) -> Spectrum:
         """Bound the sum of negative eigenvalues by those of the projected matrix, the trace and the Frobenius norm.
@@ -409,13 +412,14 @@ def _is_of_distances(job: Job) -> bool:
     return job.plan.request.metric == "precomputed"
 
 
-def _warn_of_few(count: int, job: Job) -> None:
-    """Warn where there are fewer positive eigenvalues than dimensions asked for."""
+def _warn_of_few(count: int, job: Job, *, after: int | None = None) -> None:
+    """Warn where there are fewer positive eigenvalues than dimensions asked for, or were `after` so many passes."""
     asked = job.plan.request.n_components
     if isinstance(asked, int) and count < asked:
+        rest = "there are no more" if after is None else f"{counted(after, 'pass')} found no more"
         job.warn(
             f"{job.collection.source} has {count} positive eigenvalues above rounding among those found, and "
-            f"{asked} dimensions were asked for; there are no more."
+            f"{asked} dimensions were asked for; {rest}."
         )
 
 
