@@ -38,7 +38,8 @@ def test_exact_fits_are_scikit_learns_pre_images_and_all(name):
 
 def test_a_precomputed_kernel_is_that_kernel(tmp_path):
     matrix, others = matrix_of(ROWS, ROWS), matrix_of(OTHERS, ROWS)
-    ours = streampca.KernelPCA(6, kernel="precomputed").fit(matrix)
+    ours = streampca.KernelPCA(np.int64(6), kernel="precomputed").fit(matrix)
+    assert ours.gamma_ is None
     same = streampca.KernelPCA(6, kernel="rbf", gamma=1e-3).fit(ROWS)
     np.testing.assert_allclose(ours.eigenvalues_, same.eigenvalues_, rtol=1e-9)
     np.testing.assert_allclose(np.abs(ours.transform(others)), np.abs(same.transform(OTHERS)), atol=1e-9)
@@ -83,7 +84,9 @@ def test_paths_and_images_are_taken(tmp_path):
         ({"kernel": "rbff"}, ROWS[:20], "kernel 'rbff' is not one of"),
         ({"kernel": "rbf", "gamma": 0}, ROWS[:20], "gamma 0 is not a number above 0"),
         ({"landmarks": 21}, ROWS[:20], "landmarks=21 are more than the 20 samples"),
+        ({"kernel": "precomputed", "preparation": streampca.Preparation(scale=2.0)}, np.eye(20), "and preparation out"),
         ({"n_components": 0}, ROWS[:20], "n_components=0"),
+        ({"n_components": True}, ROWS[:20], "n_components=True"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(given, rows, said):

@@ -24,6 +24,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import streampca
+from streampca import plot
 from streampca.accumulators import EntryError, SymmetricBlock, SymmetricRows
 from streampca.accumulators.gram_probes import without
 from streampca.errors import BudgetError, DataError, ModelError, RequestError
@@ -145,6 +146,12 @@ def test_a_matrix_of_inner_products_gives_the_scores_of_kernel_pca(way, tmp_path
     assert "by their kernel" in repr(model)
     with pytest.raises(ModelError, match="was fitted to inner products, which have no features"):
         model.reconstruct(across)
+    with pytest.raises(RequestError, match="compares samples as a whole, so missing 'em'"):
+        model.transform(across, missing="em")
+    with pytest.raises(RequestError, match="rotations and draws are of principal components"):
+        streampca.varimax(model)
+    with pytest.raises(ModelError, match="was fitted to pairs of samples, and has no images"):
+        plot.mean_and_components(model)
 
 
 @pytest.mark.parametrize("matrix", [-(POINTS @ POINTS.T), DISTANCES, np.diag(np.r_[-0.5, np.ones(299)])])
@@ -409,6 +416,11 @@ def test_landmarks_stand_for_all_samples():
     np.testing.assert_allclose(some.transform(digits[:9]), some.embedding_[:9], atol=1e-9)
     found = streampca.fit(digits, kind="classical-mds", landmarks=150, n_components=10)
     assert stress(found.transform(digits)) < 1.01 * stress(exact.embedding_)
+    assert exact.inverse_transform(exact.transform(digits[:3])).shape == (3, 64)
+    with pytest.raises(RequestError, match="rank=3 is an option of landmarks"):
+        streampca.ClassicalMDS(2, rank=3).fit(digits)
+    with pytest.raises(RequestError, match="metric_params are of metrics that are computed here"):
+        streampca.ClassicalMDS(2, metric_params={"p": 3}).fit(digits)
     with pytest.raises(RequestError, match="landmarks=5 are of metric 'euclidean'"):
         streampca.ClassicalMDS(2, metric="precomputed", landmarks=5).fit(distances)
     with pytest.raises(RequestError, match="landmarks=5000 are more than the 1797 samples"):

@@ -226,6 +226,8 @@ def test_run_files_and_refusals(tmp_path):
     assert "prepare.bin is given, and model.zarr is updated as it was fitted; leave it out" in line
     line = refused("fit", "new.npy", "--update", "model.zarr", "--method", "covariance", code=2)
     assert "fit.method: model.zarr is updated as it was fitted; leave it out." in line
+    line = refused("fit", "new.npy", "--update", "model.zarr", "--landmarks", 5, code=2)
+    assert "fit.landmarks: model.zarr is updated as it was fitted; leave it out." in line
     assert "does not exist" in refused("fit", "new.npy", "--update", "none.zarr")
     assert "--output" in refused("fit", "new.npy", code=2)
     config = succeeded("fit", "new.npy", "--update", "model.zarr", "-o", "b.zarr", "--print-config")

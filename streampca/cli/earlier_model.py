@@ -58,7 +58,14 @@ def _difference(model: PCAModel, now: dict[str, Any], collection: Prepared) -> s
     before["target"] = (fitted.get("target") or {}).get("digest")
     before, now = ({name: each.get(name) for name in now if name not in HOW} for each in (before, now))
     if found := first_difference(before, now):
-        if found.name in ("mask", "scale", "sample_weight", "target", "means"):  # arrays, known by their digests
+        if found.name in (
+            "mask",
+            "scale",
+            "sample_weight",
+            "target",
+            "means",
+            "landmarks",
+        ):  # arrays, known by their digests
             return f"another {found.name}"
         return f"{found.name} {found.before!r} and this run has {found.now!r}"
     changed = data_difference(fitted, collection)

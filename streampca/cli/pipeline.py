@@ -29,6 +29,7 @@ from ..models.store import are_held
 from ..models.transform import check_foreseen
 from ..planning import Plan
 from ..planning.blocks import part_of
+from ..planning.registry import MAPPING_KINDS
 from ..planning.request import Request
 from ..plot.report import check_room, write_report
 from ..preprocessing import Preparation, Prepared
@@ -322,7 +323,11 @@ def _check_images(job: _Job, model: PCAModel) -> None:
 def _check_applying(job: _Job) -> None:
     """Refuse scores and images that the components to be fitted leave no memory for, before the fit reads data."""
     run, output, collection = job.run, job.run.output, job.collection
-    plan = plan_collection(collection, request_of(run), total_weight=total_of(job.weights), target=job.target)
+    request = request_of(run)
+    if job.outputs.images and (request.kind in MAPPING_KINDS or request.metric != "euclidean"):
+        what = f"metric {request.metric!r}" if request.metric != "euclidean" else f"kind {request.kind!r}"
+        raise RequestError(f"output.images: models of {what} write no images; leave it out.")
+    plan = plan_collection(collection, request, total_weight=total_of(job.weights), target=job.target)
     k = _fewest(plan)
     single = plan.problem.is_narrow and plan.request.precision != "double"
     dtype = np.dtype(np.float32 if single else np.float64)

@@ -97,7 +97,7 @@ class ClassicalMDS(ModelEstimator):
     V. de Silva, J. Tenenbaum, "Sparse multidimensional scaling using landmark points", Stanford, 2004.
     """
 
-    missing = "error"
+    missing, whiten = "error", False
 
     def __init__(
         self,
@@ -171,9 +171,7 @@ class ClassicalMDS(ModelEstimator):
             or of inner products with them, (m, n). Paths and collections give a lazy dask array.
         """
         check_is_fitted(self)
-        if not is_table(stacked(X)):
-            return self.model_.transform(X)
-        given = validate_data(self, unmasked(stacked(X)), reset=False, dtype="numeric")
+        given = self._values(X)
         return self.model_.transform(self._distances(given, self._samples) if self._makes_distances else given)
 
     @property
@@ -209,7 +207,11 @@ class ClassicalMDS(ModelEstimator):
 
     def _preparation(self, request: Request) -> Preparation | None:
         """Return the preparation that places samples by landmarks, if these are asked for."""
+        if self.metric_params and not self._makes_distances:
+            raise RequestError(f"metric_params are of metrics that are computed here, and metric is {self.metric!r}.")
         if self.landmarks is None:
+            if self.rank is not None:
+                raise RequestError(f"rank={self.rank!r} is an option of landmarks; give landmarks with it.")
             return None
         if self.metric != "euclidean":
             raise RequestError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -145,8 +146,9 @@ class KernelPCA(ModelEstimator):
         sample_weight : array-like of shape (n,), optional
             How often each sample counts: weight 2 is the sample given twice.
         """
-        if self.n_components is not None and not (isinstance(self.n_components, int) and self.n_components >= 1):
-            raise RequestError(f"n_components={self.n_components!r} is not a number of components; give one, or None.")
+        count = self.n_components
+        if count is not None and (not isinstance(count, Integral) or isinstance(count, bool) or count < 1):
+            raise RequestError(f"n_components={count!r} is not a number of components; give one, or None.")
         for name in ("_model", "dual_coef_", "X_transformed_fit_"):
             self.__dict__.pop(name, None)
         if self.kernel == PRECOMPUTED:
@@ -171,10 +173,11 @@ class KernelPCA(ModelEstimator):
         """Fit a precomputed kernel matrix, by classical scaling of inner products."""
         if self.fit_inverse_transform:
             raise RequestError("Cannot fit_inverse_transform with a precomputed kernel; leave it out.")
-        if sample_weight is not None or self.landmarks is not None or self.random_features is not None:
+        given = (sample_weight, self.landmarks, self.random_features, self.preparation)
+        if any(option is not None for option in given):
             raise RequestError(
-                "a precomputed kernel matrix is solved as it is; leave sample_weight, landmarks and random_features "
-                "out."
+                "a precomputed kernel matrix is solved as it is; leave sample_weight, landmarks, random_features and "
+                "preparation out."
             )
         raw = self._opened(X, least=2)
         if raw.shape != (raw.n_samples, raw.n_samples):
@@ -260,7 +263,7 @@ class KernelPCA(ModelEstimator):
     @property
     def gamma_(self) -> float | None:
         """Parameter of the kernel, as found in the samples where it was not given."""
-        gamma = self.model_.kernel.gamma
+        gamma = None if self.kernel == PRECOMPUTED else self.model_.kernel.gamma
         return float(gamma) if gamma is not None and not isinstance(gamma, str) else None
 
     @property

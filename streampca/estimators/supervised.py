@@ -174,7 +174,7 @@ class SupervisedPCA(SupervisedEstimator):
     -----
     `fit` takes text and whole numbers for classes (B is 1 where two are equal, else 0) and fractions for numbers (B is
     their product). Label features of your own, ``y`` of shape (n, l), stand for B = y y^T. Cost: two passes over the
-    samples, and 16 p l bytes for l classes or numbers beside blocks. A kernel takes one more pass for its landmarks,
+    samples, and 32 p l bytes for l classes or numbers beside blocks. A kernel takes one more pass for its landmarks,
     and the time of `streampca.KernelPCA` to map samples.
 
     Examples
@@ -365,7 +365,7 @@ class SlicedInverseRegression(DiscriminantEstimator):
     n_slices : int, default=10
         Number of slices, at least 2; equal numbers are of one slice, so that there may be fewer.
     whiten : bool, default=False
-        Scale scores to a variance of 1 over n - 1; by default it is 1 over n.
+        Scale scores to unit variance with divisor n - 1; by default the divisor is n.
     memory, precision, preparation, missing, checkpoint, random_state
         As for `SupervisedPCA`.
 

@@ -114,7 +114,7 @@ def not_principal(what: str, model: PCAModel) -> RequestError:
 
 def check_variances(model: PCAModel, count: int) -> None:
     """Refuse the first components of a model if they are not principal ones, or one of them is null."""
-    if model.about_axes:
+    if model.about_axes or not model.makes_images:
         raise not_principal("rotations and draws", model)
     null = np.flatnonzero(null_directions(model)[:count])
     if len(null):

@@ -115,7 +115,7 @@ class KernelPCAModel(PCAModel):
             of_map,
             f"residuals in the kernel's own features are about {np.median(self.residual_estimate):.2g} (median), at "
             f"most {self.residual_estimate[worst]:.2g} (component {worst + 1}), as estimated from "
-            f"{int(self.checked_rows)} rows of the kernel matrix: no bounds, as those above, which are of mapped "
+            f"{int(self.checked_rows)} rows of the kernel matrix: no bounds; those above hold for mapped "
             "samples",
         )
 
@@ -211,6 +211,8 @@ class KernelPCAModel(PCAModel):
             f"{self.name} is of kind {self.kind!r}, whose images are pre-images and are not written by streampca; "
             "write scores, or use load_model(...).reconstruct(...), which gives lazy arrays."
         )
+
+    check_reconstruction = write_reconstruction
 
     def residual(self, *given: Any, **how: Any) -> NoReturn:
         """Refuse residuals, as pre-images are not projections; see `reconstruction_error`."""

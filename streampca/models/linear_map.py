@@ -263,6 +263,11 @@ class LinearMap(ABC):
         result = MapResult((), name, dtype=np.float64)
         return self._mapped(samples, function, result, coordinates=coordinates, missing=missing)
 
+    @property
+    def makes_images(self) -> bool:
+        """True where images can be made of scores; False for models of a matrix of pairs of samples."""
+        return True
+
     def rule_for(self, missing: str | None) -> str:
         """Return the treatment of samples with missing values: as asked for, or as when the model was fitted.
 
@@ -280,6 +285,11 @@ class LinearMap(ABC):
         if missing == "em" and self.preparation.normalize is not None:
             raise RequestError(
                 f"{self.name} normalizes each sample by all its values, so missing 'em' cannot fill any in; use "
+                "'drop-samples', which gives samples that lack some scores of NaN."
+            )
+        if missing == "em" and (self.preparation.maps or not self.makes_images):
+            raise RequestError(
+                f"{self.name} compares samples as a whole, so missing 'em' cannot fill single values in; use "
                 "'drop-samples', which gives samples that lack some scores of NaN."
             )
         return "error" if missing == "drop-features" else missing

@@ -137,11 +137,6 @@ class PCAModel(LinearMap):
         return float(self.total_variance - self.explained_variance.sum())
 
     @property
-    def makes_images(self) -> bool:
-        """True where images can be made of scores, which a model of distances cannot."""
-        return True
-
-    @property
     def explained_variance_ratio(self) -> Float64:
         """Share of the total variance along each component."""
         return self.explained_variance / self.total_variance

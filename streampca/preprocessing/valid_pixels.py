@@ -60,7 +60,8 @@ def valid_mask(collection: Collection, listener: Listener = silent, *, memory: i
     if not valid.any():
         raise DataError(
             f"{collection.source} has no pixel that is finite in every sample; leave out samples instead, with "
-            '--missing drop-samples (missing="drop-samples"), or fit what is there, with --missing em (missing="em").'
+            '--missing drop-samples (missing="drop-samples"), or, for kind "pca", fit what is there, with --missing em '
+            '(missing="em").'
         )
     return _over(collection, valid)
 
@@ -92,8 +93,8 @@ def complete_samples(collection: Prepared, listener: Listener = silent, *, memor
     if np.count_nonzero(complete) < 2 <= seen.n_samples:
         raise DataError(
             f"{seen.source} has {counted(int(np.count_nonzero(complete)), 'sample')} without missing values, of "
-            f'{seen.n_samples}; leave out pixels instead, with --missing drop-features (missing="drop-features"), or '
-            'fit what is there, with --missing em (missing="em").'
+            f'{seen.n_samples}; leave out pixels instead, with --missing drop-features (missing="drop-features"), or, '
+            'for kind "pca", fit what is there, with --missing em (missing="em").'
         )
     preparation, raw = collection.preparation, collection.raw
     if not ever.all():

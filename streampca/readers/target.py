@@ -86,7 +86,7 @@ def target_of(
     kind : str
         Kind of model; a key of `streampca.planning.registry.KINDS`.
     weights : ndarray of shape (n,), optional
-        Weight of each sample; the values of samples of weight 0 are ignored.
+        Weight of each sample; nothing is learned from samples of weight 0, whose values must be valid too.
     n_slices : int, default=10
         Parts that sorted numbers are cut into, for a kind that takes slices.
 
@@ -157,7 +157,7 @@ def _numbers(values: Array, counted: npt.NDArray[np.bool_], collection: Collecti
     seen = numbers[counted]
     if (seen == seen[:1]).all():
         raise DataError(
-            f"the target of {collection.source} is {numbers[0].tolist()} for every sample, from which nothing can be "
+            f"the target of {collection.source} is {seen[0].tolist()} for every sample, from which nothing can be "
             "learned; give another target."
         )
     return Target(numbers)

@@ -36,7 +36,8 @@ def _remedy(error: NotFiniteError, collection: Collection) -> str:
         )
     return (
         'Leave the sample out with --missing drop-samples (missing="drop-samples"), mask the pixels with --missing '
-        'drop-features (missing="drop-features"), or fit what is there with --missing em (missing="em").'
+        'drop-features (missing="drop-features"), or, for kind "pca", fit what is there with --missing em '
+        '(missing="em").'
     )
 
 
