@@ -304,10 +304,13 @@ def test_durations(text, seconds):
     assert parse_seconds(text) == seconds
 
 
+def test_a_number_to_follow_until_is_at_least_two():
+    with pytest.raises(RequestError, match="until 1 "):
+        streampca.follow("x.zarr", "model.zarr", until=1)
+
+
 @pytest.mark.parametrize("text", ["", "-1", "5 days", "nan", "min", None])
 def test_what_is_no_duration(text):
-    with pytest.raises(RequestError, match="until"):
-        streampca.follow("x.zarr", "model.zarr", until=1)
     with pytest.raises(RequestError, match="is not a duration"):
         parse_seconds(text)
 

@@ -450,6 +450,15 @@ def test_what_em_cannot_do(options, message):
         streampca.fit(field(), **{"n_components": 3, "missing": "em", **options})
 
 
+def test_em_starts_though_the_first_samples_have_no_weight():
+    x = np.where(gaps((300, 4, 5), 0.1), np.nan, mixed(300, (4, 5)))
+    weights = np.repeat([0.0, 1.0], [100, 200])
+    weighted = streampca.fit(x, n_components=2, missing="em", sample_weight=weights, tol=1e-7, max_passes=100)
+    alone = streampca.fit(x[100:], n_components=2, missing="em", tol=1e-7, max_passes=100)
+    # Other values are held out of the two.
+    np.testing.assert_allclose(weighted.explained_variance, alone.explained_variance, rtol=1e-3)
+
+
 def test_em_where_it_is_not_needed():
     said, x = [], mixed(100, (4, 5))
     ours = streampca.fit(x, n_components=3, missing="em", listener=said.append)
