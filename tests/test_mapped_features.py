@@ -239,6 +239,15 @@ def test_the_predicted_time_counts_the_kernel():
     assert estimated.work.double - mapped.work.double > flops
 
 
+def test_samples_of_weight_0_become_no_landmarks_where_others_are_dropped():
+    rows, weights = FITTED.reshape(len(FITTED), -1).astype(float), np.ones(len(FITTED))
+    rows[5, 3], weights[7] = np.nan, 0
+    model = streampca.fit(
+        rows, kind="kernel-pca", gamma=1e-3, n_components=2, missing="drop-samples", sample_weight=weights
+    )
+    np.testing.assert_array_equal(model.mapping.landmarks, np.delete(rows, [5, 7], axis=0))
+
+
 def test_components_whose_residuals_are_estimated_stay_in_memory():
     assert by_features.places(Request(output=True)) == (False, True)
     assert by_features.places(Request(kind="kernel-pca", output=True)) == (False,)

@@ -152,7 +152,9 @@ def drawn(n: int, count: int, random: np.random.Generator) -> npt.NDArray[np.int
 def checked(rows: Array, collection: Collection, at: int) -> Array:
     """Return rows as they are, or refuse those that are not finite."""
     if not has_safe_squares(rows, "double"):
-        raise bad_sample(not_finite(rows, at, "double"), collection)
+        raise bad_sample(
+            not_finite(rows, at, "double"), collection, "Leave it out of both collections (samples=, where=)."
+        )
     return rows
 
 

@@ -273,8 +273,9 @@ def prepared(
     wanted = cast("KernelFeatures", preparation.feature_map)
 
     def mapped(before: Prepared, *, listener: Listener = silent, foreseen: bool = False) -> Prepared:
-        # Weights are of all samples: where some were dropped, landmarks are chosen regardless of weights.
-        counted = None if before.n_dropped else weights
+        counted, kept = weights, before.raw.kept
+        if weights is not None and before.n_dropped and kept is not None:  # weights are of all samples of `raw`
+            counted = weights[kept if raw.kept is None else kept[raw.kept]]
         return mapped_for(before, wanted, weights=counted, memory=memory, foreseen=foreseen, listener=listener)
 
     def check_map(before: Prepared) -> None:

@@ -352,11 +352,20 @@ def dataset_of(model: PCAModel) -> Dataset:
         if name not in model.coordinates
     }
     about = {key: model.provenance[key] for key in ("source", "created", "streampca") if key in model.provenance}
-    made = Dataset(own, attrs={"title": "principal components", **about})
+    title = "principal components" if model.kind == "pca" else f"model of kind {model.kind}"
+    made = Dataset(own, attrs={"title": title, **about})
     for name, attributes in _attributes(model).items():
         if name in made:
             made[name].attrs.update(attributes)
     return with_coordinates(made, model.coordinates)
+
+
+def _about_components(model: Any) -> str:
+    if not model.makes_images:
+        return "eigenvectors of the centred matrix, one number for each fitted sample"
+    if model.preparation.maps:
+        return "components, orthonormal in the features of a kernel"
+    return "axes of unit length" if model.about_axes else "principal components, orthonormal over the pixels"
 
 
 def _attributes(model: Any) -> dict[str, dict[str, str]]:
@@ -365,8 +374,8 @@ def _attributes(model: Any) -> dict[str, dict[str, str]]:
     squared = None if units is None else f"({units})^2"
     stored = model.provenance.get("units")
     known = {
-        "component": ("number of the principal component", None),
-        "components": ("principal components, orthonormal over the pixels", "1"),
+        "component": ("number of the component", None),
+        "components": (_about_components(model), "1"),
         "mean": ("mean of the samples", units),
         "explained_variance": ("variance along each component", squared),
         "explained_variance_ratio": ("share of the total variance", "1"),

@@ -19,9 +19,9 @@ ROUNDING = {"float32": 1e-4, "float64": 1e-9}
 BOUND_OF_RESIDUAL = 30  # a bound from 8 probes is 12 times the truth on average, and hardly ever 30 times
 
 
-def bad_sample(error: NotFiniteError, collection: Collection) -> DataError:
-    """Return the error to raise for a sample that is not finite, with its name and a remedy."""
-    return DataError(f"{collection.named(error.sample)} {error.problem}. {_remedy(error, collection)}")
+def bad_sample(error: NotFiniteError, collection: Collection, remedy: str = "") -> DataError:
+    """Return the error to raise for a sample that is not finite, with its name and a remedy, by default of fits."""
+    return DataError(f"{collection.named(error.sample)} {error.problem}. {remedy or _remedy(error, collection)}")
 
 
 def _remedy(error: NotFiniteError, collection: Collection) -> str:
