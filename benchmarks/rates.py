@@ -21,6 +21,8 @@ from streampca.eigensolvers import solve_dense
 from streampca.machine import cores
 from streampca.planning.rates import RATES
 from streampca.planning.sizes import dense_flops
+from streampca.preprocessing.feature_map import KernelMap
+from streampca.preprocessing.kernels import Kernel
 
 
 def computing(n: int, rounds: int) -> dict[str, float]:
@@ -44,6 +46,17 @@ def computing(n: int, rounds: int) -> dict[str, float]:
     found["centring"] = stored.size / median_seconds(lambda: stored.astype(np.float32) - mean, rounds)
     total, product = np.zeros((n, n), order="F"), np.ones((n, n), np.float32, order="F")
     found["adding"] = n * n / median_seconds(lambda: np.add(total, product, out=total), rounds)
+    return found
+
+
+def mapping(landmarks: int, rounds: int) -> list[tuple[str, str, str]]:
+    """Seconds of mapping 1000 samples of 784 features by landmarks, measured and as planned."""
+    samples = np.random.default_rng(0).random((1000, 784))
+    found = []
+    for name in ("rbf", "laplacian"):
+        mapped = KernelMap.nystroem(Kernel(name, gamma=1 / 784), samples[:landmarks])
+        seconds = median_seconds(lambda mapped=mapped: mapped(samples), rounds)
+        found.append((name, f"{seconds:.2g}", f"{len(samples) * mapped.row_flops / RATES.double / cores():.2g}"))
     return found
 
 
@@ -103,6 +116,8 @@ def main() -> None:
     print()
     rows = [(each.name, f"{found[each.name]:.2g}", f"{getattr(RATES, each.name):.2g}") for each in fields(RATES)]
     print_table(("a second", "measured", "planned with"), rows)
+    print()
+    print_table(("seconds of mapping", "measured", "planned with"), mapping(options.samples, options.rounds))
 
 
 if __name__ == "__main__":

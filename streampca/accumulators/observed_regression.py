@@ -144,7 +144,7 @@ class ObservedRegression(Accumulator):
         self.observed += float(weights @ np.count_nonzero(observed, axis=1))
         centred = self._centred(piece, observed)
         rows, features = self._held_out(observed, places)
-        # Of a row that would be left without a value none is held out: it would count as empty.
+        # Rows keep at least one value: without any they would count as empty.
         left = np.count_nonzero(observed, axis=1) - np.bincount(rows, minlength=len(observed))
         held = rows[left[rows] > 0], features[left[rows] > 0]
         truth = centred[held]

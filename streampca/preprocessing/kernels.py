@@ -35,7 +35,7 @@ ALIASES = {"poly": "polynomial", "gaussian": "rbf"}
 # offset, |x|^2 - 2 x.y + |y|^2 would lose all digits.
 OF_DIFFERENCES = ("rbf", "laplacian", "distance")
 # Operations of matrix products that take as long as making a value of the kernel of an inner product (25 ns), and as an
-# absolute difference of two numbers.
+# absolute difference of two numbers (benchmarks/rates.py).
 VALUE_FLOPS, DIFFERENCE_FLOPS = 1500, 30
 ASYMMETRY = 1e-8  # relative to the largest value; rounding is smaller
 COMPARED = 20  # rows on either side whose kernel is computed both ways
