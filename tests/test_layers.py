@@ -25,6 +25,7 @@ estimators
 fitting
 plot
 models
+manifold
 eigensolvers
 accumulators
 preprocessing
@@ -53,7 +54,8 @@ KNOWS = {
     "rich": ("cli",),
     "pydantic": ("cli",),
     "yaml": ("cli",),
-    "sklearn": ("estimators", "cli/demo_data", "preprocessing/kernels"),
+    "sklearn": ("estimators", "cli/demo_data", "preprocessing/kernels", "manifold"),
+    "faiss": ("manifold",),
     "matplotlib": ("plot", "models"),
     "jinja2": ("plot/report",),
     "h5py": ("readers",),

@@ -1,0 +1,49 @@
+"""`NeighborGraph`: the nearest neighbours of every sample, and what is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class NeighborGraph:
+    """The k nearest neighbours of each of n samples, by Euclidean distance.
+
+    Attributes
+    ----------
+    indices : ndarray of shape (n, k)
+        Numbers of the neighbours of each sample, nearest first; a sample is not a neighbour of itself.
+    distances : ndarray of shape (n, k)
+        Distances to them, ascending along rows.
+    provenance : mapping
+        Source of the samples, how the neighbours were found, and what was measured, as plain data.
+    """
+
+    indices: Array
+    distances: Array
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def n_samples(self) -> int:
+        """Number of samples, n."""
+        return len(self.indices)
+
+    @property
+    def n_neighbors(self) -> int:
+        """Number of neighbours of each sample, k."""
+        return int(self.indices.shape[1])
+
+    def to_csr(self) -> sp.csr_array:
+        """Return the distances as a sparse matrix (n, n): row i holds those of sample i, zeros among them."""
+        n, k = self.indices.shape
+        pointers = np.arange(n + 1, dtype=np.int64) * k
+        return sp.csr_array((self.distances.reshape(-1), self.indices.reshape(-1), pointers), shape=(n, n))
