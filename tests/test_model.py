@@ -201,14 +201,14 @@ def test_what_an_interrupted_save_left_is_replaced(model, tmp_path, monkeypatch,
     """Stopped after any number of arrays: nothing takes the name."""
     path, arrays = tmp_path / "m.zarr", []
 
-    def write(group, name, array, own=store._write_array):
+    def write(group, name, array, own=store.write_array):
         if len(arrays) == written:
             raise KeyboardInterrupt
         arrays.append(name)
         own(group, name, array)
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "_write_array", write)
+        patch.setattr(store, "write_array", write)
         with pytest.raises(KeyboardInterrupt):
             model.save(path)
     with pytest.raises(ModelError, match="does not exist"):

@@ -531,8 +531,8 @@ def kill(*ignored, **how):
 if at == "consolidate":
     store.consolidate = kill
 if at == "state":
-    write = store._write_array
-    store._write_array = lambda group, name, *rest, **how: kill() if name == "scatter" else write(group, name, *rest)
+    write = store.write_array
+    store.write_array = lambda group, name, *rest, **how: kill() if name == "scatter" else write(group, name, *rest)
 if sys.argv[2] == "merge":
     streampca.merge("part*.zarr", "model.zarr")
 else:

@@ -37,7 +37,6 @@ from ..storage.components import ComponentWriter, StoredComponents, UnfinishedCo
 from ..storage.coordinate import Coordinate
 from ..storage.disk import sync_files
 from ..storage.integrity import (
-    CHECKED,
     FORMAT,
     METADATA,
     NEWEST,
@@ -50,8 +49,8 @@ from ..storage.integrity import (
     seal,
 )
 from ..storage.outputs import check_existing, discard, group_attribute, recover, staged
-from ..storage.writers import ATTRIBUTE, EVERY_CHUNK, UnfinishedOutput, consolidate, files_but
-from ..units import MIB
+from ..storage.stored_arrays import Stored, write_array
+from ..storage.writers import ATTRIBUTE, UnfinishedOutput, consolidate, files_but
 from .registry import MODEL_KINDS
 
 if TYPE_CHECKING:
@@ -60,10 +59,8 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 
 _ENDING = re.compile(r"\.[^\W\d]\w*$")  # of a format; the .95 of model-0.95 is none
-CHUNK_BYTES = 4 * MIB  # of one chunk: small enough to read a component alone, large enough for a disk
 HELD_SHARE = 4  # components of at most this share of the budget are read into memory; they are worked on in copies
 PIECE_SHARE = 16  # of the budget for what is read of others at a time
-SHARD_BYTES = 16 * MIB  # of one file, so that large arrays do not become a million of them
 BESIDE = "coordinates"  # root attribute that xarray reads: names of coordinates other than those of axes
 STATE = "state"  # sub-group of the mergeable statistic
 PER_COMPONENT = ("explained_variance", "explained_variance_ratio", "singular_values", "error_bound", "angle_bound")
@@ -90,15 +87,6 @@ BEFORE_MAP = "pixel_"  # prefix of mask and scale before a map, and of the axes 
 GROUPS = ("group", "anomaly_group")  # axis of means of groups: the first that is none of a sample's axes
 DERIVED = ("explained_variance_ratio", "singular_values")  # written for others, and not read
 REQUIRED = ("mean", "explained_variance", "error_bound", "angle_bound", "n_samples", "total_variance")
-
-
-@dataclass(frozen=True)
-class Stored:
-    """An array, perhaps components on disk, and the names of its dimensions."""
-
-    dims: tuple[str, ...]
-    values: Any
-    attributes: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -246,7 +234,7 @@ class ModelWriter:
             self._sink.write_outside()
         for name, array in model_arrays(model).items():
             if name != COMPONENTS:
-                _write_array(self._root, name, array)
+                write_array(self._root, name, array)
             elif self._sink is None:
                 values = array.values
                 own = values.identity if isinstance(values, StoredComponents) else None
@@ -255,7 +243,7 @@ class ModelWriter:
             group = self._root.create_group(STATE, attributes={"kind": statistic.kind})
             for name, values in statistic.state(copy=False).items():
                 dims = tuple(f"{name}_{axis}" for axis in range(values.ndim))
-                _write_array(group, name, Stored(dims, values))
+                write_array(group, name, Stored(dims, values))
         steps = model.preparation
         number = FORMAT if steps.learned is None and steps.mapped is None else NEWEST
         about = {"format": number, "kind": model.kind, "complete": True, **model_attributes(model)}
@@ -266,40 +254,6 @@ class ModelWriter:
         if self._keeps and self._sink is not None:
             self._sink.sync()
             sync_files(files_but(self._partial, COMPONENTS), self._partial)
-
-
-def _write_array(group: zarr.Group, name: str, array: Stored) -> None:
-    values = array.values if isinstance(array.values, OverPixels) else np.asarray(array.values)
-    chunks, shards = _cut(values.shape, values.dtype.itemsize)
-    is_text = values.dtype.kind == "U"  # of no width of its own: Zarr has no settled type for fixed ones
-    values = np.asarray(values).astype(object) if is_text else values
-    made = group.create_array(
-        name,
-        shape=values.shape,
-        dtype="string" if is_text else values.dtype,
-        chunks=chunks,
-        shards=shards,
-        compressors=CHECKED,
-        dimension_names=array.dims,
-        attributes=dict(array.attributes or {}),
-        fill_value=np.nan if values.dtype.kind == "f" else None,
-        config=EVERY_CHUNK,
-    )
-    if not values.shape:
-        made[...] = values
-    rows = max(1, (shards or chunks or (1,))[0])
-    for start in range(0, values.shape[0] if values.shape else 0, rows):  # a shard at a time: no copy of the whole
-        made[start : start + rows] = values[start : start + rows]
-
-
-def _cut(shape: tuple[int, ...], itemsize: int) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """Chunks of about `CHUNK_BYTES` along the first axis, gathered in shards where there would be many."""
-    if not shape or 0 in shape:
-        return tuple(max(1, length) for length in shape), None
-    row = max(1, itemsize * int(np.prod(shape[1:], dtype=np.int64)))
-    rows = min(shape[0], max(1, CHUNK_BYTES // row))
-    many = min(-(-shape[0] // rows), max(1, SHARD_BYTES // (rows * row)))
-    return (rows, *shape[1:]), ((many * rows, *shape[1:]) if many > 1 else None)
 
 
 def _by_columns(array: Any) -> Array:
@@ -694,6 +648,7 @@ def check_model_output(path: str, *, overwrite: bool) -> None:
         raise RequestError(f"output {path} does not end in .zarr, and models are Zarr folders; choose such a name.")
     recover(bare)
     about = group_attribute(bare) or {}
-    is_model, is_empty = "format" in about, os.path.isdir(bare) and not os.listdir(bare)
+    is_model = "format" in about and about.get("kind") in (None, *MODEL_KINDS)
+    is_empty = os.path.isdir(bare) and not os.listdir(bare)
     replaceable = overwrite or is_empty or not about.get("complete")
     check_existing(bare, "a model", overwrite=replaceable, is_another=lambda _: not (is_model or is_empty))

@@ -17,7 +17,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -93,7 +93,28 @@ def reason_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
-# -- models
+# -- models and graphs
+
+
+@dataclass(frozen=True)
+class Sort:
+    """A sort of sealed group, as messages name it.
+
+    Attributes
+    ----------
+    noun, command : str
+        Name of what it holds, and the command that writes it.
+    again : str
+        Remedy where it is damaged.
+    """
+
+    noun: str
+    command: str
+    again: str
+
+
+MODEL = Sort("model", "fit", "Fit it again.")
+GRAPH = Sort("graph", "neighbors", "Make it again with 'streampca neighbors'.")
 
 
 def seal(path: str) -> None:
@@ -150,11 +171,14 @@ class OpenModel:
         Its metadata are those consolidated in the root, which a sealed model's digest covers.
     about : mapping
         The root's attribute.
+    sort : Sort
+        What the group is, for messages.
     """
 
     path: str
     group: zarr.Group
     about: Mapping[str, Any]
+    sort: Sort = MODEL
 
     @property
     def is_sealed(self) -> bool:
@@ -169,11 +193,11 @@ class OpenModel:
         ModelError
             If it is damaged, or encoded by what is not decoded.
         """
-        with naming_damage(self.path, name):
+        with self.naming_damage(name):
             found = self.group.get(name)
         if not isinstance(found, zarr.Array):
             return None
-        check_codecs(self.path, name, found)
+        check_codecs(self.path, name, found, self.sort)
         absent = absent_chunk(found, os.path.join(self.path, name)) if self.is_sealed else None
         if absent is not None:
             raise self.damaged(name, f"values are missing, {absent} is not there")
@@ -184,7 +208,7 @@ class OpenModel:
         array = self.array(name)
         if array is None:
             return None
-        with naming_damage(self.path, name):
+        with self.naming_damage(name):
             return read(array)
 
     def verify(self, name: str) -> int:
@@ -193,7 +217,7 @@ class OpenModel:
         if array is None:
             raise self.damaged(name, "there is no such array")
         check_metadata(self.path, name, self.digest(name))
-        with naming_damage(self.path, name):
+        with self.naming_damage(name):
             return sum(np.asarray(array[box]).nbytes for box in tiles_of(array.shape, array.shards or array.chunks))
 
     def digest(self, name: str) -> str | None:
@@ -203,34 +227,38 @@ class OpenModel:
 
     def damaged(self, name: str, reason: str) -> ModelError:
         """Return the error for an array that cannot be used."""
-        return damaged(self.path, name, reason)
+        return damaged(self.path, name, reason, self.sort)
+
+    def naming_damage(self, name: str) -> AbstractContextManager[None]:
+        """Raise what reading an array raises as damage to it."""
+        return naming_damage(self.path, name, self.sort)
 
 
 @contextmanager
-def naming_damage(path: str, name: str) -> Iterator[None]:
+def naming_damage(path: str, name: str, sort: Sort = MODEL) -> Iterator[None]:
     """Raise what reading a part of a model raises as damage to that part; see `reason_of`."""
     try:
         yield
     except (ModelError, MemoryError):
         raise
     except Exception as error:
-        raise damaged(path, name, reason_of(error)) from None
+        raise damaged(path, name, reason_of(error), sort) from None
 
 
-def check_codecs(path: str, name: str, array: Any) -> None:
+def check_codecs(path: str, name: str, array: Any, sort: Sort = MODEL) -> None:
     """Refuse an array of a model that is encoded by what is not decoded."""
     codec = refused_codec(array)
     if codec is not None:
-        raise damaged(path, name, f"it is encoded with {codec!r}, which is not decoded")
+        raise damaged(path, name, f"it is encoded with {codec!r}, which is not decoded", sort)
 
 
-def damaged(path: str, name: str, reason: str) -> ModelError:
+def damaged(path: str, name: str, reason: str, sort: Sort = MODEL) -> ModelError:
     """Return the error for a part of a model that cannot be used."""
-    return ModelError(f"{path} is damaged in {name}: {reason.rstrip('.')}. Fit it again.")
+    return ModelError(f"{path} is damaged in {name}: {reason.rstrip('.')}. {sort.again}")
 
 
-def read_model(path: str, kinds: Iterable[str] = ()) -> OpenModel:
-    """Open a model, of some kinds or of any, and check its metadata; reads one file.
+def read_model(path: str, kinds: Iterable[str] = (), sort: Sort = MODEL) -> OpenModel:
+    """Open a model (or a graph, by its sort), of some kinds or of any, and check its metadata; reads one file.
 
     Raises
     ------
@@ -240,32 +268,38 @@ def read_model(path: str, kinds: Iterable[str] = ()) -> OpenModel:
     if os.path.exists(aside := path.rstrip("/") + REPLACED) and not os.path.exists(path):
         raise ModelError(
             f"{path} does not exist: a run that was to replace it was killed. Run the same command again, or rename "
-            f"{aside}, the model that was there."
+            f"{aside}, the {sort.noun} that was there."
         )
     if not os.path.exists(path):
-        raise ModelError(f"{path} does not exist; give the folder of a model, as written by 'streampca fit -o'.")
-    document = _document(path)
+        raise ModelError(
+            f"{path} does not exist; give the folder of a {sort.noun}, as written by 'streampca {sort.command} -o'."
+        )
+    document = _document(path, sort)
     about = document["attributes"].get(ATTRIBUTE)
     if not isinstance(about, dict):
-        raise ModelError(f"{path} is a Zarr group, but not a model; give a folder written by 'streampca fit'.")
+        raise ModelError(
+            f"{path} is a Zarr group, but not a {sort.noun}; give a folder written by 'streampca {sort.command}'."
+        )
     if about.get("complete") is not True:
-        raise ModelError(f"{path} is not a complete model; the fit that wrote it did not finish. Run it again.")
+        what = f"a complete {sort.noun}; the {sort.command}"
+        raise ModelError(f"{path} is not {what} that wrote it did not finish. Run it again.")
     kind, known, number = about.get("kind"), [*kinds], about.get("format")
     if "format" not in about or (known and kind not in known):
-        wanted = f" of kind {' or '.join(map(repr, known))}" if known else ""
-        raise ModelError(f"{path} holds a {kind!r}, not a model{wanted}; give a fitted model.")
+        wanted = f"{sort.noun} of kind {' or '.join(map(repr, known))}" if known else sort.noun
+        remedy = "a fitted model" if sort == MODEL else f"a {sort.noun} written by 'streampca {sort.command}'"
+        raise ModelError(f"{path} holds a {kind!r}, not a {wanted}; give {remedy}.")
     if not isinstance(number, int) or number > NEWEST:
         raise ModelError(
-            f"{path} is a model of format {number} and this version reads up to {NEWEST}; upgrade streampca."
+            f"{path} is a {sort.noun} of format {number} and this version reads up to {NEWEST}; upgrade streampca."
         )
-    with naming_damage(path, METADATA):
+    with naming_damage(path, METADATA, sort):
         if DIGESTS in about and _root_digest(document) != about[DIGESTS].get(METADATA):
             raise ValueError("its contents are not those that its digest was made of")
-        opened = OpenModel(path, zarr.open_group(path, mode="r", zarr_format=3), about)
+        opened = OpenModel(path, zarr.open_group(path, mode="r", zarr_format=3), about, sort)
         # Looked for in a scalar: the index of a shard has had one all along.
         has_checksums = "crc32c" in _codec_names(opened.group["n_samples"].metadata.to_dict())
     if has_checksums and not opened.is_sealed:  # the one is never written without the other
-        raise damaged(path, METADATA, "its digests are missing")
+        raise damaged(path, METADATA, "its digests are missing", sort)
     return opened
 
 
@@ -300,7 +334,7 @@ def _root_bytes(path: str) -> bytes | None:
         return None
 
 
-def _document(path: str) -> dict[str, Any]:
+def _document(path: str, sort: Sort = MODEL) -> dict[str, Any]:
     """Return the root's metadata as they stand in their file.
 
     Raises
@@ -308,21 +342,22 @@ def _document(path: str) -> dict[str, Any]:
     ModelError
         If there are none, or they are not a group's.
     """
-    place, remedy = os.path.join(path, METADATA), "Give a folder written by 'streampca fit'."
+    place, remedy = os.path.join(path, METADATA), f"Give a folder written by 'streampca {sort.command}'."
     if not os.path.isfile(place):
         what = f"it has no {METADATA}" if os.path.isdir(path) else "it is a file"
-        raise ModelError(f"{path} is not a model: {what}. {remedy}")
+        raise ModelError(f"{path} is not a {sort.noun}: {what}. {remedy}")
     try:
         with open(place, encoding="utf-8") as file:
             found = json.load(file)
         if found["node_type"] == "array":
-            raise ModelError(f"{path} is not a model: it is a Zarr array. {remedy}")
+            raise ModelError(f"{path} is not a {sort.noun}: it is a Zarr array. {remedy}")
         if found["node_type"] != "group" or not isinstance(found["attributes"], dict):
             raise ValueError(f"it is a Zarr {found['node_type']}")
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         if isinstance(error, ModelError):
             raise
-        raise ModelError(f"{path} is not a model, or its {METADATA} is damaged: {reason_of(error)}. {remedy}") from None
+        what = f"a {sort.noun}, or its {METADATA} is damaged: {reason_of(error)}"
+        raise ModelError(f"{path} is not {what}. {remedy}") from None
     return dict(found)
 
 
