@@ -25,6 +25,9 @@ _HOME = {
     "PCAModel": ".models.pca",
     "load_model": ".models.pca",
     "hsic": ".fitting.hsic",
+    "neighbors": ".fitting.neighbors",
+    "NeighborGraph": ".manifold.neighbor_graph",
+    "load_graph": ".manifold.stored_graph",
     "bootstrap": ".models.bootstrap",
     "promax": ".models.rotation",
     "varimax": ".models.rotation",
@@ -54,8 +57,11 @@ if TYPE_CHECKING:
     from .fitting.follow import follow as follow
     from .fitting.hsic import hsic as hsic
     from .fitting.merge import merge as merge
+    from .fitting.neighbors import neighbors as neighbors
     from .fitting.plan import plan as plan
     from .fitting.update import update as update
+    from .manifold.neighbor_graph import NeighborGraph as NeighborGraph
+    from .manifold.stored_graph import load_graph as load_graph
     from .models.bootstrap import bootstrap as bootstrap
     from .models.pca import PCAModel as PCAModel
     from .models.pca import load_model as load_model

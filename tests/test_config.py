@@ -95,8 +95,10 @@ FULL = {
         "scratch": "/fast", "update": "m.zarr", "approximate": True, "part": "3/16", "seed": 7,
     },
     "follow": {"enabled": True, "settle": 2.0, "interval": 60.0, "until": 500, "idle": 600.0},
+    "neighbors": {"n_neighbors": 30, "method": "hnsw", "ef_search": 200},
     "output": {
         "directory": "runs/1e3", "model": "m", "scores": "s.npy", "images": "i.zarr", "collection": "c.zarr",
+        "graph": "g.zarr",
         "transform": True, "report": True, "whiten": True, "missing": "drop-samples", "n_components": 3,
         "residual": True, "whole": True, "overwrite": True,
     },

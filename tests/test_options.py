@@ -10,7 +10,7 @@ import pytest
 import streampca
 from streampca.cli.command_line import run_of
 from streampca.cli.commands import cli
-from streampca.cli.options import CollectionConfig, FitConfig, OutputConfig, PrepareConfig, Run
+from streampca.cli.options import CollectionConfig, FitConfig, NeighborsConfig, OutputConfig, PrepareConfig, Run
 from streampca.models.pca import PCAModel
 from streampca.planning.request import Request
 from streampca.readers import Opening
@@ -53,6 +53,7 @@ FUNCTIONS = {
         {"part", "sample_weight", "target", "update", "approximate"} | OF_KERNELS,
         {"workers", "output"},
     ),
+    "neighbors": (streampca.neighbors, NeighborsConfig, set(), (FITTED - {"cluster"}) | {"seed", "memory"}),
     "StreamingPCA": (streampca.StreamingPCA, FitConfig, LEFT_OUT, ESTIMATOR),
 }
 
@@ -82,6 +83,7 @@ def test_models_are_applied_by_options_that_are_declared(name):
 
 @pytest.mark.parametrize(("command", "sections"), [
     ("info", {"collection"}), ("copy", {"collection", "prepare"}), ("plan", {"collection", "prepare"}),
+    ("neighbors", {"collection", "prepare", "neighbors", "checkpoint"}),
     ("fit", {"collection", "prepare", "fit", "checkpoint"}), ("transform", {"collection", "checkpoint"}),
 ])  # fmt: skip
 def test_commands_take_what_is_declared(command, sections):

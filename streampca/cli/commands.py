@@ -22,6 +22,8 @@ from .options import Run
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ..manifold.neighbor_graph import NeighborGraph
+
 _SWITCH = Switch()  # of this process: signals turn it
 STOPPED = 75  # stopped, and the same command may be run again
 SHOWN = 10  # components listed
@@ -125,7 +127,17 @@ def _carry_out(run: Run, *, quiet: bool, print_config: bool) -> bool:
     print_fit(_console(), result.model if fits else None, result.plan, result.written)
     if result.compression is not None:
         click.echo(result.compression.line())
+    if result.graph is not None:
+        _print_graph(result.graph)
     return True
+
+
+def _print_graph(graph: NeighborGraph) -> None:
+    """Say what a graph of nearest neighbours is, and what was found out about it."""
+    from ..manifold.graph_facts import sentences
+
+    for sentence in sentences(graph):
+        click.echo(sentence)
 
 
 def _console() -> Console:
@@ -304,17 +316,48 @@ def reconstruct(run: Run, quiet: bool, print_config: bool) -> None:
 
 
 @cli.command()
+@_source
+@option("output.graph", "-o", "--output", metavar="GRAPH", help="Graph: .zarr.")
+@options("neighbors")
+@option("fit.seed", help="Seed of the samples by which the recall of method hnsw is estimated.")
+@_opening
+@_preparing
+@_budget
+@_saving
+@click.option("--plan", is_flag=True, help="Say how it would be done, and stop.")
+@_writing
+@takes_run
+def neighbors(run: Run, plan: bool, quiet: bool, print_config: bool) -> None:
+    """Find the nearest neighbours of every sample: write a graph.
+
+    SOURCE holds scores, as transform writes them, or any samples of few features.
+    """
+    if plan:
+        from .from_config import plan_graph
+
+        click.echo(str(plan_graph(run)))
+        return
+    if run.output.graph is None:
+        raise click.UsageError("Missing option '-o' / '--output'.")
+    _carry_out(run, quiet=quiet, print_config=print_config)
+
+
+@cli.command()
 @click.argument("model")
 @click.option("-n", "--count", default=SHOWN, show_default=True, type=click.IntRange(1), help="Components to list.")
 @click.option("--verify", is_flag=True, help="Read all of it, and compare it with its checksums.")
 @_as_json
 def inspect(model: str, count: int, verify: bool, as_json: bool) -> None:
-    """Show a model: its components and how far to trust them."""
+    """Show a model, and how far to trust it; or a graph."""
+    from ..manifold.stored_graph import is_graph
     from ..models.pca import load_model
     from ..models.store import verify_model
     from ..units import format_bytes
     from .terminal import print_model, print_trust
 
+    if is_graph(model):
+        _inspect_graph(model, verify=verify, as_json=as_json)
+        return
     found = load_model(model, memory="1B")  # its components are not shown, and stay on disk
     verified = verify_model(found.name) if verify else None
     if as_json:
@@ -341,6 +384,25 @@ def inspect(model: str, count: int, verify: bool, as_json: bool) -> None:
             "every checksum agrees" if verified.sealed else "it was written without checksums, so damage may not show"
         )
         click.echo(f"read all of {verified.arrays} arrays, {format_bytes(verified.nbytes)}: {said}")
+
+
+def _inspect_graph(path: str, *, verify: bool, as_json: bool) -> None:
+    """Show a graph of nearest neighbours."""
+    from ..manifold.stored_graph import load_graph, verify_graph
+    from ..units import format_bytes
+
+    graph = load_graph(path)
+    verified = verify_graph(path) if verify else None
+    about = graph.provenance
+    if as_json:
+        found = {"n_samples": graph.n_samples, "n_neighbors": graph.n_neighbors, **about}
+        more = {} if verified is None else {"verified": {"arrays": verified[0], "nbytes": verified[1], "sealed": True}}
+        click.echo(json.dumps(found | more, indent=1))
+        return
+    _print_graph(graph)
+    click.echo(f"\nmade {about.get('created')} from {about.get('source')} by streampca {about.get('streampca')}")
+    if verified is not None:
+        click.echo(f"read all of {verified[0]} arrays, {format_bytes(verified[1])}: every checksum agrees")
 
 
 @cli.command()

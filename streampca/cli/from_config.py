@@ -9,15 +9,17 @@ from ..errors import ConfigError
 from ..events import Listener, silent
 from ..execution import ClusterOptions
 from ..fitting.calibration import calibrated
-from ..fitting.plan import foreseen_weight, open_declared, plan_collection, prepared
+from ..fitting.plan import foreseen_weight, narrowed, open_declared, plan_collection, prepared
 from ..fitting.update import updating_request
 from ..models.pca import PCAModel
 from ..planning import Plan
+from ..planning.neighbors import NeighborsPlan, NeighborsRequest, plan_neighbors
 from ..planning.request import Request
 from ..preprocessing import Preparation
 from ..preprocessing.kernel_features import KernelOptions
 from ..preprocessing.mask_files import read_mask, read_scale
 from ..preprocessing.preparation import AREA, with_features
+from ..preprocessing.sizes_for_planning import problem_of
 from ..readers import Collection, Opening, open_collection
 from ..readers.target import target_of
 from ..units import parse_bytes
@@ -71,6 +73,18 @@ def request_to_update(model: PCAModel, run: Run) -> Request:
             raise ConfigError(f"fit.{name}: {model.name} is updated as it was fitted; leave it out.")
     request = updating_request(model, half_life=fit.half_life, memory=fit.memory)
     return replace(request, n_components=fit.n_components) if "n_components" in given else request
+
+
+def neighbors_request_of(run: Run) -> NeighborsRequest:
+    """Return the request of a run's graph of nearest neighbours."""
+    return NeighborsRequest(**run.neighbors.model_dump(), seed=run.fit.seed, memory=parse_bytes(run.fit.memory))
+
+
+def plan_graph(run: Run) -> NeighborsPlan:
+    """Plan the graph of a run's collection; reads headers only."""
+    preparation = preparation_of(run.prepare)
+    collection = prepared(narrowed(open_run(run.collection), preparation), preparation, foreseen=True)
+    return plan_neighbors(problem_of(collection), neighbors_request_of(run), collection.source)
 
 
 def cluster_of(run: Run) -> ClusterOptions | None:

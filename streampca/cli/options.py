@@ -16,6 +16,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.fields import FieldInfo
 
 from ..planning.blocks import part_of
+from ..planning.neighbors import EF_SEARCH, N_NEIGHBORS
+from ..planning.neighbors import METHODS as SEARCHES
 from ..planning.registry import KINDS, METHODS
 from ..planning.request import RULES, Metric, MissingRule, RuleName
 from ..preprocessing.kernel_features import CHOICES
@@ -313,6 +315,16 @@ class FollowConfig(Section):
     )
 
 
+class NeighborsConfig(Section):
+    """Options of a graph of nearest neighbours; see `streampca.neighbors`."""
+
+    n_neighbors: int = option(N_NEIGHBORS, "neighbours of each sample", "K", ge=1)
+    method: str = option("auto", f"how they are found: {', '.join(('auto', *SEARCHES))}", "METHOD")
+    ef_search: int = option(
+        EF_SEARCH, "method hnsw: candidates kept during a search; more are slower, and find more neighbours", "N", ge=1
+    )
+
+
 class OutputConfig(Section):
     """Outputs and where they go."""
 
@@ -321,6 +333,9 @@ class OutputConfig(Section):
     scores: str | None = option(None, "where scores go (.zarr, .npy, .csv)")
     images: str | None = option(None, "where reconstructed images go (.zarr, .npy)")
     collection: str | None = option(None, "where a copy of the prepared collection goes (.zarr)")
+    graph: str | None = option(
+        None, "where the graph of nearest neighbours goes (.zarr): of the scores written, or else of the collection"
+    )
     transform: bool = option(False, "write DIRECTORY/scores.zarr")
     report: bool = option(False, "write DIRECTORY/report.html and DIRECTORY/pictures")
     whiten: bool = option(False, "divide scores by the deviation along each component")
@@ -380,6 +395,7 @@ class Run(Section):
     prepare: PrepareConfig = PrepareConfig()
     fit: FitConfig = FitConfig()
     follow: FollowConfig = FollowConfig()
+    neighbors: NeighborsConfig = NeighborsConfig()
     output: OutputConfig = OutputConfig()
     execution: ExecutionConfig = ExecutionConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import RequestError
+from ..manifold.stored_graph import check_graph_output
 from ..models.store import check_model_output
 from ..planning.blocks import part_of
 from ..plot.report import ReportFiles, picture_files
@@ -30,6 +31,7 @@ class OutputPaths:
     report: str | None
     pictures: str | None
     collection: str | None
+    graph: str | None
 
     @classmethod
     def of(cls, run: Run) -> OutputPaths:
@@ -37,8 +39,12 @@ class OutputPaths:
         paths = _paths(run)
         if not paths.files and not paths.report:
             raise RequestError(
-                "the run writes nothing; give output.directory, output.model, output.scores, output.images or "
-                "output.collection."
+                "the run writes nothing; give output.directory, output.model, output.scores, output.images, "
+                "output.graph or output.collection."
+            )
+        if paths.graph and paths.need_model and not paths.scores:
+            raise RequestError(
+                "output.graph is of the scores where a run has a model; give output.scores (or output.transform), too."
             )
         if (run.output.transform or run.output.report) and not paths.directory:
             raise RequestError(
@@ -55,12 +61,12 @@ class OutputPaths:
     @property
     def files(self) -> list[str]:
         """Outputs written in one piece each, in the order in which they are written."""
-        return [path for path in (self.model, self.collection, self.scores, self.images) if path]
+        return [path for path in (self.model, self.collection, self.scores, self.images, self.graph) if path]
 
     @property
     def recorded(self) -> dict[str, str]:
         """Outputs that a later run uses again if its model is the same, by name."""
-        named = {"collection": self.collection, "scores": self.scores, "images": self.images}
+        named = {"collection": self.collection, "scores": self.scores, "images": self.images, "graph": self.graph}
         return {name: path for name, path in named.items() if path}
 
     @property
@@ -91,6 +97,8 @@ class OutputPaths:
                 check_output(path, kind, overwrite=overwrite)
         if self.collection:
             check_copy(self.collection, overwrite=overwrite)
+        if self.graph:
+            check_graph_output(self.graph, overwrite=overwrite)
         if self.model and model:
             check_model_output(self.model, overwrite=overwrite)
         if self.report:
@@ -132,4 +140,5 @@ def _paths(run: Run) -> OutputPaths:
         report=place(None, REPORT, output.report),
         pictures=place(None, PICTURES, output.report),
         collection=place(output.collection),
+        graph=place(output.graph),
     )

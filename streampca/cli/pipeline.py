@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import prod
 from typing import Any
@@ -21,28 +21,38 @@ from ..execution.executor import executing
 from ..execution.signals import Switch
 from ..fitting.fit import Place, fit_collection
 from ..fitting.follow import Pace, follow_source
+from ..fitting.neighbors import graph_of
 from ..fitting.plan import narrowed, plan_collection, prepared
 from ..fitting.update import is_in_place, load_to_update, update_model
+from ..manifold.neighbor_graph import NeighborGraph
 from ..models.compression import Compression
 from ..models.pca import PCAModel, load_model
 from ..models.store import are_held
 from ..models.transform import check_foreseen
 from ..planning import Plan
 from ..planning.blocks import part_of
+from ..planning.neighbors import plan_neighbors
 from ..planning.registry import MAPPING_KINDS
 from ..planning.request import Request
 from ..plot.report import check_room, write_report
 from ..preprocessing import Preparation, Prepared
 from ..preprocessing.copy import copy_collection, foresee_copy
-from ..preprocessing.sizes_for_planning import this_machine
-from ..readers import Collection
+from ..preprocessing.sizes_for_planning import problem_of, this_machine
+from ..readers import Collection, open_collection
 from ..readers.target import Target, check_target, target_of
 from ..readers.weights import total_of, weights_of
 from ..storage.components import StoredComponents
 from ..storage.outputs import recover
 from ..units import parse_bytes
 from .earlier_model import load_earlier
-from .from_config import cluster_of, open_run, preparation_of, request_of, request_to_update
+from .from_config import (
+    cluster_of,
+    neighbors_request_of,
+    open_run,
+    preparation_of,
+    request_of,
+    request_to_update,
+)
 from .options import Run
 from .output_paths import OutputPaths
 from .run_record import Record, recorded
@@ -62,12 +72,15 @@ class Result:
         Paths, in the order in which they were written.
     compression : Compression or None
         Of the images, where these were reconstructed from samples.
+    graph : NeighborGraph or None
+        Graph of nearest neighbours, where one was made.
     """
 
     model: PCAModel | None
     plan: Plan | None = None
     written: list[str] = field(default_factory=list)
     compression: Compression | None = None
+    graph: NeighborGraph | None = None
 
 
 def execute(run: Run, listener: Listener = silent, switch: Switch | None = None) -> Result:
@@ -104,6 +117,7 @@ def execute(run: Run, listener: Listener = silent, switch: Switch | None = None)
     if run.model is None and run.fit.update is None:
         check_target(run.fit.target, request_of(run).kind)
     job = _open(run, outputs, listener, switch)
+    scores = outputs.scores
     record = Record(outputs.directory, run, outputs.recorded)
     earlier = _earlier(job)
     if earlier is not None:
@@ -141,6 +155,9 @@ def execute(run: Run, listener: Listener = silent, switch: Switch | None = None)
             note(outputs.collection)
         if result.model is not None:
             _apply(job, result, result.model, note)
+        if outputs.graph:
+            result.graph = _graph(job, outputs.graph, scores)
+            note(outputs.graph)
         if summary := record.note(None, provenance):
             result.written.append(summary)
         return result
@@ -153,7 +170,7 @@ def _followed(run: Run, outputs: OutputPaths, listener: Listener) -> Result:
         "model": run.model, "fit.kind": fit.kind != "pca", "fit.target": fit.target, "fit.update": fit.update,
         "fit.part": fit.part, "fit.sample_weight": fit.sample_weight,
         "execution": run.execution.kind != "local", "output.scores": outputs.scores, "output.images": outputs.images,
-        "output.report": outputs.report, "output.collection": outputs.collection,
+        "output.report": outputs.report, "output.collection": outputs.collection, "output.graph": outputs.graph,
         "output.directory": outputs.directory,
     }  # fmt: skip
     given = [name for name, value in others.items() if value]
@@ -292,6 +309,10 @@ def _check_feasible(job: _Job) -> None:
         foresee_copy(job.collection, outputs.collection, memory=run.fit.memory, overwrite=run.output.overwrite)
     if job.model is not None:
         _check_images(job, job.model)
+    if outputs.graph and not outputs.need_model:
+        plan_neighbors(problem_of(job.collection), neighbors_request_of(run), job.collection.source)
+    if outputs.graph and job.model is not None:
+        _check_graph(job, job.model.n_components)
     if outputs.report:
         check_room(run.fit.memory, job.collection if job.model is None else job.model.prepared(job.samples))
     if job.model is None and job.updated is None and (outputs.scores or outputs.images):
@@ -336,6 +357,8 @@ def _check_applying(job: _Job) -> None:
     check = partial(check_foreseen, dtype=dtype, stored=stored, memory=run.fit.memory)
     if job.outputs.scores:
         check(collection, collection.frame, k, makes_images=False)
+    if job.outputs.graph:
+        _check_graph(job, k)
     if job.outputs.images:
         most = k if isinstance(plan.request.n_components, int) else plan.problem.most_components
         if (output.n_components or 1) > most:
@@ -345,6 +368,14 @@ def _check_applying(job: _Job) -> None:
             )
         made, count = Prepared(job.samples, collection.preparation.unnormalized), min(k, output.n_components or k)
         check(made, collection.frame, count, makes_images=True, residual=output.residual, whole=output.whole)
+
+
+def _check_graph(job: _Job, k: int) -> None:
+    """Refuse a graph of the scores of k components that does not fit, before they are written."""
+    stored: dict[str, Any] = {"n_features": k, "sample_shape": (k,), "row_bytes": 4 * k, "itemsize": 4, "kind": "f"}
+    collection = Prepared(job.raw, Preparation())  # of as many samples
+    problem = replace(problem_of(collection), **stored, chunk_samples=1, chunk_features=k, decode_bytes=0)
+    plan_neighbors(problem, neighbors_request_of(job.run), str(job.outputs.scores))
 
 
 def _fewest(plan: Plan) -> int:
@@ -433,3 +464,16 @@ def _apply(job: _Job, result: Result, model: PCAModel, note: Callable[[str], Non
             overwrite=True,
             listener=job.listener,
         )
+
+
+def _graph(job: _Job, path: str, scores: str | None) -> NeighborGraph:
+    """Write the graph of nearest neighbours of the run's scores, or else of its collection."""
+    run = job.run
+    return graph_of(
+        job.collection if scores is None else prepared(open_collection(scores), None),
+        neighbors_request_of(run),
+        output=path,
+        overwrite=run.output.overwrite,
+        checkpoint=job.checkpoint(path),
+        listener=job.listener,
+    )

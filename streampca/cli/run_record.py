@@ -65,6 +65,8 @@ class Record:
     def __init__(self, folder: str | None, run: Run, outputs: Mapping[str, str]) -> None:
         self._folder, self._run, self._outputs = folder, run, outputs
         self._options = run.output.model_dump(mode="json", exclude={"overwrite"})
+        if run.output.graph is not None:
+            self._options["neighbors"] = run.neighbors.model_dump(mode="json")
         self._states: dict[str, list[int]] = {}
         self._started = False
 

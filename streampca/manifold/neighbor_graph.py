@@ -32,6 +32,9 @@ class NeighborGraph:
     distances: Array
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"NeighborGraph({self.n_samples} samples, {self.n_neighbors} neighbors)"
+
     @property
     def n_samples(self) -> int:
         """Number of samples, n."""

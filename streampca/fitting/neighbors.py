@@ -1,0 +1,493 @@
+"""`neighbors`: the graph of nearest neighbours of a collection's samples, found within a budget and stored.
+
+Samples are read into memory once. Their neighbours are then looked for block by block, from which a run that was killed
+resumes. Where the graph comes out in several components, a second search finds how many neighbours would connect it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import __version__
+from ..accumulators.finite import has_safe_squares, not_finite
+from ..errors import DataError
+from ..events import (
+    BlockDone,
+    Finished,
+    Listener,
+    PassFinished,
+    PassStarted,
+    Planned,
+    Solving,
+    check_listener,
+    logged,
+    one_at_a_time,
+    silent,
+)
+from ..execution import LocalExecutor
+from ..execution.checkpoint import CheckpointFolder, Checkpointing, StageCheckpoint
+from ..machine import PeakMeter, hand_back
+from ..manifold.equal_samples import searched_samples
+from ..manifold.graph_components import Crossings, component_labels
+from ..manifold.graph_facts import facts_of
+from ..manifold.neighbor_graph import NeighborGraph
+from ..manifold.neighbors import NeighborSearch, held_dtype, load_faiss, origin_of
+from ..manifold.stored_graph import check_graph_output, save_graph
+from ..planning.blocks import Span, blocks_of
+from ..planning.neighbors import (
+    EF_CONSTRUCTION,
+    EF_SEARCH,
+    LINKS,
+    N_NEIGHBORS,
+    RECALL_SAMPLES,
+    NeighborsPlan,
+    NeighborsRequest,
+    plan_neighbors,
+)
+from ..preprocessing import Preparation, Prepared
+from ..preprocessing.sizes_for_planning import problem_of
+from ..readers import Opening, check_apart, open_collection, paths_of
+from ..readers.collection import State, states_by_name, unchanged
+from ..storage.disk import expanded
+from ..storage.locks import alone_in
+from ..units import counted, parse_bytes
+from .build_model import data_of
+from .identity import check_beside
+from .methods.data_checks import bad_sample
+from .methods.job import one_span
+from .plan import check_options, narrowed, prepared
+
+Array = npt.NDArray[Any]
+Ints = npt.NDArray[np.intp]
+Float64 = npt.NDArray[np.float64]
+
+
+def neighbors(
+    source: Any,
+    *,
+    n_neighbors: int = N_NEIGHBORS,
+    method: str = "auto",
+    ef_search: int = EF_SEARCH,
+    seed: int = 0,
+    memory: int | str | None = None,
+    preparation: Preparation | None = None,
+    output: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    listener: Listener = logged,
+    **opening: Unpack[Opening],
+) -> NeighborGraph:
+    """Find the nearest neighbours of every sample, by Euclidean distance.
+
+    Parameters
+    ----------
+    source : path, glob, list of paths, array or Collection
+        n samples, usually scores of some dozen components; see `open_collection`. Those of images are their pixels.
+    n_neighbors : int, default=15
+        Number of neighbours of each sample, itself not counted.
+    method : {"auto", "exact", "hnsw"}, default="auto"
+        "exact" compares all pairs, by matrix products, or few of them by a k-d tree for up to 6 features. "hnsw" finds
+        nearly all of the same neighbours (Malkov and Yashunin, 2020) and needs faiss. "auto" is exact where that is
+        predicted to take no more than a minute of one core.
+    ef_search : int, default=64
+        Method "hnsw": candidates that are kept during a search. More are slower, and find more of the neighbours.
+    seed : int, default=0
+        Seed of the sample by which the recall of "hnsw" is estimated.
+    memory : int or str, optional
+        Most bytes to use; half of what the machine allows by default.
+    preparation : Preparation, optional
+        Steps applied to every sample first.
+    output : path, optional
+        Folder to write the graph to, ending in ``.zarr``; see `load_graph`.
+    overwrite : bool, default=False
+        Replace a graph that is there already.
+    checkpoint : path, optional
+        Folder to save the search in as it goes. When the process dies, the same call resumes there.
+    listener : callable, optional
+        Told what happens (`streampca.events`); by default warnings are logged.
+    **opening
+        ``key``, ``samples``, ``where`` ...: see `open_collection`.
+
+    Returns
+    -------
+    NeighborGraph
+        ``provenance["facts"]`` tells its components, equal samples and hubs, ``provenance["recall"]`` the share of the
+        true neighbours of a sample of rows that method "hnsw" has found.
+
+    Raises
+    ------
+    SourceError
+        If the source cannot be read; as a ChangedError, if it changed since it was opened.
+    DataError
+        If it has one sample only, NaN or infinity, or all samples are equal.
+    RequestError
+        If there are no more samples than neighbours, an option is wrong, or faiss is needed and not installed.
+    BudgetError
+        If it does not fit the budget; before samples are read.
+    OutputError
+        If `output` exists (and `overwrite` is false) or cannot be written.
+
+    Notes
+    -----
+    Distances are computed from differences in float64. Neighbours at one distance are taken by their numbers, so that
+    the answer does not depend on blocks and threads; that of "hnsw" does not either.
+
+    Examples
+    --------
+    >>> import streampca
+    >>> streampca.neighbors([[0.0], [1.0], [5.0]], n_neighbors=1).indices
+    array([[1],
+           [0],
+           [1]], dtype=int32)
+    """
+    check_listener(listener)
+    request = NeighborsRequest(n_neighbors, method, ef_search, seed, parse_bytes(memory))
+    check_options(neighbors, opening)
+    path = None if output is None else expanded(output)
+    if path is not None:
+        check_apart([path], paths_of(source))
+    raw = narrowed(open_collection(source, listener=listener, **opening), preparation)
+    collection = prepared(raw, preparation, listener)
+    how = None if checkpoint is None else Checkpointing(os.fspath(checkpoint))
+    return graph_of(collection, request, output=path, overwrite=overwrite, checkpoint=how, listener=listener)
+
+
+def graph_of(
+    collection: Prepared,
+    request: NeighborsRequest,
+    *,
+    output: str | None = None,
+    overwrite: bool = False,
+    checkpoint: Checkpointing | None = None,
+    listener: Listener = silent,
+) -> NeighborGraph:
+    """Plan and make the graph of an opened collection, and write it where there is an output; see `neighbors`."""
+    if output is not None:
+        check_graph_output(output, overwrite=overwrite)
+    if checkpoint is not None:
+        check_beside(checkpoint.folder, output)
+    with alone_in(None if checkpoint is None else checkpoint.folder):
+        plan = plan_neighbors(problem_of(collection), request, collection.source)
+        if plan.method == "hnsw":
+            load_faiss()
+        told, states = one_at_a_time(listener), collection.states()
+        told(Planned(plan))
+        saved = None
+        if checkpoint is not None:
+            identity = _identity_of(collection, request, states)
+            saved = CheckpointFolder(checkpoint, identity, overwrite=overwrite, listener=told)
+            saved.begin(plan.decisive())
+        with nullcontext() if saved is None else saved.running():
+            work = _Work(collection, plan, states, saved, told)
+            graph = work.graph()
+            if output is not None:
+                save_graph(graph, output, overwrite=overwrite)
+    return graph
+
+
+def _identity_of(collection: Prepared, request: NeighborsRequest, states: list[State]) -> dict[str, Any]:
+    """Return what must be the same for an unfinished search to be resumed."""
+    return {
+        "version of streampca": __version__,
+        "work": "neighbors",
+        **{name: value for name, value in vars(request).items() if name != "memory"},
+        **collection.preparation.to_json(),
+        "source": collection.source,
+        "number of samples": collection.n_samples,
+        **states_by_name(states),
+    }
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The making of one graph."""
+
+    collection: Prepared
+    plan: NeighborsPlan
+    states: list[State]
+    saved: CheckpointFolder | None
+    listener: Listener
+
+    def graph(self) -> NeighborGraph:
+        """Read the samples, find their neighbours, and find out about the graph."""
+        began, meter, plan = time.perf_counter(), PeakMeter(), self.plan
+        samples = self.searched(self.read())
+        hand_back()
+        n, k = self.collection.n_samples, plan.request.n_neighbors
+        if plan.method == "hnsw":
+            self.listener(Solving(f"HNSW index of {counted(len(samples.references), 'sample')}"))
+        search = samples.search(plan.way, plan.request.ef_search)
+        search.build()
+        stage = self.stage("neighbors")
+        rows = self.folded("neighbours", partial(_Rows, n, k), partial(_Rows.restored, n, k), samples, search, k, stage)
+        graph = NeighborGraph(rows.indices, rows.distances)
+        recall = self.recall(graph, samples) if plan.method == "hnsw" else None
+        labels, sizes = component_labels(graph)
+        hand_back()
+        connecting = None
+        if len(sizes) > 1 and plan.reach > k:
+            if stage is not None:
+                stage.save_if_due(0, 0, n, rows, now=True)  # the next search takes as long as this one
+            crossings = self.folded(
+                "neighbours that connect the graph",
+                partial(Crossings, labels),
+                partial(Crossings.from_state, labels),
+                samples,
+                search,
+                plan.reach,
+                self.stage("connecting"),
+            )
+            connecting = crossings.connecting()
+        about = {
+            "streampca": __version__,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            **data_of(self.collection, self.states, None, None),
+            "preparation": self.collection.preparation.to_json(),
+            "n_features": self.collection.n_features,
+            "metric": "euclidean",
+            "method": plan.method,
+            "plan": plan.to_json(),
+            **({} if recall is None else {"recall": recall, "hnsw": self.parameters()}),
+            "facts": facts_of(graph, sizes, connecting=connecting, looked_up_to=plan.reach),
+            "seconds": round(time.perf_counter() - began, 3),
+            "peak_bytes": meter.peak(),
+        }
+        self.listener(Finished("neighbours", time.perf_counter() - began))
+        return NeighborGraph(graph.indices, graph.distances, about)
+
+    def stage(self, name: str) -> StageCheckpoint | None:
+        """Return the checkpoint of a search, if there is one."""
+        return None if self.saved is None else self.saved.stage(name)
+
+    def parameters(self) -> dict[str, int]:
+        """Return the parameters of HNSW."""
+        return {"links": LINKS, "ef_construction": EF_CONSTRUCTION, "ef_search": self.plan.request.ef_search}
+
+    def read(self) -> _Held:
+        """Read all samples."""
+        collection, plan = self.collection, self.plan
+        n, p = collection.n_samples, collection.n_features
+        task = _Reading(collection, plan.read_rows)
+        with self.told(PassStarted("reading", 1, 1, n, n * collection.row_bytes)), unchanged(collection, self.states):
+            held = LocalExecutor().fold(task, [Span(0, n)], one_span, ahead=plan.ahead, listener=self.listener)
+        if (held.low == held.high).all():
+            raise DataError(
+                f"all {n} samples of {collection.source} are equal, so that none is nearer to a sample than another; "
+                f"check how these {counted(p, 'value')} a sample were made."
+            )
+        return held
+
+    def searched(self, held: _Held) -> _Samples:
+        """Return the samples to search among, moved near the origin; equal ones beyond those that count are left out.
+
+        What is left is moved up in the array, as there may be no memory for another.
+        """
+        samples, origin = held.samples, origin_of(held.low, held.high)
+        if origin.any():
+            samples -= origin
+        some = searched_samples(samples, self.plan.reach + 1)
+        if some is None:
+            return _Samples(samples, None, None)
+        kept, places = some
+        for at in range(0, len(kept), self.plan.block_rows):
+            numbers = kept[at : at + self.plan.block_rows]
+            samples[at : at + len(numbers)] = samples[numbers]
+        return _Samples(samples[: len(kept)], kept, places)
+
+    def folded(
+        self,
+        label: str,
+        new: Callable[[], T],
+        restored: Callable[[dict[str, Array]], T],
+        samples: _Samples,
+        search: NeighborSearch,
+        k: int,
+        stage: StageCheckpoint | None,
+    ) -> T:
+        """Search for the neighbours of all samples, block by block."""
+        n = self.collection.n_samples
+        task = _Searching(new, restored, samples, search, k, self.plan.block_rows)
+        with self.told(PassStarted(label, 1, 1, n, n * samples.row_bytes)):
+            return LocalExecutor().fold(task, [Span(0, n)], one_span, listener=self.listener, checkpoint=stage)
+
+    def recall(self, graph: NeighborGraph, samples: _Samples) -> dict[str, Any]:
+        """Return the share of the true neighbours of some samples that a graph has, by distance."""
+        n, k = graph.n_samples, graph.n_neighbors
+        random = np.random.default_rng(self.plan.request.seed)
+        chosen = np.sort(random.choice(n, min(n, RECALL_SAMPLES), replace=False))
+        self.listener(Solving(f"recall, by an exact search for {counted(len(chosen), 'sample')}"))
+        search, found = samples.search("products"), 0
+        for at in range(0, len(chosen), self.plan.block_rows):
+            some = chosen[at : at + self.plan.block_rows]
+            _, distances = search.query(samples.rows(some), k, some)
+            found += int(np.count_nonzero(graph.distances[some] <= distances[:, -1:]))
+        return {"share": found / (k * len(chosen)), "samples": len(chosen)}
+
+    @contextmanager
+    def told(self, event: PassStarted) -> Iterator[None]:
+        """Tell the listener that a pass starts, and when it is over."""
+        began = time.perf_counter()
+        self.listener(event)
+        yield
+        self.listener(PassFinished(time.perf_counter() - began))
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """Samples that are searched among, their numbers, and where each sample has its like; None for all as they are."""
+
+    references: Array
+    numbers: Ints | None
+    places: Ints | None
+
+    @property
+    def row_bytes(self) -> int:
+        return int(self.references.shape[1] * self.references.itemsize)
+
+    def rows(self, numbers: Ints) -> Array:
+        """Return the values of some samples."""
+        found: Array = self.references[numbers if self.places is None else self.places[numbers]]
+        return found
+
+    def search(self, way: str, ef_search: int = EF_SEARCH) -> NeighborSearch:
+        """Return a search among the samples."""
+        return NeighborSearch(self.references, way, ef_search=ef_search, numbers=self.numbers, shifted=True)
+
+
+class _Held:
+    """Accumulator of a whole collection in memory: its samples, (n, p), and the box that they are in."""
+
+    def __init__(self, n: int, p: int, dtype: np.dtype[Any]) -> None:
+        self.samples = np.empty((n, p), dtype)
+        self.low, self.high = np.full(p, np.inf, dtype), np.full(p, -np.inf, dtype)
+
+    def update(self, start: int, rows: Array) -> None:
+        some = self.samples[start : start + len(rows)]
+        some[...] = rows
+        np.minimum(self.low, some.min(axis=0), out=self.low)
+        np.maximum(self.high, some.max(axis=0), out=self.high)
+
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Return no arrays: the samples are read again."""
+        return {}
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """Read a collection into memory; see `streampca.execution.Task`."""
+
+    collection: Prepared
+    block_rows: int
+
+    def start(self) -> _Held:
+        collection = self.collection
+        return _Held(collection.n_samples, collection.n_features, held_dtype(collection.dtype))
+
+    def restore(self, state: dict[str, Array]) -> _Held:
+        raise AssertionError("samples are not saved")
+
+    def blocks(self, span: Span) -> Iterable[Span]:
+        return blocks_of(span, self.block_rows)
+
+    def counts(self, block: Span) -> BlockDone:
+        return BlockDone(block.size, block.size * self.collection.row_bytes)
+
+    def fetch(self, block: Span) -> Array:
+        return self.collection.read(slice(*block))
+
+    def feed(self, accumulator: _Held, block: Span, fetched: Array) -> None:
+        if not has_safe_squares(fetched, "double"):
+            error = not_finite(fetched, block.start, "double")
+            raise bad_sample(error, self.collection, "Leave it out: --samples, --where (samples=, where=).")
+        accumulator.update(block.start, fetched)
+
+
+class _TakesNeighbors(Protocol):
+    """Accumulator of neighbours."""
+
+    def update(self, start: int, indices: Ints, distances: Float64) -> None:
+        """Absorb the neighbours of samples `start` onwards, (b, k), nearest first."""
+
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Return everything as plain arrays."""
+
+
+T = TypeVar("T", bound=_TakesNeighbors)
+
+
+class _Rows:
+    """Accumulator of the rows of a graph, in order."""
+
+    def __init__(self, n: int, k: int) -> None:
+        self.indices = np.empty((n, k), np.int32 if n < 2**31 else np.int64)
+        self.distances = np.empty((n, k))
+        self._count = 0
+
+    def update(self, start: int, indices: Ints, distances: Float64) -> None:
+        self._count = start + len(indices)
+        self.indices[start : self._count], self.distances[start : self._count] = indices, distances
+
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Return the rows that are done."""
+        found: dict[str, Array] = {"indices": self.indices, "distances": self.distances}
+        found = {name: array[: self._count] for name, array in found.items()}
+        return {name: array.copy() for name, array in found.items()} if copy else found
+
+    @classmethod
+    def restored(cls, n: int, k: int, state: dict[str, Array]) -> _Rows:
+        """Return the rows whose state this is."""
+        new = cls(n, k)
+        new.update(0, state["indices"], state["distances"])
+        return new
+
+
+@dataclass(frozen=True)
+class _Searching(Generic[T]):
+    """Find the neighbours of samples; see `streampca.execution.Task`.
+
+    Attributes
+    ----------
+    new, restored : callable
+        Return an accumulator, empty or restored from a state.
+    samples : _Samples
+    search : NeighborSearch
+    k : int
+        Number of neighbours.
+    block_rows : int
+        Samples whose neighbours are looked for at a time.
+    """
+
+    new: Callable[[], T]
+    restored: Callable[[dict[str, Array]], T]
+    samples: _Samples
+    search: NeighborSearch
+    k: int
+    block_rows: int
+
+    def start(self) -> T:
+        return self.new()
+
+    def restore(self, state: dict[str, Array]) -> T:
+        return self.restored(state)
+
+    def blocks(self, span: Span) -> Iterable[Span]:
+        return blocks_of(span, self.block_rows)
+
+    def counts(self, block: Span) -> BlockDone:
+        return BlockDone(block.size, block.size * self.samples.row_bytes)
+
+    def fetch(self, block: Span) -> Ints:
+        return np.arange(*block)
+
+    def feed(self, accumulator: T, block: Span, fetched: Ints) -> None:
+        accumulator.update(block.start, *self.search.query(self.samples.rows(fetched), self.k, fetched))

@@ -1,0 +1,109 @@
+"""Connected components of a graph of nearest neighbours, and how many neighbours would connect them.
+
+Two samples are joined where either is a neighbour of the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
+
+from .neighbor_graph import NeighborGraph
+
+Array = npt.NDArray[Any]
+Ints = npt.NDArray[np.intp]
+
+
+def component_labels(graph: NeighborGraph) -> tuple[Ints, Ints]:
+    """Return the component of every sample, (n,), numbered from 0 by descending size, and these sizes.
+
+    Cost: linear in the edges; holds the graph once more, turned round.
+    """
+    count, found = connected_components(graph.to_csr(), directed=False)
+    sizes = np.bincount(found, minlength=count)
+    order = np.argsort(-sizes, kind="stable")
+    rank = np.empty(count, np.intp)
+    rank[order] = np.arange(count)
+    return rank[found], sizes[order]
+
+
+def largest_component(graph: NeighborGraph) -> tuple[Ints, NeighborGraph]:
+    """Restrict a graph to the samples of its largest component.
+
+    Returns
+    -------
+    kept : ndarray of shape (m,)
+        Numbers of these samples in the graph, ascending.
+    graph : NeighborGraph
+        Their graph, in which sample i is sample ``kept[i]``. Each has all of its neighbours, as these are in the same
+        component. Its provenance says of how many samples it was.
+    """
+    labels, sizes = component_labels(graph)
+    if len(sizes) == 1:
+        return np.arange(graph.n_samples), graph
+    kept = np.flatnonzero(labels == 0)
+    numbers = np.zeros(graph.n_samples, graph.indices.dtype)
+    numbers[kept] = np.arange(len(kept))
+    about = {**graph.provenance, "largest_component": {"samples": len(kept), "of": graph.n_samples}}
+    about.pop("facts", None)  # of all samples
+    return kept, replace(graph, indices=numbers[graph.indices[kept]], distances=graph.distances[kept], provenance=about)
+
+
+class Crossings:
+    """Pairs of components that more neighbours would join, each by the fewest that do.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n,)
+        Component of every sample.
+
+    Attributes
+    ----------
+    pairs : ndarray of shape (m, 2)
+        Labels of two components, the smaller first.
+    ranks : ndarray of shape (m,)
+        Least k for which a sample of one has a sample of the other among its k nearest.
+    """
+
+    def __init__(self, labels: Ints) -> None:
+        self._labels = labels
+        self.pairs, self.ranks = np.empty((0, 2), np.int64), np.empty(0, np.int64)
+
+    def update(self, start: int, indices: Ints, distances: Array) -> None:
+        """Absorb the neighbours of samples `start` onwards, (b, k), nearest first."""
+        own, others = self._labels[start : start + len(indices)], self._labels[indices]
+        row, column = np.nonzero(others != own[:, None])
+        joined = np.sort(np.column_stack([own[row], others[row, column]]), axis=1)
+        pairs, ranks = np.concatenate([self.pairs, joined]), np.concatenate([self.ranks, column + 1])
+        order = np.lexsort((ranks, pairs[:, 1], pairs[:, 0]))
+        pairs, ranks = pairs[order], ranks[order]
+        first = np.ones(len(pairs), bool)
+        first[1:] = (pairs[1:] != pairs[:-1]).any(axis=1)
+        self.pairs, self.ranks = pairs[first], ranks[first]
+
+    def connecting(self) -> int | None:
+        """Return the fewest neighbours that connect all components; None where those looked at do not.
+
+        It is the largest rank in the spanning tree whose ranks are least.
+        """
+        count = int(self._labels.max()) + 1
+        edges = sp.csr_array((self.ranks.astype(np.float64), (self.pairs[:, 0], self.pairs[:, 1])), (count, count))
+        tree = minimum_spanning_tree(edges)
+        return int(tree.data.max()) if tree.nnz == count - 1 else None
+
+    def state(self, *, copy: bool = True) -> dict[str, Array]:
+        """Return everything but the labels as plain arrays."""
+        found = {"pairs": self.pairs, "ranks": self.ranks}
+        return {name: array.copy() for name, array in found.items()} if copy else found
+
+    @classmethod
+    def from_state(cls, labels: Ints, state: dict[str, Array]) -> Crossings:
+        """Return the crossings whose state this is."""
+        new = cls(labels)
+        new.pairs, new.ranks = state["pairs"].copy(), state["ranks"].copy()
+        return new

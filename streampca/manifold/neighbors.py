@@ -1,0 +1,335 @@
+"""Nearest neighbours of samples by Euclidean distance: exact, or by a graph of small worlds (HNSW).
+
+A finder returns candidates, by matrix products, a k-d tree or HNSW. Their distances are then computed again from
+differences in float64, so that those of near-duplicates have all their digits, and candidates at one distance are put
+in the order of their numbers. An exact search looks for more candidates until no other reference can be as near as the
+last neighbour: the answer is that of a comparison of all pairs, and depends on neither the blocks nor the threads.
+
+References
+----------
+Malkov and Yashunin (2020), Efficient and robust approximate nearest neighbor search using hierarchical navigable small
+world graphs.
+Maneewongvatana and Mount (1999), It's okay to be skinny, if your friends are fat (k-d trees, as in scipy).
+Sterbenz (1974), Floating-point computation: differences of numbers within a factor of two are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from scipy.spatial import cKDTree
+from threadpoolctl import threadpool_limits
+
+from .. import machine
+from ..errors import RequestError
+from ..execution.threads import map_in_threads
+from ..planning.neighbors import EF_CONSTRUCTION, LINKS, MARGIN, PIECE, candidates_at_once, way_of
+from ..units import whole_number
+
+Array = npt.NDArray[Any]
+Float64 = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+
+EPS = float(np.finfo(np.float64).eps)
+LEAST_PIECE = 128  # rows that are worth a thread
+
+
+def nearest(rows: npt.ArrayLike, references: npt.ArrayLike, k: int) -> tuple[Ints, Float64]:
+    """Return the k nearest references of every row, by an exact search.
+
+    Parameters
+    ----------
+    rows : array-like of shape (m, d)
+        Samples; none is left out as a neighbour of itself.
+    references : array-like of shape (n, d)
+        Samples that neighbours are looked for among. Those searched several times are better given to `NeighborSearch`
+        once.
+    k : int
+        Number of neighbours of each row, up to n.
+
+    Returns
+    -------
+    indices : ndarray of shape (m, k)
+        Numbers of the references, nearest first, and at one distance by number.
+    distances : ndarray of shape (m, k)
+
+    Raises
+    ------
+    RequestError
+        If there are fewer than k references, or the numbers of features differ.
+
+    Notes
+    -----
+    Cost: 2 m n d flops and m n comparisons; far fewer for up to 6 features, by a k-d tree.
+
+    Examples
+    --------
+    >>> nearest([[0.9]], [[0.0], [1.0], [3.0]], 2)
+    (array([[1, 0]]), array([[0.1, 0.9]]))
+    """
+    rows, references = _matrix(rows, "rows"), _matrix(references, "references")
+    if rows.shape[1] != references.shape[1]:
+        raise RequestError(
+            f"rows have {rows.shape[1]} features and references {references.shape[1]}; give as many of both."
+        )
+    k = whole_number(k, "k", least=1, example="15")
+    if k > len(references):
+        raise RequestError(f"k {k} is more than the {len(references)} references; give at most {len(references)}.")
+    return NeighborSearch(references, way_of(references.shape[1])).query(rows, k)
+
+
+class NeighborSearch:
+    """Search for the nearest of some references.
+
+    Parameters
+    ----------
+    references : ndarray of shape (n, d)
+        Finite numbers. Those of up to 16 bits and float32 are held as float32, others as float64.
+    way : {"products", "tree", "hnsw"}
+        How candidates are found: by matrix products or a k-d tree, which are exact, or by HNSW.
+    ef_search : int, default=64
+        Candidates that HNSW keeps while it searches, at least twice as many as neighbours are wanted.
+    numbers : ndarray of shape (n,), optional
+        Numbers of the references, ascending; 0 to n - 1 by default.
+    shifted : bool, default=False
+        Take the references as they are, already less an origin; see `origin_of`.
+    """
+
+    def __init__(
+        self,
+        references: Array,
+        way: str,
+        *,
+        ef_search: int = 64,
+        numbers: Ints | None = None,
+        shifted: bool = False,
+    ) -> None:
+        dtype = held_dtype(references.dtype)
+        self._origin = np.zeros(references.shape[1], dtype)
+        if not shifted and len(references):
+            self._origin = origin_of(references.min(axis=0).astype(dtype), references.max(axis=0).astype(dtype))
+        if self._origin.any():
+            references = references.astype(dtype, copy=False) - self._origin
+        self._references = np.ascontiguousarray(references, dtype)
+        self._way, self._ef_search, self._numbers = way, ef_search, numbers
+
+    @cached_property
+    def _exact(self) -> _Finder:
+        return _Tree(self._references) if self._way == "tree" else _Products(self._references)
+
+    @cached_property
+    def _finder(self) -> _Finder:
+        return _Hnsw(self._references, self._ef_search) if self._way == "hnsw" else self._exact
+
+    def build(self) -> None:
+        """Make the index that candidates are found by; otherwise the first query does."""
+        _ = self._finder
+
+    def query(self, rows: Array, k: int, own: Ints | None = None) -> tuple[Ints, Float64]:
+        """Return the numbers and the distances of the k nearest references of every row.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (m, d)
+        k : int
+            Number of neighbours, of which there must be as many.
+        own : ndarray of shape (m,), optional
+            Number of each row among the references, which is left out of its neighbours.
+
+        Returns
+        -------
+        indices : ndarray of shape (m, k)
+            Nearest first, and at one distance by number.
+        distances : ndarray of shape (m, k)
+        """
+        wanted, m = k + (own is not None), len(self._references)
+        shifted = np.subtract(rows, self._origin, dtype=np.float64)
+        places, distances = np.empty((len(rows), wanted), np.intp), np.empty((len(rows), wanted))
+        finder, count, left = self._finder, min(m, wanted + MARGIN), np.arange(len(rows))
+
+        def compared(piece: Ints) -> Ints:
+            """Fill in the neighbours of some rows, and return the rows whose candidates were too few."""
+            found, bound = finder.find(shifted[piece], count)
+            squares = _squared_distances(shifted[piece], self._references, found)
+            some = np.sqrt(squares)
+            order = np.lexsort((found, some), axis=-1)[:, :wanted]
+            places[piece] = np.take_along_axis(found, order, axis=1)
+            distances[piece] = np.take_along_axis(some, order, axis=1)
+            last = np.take_along_axis(squares, order[:, -1:], axis=1)[:, 0]
+            again: Ints = piece[(bound < np.inf) & ~(last < bound)]
+            return again
+
+        while len(left):
+            threads = min(finder.threads, -(-len(left) // LEAST_PIECE))
+            pieces = np.array_split(left, max(threads, -(-len(left) // candidates_at_once(count))))
+            left = np.concatenate(list(map_in_threads(compared, pieces, threads)))
+            count, finder = min(m, 2 * count), self._exact
+        numbers = places if self._numbers is None else self._numbers[places]
+        return (numbers, distances) if own is None else _without(numbers, distances, own)
+
+
+def held_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the floating-point type that holds all values of a type, or nearly so: float32 or float64."""
+    return np.result_type(dtype, np.float32) if dtype.itemsize < 8 else np.dtype(np.float64)
+
+
+def origin_of(low: Array, high: Array) -> Array:
+    """Return a point near samples within a box, (d,), from which all differences are exact.
+
+    Products of samples far from the origin lose the digits of their distances. A feature between `low` and `high` is
+    moved where these are within a factor of two: differences with a number between them are then exact (Sterbenz).
+    """
+    middle = low / 2 + high / 2
+    same = np.sign(low) == np.sign(high)
+    least, most = np.minimum(np.abs(low), np.abs(high)), np.maximum(np.abs(low), np.abs(high))
+    return np.where(same & (most <= 2 * least), middle, 0).astype(low.dtype)
+
+
+class _Finder(Protocol):
+    """Finds candidates, for pieces of the rows in so many threads."""
+
+    @property
+    def threads(self) -> int: ...
+
+    def find(self, rows: Float64, count: int) -> tuple[Ints, Float64]:
+        """Return the places of candidates of every row, (m, count), and a squared distance below all others', (m,).
+
+        Where that is infinite, the candidates are taken as they are.
+        """
+
+
+class _Products:
+    """Finds the nearest by products of blocks of rows with all references, in float64 (scikit-learn)."""
+
+    def __init__(self, references: Array) -> None:
+        from sklearn.neighbors import NearestNeighbors
+
+        self.threads = machine.cores()
+        self._search = NearestNeighbors(algorithm="brute").fit(references)
+        self._dtype, self._all = references.dtype, len(references)
+        self._norm = max(_norms(references[at : at + 4096]).max() for at in range(0, len(references), 4096))
+
+    def find(self, rows: Float64, count: int) -> tuple[Ints, Float64]:
+        multiplied = rows.astype(self._dtype)
+        # A piece a thread: scikit-learn's own threads, which wait for each other, take twice the time on busy cores.
+        with threadpool_limits(1, user_api="openmp"):
+            distances, places = self._search.kneighbors(multiplied, count)
+        if count == self._all:
+            return places, np.full(len(rows), np.inf)
+        # Rounding of |x|^2 + |y|^2 - 2 x y, and of rows that were made float32.
+        error = 4 * (rows.shape[1] + 4) * EPS * (_norms(multiplied) + self._norm) ** 2
+        reach = np.maximum(distances[:, -1] * (1 - 4 * EPS) - _norms(rows - multiplied), 0)
+        return places, reach**2 - error
+
+
+class _Tree:
+    """Finds the nearest by a k-d tree (scipy)."""
+
+    def __init__(self, references: Array) -> None:
+        self._tree, self._all, self.threads = cKDTree(references), len(references), machine.cores()
+
+    def find(self, rows: Float64, count: int) -> tuple[Ints, Float64]:
+        each = np.arange(1, count + 1)  # scipy leaves out the axis of a single one
+        distances, places = self._tree.query(rows, each)
+        if count == self._all:
+            return places, np.full(len(rows), np.inf)
+        return places, (distances[:, -1] * (1 - 4 * (rows.shape[1] + 4) * EPS)) ** 2
+
+
+class _Hnsw:
+    """Finds most of the nearest by a hierarchy of graphs of small worlds (faiss).
+
+    Samples are added by one thread: with several the graph depends on which is first. Each query is one thread's.
+    """
+
+    threads = 1  # faiss has its own
+
+    def __init__(self, references: Array, ef_search: int) -> None:
+        faiss = load_faiss()
+        self._faiss, self._ef_search, self._all = faiss, ef_search, len(references)
+        largest = max(float(np.abs(references[at : at + 4096]).max()) for at in range(0, len(references), 4096))
+        # Squares of larger numbers overflow float32; a power of two leaves all digits as they are.
+        self._scale = 2.0 ** -np.ceil(np.log2(largest)) if largest > 1e15 or 0 < largest < 1e-15 else 1.0
+        scaled = references if self._scale == 1 else references * references.dtype.type(self._scale)
+        self._index = faiss.IndexHNSWFlat(references.shape[1], LINKS)
+        self._index.hnsw.efConstruction = EF_CONSTRUCTION
+        with _threads(faiss, 1):
+            self._index.add(np.ascontiguousarray(scaled, np.float32))
+
+    def find(self, rows: Float64, count: int) -> tuple[Ints, Float64]:
+        how = self._faiss.SearchParametersHNSW(efSearch=max(self._ef_search, 2 * count))
+        with _threads(self._faiss, machine.cores()):
+            _, places = self._index.search(np.float32(rows * self._scale), count, params=how)
+        missing = places < 0
+        places[missing] = 0  # looked for again, exactly
+        bound = np.where(missing.any(axis=1), -np.inf, np.inf)
+        return places.astype(np.intp, copy=False), bound
+
+
+def load_faiss() -> ModuleType:
+    """Import faiss.
+
+    Raises
+    ------
+    RequestError
+        If it is not installed.
+    """
+    try:
+        import faiss
+    except ImportError:
+        raise RequestError(
+            "method 'hnsw' needs faiss, which is not installed; pip install \"streampca[manifold]\", or use method "
+            "'exact'."
+        ) from None
+    return faiss
+
+
+@contextmanager
+def _threads(faiss: ModuleType, count: int) -> Iterator[None]:
+    """Have faiss use so many threads, and as many as before afterwards."""
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(count)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
+def _squared_distances(rows: Float64, references: Array, places: Ints) -> Float64:
+    """Return the squared distances of rows to references at places, (m, count), of differences in float64."""
+    squares, features = np.empty(places.shape), rows.shape[1]
+    columns = min(places.shape[1], max(1, PIECE // (8 * features)))
+    step = max(1, PIECE // (8 * features * columns))
+    for row in range(0, len(rows), step):
+        for column in range(0, places.shape[1], columns):
+            some = slice(row, row + step), slice(column, column + columns)
+            differences = np.subtract(references[places[some]], rows[some[0], None], dtype=np.float64)
+            np.multiply(differences, differences, out=differences)
+            differences.sum(axis=-1, out=squares[some])
+    return squares
+
+
+def _without(numbers: Ints, distances: Float64, own: Ints) -> tuple[Ints, Float64]:
+    """Leave the own number of every row out, or the last where it is not among them."""
+    kept = numbers != own[:, None]
+    kept[kept.all(axis=1), -1] = False
+    shape = len(numbers), numbers.shape[1] - 1
+    return numbers[kept].reshape(shape), distances[kept].reshape(shape)
+
+
+def _norms(rows: Array) -> Float64:
+    squares: Float64 = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
+    return np.sqrt(squares)
+
+
+def _matrix(values: npt.ArrayLike, name: str) -> Array:
+    made = np.asarray(values)
+    if made.ndim != 2 or made.dtype.kind not in "biuf" or not np.isfinite(made).all():
+        raise RequestError(f"{name} of shape {made.shape} are not a matrix of finite numbers; give one row a sample.")
+    return made

@@ -1,0 +1,111 @@
+"""Graphs of nearest neighbours in Zarr, format 1: the rows of a sparse matrix of distances, in CSR form.
+
+``indices`` and ``data`` hold the neighbours of every sample and their distances, row by row; those of sample i are at
+``indptr[i]`` to ``indptr[i + 1]``. The root attribute ``streampca`` says ``kind: "neighbors"`` and ``complete: true``,
+and holds the provenance. Every chunk has a checksum.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from ..errors import RequestError
+from ..storage.disk import expanded
+from ..storage.integrity import FORMAT, GRAPH, OpenModel, read_model
+from ..storage.outputs import check_existing, group_attribute
+from ..storage.stored_arrays import Stored, write_group
+from .neighbor_graph import Array, NeighborGraph
+
+KIND = "neighbors"
+
+
+def save_graph(graph: NeighborGraph, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Write a graph to a folder ending in ``.zarr``, which takes this name when it is complete.
+
+    Raises
+    ------
+    RequestError
+        If the name has another ending.
+    OutputError
+        If something is there already (and `overwrite` is false, or it is no graph), or it cannot be written.
+    """
+    path = expanded(path)
+    check_graph_output(path, overwrite=overwrite)
+    n, k = graph.indices.shape
+    arrays = {
+        "indptr": Stored(("row_start",), np.arange(n + 1, dtype=np.int64) * k),
+        "indices": Stored(("edge",), graph.indices.reshape(-1)),
+        "data": Stored(("edge",), graph.distances.reshape(-1)),
+        "n_samples": Stored((), np.int64(n)),
+    }
+    write_group(path, arrays, {"format": FORMAT, "kind": KIND, "provenance": dict(graph.provenance)})
+
+
+def check_graph_output(path: str, *, overwrite: bool) -> None:
+    """Refuse a path where no graph may be written; raises as `save_graph`."""
+    bare = path.rstrip("/")
+    if not bare.lower().endswith(".zarr"):
+        raise RequestError(f"output {path} does not end in .zarr, and graphs are Zarr folders; choose such a name.")
+    check_existing(bare, "a graph", overwrite=overwrite, is_another=lambda path: not is_graph(path))
+
+
+def is_graph(path: str | os.PathLike[str]) -> bool:
+    """Return whether a folder is one that `save_graph` has written."""
+    about = group_attribute(expanded(path))
+    return about is not None and about.get("kind") == KIND
+
+
+def load_graph(path: str | os.PathLike[str]) -> NeighborGraph:
+    """Read a graph that `streampca.neighbors` or ``streampca neighbors`` has written.
+
+    Parameters
+    ----------
+    path : path
+        Folder of the graph.
+
+    Returns
+    -------
+    NeighborGraph
+
+    Raises
+    ------
+    ModelError
+        If there is none, or it is incomplete, damaged, or of a newer format.
+    """
+    opened = _opened(path)
+    indptr, indices, distances = (_required(opened, name) for name in ("indptr", "indices", "data"))
+    n = len(indptr) - 1
+    k = len(indices) // n if n > 0 else 0
+    if n < 1 or k < 1 or not np.array_equal(indptr, np.arange(n + 1) * k) or len(distances) != len(indices):
+        raise opened.damaged("indptr", "its rows have not the same number of neighbours each")
+    if indices.min() < 0 or indices.max() >= n:
+        raise opened.damaged("indices", "there are numbers of samples that are not there")
+    if not (distances.min() >= 0 and np.isfinite(distances.max())):
+        raise opened.damaged("data", "there are values that are no distances")
+    return NeighborGraph(indices.reshape(n, k), distances.reshape(n, k), opened.about.get("provenance") or {})
+
+
+def verify_graph(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """Read all of a graph, and compare it with its checksums; return its arrays and their bytes.
+
+    Raises
+    ------
+    ModelError
+        As `load_graph`.
+    """
+    opened, names = _opened(path), ("data", "indices", "indptr", "n_samples")
+    return len(names), sum(map(opened.verify, names))
+
+
+def _opened(path: str | os.PathLike[str]) -> OpenModel:
+    return read_model(expanded(path), (KIND,), GRAPH)
+
+
+def _required(opened: OpenModel, name: str) -> Array:
+    found: Any = opened.read(name)
+    if found is None or found.ndim != 1 or not len(found):
+        raise opened.damaged(name, "it is not there, or no row of values")
+    return np.asarray(found)

@@ -1,0 +1,288 @@
+"""Plans of graphs of nearest neighbours: by exact search, or by HNSW where that would take too long.
+
+The constants that the search allocates by stand here. `benchmarks/neighbors.py` measures the rates, the recall of HNSW
+and the peaks of fresh processes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from ..errors import BudgetError, DataError, RequestError
+from ..units import MIB, format_bytes, format_seconds, format_shape, whole_number
+from .blocks import block_rows
+from .budget import MOST_BLOCK, too_small
+from .memory import MemoryEstimate, Phase, decoding_items, runtime
+from .request import Problem
+
+METHODS = ("exact", "hnsw")
+N_NEIGHBORS, EF_SEARCH = 15, 64  # defaults
+# Of HNSW (benchmarks/neighbors.py): 32 links and 100 candidates while adding build as fast as 16 links do and are
+# found with a recall of 0.9995 at 60000 x 50; 200 candidates take twice as long for 0.9998.
+LINKS, EF_CONSTRUCTION = 32, 100
+EXACT_SECONDS = 60.0  # of one core: up to so many "auto" searches exactly
+TREE_FEATURES = 6  # up to so many a k-d tree compares few pairs; from 10 on it compares all
+MARGIN = 16  # candidates beyond the neighbours, which show that no other sample is as near
+CANDIDATE_BYTES = 8 * MIB  # candidates that a thread compares at a time
+COPIES = 9  # numbers of 8 bytes for each candidate: places, distances, their orders, and what the finder holds
+PIECE = 2 * MIB  # differences of candidates at a time
+LEAST_REACH, REACH, REACH_NUMBERS = 128, 8, 2_000_000  # see `reach_of`
+RECALL_SAMPLES = 1000  # samples whose neighbours by HNSW are compared with the exact ones
+BLOCKS = (4096, 2048, 1024, 512, 128)  # samples whose neighbours are looked for at a time: few take far longer
+PAIRS, LEAST_BLOCK = 250_000_000, 512  # pairs of a block, some seconds: one that is told to stop ends with its block
+LARGE = 200  # features, beyond which scores of fewer are worth a word
+
+# Seconds of one core (2 cores, AVX-512): a pair of samples, and each of its features; a sample whose candidates are put
+# in order, and each of its features; a visit of a leaf of the tree, of which features multiply the number; a sample
+# added to HNSW and looked for in it, for each doubling of samples, and by features.
+PAIR, PAIR_FEATURE = 4.2e-9, 5.7e-11
+ROW, ROW_FEATURE = 2e-5, 4e-7
+TREE_LEAF = 4e-6
+HNSW_STEP, HNSW_FEATURE = 7e-6, 7e-8
+
+
+@dataclass(frozen=True)
+class NeighborsRequest:
+    """Options of `streampca.neighbors` that concern planning; see there."""
+
+    n_neighbors: int = N_NEIGHBORS
+    method: str = "auto"
+    ef_search: int = EF_SEARCH
+    seed: int = 0
+    memory: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.method not in ("auto", *METHODS):
+            raise RequestError(f"method {self.method!r} is not one of {', '.join(('auto', *METHODS))}.")
+        for name, least in {"n_neighbors": 1, "ef_search": 1, "seed": 0}.items():
+            value = whole_number(getattr(self, name), name, least=least, example=str(getattr(NeighborsRequest, name)))
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True)
+class NeighborsPlan:
+    """Plan of a graph of nearest neighbours.
+
+    Attributes
+    ----------
+    problem : Problem
+        Sizes of the samples.
+    request : NeighborsRequest
+        What was asked for.
+    method : {"exact", "hnsw"}
+    way : {"products", "tree", "hnsw"}
+        How candidates are found.
+    why : str
+        Reason for the method.
+    block_rows : int
+        Samples whose neighbours are looked for at a time.
+    read_rows, ahead : int
+        Samples to a block that is read, and blocks read ahead.
+    memory : int
+        Bytes allowed.
+    memory_estimate : MemoryEstimate
+        Bytes by name, phase by phase.
+    """
+
+    problem: Problem
+    request: NeighborsRequest
+    method: str
+    way: str
+    why: str
+    block_rows: int
+    read_rows: int
+    ahead: int
+    memory: int
+    memory_estimate: MemoryEstimate
+
+    passes = 1  # over the samples
+
+    @property
+    def seconds(self) -> float:
+        """Time that the search is predicted to take, and as long again where the graph has to be connected."""
+        return _core_seconds(self.problem, self.way) / max(1, self.problem.machine.cores)
+
+    @property
+    def reach(self) -> int:
+        """Neighbours up to which a number is looked for that connects a graph; see `reach_of`."""
+        return reach_of(self.problem.n_samples, self.request.n_neighbors)
+
+    def decisive(self) -> dict[str, Any]:
+        """Return what must be the same for an unfinished run to be resumed."""
+        return {"method": self.method, "way": self.way}
+
+    def __str__(self) -> str:
+        problem, k = self.problem, self.request.n_neighbors
+        of = f"{problem.n_samples} samples of {problem.n_features} features"
+        if len(problem.sample_shape) > 1:
+            of += f" (values of {format_shape(problem.sample_shape)})"
+        lines = [
+            f"{k} nearest neighbours of {of}: {_NAMES[self.way]}, {self.why}",
+            f"about {format_seconds(self.seconds)} on {problem.machine.cores} cores, and as long again if the graph is "
+            "not connected",
+            f"memory {format_bytes(self.memory_estimate.total)} of {format_bytes(self.memory)}: "
+            f"{self.memory_estimate.largest.largest_share} in the {self.memory_estimate.largest.name}",
+        ]
+        if problem.n_features > LARGE:
+            lines.append("scores of fewer components (streampca fit, transform) are searched faster")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as plain data."""
+        phases = {phase.name: dict(phase.items) for phase in self.memory_estimate.phases}
+        own = {name: getattr(self, name) for name in ("method", "way", "why", "block_rows", "read_rows", "seconds")}
+        return {**own, "n_neighbors": self.request.n_neighbors, "memory": self.memory, "memory_estimate": phases}
+
+
+_NAMES = {
+    "products": "exact search by matrix products",
+    "tree": "exact search by a k-d tree",
+    "hnsw": "approximate search by HNSW",
+}
+
+
+def plan_neighbors(problem: Problem, request: NeighborsRequest, source: str = "the collection") -> NeighborsPlan:
+    """Choose method and blocks.
+
+    Raises
+    ------
+    DataError
+        If there is one sample only.
+    RequestError
+        If more neighbours are asked for than there are other samples.
+    BudgetError
+        If nothing fits, naming the budget that would do.
+    """
+    n = problem.n_samples
+    if n < 2:
+        raise DataError(f"{source} has one sample, and neighbours need two; give more.")
+    if request.n_neighbors >= n:
+        raise RequestError(
+            f"n_neighbors {request.n_neighbors} is not less than the {n} samples of {source}; give at most {n - 1} "
+            "(--n-neighbors)."
+        )
+    budget, origin = problem.machine.budget(request.memory)
+    methods = [(request.method, "as asked")] if request.method != "auto" else list(_preferred(problem))
+    found = [(method, why, _ways(problem, request, method)) for method, why in methods]
+    against = ""
+    for method, why, ways in found:
+        for way, rows, read, ahead, estimate in ways:
+            if estimate.total <= budget:
+                return NeighborsPlan(problem, request, method, way, why + against, rows, read, ahead, budget, estimate)
+        needed = min(estimate.total for *_, estimate in ways)
+        against = f"; {method} does not fit, as it needs {format_bytes(needed)}"
+    least = min((estimate for *_, ways in found for *_, estimate in ways), key=lambda estimate: estimate.total)
+    raise _refusal(problem, request, least, (budget, origin))
+
+
+def _refusal(
+    problem: Problem, request: NeighborsRequest, least: MemoryEstimate, budget: tuple[int, str]
+) -> BudgetError:
+    share = f"the largest share is {least.largest.largest_share}"
+    more = ", or give scores of fewer components" if problem.n_features > 2 else ""
+    k = request.n_neighbors
+    doing = f"the graph of {k} neighbours of {problem.n_samples} x {problem.n_features} samples"
+    return too_small(doing, -(-least.total // MIB) * MIB, budget, share=share, more=more)
+
+
+def _preferred(problem: Problem) -> Iterator[tuple[str, str]]:
+    """Yield the methods that "auto" takes, with reasons, the better first."""
+    way = way_of(problem.n_features)
+    exact, seconds = _core_seconds(problem, way), format_seconds(_core_seconds(problem, way))
+    if exact <= EXACT_SECONDS:
+        yield "exact", f"as that takes no more than {format_seconds(EXACT_SECONDS)} of one core ({seconds})"
+        yield "hnsw", f"in place of {seconds} of exact search"
+    else:
+        yield "hnsw", f"as exact search would take {seconds} of one core (method 'exact')"
+        yield "exact", f"in {seconds} of one core"
+
+
+def way_of(n_features: int) -> str:
+    """Return how exact search finds candidates of so many features."""
+    return "tree" if n_features <= TREE_FEATURES else "products"
+
+
+def reach_of(n_samples: int, n_neighbors: int) -> int:
+    """Return up to which number of neighbours one is looked for that connects a graph.
+
+    Half of the samples always connect it: on one side of any cut there are no more. Beyond some thousand samples it is
+    8 times the neighbours of the graph, at least 128, and more where samples are few.
+    """
+    most = max(REACH * n_neighbors, LEAST_REACH, REACH_NUMBERS // n_samples)
+    return max(n_neighbors, min(n_samples // 2, most))
+
+
+def candidates_at_once(count: int) -> int:
+    """Return how many rows of so many candidates each are compared at a time."""
+    return max(1, CANDIDATE_BYTES // (8 * COPIES * count))
+
+
+def _core_seconds(problem: Problem, way: str) -> float:
+    """Predict the seconds of one core that a search takes."""
+    n, p = problem.n_samples, problem.n_features
+    ordering = n * (ROW + ROW_FEATURE * p)
+    if way == "products":
+        return ordering + float(n) * n * (PAIR + PAIR_FEATURE * p)
+    if way == "tree":
+        return ordering + n * TREE_LEAF * 1.5**p
+    return ordering + n * math.log2(n) * (HNSW_STEP + HNSW_FEATURE * p)
+
+
+_Way = tuple[str, int, int, int, MemoryEstimate]
+
+
+def _ways(problem: Problem, request: NeighborsRequest, method: str) -> list[_Way]:
+    """Return the ways of a method with their blocks and memory, the fastest first."""
+    way = "hnsw" if method == "hnsw" else way_of(problem.n_features)
+    chunk, row = problem.chunk_samples, problem.sample_bytes
+    reads = sorted({min(problem.n_samples, block_rows(row, chunk, limit)) for limit in (MOST_BLOCK, 4 * MIB, MIB)})
+    most = problem.n_samples if way != "products" else max(LEAST_BLOCK, PAIRS // problem.n_samples)
+    blocks = sorted({min(rows, problem.n_samples, most) for rows in BLOCKS}, reverse=True)
+    return [
+        (way, rows, read, ahead, _memory(problem, request, way, rows, read, ahead))
+        for rows, read, ahead in product(blocks, reversed(reads), (1, 0) if problem.fills else (0,))
+    ]
+
+
+def _memory(problem: Problem, request: NeighborsRequest, way: str, rows: int, read: int, ahead: int) -> MemoryEstimate:
+    """Estimate the memory of reading the samples, of the search, and of what is made of the graph."""
+    n, p, k = problem.n_samples, problem.n_features, request.n_neighbors
+    item = 4 if problem.is_narrow else 8
+    held = {f"{n} samples of {p} features, float{8 * item}": n * p * item}
+    blocks = {f"{1 + ahead} blocks of {read} samples as read": (2 + ahead) * read * problem.sample_bytes}
+    reading = Phase.of("reading", held, blocks, decoding_items(problem, read), runtime())
+    equal = {"digests of samples, and their order": 40 * n}
+    finding = Phase.of("comparison of equal samples", held, equal, runtime())
+    graph_bytes = (12 if n < 2**31 else 16) * n * k
+    graph = {f"graph of {n} x {k} neighbours": graph_bytes}
+    count, cores = reach_of(n, k) + 1 + MARGIN, max(1, problem.machine.cores)
+    items = {
+        f"candidates of a block of {rows} samples": 8 * COPIES * min(rows, cores * candidates_at_once(count)) * count,
+        f"neighbours of a block of {rows} samples": 8 * 4 * rows * count,
+        "candidates of one sample among all": cores * 8 * COPIES * n,
+        "differences of candidates": cores * 2 * PIECE,
+        f"block of {rows} samples in float64": 3 * 8 * rows * p,
+        "places of samples": 16 * n,
+        **_index(problem, way, item),
+    }
+    search = Phase.of("search", held, graph, items, runtime(cores, SEARCH_RUNTIME))
+    facts = {"copy of the graph, and one turned round": 2 * graph_bytes, "components of samples": 48 * n}
+    writing = Phase.of("components", held, graph, facts, _index(problem, way, 4), runtime())
+    return MemoryEstimate((reading, finding, search, writing))
+
+
+SEARCH_RUNTIME = 12 * MIB  # of scikit-learn's or faiss's threads, and of a second BLAS
+
+
+def _index(problem: Problem, way: str, item: int) -> dict[str, int]:
+    n, p = problem.n_samples, problem.n_features
+    if way == "tree":
+        return {"k-d tree": n * (8 * p + 40)}
+    if way == "hnsw":
+        index = {f"HNSW index, {LINKS} links": n * (4 * p + 8 * LINKS + 40)}
+        return index | ({"samples as float32": 4 * n * p} if item == 8 else {})
+    return {}
