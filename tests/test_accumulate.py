@@ -17,6 +17,7 @@ from streampca.accumulators import (
     Gram,
     GramBlock,
     GroupMoments,
+    GroupScatter,
     NotFiniteError,
     ObservedRegression,
     Scatter,
@@ -76,9 +77,14 @@ def gram_block(x, weights=None, **more):
     return partial(GramBlock, block(roots, len(x)), roots=None if weights is None else roots, **more)
 
 
-def group_moments(x):
+def group_moments(x, **more):
     """Return moments of five groups in turn, at times that are not evenly spaced."""
-    return partial(GroupMoments, x.shape[1], np.arange(len(x)) % 5, 5, times=np.arange(len(x)) ** 1.5)
+    return partial(GroupMoments, x.shape[1], np.arange(len(x)) % 5, 5, times=np.arange(len(x)) ** 1.5, **more)
+
+
+def group_scatter(x, **more):
+    """Return scatters, over some features, of three groups in turn and one that stays empty."""
+    return partial(GroupScatter, np.array([0, 2, 3, 6]), 4, np.arange(len(x)) % 3, **more)
 
 
 def class_scatter(x, **more):
@@ -118,6 +124,10 @@ NEW = {
     "frequent_directions": lambda x: partial(FrequentDirections, x.shape[1], rows=3),
     "group_moments": lambda x: partial(GroupMoments, x.shape[1]),
     "group_moments, in groups": group_moments,
+    "group_moments, in groups, apart": partial(group_moments, apart=True),
+    "group_scatter": group_scatter,
+    "group_scatter, double": partial(group_scatter, precision="double"),
+    "group_scatter, one group": lambda x: partial(GroupScatter, x.shape[1]),
     "class_scatter": class_scatter,
     "class_scatter, double": partial(class_scatter, precision="double"),
     "class_scatter, short products": partial(class_scatter, product_rows=5),
@@ -130,7 +140,8 @@ NEW = {
 _SAMPLES = ("scatter", "frequent", "group", "class", "cross", "observed")
 ALONG_SAMPLES = [kind for kind in NEW if kind.startswith(_SAMPLES)]
 # Accumulators whose samples have no positions.
-ANYWHERE = [kind for kind in ALONG_SAMPLES if kind != "group_moments, in groups" and kind[:5] not in ("class", "cross")]
+_PLACED = ("group_moments, in groups", "group_scatter", "class", "cross")
+ANYWHERE = [kind for kind in ALONG_SAMPLES if not kind.startswith(_PLACED)]
 UNDISCOUNTED = ("scatter_block", "group", "cross", "observed")  # used in single fits, which know all weights beforehand
 every_kind = pytest.mark.parametrize("kind", NEW)
 
@@ -206,6 +217,13 @@ def results(accumulator):
             size = found.trace + 1e-14 * float(np.sum(found.mean**2))
             mean = found.mean * size / (1 + np.linalg.norm(found.mean))
             return [found.trace, found.feature_variance * found.weight, mean], size
+        case GroupScatter() as found:
+            (whole, size), groups = results(found.joined(range(len(found.scatters)))), found.scatters
+            return [
+                *(symmetric(each.matrix()) for each in groups),
+                *(each.weight * size for each in groups),
+                *whole,
+            ], size
         case GroupMoments() as found:
             size = float(found.squares.sum() + 1e-14 * np.sum(found.means**2 * found.weights[:, None]))
             mean = found.means * size / (1 + np.linalg.norm(found.means))
@@ -374,6 +392,7 @@ def misled(kind, mistake):
         *[(kind, misled(ACCUMULATORS[kind], loses_the_last)) for kind in ACCUMULATORS],
         *[(kind, misled(ACCUMULATORS[kind], forgets_where_it_is)) for kind in ("gram", "gram_block")],
         ("group_moments, in groups", misled(GroupMoments, forgets_where_it_is)),
+        ("group_scatter", misled(GroupScatter, forgets_where_it_is)),
     ],
 )  # fmt: skip
 def test_laws_catch_a_planted_mistake(kind, wrong):
@@ -616,7 +635,7 @@ def test_what_is_not_finite_is_named(kind, value, at):
     if value == 1e30:
         assert "precision='double'" in caught.value.problem
     elif kind in ALONG_SAMPLES:
-        assert caught.value.problem == "holds NaN or infinity in 2 of its 7 features"
+        assert caught.value.problem == f"holds NaN or infinity in 2 of its {new().n_features} features"
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("f4", 1e25), ("f4", 1e38), ("f8", 1e39), ("f8", 1e60)])
@@ -748,6 +767,30 @@ def test_moments_of_groups_are_numpys(dtype):
     np.testing.assert_allclose(found.weights, np.bincount(groups, weights), rtol=1e-13)
     np.testing.assert_allclose(found.squares, squares, rtol=1e-12, atol=1e-9)
     np.testing.assert_allclose(found.products, products, rtol=1e-10, atol=1e-8 * np.abs(products).max())
+
+
+def test_groups_kept_apart_are_joined_to_their_samples():
+    """Of some features, weighted; a group has no samples, and its neighbours are merged from parts."""
+    rng = np.random.default_rng(5)
+    groups, weights, x = rng.integers(0, 3, 300) * 2, rng.integers(0, 3, 300).astype(float), values(300, "f8", 100.0)
+    times, own, some = x[:, 3] ** 2, np.array([0, 3, 6]), np.isin(groups, [0, 4])
+    new = partial(GroupMoments, SHORT, groups, 5, times, apart=True), partial(GroupScatter, own, 5, groups)
+    moments, scatters = (each() for each in new)
+    for start in range(0, 300, 70):
+        rows = slice(start, start + 70)
+        for whole, each in zip((moments, scatters), new, strict=True):
+            part = each()
+            part.update(x[rows], at=start, weights=weights[rows])
+            whole.absorb(part)
+    found, matrix = moments.of_features(own).joined([0, 3, 4]), scatters.joined([0, 4])
+    expected, y = x[some][:, own], times[some]
+    about, late = centred(expected, weights[some]), centred(y[:, None], weights[some])
+    np.testing.assert_allclose(found.squares[0], np.sum(about**2, axis=0), rtol=1e-12)
+    np.testing.assert_allclose(found.products[0], (about.T @ late)[:, 0], rtol=1e-9)
+    np.testing.assert_allclose(found.means[0], np.average(expected, axis=0, weights=weights[some]), rtol=1e-12)
+    assert found.mean_times[0] == pytest.approx(np.average(y, weights=weights[some]))
+    assert found.weight == matrix.weight == weights[some].sum()
+    np.testing.assert_allclose(symmetric(matrix.matrix()), about.T @ about, atol=1e-5 * matrix.trace)
 
 
 @pytest.mark.parametrize("precision", ["single", "double"])

@@ -22,7 +22,7 @@ from shell import FORKED, succeeded, typed
 from threadpoolctl import threadpool_limits
 
 import streampca
-from streampca.accumulators import ClassScatter, CrossScatter, Gram, GramBlock, Scatter, ScatterBlock
+from streampca.accumulators import ClassScatter, CrossScatter, Gram, GramBlock, GroupScatter, Scatter, ScatterBlock
 from streampca.cli.config import make_run
 from streampca.cli.pipeline import execute
 from streampca.errors import ClusterError, ConfigError, DataError, RequestError, Stopped
@@ -143,6 +143,10 @@ def task_of(name, collection):
         restored = partial(ClassScatter.from_state, copy=False)
         task = SamplesTask(partial(ClassScatter, P, 3, codes, **along), restored, collection, ROWS)
         return task, spans_of(N, SPANS, ROWS), ClassScatter.absorb
+    if name == "group_scatter":
+        new = partial(GroupScatter, np.arange(0, P, 2), 3, np.arange(N) % 3, **along)
+        task = SamplesTask(new, partial(GroupScatter.from_state, copy=False), collection, ROWS)
+        return task, spans_of(N, SPANS, ROWS), GroupScatter.absorb
     ranges = FeatureRanges(open_collection(collection.read(slice(0, 48)).copy()), 16, 4)
     if name == "sweep":
         kind, new = Gram, partial(Gram, 48, product_features=16)
@@ -170,7 +174,9 @@ def wait_until(true, seconds=20):
 # -- the same answer
 
 
-@pytest.mark.parametrize("name", ["scatter", "scatter_block", "cross_scatter", "class_scatter", "sweep", "gram_block"])
+@pytest.mark.parametrize(
+    "name", ["scatter", "scatter_block", "cross_scatter", "class_scatter", "group_scatter", "sweep", "gram_block"]
+)
 def test_every_executor_gives_the_same_bits(client, images, name):
     task, spans, merge = task_of(name, open_collection(images))
     assert len(spans) == SPANS

@@ -15,6 +15,7 @@ from .gram import CentredGram, Gram
 from .gram_block import GramBlock
 from .gram_probes import GramProbes, sample_directions
 from .group_moments import GroupMoments
+from .group_scatter import GroupScatter
 from .kernel_sums import KernelSums
 from .observed_regression import ObservedRegression
 from .probes import Directions
@@ -38,6 +39,7 @@ __all__ = [
     "GramBlock",
     "GramProbes",
     "GroupMoments",
+    "GroupScatter",
     "KernelSums",
     "NotFiniteError",
     "ObservedRegression",
@@ -60,6 +62,7 @@ ACCUMULATORS: dict[str, type[Accumulator]] = {
         GramBlock,
         FrequentDirections,
         GroupMoments,
+        GroupScatter,
         ClassScatter,
         CrossScatter,
         ObservedRegression,

@@ -6,6 +6,7 @@ digits from what is left; parts are combined as by Chan, Golub and LeVeque (1983
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -35,7 +36,9 @@ class GroupMoments(Accumulator):
     count : int, default=1
         Number of groups, g.
     times : ndarray of shape (n,), optional
-        Time of each sample; 0 by default.
+        Time of each sample, or another number that features may follow; 0 by default.
+    apart : bool, default=False
+        Keep the squares and products of each group by themselves.
 
     Attributes
     ----------
@@ -47,14 +50,15 @@ class GroupMoments(Accumulator):
         Mean of each group.
     mean_times : ndarray of shape (g,)
         Mean time of each group.
-    squares : ndarray of shape (p,)
-        Sum over all groups of squared distances from the mean of the group.
-    products : ndarray of shape (p,)
-        Sum over all groups of (time - mean time) (sample - mean).
+    squares : ndarray of shape (p,), or (g, p) if `apart`
+        Sum over all groups, or one, of squared distances from the mean of the group.
+    products : ndarray of shape (p,), or (g, p) if `apart`
+        Sum over all groups, or one, of (time - mean time) (sample - mean).
 
     Notes
     -----
-    Cost: about 8 n p flops. Memory: 8 p (g + 2) bytes, and up to 4 MiB or 6 rows of p while samples are added.
+    Cost: about 8 n p flops. Memory: 8 p (g + 2) bytes, 24 p g if `apart`, and up to 4 MiB or 6 rows of p while samples
+    are added.
     """
 
     kind = "group_moments"
@@ -67,15 +71,14 @@ class GroupMoments(Accumulator):
         groups: npt.NDArray[np.integer[Any]] | None = None,
         count: int = 1,
         times: Float64 | None = None,
+        *,
+        apart: bool = False,
     ) -> None:
         self.n_features, self.n_samples = n_features, 0
         self._groups, self._times = groups, times
         self.weights, self.mean_times = np.zeros(count), np.zeros(count)
-        self.means, self.squares, self.products = (
-            np.zeros((count, n_features)),
-            np.zeros(n_features),
-            np.zeros(n_features),
-        )
+        shape = (count, n_features) if apart else (n_features,)
+        self.means, self.squares, self.products = np.zeros((count, n_features)), np.zeros(shape), np.zeros(shape)
 
     @property
     def weight(self) -> float:
@@ -138,13 +141,15 @@ class GroupMoments(Accumulator):
         apart = mean - self.means[group]
         share = weight / total
         between = self.weights[group] * share
-        for whole, part in ((self.squares, squares), (self.products, products)):
+        own = group if self.squares.ndim == 2 else slice(None)
+        all_squares, all_products = self.squares[own], self.products[own]
+        for whole, part in ((all_squares, squares), (all_products, products)):
             if part is not None:
                 whole += part
         if between:
-            self.products += between * later * apart
+            all_products += between * later * apart
             self.means[group] += share * apart
-            self.squares += between * np.square(apart, out=apart)
+            all_squares += between * np.square(apart, out=apart)
             self.mean_times[group] += share * later
         else:
             self.means[group], self.mean_times[group] = mean, mean_time
@@ -158,6 +163,22 @@ class GroupMoments(Accumulator):
         self.products += other.products
         self.n_samples += other.n_samples
 
+    def joined(self, some: Sequence[int]) -> GroupMoments:
+        """Return the moments of some groups, kept apart, as those of a single group."""
+        new = GroupMoments(self.n_features, apart=True)
+        for group in some:
+            if self.weights[group]:
+                about = float(self.weights[group]), self.means[group], float(self.mean_times[group])
+                new._combine(0, *about, self.squares[group], self.products[group])
+        return new
+
+    def of_features(self, some: npt.NDArray[np.intp]) -> GroupMoments:
+        """Return the moments of some features, of groups kept apart; no further samples can be added."""
+        new = GroupMoments(len(some), count=len(self.weights), apart=True)
+        new.n_samples, new.weights, new.mean_times = self.n_samples, self.weights.copy(), self.mean_times.copy()
+        new.means, new.squares, new.products = (each[:, some] for each in (self.means, self.squares, self.products))
+        return new
+
     def state(self, *, copy: bool = True) -> dict[str, Array]:
         """Return groups, times and sums as plain arrays."""
         own = {"groups": self._groups, "times": self._times}
@@ -168,7 +189,7 @@ class GroupMoments(Accumulator):
         """Return the accumulator whose `state` this is; without `copy` its arrays are taken over."""
         count, p = state["means"].shape
         given = {name: array.copy() for name, array in state.items()} if copy else state
-        new = cls(p, given.get("groups"), count, given.get("times"))
+        new = cls(p, given.get("groups"), count, given.get("times"), apart=given["squares"].ndim == 2)
         for name in SUMS:
             setattr(new, name, given[name])
         new.n_samples = int(given["n_samples"])
