@@ -33,6 +33,7 @@ _HOME = {
     "varimax": ".models.rotation",
     "StreamingPCA": ".estimators.streaming_pca",
     "SupervisedPCA": ".estimators.supervised",
+    "SupervisedPrincipalComponents": ".estimators.supervised",
     "FisherDiscriminant": ".estimators.supervised",
     "SlicedInverseRegression": ".estimators.supervised",
     "KernelPCA": ".estimators.kernel_pca",
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from .estimators.supervised import FisherDiscriminant as FisherDiscriminant
     from .estimators.supervised import SlicedInverseRegression as SlicedInverseRegression
     from .estimators.supervised import SupervisedPCA as SupervisedPCA
+    from .estimators.supervised import SupervisedPrincipalComponents as SupervisedPrincipalComponents
     from .fitting.fit import fit as fit
     from .fitting.follow import follow as follow
     from .fitting.hsic import hsic as hsic

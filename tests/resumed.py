@@ -59,6 +59,7 @@ KINDS = {
     "em, weighted, in ranges": ({"missing": "em", "method": "auto"}, _ROWS | {"threads": 2, "product_features": 60}),
     "supervised": ({"kind": "supervised-pca", "method": "auto", "n_components": 3}, _ROWS),
     "discriminant": ({"kind": "discriminant", "method": "auto", "n_components": 3}, _ROWS),
+    "screening": ({"kind": "supervised-components", "method": "auto", "n_components": 3}, _ROWS),
     "symmetric": (_DISTANCES, _ROWS | {"width": 12, "columns": 96, "solver": "lanczos", "schedule": "products"}),
     "symmetric, in memory": (_DISTANCES, _ROWS | {"solver": "dense", "schedule": "samples"}),
     "samples": ({}, _SAMPLES),
@@ -117,6 +118,7 @@ def run(path, kind, output, folder=None, *, listener=lambda event: None, switch=
         place = fitting.Place(str(output), overwrite=overwrite)
         how = None if folder is None else Checkpointing(str(folder), 0, switch or Switch())
         target = Target(np.arange(n) % 4, np.arange(4)) if kind in ("supervised", "discriminant") else None
+        target = Target(np.sin(np.arange(n))[:, None]) if kind == "screening" else target
         about = {"weights": weights, "target": target, "checkpoint": how, "place": place, "listener": listener}
         return fitting.fit_collection(collection, request, **about)
 

@@ -299,6 +299,7 @@ print(json.dumps({"fit": fit, "peak": meter.peak(), "estimate": plan.memory_esti
             {"kind": "supervised-pca", "kernel": "rbf", "landmarks": 200}, "128MiB", marks=pytest.mark.campaign
         ),
         pytest.param({"kind": "discriminant"}, "64MiB", marks=pytest.mark.campaign),
+        pytest.param({"kind": "supervised-components"}, "64MiB", marks=pytest.mark.campaign),
     ],
 )
 def test_other_kinds_of_model_keep_to_their_estimates(tmp_path, options, memory):

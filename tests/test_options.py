@@ -32,6 +32,8 @@ LEFT_OUT = {
     "target",
     "shrinkage",
     "n_slices",
+    "threshold",
+    "n_folds",
     "metric",
 } | OF_KERNELS
 UPDATED = {

@@ -63,6 +63,7 @@ def test_these_fits_do_what_they_are_named_for(unbroken):
 
 @settings(max_examples=settings.default.max_examples * 3 // 5)  # each takes several fits
 @example(kind="weighted, in threads", ends=[(BlockDone, 0.4, "stops"), (BlockDone, 0.6, "dies")])
+@example(kind="screening", ends=[(BlockDone, 0.3, "dies"), (BlockDone, 0.8, "dies")])
 @given(kind=st.sampled_from(list(KINDS)), ends=ends_at(BlockDone, PassFinished, Converging, Checkpoint))
 def test_a_fit_resumes_wherever_it_ended(files, unbroken, tmp_path_factory, kind, ends):
     """However often it ended, the answer has the same bits, and nothing is left behind."""

@@ -92,7 +92,7 @@ def test_targets_that_say_nothing_are_refused(target, error, message):
 
 @pytest.mark.parametrize(("options", "error", "message"), [
     ({"n_components": 3}, RequestError, "n_components=3 exceeds 2, the most .* a target of rank 2"),
-    ({"n_components": "mp"}, RequestError, "ordered by another measure; ask for a number, a fraction"),
+    ({"n_components": "mp"}, RequestError, "counts principal components .*; ask for a number, a fraction"),
     ({"method": "dual"}, RequestError, "use method 'auto' or 'cross-scatter', or give kind='pca'"),
     ({"missing": "em"}, RequestError, "missing='em' fits models of kind 'pca'"),
     ({"part": "1/2"}, RequestError, "are not merged from parts of a collection"),

@@ -68,7 +68,8 @@ def request_to_update(model: PCAModel, run: Run) -> Request:
     """Return the request by which a run updates a model: what the run gives, else what the model was fitted with."""
     fit, given = run.fit, run.fit.model_fields_set
     fixed = ("kind", "target", "metric", "method", "precision", "seed", "tol", "max_passes", "missing", "scratch")
-    for name in (*fixed, "shrinkage", "n_slices", *(option.name for option in fields(KernelOptions))):
+    of_kinds = ("shrinkage", "n_slices", "threshold", "n_folds")
+    for name in (*fixed, *of_kinds, *(option.name for option in fields(KernelOptions))):
         if name in given:
             raise ConfigError(f"fit.{name}: {model.name} is updated as it was fitted; leave it out.")
     request = updating_request(model, half_life=fit.half_life, memory=fit.memory)

@@ -225,6 +225,13 @@ class FitConfig(Section):
         None, "kind discriminant: share by which covariances move towards multiples of the identity", "SHARE", ge=0
     )
     n_slices: int = option(10, "kind sliced-inverse-regression: number of parts of the sorted target", "N", ge=2)
+    threshold: float | str = option(
+        "auto",
+        "kind supervised-components: least correlation with the target of features that are kept; auto is chosen by "
+        "cross-validation",
+        CommandLine("R", read=option_texts.number_or_word),
+    )
+    n_folds: int = option(5, "kind supervised-components: number of folds of that cross-validation", "N", ge=2)
     metric: Metric = option(
         "euclidean",
         "kind classical-mds: euclidean for samples; precomputed for a matrix of distances, kernel for one of inner "

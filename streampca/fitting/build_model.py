@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
@@ -17,7 +17,7 @@ from ..eigensolvers import FAILURE
 from ..models.compression import original_bytes
 from ..models.pca import PCAModel
 from ..models.registry import model_class
-from ..models.store import kept_coordinates, names_of_arrays
+from ..models.store import SAMPLE, kept_coordinates, names_of_arrays
 from ..planning import Plan
 from ..planning.blocks import Part
 from ..preprocessing import Prepared, unflatten
@@ -27,6 +27,7 @@ from ..readers.target import Target
 from ..readers.weights import weights_digest
 from .methods import Decomposition
 
+Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 # Fields of a model that are those of its decomposition as they are.
@@ -57,7 +58,19 @@ def numbers_of(
         "total_weight": None if found.total_weight == found.n_samples else found.total_weight,
         **{name: getattr(found, name) for name in SHARED},
         **found.own_fields,
+        **{name: _over_pixels(found.own_fields[name], shape, mask) for name in _of_features(found.kind)},
     }
+
+
+def _of_features(kind: str) -> Iterator[str]:
+    """Yield the names of the fields of a kind of model that have one value for each feature."""
+    return (name for name, axes in model_class(kind).own_arrays.items() if axes == SAMPLE)
+
+
+def _over_pixels(values: Array, shape: tuple[int, ...], mask: npt.NDArray[np.bool_] | None) -> Array:
+    """Shape a value for each feature as a sample: NaN outside the mask, or False."""
+    found: Array = unflatten(values[None], shape, mask)[0]
+    return found & mask if mask is not None and found.dtype == bool else found
 
 
 @cache  # each is looked up in a file

@@ -51,6 +51,8 @@ def fit(
     target: Any = None,
     shrinkage: float | None = None,
     n_slices: int = 10,
+    threshold: float | str = "auto",
+    n_folds: int = 5,
     metric: str = "euclidean",
     n_components: int | float | str | None = 0.95,
     method: str = "auto",
@@ -90,14 +92,21 @@ def fit(
         points whose distances are those of samples, as nearly as so few dimensions allow. "supervised-pca",
         "discriminant", "sliced-inverse-regression": axes learned from a `target`, which are those along which samples
         depend most on it, Fisher's discriminants of classes, or the directions by which a number changes.
+        "supervised-components": principal components of the features that correlate with a number, which they predict.
     target : array, path or str, optional
         Label or number of each sample, which supervised kinds learn from: anything `open_column` takes, or label
-        features of shape (n, l). Text and whole numbers are classes, except where numbers are cut into slices.
+        features of shape (n, l). Text and whole numbers are classes, except that kinds "sliced-inverse-regression" and
+        "supervised-components" take whole numbers as numbers, and the latter text of two labels as 0 and 1.
     shrinkage : float, optional
         Shrinkage of kind "discriminant", from 0 to 1, as in scikit-learn's LinearDiscriminantAnalysis: for few samples,
         or features that others determine.
     n_slices : int, default=10
         Number of slices that kind "sliced-inverse-regression" cuts the sorted target into.
+    threshold : float or "auto", default="auto"
+        Least correlation with the target, either way, of the features that kind "supervised-components" keeps, from 0
+        to below 1; "auto" chooses it by cross-validation.
+    n_folds : int, default=5
+        Number of folds of that cross-validation, into which `seed` deals the samples.
     metric : {"euclidean", "precomputed", "kernel"}, default="euclidean"
         Input of kind "classical-mds": "euclidean" takes samples of features, whose points are then those of principal
         components; "precomputed" a symmetric matrix of distances, n samples of n numbers each; "kernel" one of inner
@@ -159,7 +168,8 @@ def fit(
     landmark_choice : {"uniform", "k-means++", "leverage"}, default="uniform"
         Choice of landmarks: at random, far apart, or by how much they add to others.
     seed : int, default=0
-        Seed of the random numbers: probes that bound the error, landmarks, and the start of method "randomized".
+        Seed of the random numbers: probes that bound the error, landmarks, folds of samples, and the start of method
+        "randomized".
     output : path, optional
         Folder to write the model to. Components larger than the budget are written there as they are computed, and stay
         on disk; without an output they are refused.
@@ -220,6 +230,8 @@ def fit(
         kind=kind,
         shrinkage=shrinkage,
         n_slices=n_slices,
+        threshold=threshold,
+        n_folds=n_folds,
         metric=metric,
     )
     check_options(fit, opening)

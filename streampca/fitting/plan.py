@@ -17,7 +17,7 @@ from ..events import Listener, silent
 from ..planning import Plan, make_plan, part_plan
 from ..planning.blocks import Part
 from ..planning.landmarks import CHECKED_ROWS, residual_bytes
-from ..planning.registry import MAPPING_KINDS
+from ..planning.registry import KINDS, MAPPING_KINDS
 from ..planning.request import Problem, Request
 from ..planning.sizes import thread_count
 from ..preprocessing import Preparation, Prepared, complete_samples, observed_features, resolved
@@ -46,6 +46,8 @@ def plan(
     target: Any = None,
     shrinkage: float | None = None,
     n_slices: int = 10,
+    threshold: float | str = "auto",
+    n_folds: int = 5,
     metric: str = "euclidean",
     n_components: int | float | str | None = 0.95,
     method: str = "auto",
@@ -83,9 +85,9 @@ def plan(
         Dtype of data declared by `shape`.
     workers : int, default=1
         Processes that would share the work, each within the budget.
-    kind, target, shrinkage, n_slices, metric, n_components, method, memory, precision, tol, max_passes : optional
-    half_life, preparation, missing, sample_weight, kernel, gamma, degree, coef0, landmarks : optional
-    random_features, landmark_choice, output, scratch, **opening
+    kind, target, shrinkage, n_slices, threshold, n_folds, metric, n_components, method, memory, precision : optional
+    tol, max_passes, half_life, preparation, missing, sample_weight, kernel, gamma, degree, coef0 : optional
+    landmarks, random_features, landmark_choice, output, scratch, **opening
         As for `fit`.
 
     Returns
@@ -113,6 +115,8 @@ def plan(
         kind=kind,
         shrinkage=shrinkage,
         n_slices=n_slices,
+        threshold=threshold,
+        n_folds=n_folds,
         metric=metric,
     )
     check_options(plan, opening)
@@ -207,7 +211,8 @@ def plan_collection(
     if request.kind in MAPPING_KINDS:
         problem = _with_residuals(problem, collection, request)
     if target is not None:
-        problem = replace(problem, target_width=target.width, target_rank=target.rank)
+        rank = 0 if KINDS[request.kind] == "number" else target.rank
+        problem = replace(problem, target_width=target.width, target_rank=rank)
     return make_plan(problem, request) if part is None else part_plan(problem, request, part)
 
 

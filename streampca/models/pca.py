@@ -28,7 +28,7 @@ from .likelihood import check_matrix_fits, density_of, mean_log_density, noise_v
 from .linear_map import LinearMap
 from .notebook import model_html
 from .registry import MODEL_KINDS, model_class
-from .store import PER_COMPONENT, ModelWriter, read_fields, read_statistic
+from .store import PER_COMPONENT, SAMPLE, ModelWriter, read_fields, read_statistic
 from .subspace import Subspace
 
 if TYPE_CHECKING:
@@ -173,7 +173,11 @@ class PCAModel(LinearMap):
             "sample_dims": list(self.sample_dims),
             "total_variance": self.total_variance,
             **table,
-            **{name: np.asarray(getattr(self, name)).tolist() for name in self.own_arrays},
+            **{
+                name: np.asarray(getattr(self, name)).tolist()
+                for name, axes in self.own_arrays.items()
+                if axes != SAMPLE
+            },
             **({"constant_features": self.constant_features.tolist()} if self.preparation.standardize else {}),
             "trust": trust_of(self).to_json(),
             "preparation": self.preparation.to_json(),

@@ -20,6 +20,7 @@ MODEL_KINDS: dict[str, tuple[str, str]] = {
     "supervised-pca": (".supervised", "SupervisedPCAModel"),
     "discriminant": (".supervised", "DiscriminantModel"),
     "sliced-inverse-regression": (".supervised", "InverseRegressionModel"),
+    "supervised-components": (".supervised", "SupervisedComponentsModel"),
     "classical-mds": (".classical_mds", "ClassicalMDSModel"),
 }
 

@@ -1,10 +1,10 @@
-"""Models that learn from a target: supervised principal components, discriminants, sliced inverse regression."""
+"""Models that learn from a target: two kinds of supervised components, discriminants, sliced inverse regression."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -13,12 +13,15 @@ from scipy.linalg import qr
 
 from ..preprocessing.feature_map import KernelMap
 from ..preprocessing.kernels import Kernel
+from ..readers.coordinates import CHECK
 from ..storage.components import StoredComponents
 from .accuracy import not_principal, percent
 from .kernel_pca import repr_in_features
 from .pca import PCAModel
+from .store import SAMPLE
 from .subspace import Subspace
 
+Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 LISTED = 4  # values listed in a sentence
@@ -48,7 +51,7 @@ class SupervisedModel(PCAModel):
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class SupervisedPCAModel(SupervisedModel):
-    """Supervised principal components: orthonormal axes along which samples depend most on the target.
+    """Supervised PCA by dependence: orthonormal axes along which samples depend most on the target.
 
     With a kernel the axes lie in its feature space: `components` and `mean`, (k, q) and (q,), and the results of
     `reconstruct` and `inverse_transform` are of the q features that stand for it.
@@ -99,7 +102,7 @@ class SupervisedPCAModel(SupervisedModel):
         """A sentence that describes the axes, with their shares in the dependence of samples on the target."""
         shares = _listed([percent(share) for share in self.dependence_ratio])
         return (
-            f"supervised principal components of {self._learned_from}, by descending share in the dependence on it "
+            f"axes of supervised PCA, of {self._learned_from}, by descending share in the dependence on it "
             f"({shares}); no bound on their error is known"
         )
 
@@ -189,6 +192,98 @@ class InverseRegressionModel(DiscriminantModel):
             f"directions of sliced inverse regression; between slices of the target lies so much of the variance along "
             f"them: {found}; no bound on their error is known"
         )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class SupervisedComponentsModel(SupervisedModel):
+    """Supervised principal components: those of the features that correlate with a number, which they predict.
+
+    `components` are orthonormal, by descending variance, and 0 in all features but those kept. Scores along them are
+    uncorrelated. Error bounds are NaN, as none is known.
+
+    Attributes
+    ----------
+    correlation : ndarray of shape sample_shape
+        Correlation of each feature with the target, 0 where it is constant, NaN outside the mask.
+    kept : ndarray of bool, shape sample_shape
+        Features that the components are of.
+    threshold : float
+        Least |correlation| of the features kept.
+    coefficients : ndarray of shape (k,)
+        Change of the target with the score along each component.
+    target_mean : float
+        Mean of the target.
+    target_share : ndarray of shape (k,)
+        Share of the target's variance that each component explains; they add up to R^2 of the samples fitted.
+    tried_features : ndarray of int, shape (m,)
+        Numbers of features kept that were compared by cross-validation, ascending; none where the threshold was given.
+    cv_error : ndarray of shape (m,)
+        Squared error of predicting left-out samples with so many features, over that of predicting the mean: 1 - R^2.
+    """
+
+    kind = "supervised-components"
+    own_arrays: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "correlation": SAMPLE,
+        "kept": SAMPLE,
+        "threshold": (),
+        "coefficients": ("component",),
+        "target_mean": (),
+        "target_share": ("component",),
+        "tried_features": ("trial",),
+        "cv_error": ("trial",),
+    }
+
+    correlation: Float64
+    kept: npt.NDArray[np.bool_]
+    threshold: float
+    coefficients: Float64
+    target_mean: float
+    target_share: Float64
+    tried_features: npt.NDArray[np.int64]
+    cv_error: Float64
+
+    @property
+    def n_kept(self) -> int:
+        """Number of features kept."""
+        return int(np.count_nonzero(self.kept))
+
+    @property
+    def about_axes(self) -> str:
+        """A sentence that describes the components, with the share of the target's variance that they explain."""
+        share = percent(float(self.target_share.sum()))
+        left_out = f", and {percent(1 - float(self.cv_error.min()))} in left-out samples" if len(self.cv_error) else ""
+        return (
+            f"supervised principal components of {self.n_kept} of {self.n_features} features, whose correlation with "
+            f"the target is at least {self.threshold:.3g} either way; they explain {share} of its variance{left_out}; "
+            "no bound on their error is known"
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers as plain data, without those of single features; see `PCAModel.summary`."""
+        return {**super().summary(), "n_kept": self.n_kept}
+
+    def predict(self, samples: Any, *, coordinates: str = CHECK, missing: str | None = None) -> Any:
+        """Predict the target of each sample, shape (n,), float64, by linear regression on its scores.
+
+        Parameters
+        ----------
+        samples, coordinates, missing
+            As for `transform`, as is the result: at once for arrays, else lazy.
+
+        Returns
+        -------
+        ndarray, dask array or DataArray of shape (n,)
+            Numbers. Of a target of two labels, the first of `classes` counts as 0 and the second as 1.
+        """
+        subspace = self._first(None, missing)
+        function = partial(_predictions, subspace, self.coefficients, self.target_mean)
+        return self.number_of_each(samples, function, "prediction", coordinates=coordinates, missing=subspace.missing)
+
+
+def _predictions(subspace: Subspace, coefficients: Float64, mean: float, rows: Array) -> Float64:
+    """Return the target's mean plus the scores of rows times coefficients."""
+    found: Float64 = subspace.project(rows).astype(np.float64) @ coefficients + mean
+    return found
 
 
 def _listed(values: Sequence[str]) -> str:

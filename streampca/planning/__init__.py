@@ -7,8 +7,8 @@ other lost. What does not fit is refused here, before anything is read, naming t
 works.
 
 One file a method, with its candidates, memory by name, work and passes: `covariance`, `dual` and `randomized` (along
-features or along samples), `em` for missing values, `cross_scatter` and `class_scatter` for supervised kinds, and
-`symmetric` for matrices of distances; they read by blocks of samples (`by_samples`) or by ranges of features
+features or along samples), `em` for missing values, `cross_scatter`, `class_scatter` and `screening` for supervised
+kinds, and `symmetric` for matrices of distances; they read by blocks of samples (`by_samples`) or by ranges of features
 (`by_features`). `choose_method` takes the fastest that fits, `parts_and_merge` plans collections that several processes
 analyse part by part, and `incremental` fits whose samples come in batches.
 """

@@ -147,8 +147,8 @@ def _makers(request: Request) -> tuple[str, ...]:
 def _check_components(problem: Problem, request: Request) -> None:
     n, p, most = problem.n_samples, problem.n_features, problem.most_components
     if isinstance(request.n_components, int) and request.n_components > most:
-        told = f" and a target of rank {problem.target_rank}" if problem.target_width else ""
-        rank = ", rank of the target" if problem.target_width else ""
+        told = f" and a target of rank {problem.target_rank}" if problem.target_rank else ""
+        rank = ", rank of the target" if problem.target_rank else ""
         raise RequestError(
             f"n_components={request.n_components} exceeds {most}, the most that {n} "
             f"samples of {p} features{told} have (min(n_samples - 1, n_features{rank})); ask for at most that."
@@ -161,8 +161,8 @@ def _check_components(problem: Problem, request: Request) -> None:
         )
     if problem.target_width and isinstance(request.n_components, str):
         raise RequestError(
-            f"n_components={request.n_components!r} counts by variances, and axes of kind {request.kind!r} are ordered "
-            "by another measure; ask for a number, a fraction of that measure such as 0.95, or all."
+            f"n_components={request.n_components!r} counts principal components of all features, and kind "
+            f"{request.kind!r} finds other axes; ask for a number, a fraction such as 0.95, or all."
         )
     if request.n_components != "mle":
         return

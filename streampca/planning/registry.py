@@ -16,13 +16,14 @@ METHODS: dict[str, str] = {
     "em": ".em",
     "cross-scatter": ".cross_scatter",
     "class-scatter": ".class_scatter",
+    "screening": ".screening",
     "symmetric": ".symmetric",
 }
 OF_PAIRS = "symmetric"  # the method for a matrix of pairs of samples, where others take samples of features
 
-TargetRule = Literal["", "features", "classes", "slices"]
+TargetRule = Literal["", "features", "classes", "slices", "number"]
 # kind of model -> how it reads its target: not at all, as label features (classes, or numbers as they are), as
-# classes, or as slices of sorted numbers
+# classes, as slices of sorted numbers, or as one number a sample
 KINDS: dict[str, TargetRule] = {
     "pca": "",
     "kernel-pca": "",
@@ -30,6 +31,7 @@ KINDS: dict[str, TargetRule] = {
     "supervised-pca": "features",
     "discriminant": "classes",
     "sliced-inverse-regression": "slices",
+    "supervised-components": "number",
 }
 MAPPING_KINDS = ("kernel-pca",)  # kinds whose samples always go through a feature map of a kernel
 # kind of model that takes a kernel -> its default kernel; None where samples are taken as they are by default

@@ -23,7 +23,7 @@ MISSING: tuple[MissingRule, ...] = get_args(MissingRule)
 HOW = frozenset({"memory", "workers", "scratch", "output"})  # change how an answer is found, not the answer
 STOPPING = frozenset({"tol", "max_passes"})  # options that stop iterative methods; exact methods ignore them
 # Options that plans are stored without where they have their defaults, as before these options existed.
-LATER = ("kind", "shrinkage", "n_slices", "metric")
+LATER = ("kind", "shrinkage", "n_slices", "threshold", "n_folds", "metric")
 OPEN = 0.5  # any fraction: how many components come out is open
 
 
@@ -96,8 +96,8 @@ class Problem:
         Floating-point operations of mapping a sample to the features of a kernel, in every pass, and of what the pass
         after the fit does with it; 0 where it is not mapped.
     target_width, target_rank : int
-        Number of label features that a target is made into (one for each class, slice or number), and the rank of
-        these, centred; 0 where the kind of model takes no target.
+        Number of label features that a target is made into (one for each class, slice or number), 0 where the kind of
+        model takes no target; and the rank of these, centred, 0 where it does not bound the number of axes.
     machine : Machine
         Where the work is done; two collections that differ in nothing else are equal.
     """
@@ -150,9 +150,9 @@ class Problem:
 
     @property
     def most_components(self) -> int:
-        """Largest number of components: min(n - 1, p), and at most the rank of a target."""
+        """Largest number of components: min(n - 1, p), and at most the rank of a target that bounds it."""
         most = min(self.n_samples - 1, self.n_features)
-        return min(most, self.target_rank) if self.target_width else most
+        return min(most, self.target_rank) if self.target_rank else most
 
 
 @dataclass(frozen=True)
@@ -198,6 +198,11 @@ class Request:
         of the identity.
     n_slices : int, default=10
         Number of slices, at least 2, that kind "sliced-inverse-regression" cuts the sorted target into.
+    threshold : float or "auto", default="auto"
+        Least correlation with the target, from 0 to below 1, of the features that kind "supervised-components" keeps;
+        "auto" chooses it by cross-validation.
+    n_folds : int, default=5
+        Number of folds of that cross-validation, at least 2.
     metric : {"euclidean", "precomputed", "kernel"}
         Input of kind "classical-mds": samples of features, whose Euclidean distances are meant; or a matrix of n rows
         of n, of distances or of inner products.
@@ -223,6 +228,8 @@ class Request:
     kind: str = "pca"
     shrinkage: float | None = None
     n_slices: int = 10
+    threshold: float | str = "auto"
+    n_folds: int = 5
     metric: str = "euclidean"
 
     def __post_init__(self) -> None:
@@ -252,17 +259,32 @@ class Request:
 
     def _check_supervised(self) -> None:
         """Check the options of single kinds of model, and refuse them beside others."""
-        own = {"shrinkage": ("discriminant", None), "n_slices": ("sliced-inverse-regression", 10)}
+        screening = "supervised-components"
+        own: dict[str, tuple[str, object]] = {"threshold": (screening, "auto"), "n_folds": (screening, 5)}
+        own |= {"shrinkage": ("discriminant", None), "n_slices": ("sliced-inverse-regression", 10)}
         for name, (kind, default) in own.items():
             if getattr(self, name) != default and self.kind != kind:
                 raise RequestError(f"{name} is an option of kind {kind!r}, and kind is {self.kind!r}; leave it out.")
         object.__setattr__(self, "n_slices", whole_number(self.n_slices, "n_slices", least=2, example="10"))
+        object.__setattr__(self, "n_folds", whole_number(self.n_folds, "n_folds", least=2, example="5"))
+        self._check_threshold()
         share = self.shrinkage
         if share is None:
             return
         if not isinstance(share, Real) or isinstance(share, bool) or not 0 <= float(share) <= 1:
             raise RequestError(f"shrinkage {share!r} is not a number from 0 to 1; use for example 0.1, or None.")
         object.__setattr__(self, "shrinkage", float(share))
+
+    def _check_threshold(self) -> None:
+        """Check the threshold of correlations with the target."""
+        least = self.threshold
+        if isinstance(least, str) and least == "auto":
+            return
+        if not isinstance(least, Real) or isinstance(least, bool) or not 0 <= float(least) < 1:
+            raise RequestError(
+                f"threshold {least!r} is not a correlation from 0 to below 1; use for example 0.3, or 'auto'."
+            )
+        object.__setattr__(self, "threshold", float(least))
 
     def _check_missing(self) -> None:
         """Refuse methods and numbers of components that do not go with the rule for missing values."""

@@ -80,7 +80,8 @@ def target_of(
     ----------
     column
         Column, see `open_column`, or numbers of shape (n, l). Text, whole numbers and yes or no are classes; fractions
-        are numbers, or classes for a kind that takes these, where all are whole.
+        are numbers, or classes for a kind that takes these, where all are whole. For a kind that takes one number a
+        sample, all numbers are numbers, and text of two labels is 0 and 1.
     collection : Collection
         The samples.
     kind : str
@@ -104,6 +105,8 @@ def target_of(
     counted = np.ones(len(values), bool) if weights is None else weights > 0
     if KINDS[kind] == "slices":
         return _slices(values, counted, collection, n_slices)
+    if KINDS[kind] == "number":
+        return _one_number(values, counted, collection, kind)
     if values.ndim == 1 and (values.dtype.kind != "f" or KINDS[kind] == "classes"):
         return _classes(values, counted, collection, kind)
     return _numbers(values, counted, collection)
@@ -143,6 +146,20 @@ def _slices(values: Array, counted: npt.NDArray[np.bool_], collection: Collectio
     if not len(edges):  # the smallest number fills all slices but part of the last
         edges = seen[seen > seen[0]][:1]
     return Target(np.searchsorted(edges, numbers[:, 0], side="right"), np.concatenate([seen[:1], edges]))
+
+
+def _one_number(values: Array, counted: npt.NDArray[np.bool_], collection: Collection, kind: str) -> Target:
+    """Return a target of one number a sample, or of two labels that stand for 0 and 1."""
+    if values.dtype.kind in "biuf":
+        return _numbers(values, counted, collection)
+    found = _classes(values, counted, collection, kind)
+    if found.width > 2:
+        raise RequestError(
+            f"the target of {collection.source} has {found.width} labels, and kind {kind!r} learns from a number or "
+            "from two labels; give numbers, leave samples of other labels out (--where, where=), or use kind "
+            "'supervised-pca'."
+        )
+    return found
 
 
 def _numbers(values: Array, counted: npt.NDArray[np.bool_], collection: Collection) -> Target:

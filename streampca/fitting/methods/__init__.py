@@ -15,6 +15,7 @@ from .em import fit_em
 from .frequent_directions import decompose_sketch, sketch_of_model
 from .job import Decomposition, Job
 from .randomized_features import fit_randomized
+from .screening import fit_screening
 from .symmetric import fit_symmetric
 
 __all__ = ["METHODS", "Decomposition", "Job", "check_variance", "decompose", "decompose_sketch", "sketch_of_model"]
@@ -26,5 +27,6 @@ METHODS: dict[str, Callable[[Job], Decomposition]] = {
     "em": fit_em,
     "cross-scatter": fit_cross_scatter,
     "class-scatter": fit_class_scatter,
+    "screening": fit_screening,
     "symmetric": fit_symmetric,
 }

@@ -1,0 +1,168 @@
+"""Plans of method 'screening': scores of single features in one pass, and scatter matrices of the best in a second.
+
+The matrices are of the features that are tried, one for each fold of the samples. The components and the prediction
+error of every training set and number of kept features follow from them; no further pass is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+from ..errors import RequestError
+from .budget import DENSE_FEATURES, most_that_fits, precision_of
+from .by_samples import BySamples, block_lengths, concurrencies
+from .decoding import read_boxes
+from .memory import COMPONENT_COPIES, MemoryEstimate, Phase, block_items, in_threads, runtime, smallest_of
+from .plan import Candidate, Cost, Plan
+from .rates import Work, products, solve_work
+from .request import Problem, Request
+from .sizes import GROUP_PIECE, dense_bytes, scatter_bytes
+
+KINDS = ("supervised-components",)
+APPROXIMATE = False
+PRODUCT_ROWS = 512  # samples of a fold multiplied at a time
+LEAST_TRIED = 64  # features that there must be memory to try
+STEP = 1.5  # from one number of kept features that is tried to the next
+PATH = STEP**2 / (STEP**2 - 1)  # time of solving for all these numbers by Lanczos, in times of the largest
+LANCZOS_FEATURES = 256  # from so many on, a few leading pairs are found by Lanczos: 10 times as fast at 2000
+
+
+def solver_of(size: int, wanted: object) -> str:
+    """Return the solver for the components of so many features, of which many are solved for in turn."""
+    few = isinstance(wanted, int) and 8 * wanted <= size
+    return "lanczos" if few and size >= LANCZOS_FEATURES else "dense"
+
+
+def reason_against(problem: Problem) -> str:
+    """Return why "auto" leaves the method out; never."""
+    return ""
+
+
+def candidates(problem: Problem, request: Request) -> Iterator[Candidate]:
+    """Yield the plan that tries most features; of those that try as many, the fastest.
+
+    Raises
+    ------
+    RequestError
+        If there are fewer samples than folds.
+    """
+    if request.threshold == "auto" and request.n_folds > problem.n_samples:
+        raise RequestError(
+            f"n_folds={request.n_folds} exceeds the {problem.n_samples} samples; ask for at most as many, or give a "
+            "threshold such as 0.3, which takes no folds."
+        )
+    memory, _ = problem.machine.budget(request.memory)
+    fitting = [sizes.grown(memory) for sizes in _all(problem, request) if sizes.fits(memory)]
+    found = max(fitting, key=lambda sizes: sizes.tried, default=None)
+    yield Candidate("screening", found.plan() if found else None, "" if found else str(least(problem, request)[1]))
+
+
+def least(problem: Problem, request: Request) -> tuple[int, MemoryEstimate]:
+    """Return the smallest budget that would do, and its memory estimate."""
+    return smallest_of(sizes.memory_estimate for sizes in _all(problem, request))
+
+
+def _all(problem: Problem, request: Request) -> Iterator[Screening]:
+    """Yield sizes for every cut of the samples, read ahead or not, the fastest first, with few features tried."""
+    for rows in block_lengths(problem):
+        for _, ahead in concurrencies(problem, rows, 1):
+            start = Screening(problem=problem, request=request, k=0, tried=0, block_rows=rows, ahead=ahead)
+            yield start.trying(start.least_tried)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Screening(BySamples):
+    """Sizes with which features could be screened; fields as in `Plan`.
+
+    Attributes
+    ----------
+    tried : int
+        Number of features of which there are scatter matrices.
+    """
+
+    tried: int
+
+    @property
+    def n_groups(self) -> int:
+        """Number of scatter matrices: folds, or 1 where the threshold is given."""
+        return self.request.n_folds if self.request.threshold == "auto" else 1
+
+    @property
+    def least_tried(self) -> int:
+        """Features to try at least: those of every training set, and of all samples, may be others."""
+        wanted = self.request.n_components
+        own = wanted if isinstance(wanted, int) else 1
+        return min(self.problem.n_features, max(LEAST_TRIED, (self.n_groups + 1) * own))
+
+    @property
+    def most_tried(self) -> int:
+        """Features to try at most: solving for more in each training set would take minutes."""
+        p = self.problem.n_features
+        return p if self.n_groups == 1 else min(p, max(DENSE_FEATURES, self.least_tried))
+
+    def trying(self, count: int) -> Self:
+        """Return the sizes with so many features tried."""
+        wanted, most = self.request.n_components, min(count, self.problem.most_components)
+        return replace(self, tried=count, k=min(wanted, most) if isinstance(wanted, int) else most)
+
+    def grown(self, memory: int) -> Self:
+        """Return the sizes with as many features tried as the memory allows."""
+        return self.trying(most_that_fits(lambda count: self.trying(count).fits(memory), self.most_tried))
+
+    @property
+    def product_rows(self) -> int:
+        """Samples multiplied at a time in the second pass."""
+        return min(PRODUCT_ROWS, self.block_rows)
+
+    @property
+    def precision(self) -> str:
+        """Precision of the products in the second pass; scores are always double."""
+        return precision_of(self.problem, self.request, self.problem.n_samples * self.tried**2)
+
+    def plan(self) -> Plan:
+        """Return the plan with these sizes."""
+        number = "all" if self.tried == self.problem.n_features else f"up to {self.tried} of the"
+        each = f" for each of {self.n_groups} folds" if self.n_groups > 1 else ""
+        why = f"scores of single features in one pass, and the scatter matrix of {number} features{each} in a second"
+        solver = solver_of(self.tried, self.request.n_components)
+        plan = self.planned("screening", why, precision=self.precision, solver=solver)
+        return replace(plan, product_rows=self.product_rows, product_features=self.tried, dense_room=self.k)
+
+    def phases(self) -> Iterator[Phase]:
+        """Yield the memory of each phase."""
+        problem, p, m, groups = self.problem, self.problem.n_features, self.tried, self.n_groups
+        blocks = block_items(problem, self.block_rows, 1, self.ahead)
+        target = {f"target, weights and folds of {problem.n_samples} samples": 5 * 8 * problem.n_samples}
+        moments = {f"moments of {p} features in {groups} folds" if groups > 1 else "moments": 3 * 8 * p * groups}
+        piece = {"samples in float64, about their mean": 2 * 8 * max(GROUP_PIECE, p) + 6 * 8 * p}
+        several = self.request.workers > 1
+        sent = {"moments of another worker, as sent and merged": 2 * 3 * 8 * p * groups} if several else {}
+        yield Phase.of("pass", target, moments, piece, sent, blocks, runtime())
+        yield Phase.of("scores", target, moments, {"scores of features, and their order": 10 * 8 * p}, runtime())
+        kept = {"scores and means": 3 * 8 * p, "moments of the features tried": 2 * 3 * 8 * m * groups}
+        sums = in_threads(scatter_bytes(m, self.precision, self.product_rows), groups)
+        copies = (m < p) + 0.5  # the features tried, and the samples of a fold
+        chosen = {"features and samples chosen of a block": int(copies * self.block_rows * m * problem.itemsize)}
+        merged = {"scatter matrices of another worker, merged": 8 * m * m * groups} if several else {}
+        yield Phase.of("second pass", target, kept, sums, chosen, merged, blocks, runtime())
+        solving = {
+            f"scatter matrices, {groups} of {m} x {m} float64": 8 * m * m * groups,
+            "those of a training set joined": 8 * m * m,
+            "LAPACK eigensolver, and what it overwrites": 8 * m * m + dense_bytes(m, self.k),
+            f"{self.k} components": COMPONENT_COPIES * 8 * p * self.k,
+        }
+        yield Phase.of("solve", target, kept, solving, runtime())
+
+    @cached_property
+    def cost(self) -> Cost:
+        """Cost of two reads; no more features are assumed to be kept than are tried by cross-validation."""
+        problem, n, p = self.problem, float(self.problem.n_samples), self.problem.n_features
+        read = read_boxes(problem, self.block_rows, p).times(2)
+        m = min(self.tried, DENSE_FEATURES)
+        solves = PATH * self.n_groups + 1 if self.n_groups > 1 else 1
+        solving = solve_work(m, solver_of(m, self.request.n_components)).solving
+        work = read.work(problem) + products(n * m * m, self.precision)
+        return Cost(2, read.bytes, work + Work(centring=8 * n * p, solving=solves * solving))
