@@ -23,6 +23,8 @@ from streampca.fitting.plan import prepared
 from streampca.planning import component_chunks, sample_rows
 from streampca.planning.blocks import spans_of
 from streampca.planning.request import Request
+from streampca.preprocessing.kernel_features import KernelFeatures
+from streampca.preprocessing.kernels import Kernel
 from streampca.readers.target import Target
 
 TALL, WIDE = (500, 12, 12), (90, 20, 30)  # shapes of the two collections
@@ -62,6 +64,11 @@ KINDS = {
     "screening": ({"kind": "supervised-components", "method": "auto", "n_components": 3}, _ROWS),
     "symmetric": (_DISTANCES, _ROWS | {"width": 12, "columns": 96, "solver": "lanczos", "schedule": "products"}),
     "symmetric, in memory": (_DISTANCES, _ROWS | {"solver": "dense", "schedule": "samples"}),
+    "kernel matrix": ({"kind": "kernel-pca", "method": "kernel-matrix"}, _DENSE | {"precision": "double"}),
+    "kernel matrix, scratch": (
+        {"kind": "kernel-pca", "method": "kernel-matrix"},
+        _RANGES | _SCRATCH | _STORED | {"stored": False},
+    ),
     "samples": ({}, _SAMPLES),
     "samples, begins again": ({"n_components": 6}, _SAMPLES | {"width": 14, "columns": 28}),
     "samples, weighted, scratch": ({"n_components": 3}, _SAMPLES | _SCRATCH),
@@ -113,6 +120,8 @@ def run(path, kind, output, folder=None, *, listener=lambda event: None, switch=
         patch.setattr(component_chunks, "TILE", TILE)
         patch.setattr(component_chunks, "LEAST_RUN", 64)
         collection = prepared(streampca.open_collection(path), None)
+        if words.get("kind") == "kernel-pca":
+            collection = collection.awaiting(KernelFeatures(kernel=Kernel("rbf", 1e-6)))
         n = collection.n_samples
         weights = np.random.default_rng(1).integers(0, 3, n).astype(np.float64) if "weighted" in kind else None
         place = fitting.Place(str(output), overwrite=overwrite)
@@ -129,6 +138,7 @@ _ARRAYS = ("components", "mean", "explained_variance", "error_bound", "angle_bou
 def bits(model):
     """All that a fit finds out."""
     found = [np.asarray(getattr(model, name)).tobytes() for name in _ARRAYS]
+    found += [] if model.preparation.mapped is None else [model.preparation.mapped.digest]
     return [*found, model.total_variance, model.n_samples, model.outside, model.provenance["passes"]]
 
 

@@ -79,6 +79,10 @@ class Gram(Accumulator):
         Tiles multiplied at a time, in single precision.
     seed : int
         Seed of the probe directions; accumulators to be merged must share it.
+    about : {"mean", "zero"}
+        Point that products are about: near the mean of the samples, or zero, for inner products of samples as they are.
+    centres : int
+        Number of all features, p, where that point is kept for `products`; 0 by default, where it is not.
 
     Attributes
     ----------
@@ -101,7 +105,10 @@ class Gram(Accumulator):
         product_features: int = 4096,
         threads: int = 1,
         seed: int = 0,
+        about: str = "mean",
+        centres: int = 0,
     ) -> None:
+        self.about, self._centres = about, np.zeros(centres)
         self.n_samples, self.precision, self.product_features, self.seed = n_samples, precision, product_features, seed
         self.threads, self.n_features = threads, 0
         self._pieces = ExactProducts(precision, product_features)
@@ -130,8 +137,9 @@ class Gram(Accumulator):
             If a sample holds NaN or infinity, or products overflow. The accumulator is then of no more use.
         """
         threads = 1 if self.precision == "double" else self.threads
+        how = {"one_thread": threads > 1, "centres": self.about == "mean"}
         while len(self._free) < threads:
-            self._free.append(TileProducts(self._dtype, self.product_features, seed=self.seed, one_thread=threads > 1))
+            self._free.append(TileProducts(self._dtype, self.product_features, seed=self.seed, **how))
         for products in self._free:
             products.make_ready(*block.shape)
 
@@ -175,6 +183,8 @@ class Gram(Accumulator):
             return
         if found.product is not None:
             self._gram += found.product
+        if len(self._centres):
+            self._centres[tile.at : tile.at + tile.width] = found.centre
         self._probes.along += found.along
         if found.rounding is not None:
             self._probes.along_rounding += found.rounding
@@ -188,12 +198,13 @@ class Gram(Accumulator):
         Raises
         ------
         ValueError
-            If the two differ in samples, precision or seed.
+            If the two differ in samples, precision, seed or the point that products are about.
         """
-        for name in ("n_samples", "precision", "seed"):
+        for name in ("n_samples", "precision", "seed", "about"):
             if getattr(self, name) != getattr(other, name):
                 raise ValueError(f"Grams of {name} {getattr(self, name)} and {getattr(other, name)} cannot be added")
         self._gram += other._gram
+        self._centres += other._centres  # of other features, and 0 for these
         self._probes.add(other._probes)
         self.n_features += other.n_features
         self._pieces.absorb(other._pieces)
@@ -201,6 +212,21 @@ class Gram(Accumulator):
     def release(self) -> None:
         """Give back the working memory; it is taken again when more features come."""
         self._free = []
+
+    def products(self) -> tuple[Float64, Float64]:
+        """The sums themselves, (n, n) in Fortran order, upper triangle; uses the accumulator up.
+
+        The second is the point that they are about, (p,), where it was kept.
+
+        Raises
+        ------
+        StreampcaError
+            If a product of finite samples came out infinite or NaN.
+        """
+        self.release()
+        check_finite(self._gram)
+        gram, self._gram = self._gram, np.zeros((0, 0))
+        return gram, self._centres
 
     def centred(self, weights: Float64 | None = None) -> CentredGram:
         """The Gram matrix of samples less their mean, times the roots of their weights; uses the accumulator up.
@@ -220,18 +246,11 @@ class Gram(Accumulator):
         G' = R (I - 1 w^T) G (I - w 1^T) R in float64, for w adding up to 1: of the centre that was subtracted before
         multiplying nothing is left, were it off by a standard deviation.
         """
-        self.release()
-        check_finite(self._gram)
-        gram, self._gram = self._gram, np.zeros((0, 0))
+        gram, _ = self.products()
         share = np.full(len(gram), 1 / len(gram)) if weights is None else weights / weights.sum()
         roots = None if weights is None else np.sqrt(weights)
         squares = float(np.sum(gram.diagonal() if weights is None else gram.diagonal() * weights))
-        towards = blas.dsymv(1.0, gram, share)
-        towards -= (share @ towards) / 2
-        blas.dsyr2(-1.0, towards, np.ones(len(gram)), a=gram, overwrite_a=1)
-        if roots is not None:
-            gram *= roots[:, None]
-            gram *= roots
+        centre_products(gram, weights)
         trace = float(gram.trace())
         # Errors of one feature and another are independent: those not measured add to the others as squares do.
         scale = (self.n_features / (self._probes.checked or 1)) ** 0.5
@@ -253,6 +272,8 @@ class Gram(Accumulator):
             "exact": np.array(self.exact),
             "steepest": np.array(self._pieces.steepest),
             "gram": gram,
+            "about_zero": np.array(self.about == "zero"),
+            "centres": self._centres.copy() if copy else self._centres,
             **self._probes.state(),
         }
 
@@ -261,8 +282,36 @@ class Gram(Accumulator):
         """Exact inverse of `state`; without `copy` a matrix in Fortran order is taken over, not to be used again."""
         precision = "double" if state["double"] else "single"
         features, seed = int(state["product_features"]), int(state["seed"])
-        new = cls(len(state["gram"]), precision=precision, product_features=features, threads=threads, seed=seed)
+        about = "zero" if state["about_zero"] else "mean"
+        how: dict[str, Any] = {"precision": precision, "product_features": features, "threads": threads, "seed": seed}
+        new = cls(len(state["gram"]), about=about, **how)
+        new._centres = np.array(state["centres"], dtype=np.float64)
         new._pieces.exact, new._pieces.steepest = bool(state["exact"]), float(state["steepest"])
         new.n_features, new._probes = int(state["n_features"]), GramProbes.from_state(state)
         new._gram = np.array(state["gram"], dtype=np.float64, order="F", copy=copy or None)
         return new
+
+
+def centre_products(products: Float64, weights: Float64 | None = None) -> tuple[Float64, float]:
+    """Centre inner products of samples, (n, n) in Fortran order, upper triangle, in place, and weight them.
+
+    Returns
+    -------
+    means : ndarray of shape (n,)
+        Inner products of each sample with the mean of all, before centring.
+    level : float
+        That of the mean with itself.
+
+    Notes
+    -----
+    Makes R (I - 1 w^T) G (I - w 1^T) R, for the shares w of the weights and R their roots, in float64.
+    """
+    share = np.full(len(products), 1 / len(products)) if weights is None else weights / weights.sum()
+    means: Float64 = blas.dsymv(1.0, products, share)
+    level = float(share @ means)
+    blas.dsyr2(-1.0, means - level / 2, np.ones(len(products)), a=products, overwrite_a=1)
+    if weights is not None:
+        roots = np.sqrt(weights)
+        products *= roots[:, None]
+        products *= roots
+    return means, level

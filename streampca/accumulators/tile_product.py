@@ -56,6 +56,8 @@ class Multiplied(NamedTuple):
         (n, n), upper triangle; None where it was added to the total.
     largest : float
         Square of the longest centred row, which no partial sum exceeds; infinite or NaN where a product is.
+    centre : ndarray of shape (width,)
+        Point that was subtracted from all samples.
     along, rounding : ndarray of shape (n, 8)
         Products with the probes, and their error where it was measured, else None.
     """
@@ -63,6 +65,7 @@ class Multiplied(NamedTuple):
     tile: FeatureTile
     product: Array | None
     largest: float
+    centre: Float64
     along: Array
     rounding: Array | None
 
@@ -80,9 +83,14 @@ class TileProducts:
         Seed of the probe directions.
     one_thread : bool
         Whether others are at work at the same time (`streampca.execution.threads`).
+    centres : bool
+        Whether tiles are centred, or multiplied as they are.
     """
 
-    def __init__(self, dtype: np.dtype[Any], most_features: int, *, seed: int, one_thread: bool = False) -> None:
+    def __init__(
+        self, dtype: np.dtype[Any], most_features: int, *, seed: int, one_thread: bool = False, centres: bool = True
+    ) -> None:
+        self._centres = centres
         self._dtype, self._most, self._one_thread = dtype, most_features, one_thread
         self._directions = Directions(seed)
         self._work: Array = np.empty(0, dtype)
@@ -101,7 +109,7 @@ class TileProducts:
             self._product = np.zeros((n_samples, n_samples), np.float32, order="F")
 
     def multiply(self, tile: FeatureTile, total: Array) -> Multiplied:
-        """Centre and multiply a tile; what is returned holds until the next.
+        """Centre a tile, unless it is taken as it is, and multiply it; what is returned holds until the next.
 
         Parameters
         ----------
@@ -112,10 +120,14 @@ class TileProducts:
         """
         with np.errstate(over="ignore", invalid="ignore"):  # the products will say so
             centred = self._work[: tile.values.size].reshape(tile.values.shape)
-            subtract_mean(tile.values, centred)
+            if self._centres:
+                centre = subtract_mean(tile.values, centred)
+            else:
+                np.copyto(centred, tile.values, casting="unsafe")
+                centre = np.zeros(tile.width)
             one_thread = self._one_thread
             self._product, squares = symmetric_product(centred, total, self._product, one_thread=one_thread)
-            return Multiplied(tile, self._product, float(squares.max()), *self._probed(tile, centred))
+            return Multiplied(tile, self._product, float(squares.max()), centre, *self._probed(tile, centred))
 
     def _probed(self, tile: FeatureTile, centred: Array) -> tuple[Array, Array | None]:
         """Rows times W, and the error of that on some features."""

@@ -81,7 +81,8 @@ class KernelPCA(ModelEstimator):
     residual_estimate_, left_out_ : ndarray of shape (n_components_,), float
         Estimates of what landmarks and random features lose; see `KernelPCAModel`.
     X_fit_ : ndarray
-        Samples that others are compared with: those fitted, or the landmarks.
+        Samples that others are compared with: those fitted, or the landmarks; read from the source with ``np.asarray``
+        where they do not fit in memory.
     gamma_ : float or None
         Parameter of the kernel, as found in the samples where it was not given.
     dual_coef_, X_transformed_fit_ : ndarray
@@ -159,7 +160,14 @@ class KernelPCA(ModelEstimator):
         weights = weights_of(sample_weight, raw)
         request = Request(n_components=None, kind="kernel-pca", memory=parse_bytes(self.memory), seed=seed)
         collection = prepared(raw, preparation, logged, weights=weights, request=request)
-        most = min(collection.n_features, collection.n_samples - 1)
+        most = collection.n_samples - 1
+        if collection.pending is None:
+            most = min(collection.n_features, most)
+        elif self.fit_inverse_transform:
+            raise RequestError(
+                "fit_inverse_transform=True regresses all samples, which do not fit the memory; leave it out, as "
+                "model_.inverse_transform learns from some of them, or give landmarks such as 1000."
+            )
         request = replace(request, n_components=min(self.n_components or most, most))
         model = fit_collection(collection, request, weights=weights, checkpoint=self._checkpointing, listener=logged)
         self._model, self.n_features_in_ = model, raw.n_features
@@ -255,7 +263,7 @@ class KernelPCA(ModelEstimator):
         return self._model
 
     @property
-    def X_fit_(self) -> Array:  # noqa: N802 - scikit-learn's name
+    def X_fit_(self) -> Any:  # noqa: N802 - scikit-learn's name
         """Samples that others are compared with."""
         mapping = self.model_.mapping
         return mapping.landmarks if isinstance(mapping, KernelMap) else self.model_.references
@@ -278,7 +286,7 @@ class KernelPCA(ModelEstimator):
             if wanted is None or not wanted.is_exact:
                 raise AttributeError("eigenvectors_ are of all samples, and only landmarks are kept; use transform.")
             # The scores have more digits than the weights of the map, which are divided by small eigenvalues.
-            vectors = model.transform_rows(self.X_fit_) / np.sqrt(self.eigenvalues_[: self._rank])
+            vectors = model.embedding / np.sqrt(self.eigenvalues_[: self._rank])
         return np.pad(vectors, ((0, 0), (0, len(self.eigenvalues_) - self._rank)))
 
     residual_estimate_ = of_model(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
@@ -152,6 +153,9 @@ def dims_of(collection: Collection, kind: str) -> tuple[str, ...]:
 
 def model_of(collection: Prepared, found: Decomposition, provenance: dict[str, Any], components: Any) -> PCAModel:
     """Return the model of a decomposition of a collection, whose components are `components`."""
+    if found.mapped is not None and collection.pending is not None:
+        wanted = replace(collection.pending, kernel=found.mapped.kernel)
+        collection = collection.with_steps(replace(collection.preparation, feature_map=wanted, mapped=found.mapped))
     dims, kind = dims_of(collection, found.kind), model_class(found.kind)
     return kind(
         **numbers_of(found, collection.sample_shape, collection.mask, components),

@@ -21,7 +21,7 @@ from ..machine import PeakMeter, hand_back
 from ..models.pca import PCAModel
 from ..models.store import ModelWriter, check_model_output
 from ..planning.blocks import Part, part_of
-from ..planning.registry import MAPPING_KINDS
+from ..planning.registry import MAPPING_KINDS, OF_KERNEL
 from ..planning.request import Request
 from ..preprocessing import Preparation, Prepared
 from ..preprocessing.kernel_features import KernelOptions
@@ -115,11 +115,12 @@ def fit(
         A number of components; a fraction of the variance, between 0 and 1; None for all; or a rule: up to the elbow
         of the first 50 variances, above the Marchenko-Pastur edge (assumes white noise), or of the largest evidence
         (Minka; needs n >= p).
-    method : {"auto", "covariance", "dual", "randomized", "em", "symmetric"}, default="auto"
+    method : {"auto", "covariance", "dual", "randomized", "em", "symmetric", "kernel-matrix"}, default="auto"
         "auto" lets the plan choose: p x p, or n x n where there are more features than samples, both exact; or a few
         passes with a block of vectors, where neither fits or few components are wanted of many. "em" is the method of
         ``missing="em"``, and "symmetric" that of ``metric="precomputed"`` and ``"kernel"``; both are taken with these
-        alone. Each supervised kind has one method of its own.
+        alone. Each supervised kind has one method of its own. "kernel-matrix" is the method of kind "kernel-pca" for
+        samples that do not fit in memory, where the kernel between all pairs does; "auto" takes it there.
     memory : int or str, optional
         Most bytes to use, e.g. ``"2 GiB"``; half of what the machine allows by default.
     precision : {"auto", "single", "double"}, default="auto"
@@ -244,7 +245,8 @@ def fit(
     raw = narrowed(open_collection(source, listener=listener, **opening), preparation)
     weights = weights_of(sample_weight, raw, request.half_life)  # refused before anything is read
     learned_from = target_of(target, raw, kind, weights, n_slices=request.n_slices)
-    known = request if cluster is None or request.memory is not None else None  # else workers say what memory there is
+    told = cluster is None or request.memory is not None or request.method == OF_KERNEL
+    known = request if told else None  # else workers say what memory there is
     collection = prepared(
         raw, preparation, listener, weights=weights, request=known, missing=missing, target=learned_from
     )
@@ -372,7 +374,7 @@ def _fitted(
             model = _written(collection, job, place, about)
         else:
             found = METHODS[chosen.method](job).of_kind(request.kind)
-            if request.kind in MAPPING_KINDS:
+            if request.kind in MAPPING_KINDS and found.mapped is None:
                 found = with_residuals(job, found)
             model = model_of(collection, found, about(found), found.components)
             if place is not None:

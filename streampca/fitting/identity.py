@@ -37,7 +37,7 @@ def identity_of(
     """Return the identity of a fit as plain data: the request, and the data by their states."""
     requested = {name: value for name, value in request.given.items() if name not in HOW or name == "memory"}
     return {
-        **described(collection.source, requested, collection.preparation, collection.mask, part, digest_of_weights),
+        **described(collection.source, requested, collection.asked, collection.mask, part, digest_of_weights),
         **({} if digest_of_target is None else {"target": digest_of_target}),
         "version of streampca": __version__,
         "number of samples": collection.n_samples,

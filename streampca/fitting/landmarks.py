@@ -73,15 +73,14 @@ def mapped_for(
     like = wanted.foreseen(len(known), p, collection.dtype)
     problem = problem_of(collection)
     needed = landmarks_memory(problem, count, rows, like.held_bytes)
-    check_landmarks(needed, problem, count, memory)
+    check_landmarks(needed, problem, count, memory, median=not wanted.kernel.is_resolved)
     if foreseen:
         found, kernel = like, wanted.kernel
     else:
         found = _made(_sample(collection, known, rows, wanted.seed, listener), wanted, count)
         kernel = found.kernel
     steps = replace(collection.preparation, feature_map=replace(wanted, kernel=kernel), mapped=found)
-    made = Prepared(collection.raw, steps)
-    made.dropped, made.n_dropped = collection.dropped, collection.n_dropped
+    made = collection.with_steps(steps)
     made.learning_bytes = max(collection.learning_bytes, needed.total)
     return made
 

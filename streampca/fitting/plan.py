@@ -12,12 +12,12 @@ from typing import Any, Unpack, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DataError, RequestError, SourceError, nearest
+from ..errors import BudgetError, DataError, RequestError, SourceError, nearest
 from ..events import Listener, silent
 from ..planning import Plan, make_plan, part_plan
 from ..planning.blocks import Part
 from ..planning.landmarks import CHECKED_ROWS, residual_bytes
-from ..planning.registry import KINDS, MAPPING_KINDS
+from ..planning.registry import KINDS, MAPPING_KINDS, OF_KERNEL
 from ..planning.request import Problem, Request
 from ..planning.sizes import thread_count
 from ..preprocessing import Preparation, Prepared, complete_samples, observed_features, resolved
@@ -208,7 +208,14 @@ def plan_collection(
             "into windows by --patches 16x16 (patches=16), or name the axes of one by --sample-axes y,x (sample_axes)."
         )
     problem = replace(problem_of(collection), total_weight=total_weight)
-    if request.kind in MAPPING_KINDS:
+    if collection.pending is not None:
+        problem = replace(problem, kernel_rank=collection.n_samples - 1)
+    elif request.kind in MAPPING_KINDS and request.method == OF_KERNEL:
+        raise RequestError(
+            f"method {OF_KERNEL!r} takes samples that are not mapped yet, and these go through a feature map that was "
+            "made before; use method 'auto'."
+        )
+    elif request.kind in MAPPING_KINDS:
         problem = _with_residuals(problem, collection, request)
     if target is not None:
         rank = 0 if KINDS[request.kind] == "number" else target.rank
@@ -281,7 +288,10 @@ def prepared(
         counted, kept = weights, before.raw.kept
         if weights is not None and before.n_dropped and kept is not None:  # weights are of all samples of `raw`
             counted = weights[kept if raw.kept is None else kept[raw.kept]]
-        return mapped_for(before, wanted, weights=counted, memory=memory, foreseen=foreseen, listener=listener)
+        found = partial(mapped_for, before, wanted, weights=counted, memory=memory)
+        if request is not None and _is_by_matrix(partial(found, foreseen=True), wanted, request, check):
+            return before.awaiting(wanted)
+        return found(foreseen=foreseen, listener=listener)
 
     def check_map(before: Prepared) -> None:
         if check is not None:
@@ -298,6 +308,37 @@ def prepared(
         missing=missing,
     )
     return _learned(partial(mapped, before), listener, check, foreseen=foreseen)
+
+
+def _is_by_matrix(
+    foreseen: Callable[[], Prepared],
+    wanted: KernelFeatures,
+    request: Request,
+    check: Callable[[Prepared], object] | None,
+) -> bool:
+    """Return whether a fit makes the kernel between all samples of inner products: as asked, or as they do not fit.
+
+    Raises
+    ------
+    RequestError
+        If that is asked for, and is not possible.
+    """
+    asked, kernel = request.method == OF_KERNEL, wanted.kernel
+    possible = wanted.is_exact and kernel.is_of_products and request.kind in MAPPING_KINDS
+    if asked and not possible and request.kind in MAPPING_KINDS:
+        what = f"landmarks={wanted.landmarks}" if wanted.landmarks is not None else "random features"
+        what = f"kernel {kernel.name!r}" if wanted.is_exact else what
+        raise RequestError(
+            f"method {OF_KERNEL!r} compares all samples by their inner products, which {what} does not; use method "
+            "'auto'."
+        )
+    if asked or not possible or request.method != "auto" or check is None:
+        return asked and possible
+    try:
+        check(foreseen())
+    except BudgetError:
+        return True
+    return False
 
 
 def _learned(

@@ -21,6 +21,7 @@ from ..errors import ModelError, RequestError
 from ..preprocessing import Frame
 from ..preprocessing.feature_map import FeatureMap, KernelMap
 from ..preprocessing.kernels import Kernel
+from ..preprocessing.landmark_rows import LandmarkRows
 from ..readers.coordinates import CHECK
 from .data_arrays import MapResult, is_data_array
 from .pca import PCAModel
@@ -32,6 +33,7 @@ Float64 = npt.NDArray[np.float64]
 
 RIDGE = 1e-3  # relative to the mean diagonal of the kernel of scores
 REFERENCES = 2000  # most samples that pre-images are learned from: their kernel matrix is solved in memory
+REFERENCE_BYTES = 128 * 2**20  # of these, as float64, where they are read from disk
 FIXED_STEPS, FIXED_TOLERANCE = 100, 1e-6
 WAYS = ("ridge", "fixed-point")
 # Fields that the images drawn in place of a model take from it.
@@ -111,6 +113,9 @@ class KernelPCAModel(PCAModel):
         if not self.n_components:
             return (of_map,)
         worst = int(np.argmax(self.residual_estimate))
+        if isinstance(mapping, KernelMap) and self.checked_rows >= len(mapping.landmarks) and self.left_out == 0:
+            known = f"residuals in the kernel's own features are at most {self.residual_estimate[worst]:.2g}"
+            return (of_map, f"{known}, by the whole kernel matrix")
         return (
             of_map,
             f"residuals in the kernel's own features are about {np.median(self.residual_estimate):.2g} (median), at "
@@ -140,6 +145,24 @@ class KernelPCAModel(PCAModel):
             mask=self.image_frame.mask,
             **own,
         )
+
+    @property
+    def embedding(self) -> Float64:
+        """Scores of the samples fitted, (n, k), where all of them are landmarks.
+
+        Raises
+        ------
+        ModelError
+            If they are not, or have weights and are not in memory; `transform` the samples then.
+        """
+        mapping, asked = self.mapping, self.preparation.feature_map
+        if isinstance(mapping, KernelMap) and asked is not None and asked.is_exact:
+            if isinstance(mapping.landmarks, np.ndarray):
+                return self.transform_rows(mapping.landmarks)
+            if self.total_weight is None:  # the weights of the map are eigenvectors over roots of eigenvalues
+                found: Float64 = mapping.weights.T * ((self.n_samples - 1) * self.explained_variance)
+                return found
+        raise ModelError(f"{self.name} does not hold the scores of the samples it was fitted on; transform them.")
 
     def transform_rows(self, rows: Array) -> Float64:
         """Return scores of samples that are not mapped yet, (m, p) to (m, k)."""
@@ -256,7 +279,10 @@ class KernelPCAModel(PCAModel):
         """Regression of samples on their scores."""
         mapping = self.mapping
         rows = mapping.landmarks if isinstance(mapping, KernelMap) else self.references
-        some = rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), REFERENCES)).astype(int))]
+        streamed = isinstance(rows, LandmarkRows)
+        most = max(2, REFERENCE_BYTES // (8 * rows.shape[1])) if streamed else REFERENCES
+        places = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), REFERENCES, most)).astype(np.intp))
+        some = rows.take(places) if isinstance(rows, LandmarkRows) else rows[places]
         return ScoreRegression.of(self.transform_rows(some), np.asarray(some, np.float64))
 
     def _fixed(self, scores: Float64, start: Float64) -> Float64:

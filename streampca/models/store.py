@@ -23,15 +23,12 @@ import numpy.typing as npt
 import zarr
 
 from ..accumulators import Accumulator, FrequentDirections, Scatter
-from ..errors import ModelError, RequestError
+from ..errors import RequestError
 from ..machine import hand_back
 from ..planning.component_chunks import PIECE
 from ..preprocessing import Preparation, unflatten
-from ..preprocessing.feature_map import FeatureMap, FourierMap, KernelMap
-from ..preprocessing.kernel_features import KernelFeatures
-from ..preprocessing.kernels import KERNELS
+from ..preprocessing.landmark_rows import LandmarkRows
 from ..preprocessing.learned import Learned
-from ..preprocessing.prepared import MAPPED
 from ..storage.components import NAME as COMPONENTS
 from ..storage.components import ComponentWriter, StoredComponents, UnfinishedComponents
 from ..storage.coordinate import Coordinate
@@ -51,6 +48,7 @@ from ..storage.integrity import (
 from ..storage.outputs import check_existing, discard, group_attribute, recover, staged
 from ..storage.stored_arrays import Stored, write_array
 from ..storage.writers import ATTRIBUTE, UnfinishedOutput, consolidate, files_but
+from .map_arrays import MAP, MAP_AXES, read_map, required, write_rows
 from .registry import MODEL_KINDS
 
 if TYPE_CHECKING:
@@ -71,17 +69,6 @@ AXES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("mean", "mask", "scale"), SAMPLE),
     **dict.fromkeys(("n_samples", "total_variance", "total_weight", "outside"), ()),
     "eigenvalues": ("eigenvalue",),
-}
-MAP = "map_"  # prefix of the names of a feature map's arrays
-# axes of these arrays
-MAP_AXES: dict[str, tuple[str, ...]] = {
-    "landmarks": ("landmark", "pixel"),
-    "weights": (*MAPPED, "landmark"),
-    "offset": MAPPED,
-    "origin": ("pixel",),
-    "level": (),
-    "frequencies": (*MAPPED, "pixel"),
-    "phases": MAPPED,
 }
 BEFORE_MAP = "pixel_"  # prefix of mask and scale before a map, and of the axes of pixels
 GROUPS = ("group", "anomaly_group")  # axis of means of groups: the first that is none of a sample's axes
@@ -233,7 +220,9 @@ class ModelWriter:
         if self._sink is not None:
             self._sink.write_outside()
         for name, array in model_arrays(model).items():
-            if name != COMPONENTS:
+            if isinstance(array.values, LandmarkRows):
+                write_rows(self._root, name, array.dims, array.values)
+            elif name != COMPONENTS:
                 write_array(self._root, name, array)
             elif self._sink is None:
                 values = array.values
@@ -390,37 +379,6 @@ def _map_arrays(model: PCAModel) -> dict[str, Stored]:
     return arrays if scale is None else arrays | {f"{BEFORE_MAP}scale": Stored(dims, scale)}
 
 
-def _read_map(
-    opened: OpenModel, prepared: Mapping[str, Any], function: Callable[..., float] | None
-) -> tuple[KernelFeatures, FeatureMap] | tuple[None, None]:
-    """Read the feature map of an opened model; `function` is its kernel, where that is not a built-in one."""
-    name = prepared["feature_map"]["kernel"]["name"] if "feature_map" in prepared else None
-    if function is not None and (name is None or name in KERNELS):
-        held = "no kernel" if name is None else f"kernel {name!r}"
-        raise ModelError(f"model {opened.path} was fitted with {held}, which takes no function; leave kernel out.")
-    if name is None:
-        return None, None
-    if name not in KERNELS and function is None:
-        raise ModelError(
-            f"model {opened.path} was fitted with the kernel {name!r}, a function of its author's, which models do not "
-            f"hold; give it: load_model({opened.path!r}, kernel={name})."
-        )
-    wanted = KernelFeatures.from_json(prepared["feature_map"], function)
-    kind = FourierMap if wanted.random_features else KernelMap
-    arrays, lengths = {}, {MAPPED[0]: opened.array("mean").shape[0]}
-    for each in kind.array_names():
-        values = _required(opened, f"{MAP}{each}")
-        expected = tuple(
-            lengths.setdefault(axis, length) for axis, length in zip(MAP_AXES[each], values.shape, strict=False)
-        )
-        if values.ndim != len(MAP_AXES[each]) or values.shape != expected:
-            raise opened.damaged(f"{MAP}{each}", f"it has shape {values.shape}, and others are of {lengths}")
-        if not _is_finite(values, None):
-            raise opened.damaged(f"{MAP}{each}", "values are missing")
-        arrays[each] = values
-    return wanted, kind(kernel=wanted.kernel, **arrays)
-
-
 def _read_learned(
     opened: OpenModel, prepared: Mapping[str, Any], mask: Array | None, sample: tuple[int, ...]
 ) -> Learned | None:
@@ -497,7 +455,7 @@ def read_fields(
     with naming_damage(path, "its attributes"):  # whatever plain data that are not ours lead to
         prepared, provenance = opened.about["preparation"], opened.about["provenance"]
         raw = {"raw_shape": tuple(prepared["raw_shape"]), "raw_kind": prepared["raw_kind"]}
-        feature_map, mapped = _read_map(opened, prepared, function)
+        feature_map, mapped = read_map(opened, prepared, function, memory)
         own, scale, sample = mask, arrays.get("scale"), opened.array("mean").shape
         if mapped is not None:
             own, scale = (opened.read(f"{BEFORE_MAP}{name}") for name in ("mask", "scale"))
@@ -521,16 +479,8 @@ def read_fields(
         "preparation": preparation,
         "provenance": provenance,
         "name": path,
-        **{name: _required(opened, name)[()] for name in own_arrays},  # arrays, and numbers
+        **{name: required(opened, name)[()] for name in own_arrays},  # arrays, and numbers
     }
-
-
-def _required(opened: OpenModel, name: str) -> Array:
-    """Read an array without which the model is damaged."""
-    values = opened.read(name)
-    if values is None:
-        raise opened.damaged(name, "there is no such array")
-    return values
 
 
 def _coordinates_beside(opened: OpenModel, dims: tuple[str, ...]) -> dict[str, Coordinate]:

@@ -82,6 +82,11 @@ class ByFeatures(Sizes):
         return precision_of(self.problem, self.request, self.multiplications)
 
     @property
+    def makes_components(self) -> bool:
+        """True where the samples are read once more, to make components of them."""
+        return True
+
+    @property
     def itemsize(self) -> int:
         """Bytes of a value being multiplied."""
         return 8 if self.precision == "double" else 4
@@ -277,7 +282,7 @@ class ByFeatures(Sizes):
         n, p, width = self.problem.n_samples, self.problem.n_features, self.block_features
         alone = self.request.workers == 1
         once = alone and self.is_whole
-        again = 0 if once else (p - 1) // width * width if alone and not self.stored else p
+        again = 0 if once or not self.makes_components else (p - 1) // width * width if alone and not self.stored else p
         sweeps = 1 if once else sweeps
         if self.schedule == "scratch":
             copied = n * (sweeps * p + again) * self.problem.itemsize

@@ -14,10 +14,11 @@ from typing import Protocol, cast
 from ..errors import BudgetError, RequestError
 from ..units import MIB, budget_size
 from .budget import too_small
+from .landmarks import landmarks_memory
 from .memory import MemoryEstimate
 from .plan import Candidate, Plan
 from .rates import products
-from .registry import METHODS, OF_PAIRS
+from .registry import METHODS, OF_KERNEL, OF_PAIRS
 from .request import Problem, Request
 
 WORTH_APPROXIMATING = 20  # times longer that "auto" lets an exact method take than an approximate one
@@ -149,9 +150,10 @@ def _check_components(problem: Problem, request: Request) -> None:
     if isinstance(request.n_components, int) and request.n_components > most:
         told = f" and a target of rank {problem.target_rank}" if problem.target_rank else ""
         rank = ", rank of the target" if problem.target_rank else ""
+        least = "n_samples - 1" if problem.kernel_rank else f"min(n_samples - 1, n_features{rank})"
         raise RequestError(
             f"n_components={request.n_components} exceeds {most}, the most that {n} "
-            f"samples of {p} features{told} have (min(n_samples - 1, n_features{rank})); ask for at most that."
+            f"samples of {p} features{told} have ({least}); ask for at most that."
         )
     approximates = request.method != "auto" and _method(request.method).APPROXIMATE
     if request.n_components is None and approximates:
@@ -189,7 +191,9 @@ def _methods(problem: Problem, request: Request) -> tuple[str, ...]:
     if request.missing == FILLS_IN and problem.kind == "f":  # among whole numbers nothing is missing
         return (FILLS_IN,)
     all_are_wanted = request.n_components in ("mle", None)
-    names = [name for name in _makers(request) if name != FILLS_IN]
+    if problem.kernel_rank:
+        return (OF_KERNEL,)
+    names = [name for name in _makers(request) if name not in (FILLS_IN, OF_KERNEL)]
     return tuple(name for name in names if not (all_are_wanted and _method(name).APPROXIMATE))
 
 
@@ -217,8 +221,12 @@ def _refusal(problem: Problem, request: Request) -> BudgetError:
     """Name what does not fit, of the method that needs least, and the budget it would do with."""
     budget = problem.machine.budget(request.memory)
     method, least, estimate = min(_least_needs(problem, request), key=lambda need: need[1])
-    shrinks = problem.n_features > 64 and method != OF_PAIRS
+    shrinks = problem.n_features > 64 and method not in (OF_PAIRS, OF_KERNEL)
     remedies = " or make p smaller (resize, bin, crop or mask)" if shrinks else ""
+    if method == OF_KERNEL and problem.n_samples > (few := 1000):
+        of_few = landmarks_memory(problem, few, few, 8 * few * (2 * few + 2 * problem.n_features)).total
+        if 2 * of_few <= budget[0]:  # the passes of the fit need as much again at most
+            remedies += f", or compare all samples with some of them, such as --landmarks {few} (landmarks={few})"
     if method == OF_PAIRS and not isinstance(request.n_components, int):
         remedies += ", or ask for a number of dimensions, such as -k 10 (n_components=10): the matrix is then not held"
     remedies += _with_output(problem, request, budget[0], least)

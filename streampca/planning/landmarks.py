@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..units import MIB
 from .budget import too_small
 from .memory import Phase, decoding_items, runtime
 from .request import Problem
@@ -10,6 +11,8 @@ NAME = "landmarks"
 CHECKED_ROWS = 500  # rows of the kernel matrix that residuals are estimated from: good to a factor of 1.2 (benchmarks)
 MOST_PIECE = 512  # samples whose kernel with these rows is computed at a time
 SQUARES = 6  # m x m float64 at a time: the kernel, its copy for LAPACK, workspace of two, and the weights made of it
+BOX_BYTES = 4 * MIB  # of landmarks that are not in memory, read or written at a time
+TILE_ROWS, TILE_FEATURES = 512, 1024  # of a box, and of samples, that are float64 while they are multiplied
 COPIES = 2  # copies of rows as float64: less their origin, and as they are compared
 
 
@@ -37,6 +40,34 @@ def landmarks_memory(problem: Problem, landmarks: int, rows: int, weights: int) 
     return Phase.of(NAME, {name: size for name, size in items.items() if size}, decoding_items(problem, 1), runtime())
 
 
+def box_of_rows(shape: tuple[int, int], chunk: tuple[int, int], itemsize: int) -> tuple[int, int]:
+    """Return the rows and features of boxes in which landmarks are read that are not in memory.
+
+    Boxes are of whole storage chunks, with as many features as they have room for, unless a chunk is larger than a box.
+
+    Parameters
+    ----------
+    shape : (int, int)
+        Landmarks and features.
+    chunk : (int, int)
+        Rows and features of a storage chunk.
+    itemsize : int
+        Bytes of a value.
+    """
+    rows, features = (max(1, min(*lengths)) for lengths in zip(shape, chunk, strict=True))
+    room = BOX_BYTES // itemsize
+    if rows * features > room:
+        return max(1, room // features), features
+    features = min(shape[1], room // (rows * features) * features)
+    return (min(shape[0], room // (rows * features) * rows) if features == shape[1] else rows), features
+
+
+def box_bytes(shape: tuple[int, int], chunk: tuple[int, int], itemsize: int) -> int:
+    """Return the bytes of a box of landmarks."""
+    rows, features = box_of_rows(shape, chunk, itemsize)
+    return rows * features * itemsize
+
+
 def residual_bytes(n_features: int, k: int, piece_rows: int, row_bytes: int) -> int:
     """Return the bytes held while residuals of components are estimated from rows of the kernel matrix, in a thread.
 
@@ -53,8 +84,8 @@ def residual_bytes(n_features: int, k: int, piece_rows: int, row_bytes: int) -> 
     return checked + min(piece_rows, MOST_PIECE) * (2 * row_bytes + 8 * 2 * (CHECKED_ROWS + n_features))
 
 
-def check_landmarks(needed: Phase, problem: Problem, landmarks: int, memory: int | None) -> None:
-    """Refuse landmarks whose map does not fit the budget.
+def check_landmarks(needed: Phase, problem: Problem, landmarks: int, memory: int | None, *, median: bool) -> None:
+    """Refuse landmarks whose map does not fit the budget; `median` tells that samples are read to find gamma.
 
     Raises
     ------
@@ -65,4 +96,5 @@ def check_landmarks(needed: Phase, problem: Problem, landmarks: int, memory: int
     if needed.total > budget[0]:
         what = f"a feature map of {landmarks} landmarks" if landmarks else "a map to random features"
         more = ", or ask for fewer landmarks (landmarks, --landmarks)" if landmarks else ", or ask for fewer features"
+        more += ", with a number for gamma (--gamma), which is else found in many samples" if median else ""
         raise too_small(what, needed.total, budget, share=f"the largest share is {needed.largest_share}", more=more)

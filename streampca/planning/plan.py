@@ -17,7 +17,7 @@ from .request import Problem, Request
 # Sizes of a problem that plans do not store where they are 0, as models without such steps never had them.
 LATER_SIZES = (
     "held_bytes", "learning_bytes", "following_bytes", "mapping_flops", "following_flops", "target_width",
-    "target_rank",
+    "target_rank", "kernel_rank", "landmark_bytes",
 )  # fmt: skip
 
 

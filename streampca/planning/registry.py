@@ -18,8 +18,11 @@ METHODS: dict[str, str] = {
     "class-scatter": ".class_scatter",
     "screening": ".screening",
     "symmetric": ".symmetric",
+    "kernel-matrix": ".kernel_matrix",
 }
 OF_PAIRS = "symmetric"  # the method for a matrix of pairs of samples, where others take samples of features
+
+OF_KERNEL = "kernel-matrix"  # the method that compares all samples without having them in memory
 
 TargetRule = Literal["", "features", "classes", "slices", "number"]
 # kind of model -> how it reads its target: not at all, as label features (classes, or numbers as they are), as

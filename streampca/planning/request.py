@@ -98,6 +98,11 @@ class Problem:
     target_width, target_rank : int
         Number of label features that a target is made into (one for each class, slice or number), 0 where the kind of
         model takes no target; and the rank of these, centred, 0 where it does not bound the number of axes.
+    kernel_rank : int
+        Largest rank of samples that the fit itself maps to features of a kernel, by the matrix of all pairs; 0 where it
+        does not.
+    landmark_bytes : int
+        Bytes of landmarks that are read again for every block of samples, as they are not in memory.
     machine : Machine
         Where the work is done; two collections that differ in nothing else are equal.
     """
@@ -123,6 +128,8 @@ class Problem:
     following_flops: int = 0
     target_width: int = 0
     target_rank: int = 0
+    kernel_rank: int = 0
+    landmark_bytes: int = 0
     machine: Machine = field(default=Machine(), compare=False)
 
     def __post_init__(self) -> None:
@@ -150,7 +157,9 @@ class Problem:
 
     @property
     def most_components(self) -> int:
-        """Largest number of components: min(n - 1, p), and at most the rank of a target that bounds it."""
+        """Largest number of components: min(n - 1, p), at most the rank of a target that bounds it; or a kernel's."""
+        if self.kernel_rank:
+            return self.kernel_rank
         most = min(self.n_samples - 1, self.n_features)
         return min(most, self.target_rank) if self.target_rank else most
 

@@ -79,10 +79,12 @@ def plan_application(
     p = n_features
     model = 3 * p * n_components * component_itemsize + 4 * 8 * p  # as loaded, as rows, and turned for the product
     model += problem.held_bytes
-    row = 2 * problem.sample_bytes + 2 * p * max(4, component_itemsize) + 2 * out_bytes
+    # Landmarks that are not in memory are read for every block, which is as large as there is memory for, and alone.
+    streams = problem.landmark_bytes > 0
+    row = (1 if streams else 2) * problem.sample_bytes + 2 * p * max(4, component_itemsize) + 2 * out_bytes
     beside = problem.decode_bytes + problem.scratch_bytes
     left = budget - model - RUNTIME_BYTES - beside
-    most = min(MOST_BLOCK // row, problem.n_samples)
+    most = problem.n_samples if streams else min(MOST_BLOCK // row, problem.n_samples)
     rows = min(left // row, most)
     if rows < 1:
         least = budget - left + row
@@ -100,7 +102,7 @@ def plan_application(
         }
         return Phase.of("apply", items, runtime(threads))
 
-    ways = ((min(threads, blocks), ahead), (1, ahead), (1, 0))
+    ways = ((1, 0),) if streams else ((min(threads, blocks), ahead), (1, ahead), (1, 0))
     threads, ahead = next(way for way in ways if way == (1, 0) or phase(*way).total <= budget)
     pieces = SPANS_A_WORKER * workers * threads if workers * threads > 1 else 1
     return Application(rows, chunk_rows, phase(threads, ahead), threads, ahead, pieces)

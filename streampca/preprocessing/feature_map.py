@@ -22,8 +22,12 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DataError, RequestError
+from ..errors import DataError, ModelError, RequestError
+from ..planning.blocks import blocks_of
+from ..planning.component_chunks import POOLS, READ_COPIES
+from ..planning.landmarks import TILE_FEATURES, TILE_ROWS
 from .kernels import VALUE_FLOPS, Kernel
+from .landmark_rows import LandmarkRows
 
 Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
@@ -46,7 +50,9 @@ class _MapOfArrays:
         """Map rows (n, p) to (n, q), each row by itself; NaN where a row is not finite."""
         if rows.dtype.kind != "f":
             return self._mapped(rows)
-        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+        with np.errstate(invalid="ignore", over="ignore"):
+            bad = np.flatnonzero(~np.isfinite(rows.sum(axis=1, dtype=np.float64)))  # nothing as large as the rows
+        bad = bad[~np.isfinite(rows[bad]).all(axis=1)]
         if not len(bad):
             return self._mapped(rows)
         rows = rows.copy()
@@ -65,11 +71,16 @@ class _MapOfArrays:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        return sum(array.nbytes for array in self.arrays().values())
+        """Bytes of all arrays in memory."""
+        return sum(array.nbytes for array in self.arrays().values() if isinstance(array, np.ndarray))
 
-    def arrays(self) -> dict[str, Array]:
-        """Return the arrays by name."""
+    @property
+    def streamed_bytes(self) -> int:
+        """Bytes held while landmarks are read that are not in memory; 0 where none are."""
+        return 0
+
+    def arrays(self) -> dict[str, Any]:
+        """Return the arrays by name, and landmarks that are not in memory."""
         return {name: getattr(self, name) for name in self.array_names()}
 
     @cached_property
@@ -77,6 +88,8 @@ class _MapOfArrays:
         """Digest of the kernel and all values."""
         found = hashlib.sha256(repr(sorted(self.kernel.to_json().items())).encode())
         for name, array in self.arrays().items():
+            if isinstance(array, LandmarkRows):  # the weights are a function of them
+                continue
             found.update(repr((name, array.shape)).encode())
             found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         return found.hexdigest()[:16]
@@ -146,7 +159,8 @@ class KernelMap(_MapOfArrays):
     ----------
     kernel : Kernel
         Resolved kernel.
-    landmarks : ndarray of shape (m, p)
+    landmarks : ndarray or LandmarkRows of shape (m, p)
+        Those that are not in memory are read for every block of samples, for kernels of inner products.
     weights : ndarray of shape (q, m)
     offset : ndarray of shape (q,)
     origin : ndarray of shape (p,)
@@ -156,7 +170,7 @@ class KernelMap(_MapOfArrays):
     """
 
     kernel: Kernel
-    landmarks: Array
+    landmarks: Array | LandmarkRows
     weights: Float64
     offset: Float64
     origin: Float64
@@ -228,12 +242,25 @@ class KernelMap(_MapOfArrays):
     @property
     def held_bytes(self) -> int:
         """Bytes of all arrays, and of the landmarks as they are compared."""
-        return self.nbytes + 8 * self.landmarks.size
+        return self.nbytes + (0 if self.is_streamed else 8 * self.landmarks.size)
+
+    @property
+    def is_streamed(self) -> bool:
+        """True where landmarks are not in memory."""
+        return isinstance(self.landmarks, LandmarkRows)
+
+    @property
+    def streamed_bytes(self) -> int:
+        """Bytes of a box of landmarks as it is read, and of a tile of it; 0 where landmarks are in memory."""
+        if not isinstance(self.landmarks, LandmarkRows):
+            return 0
+        return POOLS + READ_COPIES * self.landmarks.box_bytes + 8 * TILE_ROWS * min(TILE_FEATURES, len(self.origin))
 
     @property
     def row_bytes(self) -> int:
         """Bytes held while a row is mapped, the result included."""
         m, p = self.landmarks.shape
+        p = min(p, TILE_FEATURES) if self.is_streamed else p
         return self.kernel.row_bytes(p, m) + 8 * self.n_features
 
     @property
@@ -244,17 +271,49 @@ class KernelMap(_MapOfArrays):
 
     @property
     def compared(self) -> Float64:
-        """Landmarks as they are compared with samples; computed once."""
+        """Landmarks as they are compared with samples; computed once.
+
+        Raises
+        ------
+        ModelError
+            If they are not in memory.
+        """
+        if isinstance(self.landmarks, LandmarkRows):
+            raise ModelError(
+                "this takes all landmarks in memory, and the model reads them from where they are stored; load it with "
+                "more memory, load_model(..., memory=...)."
+            )
         with _MAKING:  # several threads map blocks; one computes it
             return self._compared
 
     @cached_property
     def _compared(self) -> Float64:
-        return self.kernel.compared(self.landmarks, self.origin)
+        return self.kernel.compared(np.asarray(self.landmarks), self.origin)
 
     def similarities(self, rows: Array) -> Float64:
         """Return the kernel between rows (n, p) and the landmarks, (n, m)."""
+        if isinstance(self.landmarks, LandmarkRows):
+            return self._streamed(rows, self.landmarks)
         return self.kernel.between(self.kernel.compared(rows, self.origin), self.compared)
+
+    def _streamed(self, rows: Array, landmarks: LandmarkRows) -> Float64:
+        """Return the kernel between rows and landmarks that are read box by box, by sums of inner products."""
+        products: Float64 = np.zeros((len(rows), len(landmarks)))
+        own, others = np.zeros(len(rows)), np.zeros(len(landmarks))
+        for some, features, values in landmarks.pieces():
+            for part in blocks_of(features, TILE_FEATURES):
+                origin, within = (
+                    self.origin[slice(*part)],
+                    slice(part.start - features.start, part.stop - features.start),
+                )
+                first = self.kernel.compared(rows[:, slice(*part)], origin)
+                own += np.einsum("ij,ij->i", first, first) if some.start == 0 else 0.0
+                for at in blocks_of(some, TILE_ROWS):
+                    tile = values[at.start - some.start : at.stop - some.start, within]
+                    second = self.kernel.compared(tile, origin)
+                    products[:, slice(*at)] += first @ second.T
+                    others[slice(*at)] += np.einsum("ij,ij->i", second, second)
+        return self.kernel.of_products(products, own, others)
 
     def squared_norms(self, rows: Array) -> Float64:
         """Return the squared norm of samples in the kernel's own feature space, (n,), from the origin of the map."""
@@ -262,7 +321,7 @@ class KernelMap(_MapOfArrays):
         own = self.kernel.diagonal(first)
         if not self.offset.any():
             return own
-        centred: Float64 = own - 2 * self.kernel.between(first, self.compared).mean(axis=1) + self.level
+        centred: Float64 = own - 2 * self.similarities(rows).mean(axis=1) + self.level
         return centred
 
     def _mapped(self, rows: Array) -> Float64:

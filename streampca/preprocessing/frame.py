@@ -23,6 +23,7 @@ from .sample_keys import lacking
 PIECE = 256 * KIB
 UNDONE = 2**17  # values whose level is added at a time, in float64
 MAP_PIECE = 8 * MIB  # bytes that a feature map holds for the rows it maps at a time
+STREAMED_PIECE = 16 * MIB  # ... where landmarks are read again for every piece
 LEAST_MAPPED = 32  # rows mapped at a time: products of fewer with landmarks are slow
 
 
@@ -115,7 +116,9 @@ class Frame:
     def map_rows(self) -> int:
         """Number of rows mapped at a time."""
         mapping = self.preparation.mapped
-        return 1 if mapping is None else max(LEAST_MAPPED, MAP_PIECE // mapping.row_bytes)
+        if mapping is None:
+            return 1
+        return max(LEAST_MAPPED, (STREAMED_PIECE if mapping.streamed_bytes else MAP_PIECE) // mapping.row_bytes)
 
     def row(self, image: Array, number: int = 0) -> Array:
         """Turn a raw image, perhaps of another size (as `resize` allows) or grey among coloured ones, into a row."""
@@ -239,7 +242,7 @@ class Frame:
     def mapping_bytes(self) -> int:
         """Bytes held while rows are mapped, beside the rows and the result."""
         mapping = self.preparation.mapped
-        return 0 if mapping is None else self.map_rows * mapping.row_bytes
+        return 0 if mapping is None else self.map_rows * mapping.row_bytes + mapping.streamed_bytes
 
     @property
     def held_bytes(self) -> int:

@@ -34,6 +34,8 @@ ALIASES = {"poly": "polynomial", "gaussian": "rbf"}
 # Kernels that depend on differences of samples only. A common origin is subtracted from the rows first: with a large
 # offset, |x|^2 - 2 x.y + |y|^2 would lose all digits.
 OF_DIFFERENCES = ("rbf", "laplacian", "distance")
+# Kernels that are functions of inner products and squared norms, which add up over ranges of features.
+OF_PRODUCTS = ("linear", "polynomial", "rbf", "sigmoid", "cosine", "distance")
 # Operations of matrix products that take as long as making a value of the kernel of an inner product (25 ns), and as an
 # absolute difference of two numbers (benchmarks/rates.py).
 VALUE_FLOPS, DIFFERENCE_FLOPS = 1500, 30
@@ -110,15 +112,65 @@ class Kernel:
         """
         if self.is_resolved:
             return self
-        if self.gamma == AUTO and self.name in OF_DIFFERENCES:
-            distance = median_distance(rows, absolute=self.name == "laplacian")
-            if distance <= 0:
-                raise RequestError(
-                    f"gamma='auto' takes the median distance of {len(rows)} samples, which is 0, as most are equal; "
-                    "give gamma a number."
-                )
-            return replace(self, gamma=1 / distance if self.name == "laplacian" else 1 / (2 * distance**2))
+        if self.goes_by_distance:
+            return self._by_median(median_distance(rows, absolute=self.name == "laplacian"), len(rows))
         return replace(self, gamma=1 / rows.shape[1])
+
+    def resolved_by_products(self, products: Float64, n_features: int) -> Kernel:
+        """Return the kernel with `gamma` found in inner products of rows, (n, n), upper triangle; see `resolved`."""
+        if self.is_resolved or not self.goes_by_distance:
+            return self if self.is_resolved else replace(self, gamma=1 / n_features)
+        squares, distances = products.diagonal(), []
+        some = _spread_evenly(len(products))
+        for at, row in enumerate(some[:-1]):
+            others = some[at + 1 :]
+            distances.append(squares[row] + squares[others] - 2 * products[row, others])
+        found = np.sqrt(np.maximum(np.concatenate(distances), 0.0)) if distances else np.zeros(1)
+        return self._by_median(float(np.median(found)), len(products))
+
+    @property
+    def goes_by_distance(self) -> bool:
+        """True where `gamma` is still to be found from the median distance of samples."""
+        return not self.is_resolved and self.gamma == AUTO and self.name in OF_DIFFERENCES
+
+    def _by_median(self, distance: float, count: int) -> Kernel:
+        if distance <= 0:
+            raise RequestError(
+                f"gamma='auto' takes the median distance of {count} samples, which is 0, as most are equal; give gamma "
+                "a number."
+            )
+        return replace(self, gamma=1 / distance if self.name == "laplacian" else 1 / (2 * distance**2))
+
+    @property
+    def is_of_products(self) -> bool:
+        """True where the kernel is a function of the inner product of two samples and their norms."""
+        return self.function is None and self.name in OF_PRODUCTS
+
+    def of_products(self, products: Float64, own: Float64, others: Float64) -> Float64:
+        """Turn inner products of rows with others, (n, m), into the kernel, in place, given squared norms of both.
+
+        Products and norms are about the point that `compared` subtracts.
+        """
+        if self.name == "linear":
+            return products
+        if self.name in ("rbf", "distance"):
+            products *= -2.0
+            products += own[:, None]
+            products += others
+            np.maximum(products, 0.0, out=products)
+            products *= -0.5 if self.name == "distance" else -float(self.gamma or 0)  # resolved
+            return products if self.name == "distance" else np.exp(products, out=products)
+        if self.name == "cosine":
+            products /= np.sqrt(np.where(own > 0, own, 1.0))[:, None]
+            products /= np.sqrt(np.where(others > 0, others, 1.0))
+            return products
+        products *= float(self.gamma or 0)
+        products += self.coef0
+        if self.name == "sigmoid":
+            return np.tanh(products, out=products)
+        with np.errstate(over="ignore"):  # who uses the values refuses infinity
+            made: Float64 = np.power(products, self.degree, out=products)
+        return made
 
     def matrix(self, rows: Array, others: Array, origin: Array | None = None) -> Float64:
         """Return the kernel between rows (n, p) and others (m, p), shape (n, m), float64.
@@ -231,9 +283,14 @@ def median_distance(rows: Array, *, absolute: bool = False) -> float:
     """
     from scipy.spatial.distance import pdist
 
-    some = rows if len(rows) <= MEDIAN_OF else rows[np.linspace(0, len(rows) - 1, MEDIAN_OF).astype(int)]
+    some = rows if len(rows) <= MEDIAN_OF else rows[_spread_evenly(len(rows))]
     distances = pdist(np.asarray(some, np.float64), "cityblock" if absolute else "euclidean")
     return float(np.median(distances)) if len(distances) else 0.0
+
+
+def _spread_evenly(count: int) -> npt.NDArray[np.intp]:
+    """Return the places of at most 1000 rows that are spread evenly over so many."""
+    return np.linspace(0, count - 1, min(count, MEDIAN_OF)).astype(np.intp)
 
 
 def _is_number(value: Any) -> bool:

@@ -17,7 +17,9 @@ from ..storage.coordinate import Coordinate
 from ..units import format_shape
 from .coordinates import prepared_coordinates
 from .dtypes import SampleError, check_digits
+from .feature_map import KernelMap
 from .frame import Frame, unflatten
+from .kernel_features import KernelFeatures
 from .preparation import Preparation
 from .sample_keys import SampleFacts, keys_of
 
@@ -44,6 +46,8 @@ class Prepared(View):
         The collection as it is before the feature map; None where there is none.
     learning_bytes : int
         Largest memory of the pass in which the preparation learned, in bytes; 0 where this collection had none.
+    pending : KernelFeatures or None
+        Feature map that the fit itself makes, from the kernel between all samples; None where there is none.
     dropped, n_dropped : tuple of Skipped, int
         The first samples left out because values are missing, and how many there are in all; see `complete_samples`.
 
@@ -73,6 +77,7 @@ class Prepared(View):
         super().__init__(raw)
         self.raw, self.preparation = raw, preparation
         self.unmapped = Prepared(raw, preparation.unmapped) if preparation.maps else None
+        self.pending: KernelFeatures | None = None
         self.dropped: tuple[Skipped, ...] = ()
         self.n_dropped = 0
         keys = keys_of(preparation, SampleFacts.of(raw)) if preparation.learned is not None else None
@@ -86,6 +91,23 @@ class Prepared(View):
         self.axes = raw.axes[:sides] if raw.axes is not None and len(raw.axes) >= sides else None
         if self.unmapped is not None:
             self.axes = MAPPED
+
+    def awaiting(self, wanted: KernelFeatures) -> Prepared:
+        """Return the collection as a fit takes it that makes a feature map itself: not mapped yet."""
+        made = self.with_steps(self.preparation)
+        made.pending = wanted
+        return made
+
+    def with_steps(self, preparation: Preparation) -> Prepared:
+        """Return the same samples seen through another preparation."""
+        made = Prepared(self.raw, preparation)
+        made.dropped, made.n_dropped, made.learning_bytes = self.dropped, self.n_dropped, self.learning_bytes
+        return made
+
+    @property
+    def asked(self) -> Preparation:
+        """The preparation, with the options of a map that is pending."""
+        return self.preparation if self.pending is None else replace(self.preparation, feature_map=self.pending)
 
     @property
     def n_features(self) -> int:
@@ -126,6 +148,12 @@ class Prepared(View):
     def mapping_flops(self) -> int:
         """Floating-point operations in whose time a sample is mapped; 0 where there is no feature map."""
         return 0 if self.preparation.mapped is None else self.preparation.mapped.row_flops
+
+    @property
+    def landmark_bytes(self) -> int:
+        """Bytes of landmarks that are read for every block, as they are not in memory; 0 where there are none."""
+        mapped = self.preparation.mapped
+        return mapped.landmarks.nbytes if isinstance(mapped, KernelMap) and mapped.is_streamed else 0
 
     @property
     def held_bytes(self) -> int:

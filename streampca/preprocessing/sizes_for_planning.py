@@ -17,7 +17,7 @@ def problem_of(collection: Collection) -> Problem:
     """Return the sizes of a collection, and of this machine, that planning computes with."""
     own: dict[str, int] = {}
     if isinstance(collection, Prepared):
-        names = ("prepared_bytes", "scratch_bytes", "held_bytes", "learning_bytes", "mapping_flops")
+        names = ("prepared_bytes", "scratch_bytes", "held_bytes", "learning_bytes", "mapping_flops", "landmark_bytes")
         own = {name: getattr(collection, name) for name in names}
     return Problem(
         n_samples=collection.n_samples,

@@ -268,6 +268,8 @@ class StoredComponents:
     digest : str or None
         Digest of the array's metadata in a sealed model (``streampca.storage.integrity``), whose chunks must all exist;
         None in old models.
+    array_name : str
+        Name of the array in the model; that of others is given where they are as large.
     """
 
     path: str
@@ -276,12 +278,15 @@ class StoredComponents:
     piece_bytes: int = PIECE
     identity: str | None = None
     digest: str | None = None
+    array_name: str = NAME
 
     @classmethod
-    def of(cls, path: str, array: zarr.Array[Any], piece_bytes: int = PIECE, *, digest: str | None) -> StoredComponents:
+    def of(
+        cls, path: str, array: zarr.Array[Any], piece_bytes: int = PIECE, *, digest: str | None, name: str = NAME
+    ) -> StoredComponents:
         """Describe an array that is open now and will be read from a path, which may be relative to the folder now."""
         place = path if "://" in path else os.path.abspath(path)
-        return cls(place, array.shape, array.dtype, piece_bytes, identity_of(array), digest)
+        return cls(place, array.shape, array.dtype, piece_bytes, identity_of(array), digest, name)
 
     @property
     def ndim(self) -> int:
@@ -304,10 +309,10 @@ class StoredComponents:
         """Read by basic indexing from the array that `reading` yields; raise ModelError if a chunk is missing."""
         absent = None
         if self.digest is not None:
-            absent = absent_chunk(array, os.path.join(self.path, NAME), _touched(key, self.shape))
+            absent = absent_chunk(array, os.path.join(self.path, self.array_name), _touched(key, self.shape))
         if absent is not None:
             self._check_is_there()
-            raise damaged(self.path, NAME, f"values are missing, {absent} is not there")
+            raise damaged(self.path, self.array_name, f"values are missing, {absent} is not there")
         return np.asarray(array[key])
 
     def __iter__(self) -> Iterator[Array]:
@@ -333,11 +338,11 @@ class StoredComponents:
             If it is damaged, is no longer there, or is another one.
         """
         try:
-            array: Any = zarr.open_array(os.path.join(self.path, NAME), mode="r", zarr_format=3)
+            array: Any = zarr.open_array(os.path.join(self.path, self.array_name), mode="r", zarr_format=3)
             if (array.shape, array.dtype, identity_of(array)) != (self.shape, self.dtype, self.identity):
                 raise self._another()
-            check_metadata(self.path, NAME, self.digest)
-            check_codecs(self.path, NAME, array)
+            check_metadata(self.path, self.array_name, self.digest)
+            check_codecs(self.path, self.array_name, array)
             with chunks_at_once():
                 yield array
             self._check_is_same()
@@ -348,7 +353,7 @@ class StoredComponents:
             raise
         except Exception as error:  # see reason_of
             self._check_is_same()
-            raise damaged(self.path, NAME, reason_of(error)) from None
+            raise damaged(self.path, self.array_name, reason_of(error)) from None
 
     def _check_is_same(self) -> None:
         """Refuse what was read while another model took the place of this one."""
@@ -357,7 +362,7 @@ class StoredComponents:
             time.sleep(wait)
             self._check_is_there()
             try:
-                with open(os.path.join(self.path, NAME, METADATA), encoding="utf-8") as file:
+                with open(os.path.join(self.path, self.array_name, METADATA), encoding="utf-8") as file:
                     identity = json.load(file)["attributes"][ATTRIBUTE]["id"]
             except FileNotFoundError:  # for an instant, between the two renamings of a replacement
                 continue

@@ -14,6 +14,7 @@ from .dual import fit_dual
 from .em import fit_em
 from .frequent_directions import decompose_sketch, sketch_of_model
 from .job import Decomposition, Job
+from .kernel_matrix import fit_kernel_matrix
 from .randomized_features import fit_randomized
 from .screening import fit_screening
 from .symmetric import fit_symmetric
@@ -29,4 +30,5 @@ METHODS: dict[str, Callable[[Job], Decomposition]] = {
     "class-scatter": fit_class_scatter,
     "screening": fit_screening,
     "symmetric": fit_symmetric,
+    "kernel-matrix": fit_kernel_matrix,
 }

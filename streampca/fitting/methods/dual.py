@@ -129,10 +129,11 @@ class Reads:
         self._before, passes = int(plan.schedule == "scratch"), 2 - plan.reads_once + (plan.schedule == "scratch")
         self._passes = None if plan.width else passes  # how many a solver takes that asks for products nobody knows
 
-    def gram(self) -> Gram:
-        """Read and multiply: the Gram matrix, not centred yet."""
+    def gram(self, *, about: str = "mean", centres: int = 0) -> Gram:
+        """Read and multiply: the Gram matrix, not centred yet; options as those of `Gram`."""
         plan = self._plan
         how: dict[str, Any] = {"precision": plan.precision, "product_features": plan.product_features}
+        how |= {"about": about, "centres": centres}
         new = partial(Gram, self._n, threads=self.threads, seed=plan.request.seed, **how)
         restored = partial(Gram.from_state, copy=False, threads=self.threads)
         with self.told("Gram matrix", 1):

@@ -16,6 +16,7 @@ from ...events import Listener, PassFinished, PassStarted, Warned, silent
 from ...execution import Executor
 from ...execution.checkpoint import StageCheckpoint
 from ...planning import Plan
+from ...preprocessing.feature_map import KernelMap
 from ...readers import Collection
 from ...readers.collection import State, unchanged
 from ...readers.target import Target
@@ -148,6 +149,8 @@ class Decomposition:
         Kind of model to make, a key of ``streampca.models.registry.MODEL_KINDS``.
     own_fields : mapping
         Fields of the model beside those of a `PCAModel`.
+    mapped : KernelMap or None
+        Feature map that the method made, whose features the components are of.
     """
 
     mean: Float64
@@ -167,6 +170,7 @@ class Decomposition:
     measured: Mapping[str, Any] = field(default_factory=dict)
     kind: str = "pca"
     own_fields: Mapping[str, Any] = field(default_factory=dict)
+    mapped: KernelMap | None = None
 
     def of_kind(self, kind: str) -> Decomposition:
         """Return the decomposition for a kind of model without own fields; its statistic is left out then."""

@@ -41,7 +41,14 @@ class Symmetric(Protocol):
         """Return its product with a block of columns."""
 
 
-def leading_pairs(matrix: Symmetric, plan: Plan, listener: Listener, total_weight: float | None = None) -> Solution:
+def leading_pairs(
+    matrix: Symmetric,
+    plan: Plan,
+    listener: Listener,
+    total_weight: float | None = None,
+    *,
+    signed: bool = False,
+) -> Solution:
     """Solve for what the plan's request asks, by the plan's solver; say where the budget holds less.
 
     Parameters
@@ -54,13 +61,16 @@ def leading_pairs(matrix: Symmetric, plan: Plan, listener: Listener, total_weigh
         Told of the solve and of what could not be done.
     total_weight : float, optional
         Sum of the samples' weights, where they have any.
+    signed : bool, default=False
+        Whether eigenvalues may be negative; see `solve_dense`.
     """
     wanted, trace = wanted_of(plan, total_weight), matrix.trace
     listener(Solving(f"eigenvectors of a {matrix.size} x {matrix.size} matrix"))
     solution = _lanczos(matrix, wanted, plan, listener) if plan.solver == "lanczos" else None
     if solution is None:
         hand_back()
-        solution = solve_dense(matrix.matrix, wanted, most=plan.problem.most_components, room=plan.dense_room)
+        most, room = plan.problem.most_components, plan.dense_room
+        solution = solve_dense(matrix.matrix, wanted, most=most, room=room, signed=signed)
     return chosen_of(solution, trace, plan, listener, total_weight=total_weight)
 
 

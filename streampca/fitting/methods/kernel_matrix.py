@@ -1,0 +1,144 @@
+"""Kernel PCA of all samples, of which no two need be in memory: the kernel between them from their inner products.
+
+Inner products of all pairs are added up over ranges of features, as by the dual method. Kernels of differences take
+them about the mean, so that |x - y|^2 = |x|^2 - 2 x.y + |y|^2 has all its digits, and others about zero. The matrix
+becomes that of the kernel where it lies, is centred in feature space and solved. What comes of it is the exact feature
+map whose landmarks are all samples, kept to the features that are components: a new sample is compared with every
+sample fitted, which are read from the source, or from the model where it is stored.
+
+Residuals are products with the matrix itself in float64; products in single precision are exact here.
+
+Cost: n^2 p flops for the matrix, n^2 values of the kernel, 8/3 n^3 for a dense solve.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...accumulators.gram import CentredGram, centre_products
+from ...eigensolvers import Solution
+from ...eigensolvers.error_bounds import angle_bounds
+from ...errors import DataError, RequestError
+from ...machine import hand_back
+from ...planning.blocks import Span, blocks_of
+from ...planning.kernel_matrix import KERNEL_COLUMNS
+from ...preprocessing import Prepared
+from ...preprocessing.feature_map import KernelMap
+from ...preprocessing.kernels import OF_DIFFERENCES, Kernel
+from ...preprocessing.landmark_rows import RowsOfCollection
+from .dual import Reads
+from .gram_pairs import RANK
+from .job import Decomposition, Float64, Job
+from .leading_pairs import leading_pairs, next_value
+from .scratch_copy import scratch_copy
+
+ROUNDING = 8 * float(np.finfo(np.float64).eps)  # of a sum of n values of the kernel, relative to n times the largest
+
+
+def fit_kernel_matrix(job: Job) -> Decomposition:
+    """Carry out a plan of method 'kernel-matrix'.
+
+    Raises
+    ------
+    DataError
+        If a sample holds NaN or infinity, the kernel of two samples does, or no eigenvalue is above 0.
+    RequestError
+        If the kernel has negative eigenvalues beyond rounding.
+    OutputError
+        If a scratch copy cannot be written.
+    """
+    collection, plan, weights = job.collection, job.plan, job.weights
+    assert isinstance(collection, Prepared) and collection.pending is not None  # noqa: S101,PT018 - as it is planned
+    differs = collection.pending.kernel.name in OF_DIFFERENCES
+    with scratch_copy(job) if plan.schedule == "scratch" else nullcontext(collection) as source:
+        sums = Reads(source, job).gram(about="mean" if differs else "zero", centres=collection.n_features)
+    hand_back()
+    matrix, origin = sums.products()
+    kernel = collection.pending.kernel.resolved_by_products(matrix, collection.n_features)
+    _make_kernel(matrix, kernel)
+    means, level = centre_products(matrix, weights)
+    trace, rounding = float(matrix.trace()), ROUNDING * len(matrix) * float(np.abs(means).max())
+    if not trace > len(matrix) * rounding:
+        raise DataError(f"{collection.source} has no variance in the features of kernel {kernel}; give another kernel.")
+    centred = CentredGram(matrix, trace, np.zeros((0, 0)), np.zeros((0, 0)))
+    solution = leading_pairs(centred, plan, job.listener, job.total_weight, signed=True)
+    solution = _above_rounding(solution, kernel, rounding)
+    asked, values = plan.request.n_components, solution.values
+    if isinstance(asked, int) and len(values) < asked:
+        job.warn(f"the features of kernel {kernel} span {len(values)} dimensions; there are no more components.")
+    residuals = np.empty(len(values))
+    for some in blocks_of(Span(0, len(values)), KERNEL_COLUMNS):
+        vectors = solution.vectors[:, slice(*some)]
+        off = centred.multiply(np.asfortranarray(vectors)) - vectors * values[slice(*some)]
+        residuals[slice(*some)] = np.linalg.norm(off, axis=0)
+    residuals += max(rounding, ROUNDING * len(matrix) * float(values[0]))
+    roots = np.ones(len(matrix)) if weights is None else np.sqrt(weights)
+    # Centring made the vectors orthogonal to the roots; what rounding left of that would be multiplied by the mean.
+    factors = solution.vectors - np.outer(roots, (roots @ solution.vectors) / float(roots @ roots))
+    factors *= roots[:, None]
+    factors /= np.sqrt(values)
+    mapped = KernelMap(
+        kernel=kernel,
+        landmarks=RowsOfCollection(collection, collection.states() if job.states is None else job.states),
+        weights=np.ascontiguousarray(factors.T),
+        offset=factors.T @ means,
+        origin=origin,
+        level=np.array(level),
+    )
+    return _decomposed(solution, residuals, trace, mapped, job)
+
+
+def _make_kernel(products: Float64, kernel: Kernel) -> None:
+    """Turn inner products of samples into the kernel, in place, in the upper triangle."""
+    squares = products.diagonal().copy()
+    for columns in blocks_of(Span(0, len(products)), KERNEL_COLUMNS):
+        some = products[: columns.stop, slice(*columns)]
+        some[...] = kernel.of_products(some.copy(), squares[: columns.stop], squares[slice(*columns)])
+        if not np.isfinite(some).all():
+            raise DataError(f"kernel {kernel} of some samples is NaN or infinite; give a smaller gamma or degree.")
+
+
+def _above_rounding(solution: Solution, kernel: Kernel, rounding: float) -> Solution:
+    """Return the pairs whose eigenvalue is above rounding, and refuse a kernel with negative ones."""
+    values, spectrum = solution.values, solution.spectrum
+    rounding = max(rounding, RANK * float(values[0]))
+    if spectrum is not None and spectrum[-1] < -100 * rounding and kernel.name != "sigmoid":
+        raise RequestError(
+            f"kernel {kernel} of the samples has the eigenvalue {spectrum[-1]:.3g} (its largest is {values[0]:.3g}): "
+            "it is no inner product of any features. Give another kernel."
+        )
+    count = int(np.count_nonzero(values > rounding))
+    return replace(solution.first(count), next_value=0.0) if count < len(values) else solution
+
+
+def _decomposed(solution: Solution, residuals: Float64, trace: float, mapped: KernelMap, job: Job) -> Decomposition:
+    """Return the decomposition of samples mapped to features that are the components themselves."""
+    values, spectrum, weights = solution.values, solution.spectrum, job.weights
+    n, k = job.collection.n_samples, len(values)
+    weight = float(n if weights is None else weights.sum())
+    after, known = next_value(solution, n - 1), None if spectrum is None else np.maximum(spectrum[: n - 1], 0.0)
+    own: dict[str, Any] = {
+        "residual_estimate": residuals / values,
+        "left_out": 0.0,
+        "checked_rows": n,
+        "references": np.empty((0, job.collection.n_features), job.collection.dtype),
+    }
+    return Decomposition(
+        mean=np.zeros(k),
+        components=np.eye(k),
+        explained_variance=values / (weight - 1),
+        error_bound=residuals / values,
+        angle_bound=angle_bounds(values, residuals, after),
+        eigenvalues=None if known is None else known / (weight - 1),
+        # Of kernel "sigmoid" negative eigenvalues are left out.
+        total_variance=(trace if known is None else float(known.sum())) / (weight - 1),
+        n_samples=n if weights is None else int(np.count_nonzero(weights)),
+        total_weight=weight,
+        kind="kernel-pca",
+        own_fields=own,
+        mapped=mapped,
+    )
