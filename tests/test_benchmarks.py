@@ -222,3 +222,10 @@ def test_versions_compares_two_checkouts(tmp_path):
     assert noted.read_text().split() == ["fit", "transform"]
     for step in ("covariance fit", "covariance transform"):
         assert float(table[step][2]) > 1, "importing alone takes longer"
+
+
+def test_unfolding_prints_rolls_and_walks(run_here):
+    printed = run_here("unfolding.py", "--only", "roll,line", "--seeds", "1", "--length", "32", "--height", "6")
+    table = cells(printed)
+    assert float(table["seed 100"][0]) > 0.99
+    assert float(table["seed 100, 1 steps back"][0]) == pytest.approx(0.5, abs=0.015)
