@@ -158,6 +158,13 @@ def test_a_ring_and_a_bridge_are_no_short_circuits():
     assert not suspected_short_circuits(bridged, np.ones(len(bridged)), 12).any()
 
 
+def test_units_of_length_do_not_matter(strip):
+    _, flat, edges, lengths = strip
+    one, other = (unfold(edges, lengths * scale**2, len(flat)) for scale in (1.0, 1e-9))
+    assert other.converged
+    np.testing.assert_allclose(other.embedding * 1e9, one.embedding, atol=1e-3 * np.ptp(one.embedding))
+
+
 def test_duplicates_stay_together():
     points, _ = bent_strip(length=12)
     points[5], points[20] = points[4], points[24]

@@ -13,7 +13,7 @@ factorization".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -103,7 +103,8 @@ def maximize_trace_factorized(
     numbers.
     """
     # Lengths of 0 have no relative violation.
-    lengths = np.maximum(squared_lengths, 1e-3 * squared_lengths.mean())
+    unit = float(squared_lengths.mean())  # of all that follows: L-BFGS stops by absolute tolerances
+    lengths = np.maximum(squared_lengths / unit, 1e-3)
     weights = 1.0 / lengths
     n_vectors = min(max(n_vectors, rank), n_samples - 2)
     smooth = _smallest_eigenpairs(laplacian(edges, np.ones(len(edges)), n_samples), n_vectors + 1, seed)[1][:, 1:]
@@ -114,7 +115,8 @@ def maximize_trace_factorized(
         np.trace(kernel) / lengths.sum()
     )  # the mean multiplier: multipliers times lengths add up to the trace
     multipliers = (_squared(smooth @ np.linalg.cholesky(kernel), edges) - lengths) * weights / _PENALTY
-    return _refined(_Lagrangian(edges, lengths, n_samples), start, multipliers, tension, tol, seed)
+    refined = _refined(_Lagrangian(edges, lengths, n_samples), start, multipliers, tension, tol, seed)
+    return replace(refined, coordinates=np.sqrt(unit) * refined.coordinates)
 
 
 def laplacian(edges: Integers, weights: Float64, n_samples: int) -> sp.csc_array:

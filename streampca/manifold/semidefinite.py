@@ -11,7 +11,7 @@ Mehrotra (1992), "On the implementation of a primal-dual interior point method".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -140,7 +140,10 @@ def maximize_trace(constraints: DistanceConstraints, *, tol: float = 1e-5, max_i
     A step costs two products of pairs with the kernel, e^2 n multiplications at most, a Cholesky factorisation of
     m x m numbers and about 20 of n x n. Memory: about three matrices e x e and ten n x n.
     """
-    problem = _Problem(constraints)
+    # Units in which the constant vector, added below, is no larger and no smaller than what it is added to.
+    unit = float(constraints.limits[constraints.limits > 0].mean())
+    scaled = replace(constraints, limits=constraints.limits / unit, softness=constraints.softness / unit)
+    problem = _Problem(scaled)
     now, iterations, converged = problem.start(), 0, False
     while not converged and iterations < max_iter:
         step = problem.step(now)
@@ -148,11 +151,11 @@ def maximize_trace(constraints: DistanceConstraints, *, tol: float = 1e-5, max_i
             break
         now, iterations = step, iterations + 1
         converged = max(problem.gap(now), problem.violation(now)) < tol
-    return SemidefiniteSolution(now.kernel, now.multipliers, problem.gap(now), iterations, converged)
+    return SemidefiniteSolution(unit * now.kernel, now.multipliers, problem.gap(now), iterations, converged)
 
 
 class _Problem:
-    """A problem and the steps by which it is solved.
+    """A problem whose limits are 1 in the mean, and the steps by which it is solved.
 
     The constant vector is taken out by adding a multiple of its projection before a factorisation and subtracting it
     from the inverse: distances do not see it, and the cone has an interior without it.
@@ -163,7 +166,6 @@ class _Problem:
         self.at_most = constraints.at_most
         n = constraints.n_samples
         self.constant = np.full((n, n), 1.0 / n)
-        self.unit = float(np.mean(constraints.limits[constraints.limits > 0]))
         self.degree = n - 1 + int(self.at_most.sum())
 
     def start(self) -> _Iterate:
@@ -175,8 +177,8 @@ class _Problem:
         weight = next((2.0**k for k in range(100) if _definite(2.0**k * laplacian - identity)), 2.0**100)
         multipliers = np.where(self.at_most & (edges == 0), 1.0, 2 * weight * edges)
         dual = self.constraints.laplacian(multipliers) - np.eye(n) + self.constant
-        kernel = self.unit * n / 10 * (np.eye(n) - self.constant)
-        return _Iterate(kernel, np.where(self.at_most, self.unit, 0.0), multipliers, dual)
+        kernel = n / 10 * (np.eye(n) - self.constant)
+        return _Iterate(kernel, np.where(self.at_most, 1.0, 0.0), multipliers, dual)
 
     def residual(self, now: _Iterate) -> Float64:
         """Return how far softened constraints are from being met, (m,), in units of squared distance."""
@@ -185,7 +187,7 @@ class _Problem:
 
     def violation(self, now: _Iterate) -> float:
         """Return the largest of them, relative to the mean limit."""
-        return float(np.abs(self.residual(now)).max() / self.unit)
+        return float(np.abs(self.residual(now)).max())
 
     def gap(self, now: _Iterate) -> float:
         """Return the duality gap relative to the trace."""
